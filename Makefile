@@ -1,0 +1,63 @@
+# One command for each thing a person does here.
+#
+#   make demo     a local cluster, real data through Spark, a bookie killed, everything read back
+#   make test     linters, types and all tests
+#   make lint     linters and types alone
+#   make bench    every benchmark (SMALL=1: each as small as it goes)
+#   make proto    the generated code in bk_spark/proto, after a change of a .proto file
+#   make clean    removes what the others made
+#
+# All but `clean` make .venv when it is missing. PYTHON names another interpreter than python3.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+SOURCES := $(shell find bk_spark -name '*.py') pyspark_bookkeeper.py setup.cfg pyproject.toml
+
+export PYSPARK_PYTHON := $(abspath $(RUN))
+
+.PHONY: demo test lint bench proto clean check-java
+
+demo: $(VENV)/installed check-java
+	$(RUN) examples/demo.py
+
+test: lint check-java
+	$(RUN) -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/test-installed
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+bench: $(VENV)/test-installed check-java
+	$(RUN) benchmarks/run_all.py $(if $(SMALL),--small)
+
+proto: $(VENV)/test-installed
+	$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. bk_spark/proto/bookie.proto
+	$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. bk_spark/proto/ledger_metadata.proto
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "bk_spark needs Python 3.11 or newer as '$(PYTHON)': install it, or name one with 'make PYTHON=python3.12 ...'"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "'$(PYTHON) -m venv' does not work: install your system's package for it, on Debian python3-venv"; exit 1; }
+	@touch $@
+
+# What a user installs; again after every change, for `make demo` shows the installed package.
+$(VENV)/installed: $(VENV)/made $(SOURCES)
+	$(RUN) -m pip install --quiet --disable-pip-version-check .
+	@rm -f $(VENV)/test-installed
+	@touch $@
+
+# The checkout itself, and what the tests need. A path entry, because Spark finds formats only on real paths.
+$(VENV)/test-installed: $(VENV)/made setup.cfg pyproject.toml
+	$(RUN) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[test]'
+	@rm -f $(VENV)/installed
+	@touch $@
+
+check-java:
+	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' \
+	  || { echo "Spark and ZooKeeper need Java 17 or newer: install it, on Debian openjdk-17-jre-headless, or set JAVA_HOME"; exit 1; }
