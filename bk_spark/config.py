@@ -1,0 +1,138 @@
+"""Settings, in three frozen classes: what is stored with a ledger, what a client process and what a bookie process may vary.
+
+Nothing below ``cli.py`` and ``datasource/options.py`` reads an environment variable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from bk_spark.errors import ConfigError
+from bk_spark.quorum import check_quorums
+
+KIB = 1024
+MIB = 1024 * KIB
+
+MAX_ENTRY_BYTES = 16 * MIB
+"""The largest payload of one entry. One entry must fit into memory several times over on each bookie."""
+
+MAX_BATCH_BYTES = MAX_ENTRY_BYTES + MIB
+"""The largest encoded batch: one entry of the maximum size with its columns. No message and no record is larger."""
+
+MAX_BATCH_ENTRIES = 65_536
+"""The most ids a batch may span, so that a look-up by id visits a bounded stretch of the index (docs/formats.md)."""
+
+
+class DigestType(Enum):
+    """What protects an entry from its writer to its reader. The numbers are Apache BookKeeper's metadata enum."""
+
+    HMAC = 2
+    CRC32C = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LedgerOptions:
+    """What is the same for all who use a ledger, stored in its metadata.
+
+    The defaults survive the loss of any one bookie without losing a confirmed entry, and write on with one bookie down.
+    """
+
+    ensemble_size: int = 3
+    write_quorum: int = 3
+    ack_quorum: int = 2
+    digest_type: DigestType = DigestType.CRC32C
+    password: bytes = field(default=b"", repr=False)
+    custom_metadata: dict[str, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_quorums(self.ensemble_size, self.write_quorum, self.ack_quorum)
+        if not isinstance(self.password, bytes):
+            raise ConfigError("password", "(not shown)", f"it must be bytes, not {type(self.password).__name__}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClientConfig:
+    """What one client process may set for itself. Times in seconds, sizes in bytes."""
+
+    connect_timeout_s: float = 10.0
+    """How long to wait for the metadata store at the start. A live one answers within tens of milliseconds."""
+
+    session_timeout_s: float = 10.0
+    """ZooKeeper session: after this long without contact the server forgets this client's ephemeral znodes."""
+
+    add_timeout_s: float = 10.0
+    """A bookie that has not answered an add for this long counts as failed for that ledger."""
+
+    add_quorum_timeout_s: float = 30.0
+    """An entry that is not confirmed for this long fails its handle: its outcome is unknown."""
+
+    read_timeout_s: float = 5.0
+    """A replica that has sent nothing for this long is left for the next one."""
+
+    add_window_bytes: int = 16 * MIB
+    """Unacked bytes per writer; appends wait above it. Bounds the writer's memory, and covers 100 ms at 160 MB/s."""
+
+    add_batch_bytes: int = 1 * MIB
+    """Payload bytes that travel in one add request when that many wait. Larger ones gain nothing measurable."""
+
+    read_batch_bytes: int = 4 * MIB
+    """Bytes that one read request asks a bookie for."""
+
+    read_ahead_requests: int = 2
+    """Read requests under way per reader: one is decoded while the next one travels."""
+
+    def __post_init__(self) -> None:
+        _check_positive(self)
+        if self.add_batch_bytes > MAX_ENTRY_BYTES // 2:
+            raise ConfigError("add_batch_bytes", self.add_batch_bytes, f"it must not exceed {MAX_ENTRY_BYTES // 2}")
+        if self.add_batch_bytes > self.add_window_bytes:
+            raise ConfigError(
+                "add_batch_bytes", self.add_batch_bytes, f"it must not exceed add_window_bytes ({self.add_window_bytes})"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BookieConfig:
+    """What one bookie process may set for itself. Times in seconds, sizes in bytes."""
+
+    direct_add_bytes: int = 64 * KIB
+    """Adds of at least this size are written once, into the entry log; smaller ones pass through the journal."""
+
+    journal_file_bytes: int = 256 * MIB
+    """A journal file is rolled at this size."""
+
+    entry_log_file_bytes: int = 1024 * MIB
+    """An entry log file is rolled at this size: the unit in which space is reclaimed."""
+
+    write_cache_bytes: int = 64 * MIB
+    """Small adds kept in memory until a checkpoint writes them to the entry log. Bounds memory and replay time."""
+
+    checkpoint_bytes: int = 256 * MIB
+    """Bytes logged since the last checkpoint that start the next one. Bounds what a restart replays."""
+
+    sync_queue_bytes: int = 64 * MIB
+    """Adds received and not yet durable; above it the bookie stops reading from its connections."""
+
+    read_threads: int = 4
+    """Threads that serve reads. Reads wait for disks and decode outside Python's lock; more gained nothing on 2 cores."""
+
+    read_reply_bytes: int = 4 * MIB
+    """The most that one read request is answered with; the client asks again for the rest."""
+
+    session_timeout_s: float = 10.0
+    """ZooKeeper session of the registration: a dead bookie leaves the list of available ones after this long."""
+
+    connect_timeout_s: float = 10.0
+    """How long to wait for the metadata store at the start."""
+
+    def __post_init__(self) -> None:
+        _check_positive(self)
+
+
+def _check_positive(config: Any) -> None:
+    for name in config.__dataclass_fields__:
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+            raise ConfigError(name, value, "it must be a number above 0")

@@ -1,0 +1,242 @@
+"""Entries in batches: as a writer sends them, as a bookie stores them, as a reader gets them.
+
+An entry is: ledger id, entry id, last add confirmed (LAC), cumulative length, digest, payload. Entries are never handled
+alone: an ``EntryBatch`` holds many of one ledger as arrays, an ``EncodedBatch`` is the same as bytes, on the wire and on
+disk alike. Encoding leaves out what is constant or follows from the header: the ids from the interval and its pattern,
+the LAC, which is one for the whole batch, and in a dense batch the lengths, which are running sums of the payload sizes.
+
+Ref: docs/formats.md, "A batch of entries".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bk_spark.checksum import crc32c
+from bk_spark.config import MAX_BATCH_BYTES, MAX_BATCH_ENTRIES, DigestType
+from bk_spark.digest import DIGEST_BYTES, Digester, payload_sizes
+from bk_spark.errors import CorruptionError
+from bk_spark.quorum import DENSE, IdPattern
+
+READ_SCHEMA = pa.schema(
+    [
+        pa.field("entry_id", pa.int64(), nullable=False),
+        pa.field("last_add_confirmed", pa.int64(), nullable=False),
+        pa.field("length", pa.int64(), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+"""What readers are given. ``length`` is the ledger's payload bytes up to and including the entry."""
+
+ENTRY_OVERHEAD_BYTES = 32
+"""Id, LAC, length, offset and digest of one entry in memory."""
+
+NO_ENTRY = -1
+"""The last add confirmed, and the last entry id, of a ledger without entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """What stands once for a whole encoded batch."""
+
+    ledger_id: int
+    first_entry_id: int
+    last_entry_id: int
+    """Inclusive. The ids held are those of ``pattern`` in this interval; first and last are themselves held."""
+    pattern: IdPattern
+    last_add_confirmed: int
+    length_before: int
+    """The ledger's payload bytes before the first entry."""
+    digest_type: DigestType
+
+    def __post_init__(self) -> None:
+        problem = self._problem()
+        if problem:
+            raise CorruptionError(f"the header of a batch of ledger {self.ledger_id}", problem)
+
+    @property
+    def count(self) -> int:
+        return self.pattern.count(self.first_entry_id, self.last_entry_id)
+
+    def _problem(self) -> str | None:
+        if self.ledger_id < 0 or self.first_entry_id < 0 or self.length_before < 0:
+            return "a negative ledger id, entry id or length"
+        if not 0 <= self.last_entry_id - self.first_entry_id < MAX_BATCH_ENTRIES:
+            return f"ids {self.first_entry_id} to {self.last_entry_id} do not span 1 to {MAX_BATCH_ENTRIES} entries"
+        if not NO_ENTRY <= self.last_add_confirmed < self.first_entry_id:
+            return f"last add confirmed {self.last_add_confirmed} is not below the first entry {self.first_entry_id}"
+        if not (self.pattern.holds(self.first_entry_id) and self.pattern.holds(self.last_entry_id)):
+            return "its first or last id is not of its own pattern"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """A batch as bytes: one Arrow IPC record batch message, without the schema, which follows from the header."""
+
+    header: BatchHeader
+    body: bytes
+    body_crc32c: int
+
+    def check(self) -> None:
+        """Raise CorruptionError unless the body is the one that the checksum was made for, and within bounds."""
+        if len(self.body) > MAX_BATCH_BYTES:
+            raise CorruptionError(_name(self.header), f"{len(self.body)} bytes, the maximum is {MAX_BATCH_BYTES}")
+        if crc32c(self.body) != self.body_crc32c:
+            raise CorruptionError(_name(self.header), "the checksum of its body is wrong")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryBatch:
+    """Entries of one ledger, ascending by id, as parallel arrays of one length."""
+
+    ledger_id: int
+    entry_ids: npt.NDArray[np.int64]
+    last_add_confirmed: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    """Cumulative, including the entry itself."""
+    digests: pa.FixedSizeBinaryArray
+    payloads: pa.BinaryArray
+
+    def __len__(self) -> int:
+        return len(self.entry_ids)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the entries, the same however they are cut into batches."""
+        return int(payload_sizes(self.payloads).sum()) + len(self) * ENTRY_OVERHEAD_BYTES
+
+    def select(self, mask: npt.NDArray[np.bool_]) -> EntryBatch:
+        """The entries where ``mask`` is true; without a copy where they are neighbours."""
+        kept = np.flatnonzero(mask)
+        if len(kept) == len(self):
+            return self
+        if len(kept) and kept[-1] - kept[0] + 1 == len(kept):
+            return self.slice(int(kept[0]), len(kept))
+        rows = pa.array(kept)
+        return replace(
+            self,
+            entry_ids=self.entry_ids[kept],
+            last_add_confirmed=self.last_add_confirmed[kept],
+            lengths=self.lengths[kept],
+            digests=self.digests.take(rows),
+            payloads=self.payloads.take(rows),
+        )
+
+    def slice(self, start: int, count: int) -> EntryBatch:
+        end = start + count
+        return replace(
+            self,
+            entry_ids=self.entry_ids[start:end],
+            last_add_confirmed=self.last_add_confirmed[start:end],
+            lengths=self.lengths[start:end],
+            digests=self.digests.slice(start, count),
+            payloads=self.payloads.slice(start, count),
+        )
+
+    def matching(self, digester: Digester) -> npt.NDArray[np.bool_]:
+        """True where the digest is right."""
+        right = digester.compute(self.ledger_id, self.entry_ids, self.last_add_confirmed, self.lengths, self.payloads)
+        if self.digests.type != right.type:
+            return np.zeros(len(self), dtype=np.bool_)
+        if self.digests.equals(right):
+            return np.ones(len(self), dtype=np.bool_)
+        return np.array([mine == other for mine, other in zip(self.digests, right, strict=True)], dtype=np.bool_)
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """A record batch in READ_SCHEMA."""
+        columns = [pa.array(self.entry_ids), pa.array(self.last_add_confirmed), pa.array(self.lengths), self.payloads]
+        return pa.RecordBatch.from_arrays(columns, schema=READ_SCHEMA)
+
+
+def seal(
+    digester: Digester,
+    ledger_id: int,
+    first_entry_id: int,
+    payloads: pa.BinaryArray,
+    *,
+    length_before: int,
+    last_add_confirmed: int,
+) -> EntryBatch:
+    """Payloads as consecutive entries from ``first_entry_id`` on, with their lengths and digests."""
+    entry_ids = np.arange(first_entry_id, first_entry_id + len(payloads), dtype=np.int64)
+    lengths = length_before + np.cumsum(payload_sizes(payloads))
+    confirmed = np.full(len(payloads), last_add_confirmed, dtype=np.int64)
+    digests = digester.compute(ledger_id, entry_ids, confirmed, lengths, payloads)
+    return EntryBatch(ledger_id, entry_ids, confirmed, lengths, digests, payloads)
+
+
+def encode(batch: EntryBatch, digest_type: DigestType, pattern: IdPattern = DENSE) -> EncodedBatch | None:
+    """What of ``batch`` (consecutive ids, one LAC) falls into ``pattern``, as bytes; None if nothing does."""
+    chosen = batch.select(pattern.mask(batch.entry_ids))
+    if not len(chosen):
+        return None
+    columns: list[pa.Array] = [] if pattern.is_dense else [pa.array(chosen.lengths)]
+    columns += [chosen.digests, chosen.payloads]
+    body = pa.RecordBatch.from_arrays(columns, schema=_body_schema(pattern, digest_type)).serialize().to_pybytes()
+    first_size = int(payload_sizes(chosen.payloads.slice(0, 1))[0])
+    header = BatchHeader(
+        batch.ledger_id,
+        int(chosen.entry_ids[0]),
+        int(chosen.entry_ids[-1]),
+        pattern,
+        int(chosen.last_add_confirmed[0]),
+        int(chosen.lengths[0]) - first_size,
+        digest_type,
+    )
+    return EncodedBatch(header, body, crc32c(body))
+
+
+def decode(encoded: EncodedBatch) -> EntryBatch:
+    """The entries of a batch. Raises CorruptionError if the bytes are not what the header says.
+
+    The payload array may share memory with ``encoded.body``.
+    """
+    header = encoded.header
+    encoded.check()
+    body = _read_body(encoded)
+    entry_ids = header.pattern.ids(header.first_entry_id, header.last_entry_id)
+    if body.num_rows != len(entry_ids):
+        raise CorruptionError(_name(header), f"{body.num_rows} rows for {len(entry_ids)} ids")
+    payloads = body.column("payload")
+    if header.pattern.is_dense:
+        lengths = header.length_before + np.cumsum(payload_sizes(payloads))
+    else:
+        lengths = body.column("length").to_numpy()
+    confirmed = np.full(len(entry_ids), header.last_add_confirmed, dtype=np.int64)
+    return EntryBatch(header.ledger_id, entry_ids, confirmed, lengths, body.column("digest"), payloads)
+
+
+def cut(encoded: EncodedBatch, first: int, last: int) -> EncodedBatch | None:
+    """The entries with ids from ``first`` to ``last``, inclusive; the batch itself, unopened, if that is all of it."""
+    header = encoded.header
+    if first <= header.first_entry_id and header.last_entry_id <= last:
+        return encoded
+    batch = decode(encoded)
+    wanted = (batch.entry_ids >= first) & (batch.entry_ids <= last)
+    return encode(batch.select(wanted), header.digest_type, header.pattern)
+
+
+def _body_schema(pattern: IdPattern, digest_type: DigestType) -> pa.Schema:
+    fields = [] if pattern.is_dense else [pa.field("length", pa.int64(), nullable=False)]
+    fields.append(pa.field("digest", pa.binary(DIGEST_BYTES[digest_type]), nullable=False))
+    fields.append(pa.field("payload", pa.binary(), nullable=False))
+    return pa.schema(fields)
+
+
+def _read_body(encoded: EncodedBatch) -> pa.RecordBatch:
+    header = encoded.header
+    try:
+        body = pa.ipc.read_record_batch(pa.py_buffer(encoded.body), _body_schema(header.pattern, header.digest_type))
+        body.validate(full=True)
+    except (pa.ArrowException, EOFError, OSError, ValueError) as problem:
+        raise CorruptionError(_name(header), f"not an Arrow record batch ({problem})") from None
+    return body
+
+
+def _name(header: BatchHeader) -> str:
+    return f"the batch of entries {header.first_entry_id} to {header.last_entry_id} of ledger {header.ledger_id}"

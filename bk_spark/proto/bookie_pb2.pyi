@@ -1,0 +1,168 @@
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STATUS_UNSPECIFIED: _ClassVar[Status]
+    OK: _ClassVar[Status]
+    NO_SUCH_LEDGER: _ClassVar[Status]
+    NO_SUCH_ENTRY: _ClassVar[Status]
+    UNKNOWN: _ClassVar[Status]
+    WRONG_BOOKIE: _ClassVar[Status]
+    UNAUTHORIZED: _ClassVar[Status]
+    BAD_REQUEST: _ClassVar[Status]
+    IO_ERROR: _ClassVar[Status]
+    DAMAGED: _ClassVar[Status]
+    UNSUPPORTED_VERSION: _ClassVar[Status]
+STATUS_UNSPECIFIED: Status
+OK: Status
+NO_SUCH_LEDGER: Status
+NO_SUCH_ENTRY: Status
+UNKNOWN: Status
+WRONG_BOOKIE: Status
+UNAUTHORIZED: Status
+BAD_REQUEST: Status
+IO_ERROR: Status
+DAMAGED: Status
+UNSUPPORTED_VERSION: Status
+
+class IdPattern(_message.Message):
+    __slots__ = ("ensemble_size", "write_quorum", "slot")
+    ENSEMBLE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    WRITE_QUORUM_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    ensemble_size: int
+    write_quorum: int
+    slot: int
+    def __init__(self, ensemble_size: _Optional[int] = ..., write_quorum: _Optional[int] = ..., slot: _Optional[int] = ...) -> None: ...
+
+class BatchHeader(_message.Message):
+    __slots__ = ("ledger_id", "first_entry_id", "last_entry_id", "pattern", "last_add_confirmed", "length_before", "digest_type")
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    LAST_ADD_CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_TYPE_FIELD_NUMBER: _ClassVar[int]
+    ledger_id: int
+    first_entry_id: int
+    last_entry_id: int
+    pattern: IdPattern
+    last_add_confirmed: int
+    length_before: int
+    digest_type: int
+    def __init__(self, ledger_id: _Optional[int] = ..., first_entry_id: _Optional[int] = ..., last_entry_id: _Optional[int] = ..., pattern: _Optional[_Union[IdPattern, _Mapping]] = ..., last_add_confirmed: _Optional[int] = ..., length_before: _Optional[int] = ..., digest_type: _Optional[int] = ...) -> None: ...
+
+class AddRequest(_message.Message):
+    __slots__ = ("version", "request_id", "bookie_id", "master_key", "header", "body_crc32c", "body")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
+    MASTER_KEY_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    BODY_CRC32C_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    request_id: int
+    bookie_id: str
+    master_key: bytes
+    header: BatchHeader
+    body_crc32c: int
+    body: bytes
+    def __init__(self, version: _Optional[int] = ..., request_id: _Optional[int] = ..., bookie_id: _Optional[str] = ..., master_key: _Optional[bytes] = ..., header: _Optional[_Union[BatchHeader, _Mapping]] = ..., body_crc32c: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
+
+class AddReply(_message.Message):
+    __slots__ = ("request_id", "status", "detail")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    status: Status
+    detail: str
+    def __init__(self, request_id: _Optional[int] = ..., status: _Optional[_Union[Status, str]] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class ReadRequest(_message.Message):
+    __slots__ = ("version", "bookie_id", "ledger_id", "master_key", "first_entry_id", "last_entry_id", "pattern", "maximum_bytes")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    MASTER_KEY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    MAXIMUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    bookie_id: str
+    ledger_id: int
+    master_key: bytes
+    first_entry_id: int
+    last_entry_id: int
+    pattern: IdPattern
+    maximum_bytes: int
+    def __init__(self, version: _Optional[int] = ..., bookie_id: _Optional[str] = ..., ledger_id: _Optional[int] = ..., master_key: _Optional[bytes] = ..., first_entry_id: _Optional[int] = ..., last_entry_id: _Optional[int] = ..., pattern: _Optional[_Union[IdPattern, _Mapping]] = ..., maximum_bytes: _Optional[int] = ...) -> None: ...
+
+class ReadReply(_message.Message):
+    __slots__ = ("status", "header", "body_crc32c", "body", "entry_id", "detail")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    BODY_CRC32C_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    header: BatchHeader
+    body_crc32c: int
+    body: bytes
+    entry_id: int
+    detail: str
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., header: _Optional[_Union[BatchHeader, _Mapping]] = ..., body_crc32c: _Optional[int] = ..., body: _Optional[bytes] = ..., entry_id: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class ReadLastAddConfirmedRequest(_message.Message):
+    __slots__ = ("version", "bookie_id", "ledger_id", "master_key")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    MASTER_KEY_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    bookie_id: str
+    ledger_id: int
+    master_key: bytes
+    def __init__(self, version: _Optional[int] = ..., bookie_id: _Optional[str] = ..., ledger_id: _Optional[int] = ..., master_key: _Optional[bytes] = ...) -> None: ...
+
+class ReadLastAddConfirmedReply(_message.Message):
+    __slots__ = ("status", "last_add_confirmed", "detail")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ADD_CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    last_add_confirmed: int
+    detail: str
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., last_add_confirmed: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class DescribeRequest(_message.Message):
+    __slots__ = ("version", "bookie_id")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    bookie_id: str
+    def __init__(self, version: _Optional[int] = ..., bookie_id: _Optional[str] = ...) -> None: ...
+
+class DescribeReply(_message.Message):
+    __slots__ = ("status", "bookie_id", "free_bytes", "total_bytes", "program_version")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_VERSION_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    bookie_id: str
+    free_bytes: int
+    total_bytes: int
+    program_version: str
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., bookie_id: _Optional[str] = ..., free_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., program_version: _Optional[str] = ...) -> None: ...

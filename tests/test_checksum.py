@@ -1,0 +1,27 @@
+"""CRC32C: the known value, and the vectorised continuation against the C function."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bk_spark.checksum import crc32c, crc32c_continued, crc32c_each
+
+
+def test_the_checksum_is_castagnolis() -> None:
+    """The check value of CRC-32C: RFC 3720, appendix B.4, has 32 zero bytes as well."""
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(bytes(32)) == 0x8A9136AA
+    assert crc32c(b"6789", crc32c(b"12345")) == crc32c(b"123456789")
+
+
+@pytest.mark.parametrize("rows", [1, 127, 128, 1000])
+@given(seed=st.integers(0, 2**32), constant_columns=st.integers(0, 32))
+def test_rows_are_continued_as_one_by_one(rows: int, seed: int, constant_columns: int) -> None:
+    random = np.random.default_rng(seed)
+    blocks = random.integers(0, 256, (rows, 32), dtype=np.uint8)
+    blocks[:, :constant_columns] = 7
+    payloads = [memoryview(random.bytes(5)) for _ in range(rows)]
+    values = crc32c_each(payloads, rows)
+    expected = [crc32c(bytes(p) + row.tobytes()) for p, row in zip(payloads, blocks, strict=True)]
+    assert crc32c_continued(values, blocks).tolist() == expected

@@ -1,0 +1,108 @@
+"""Messages: the round trip, and what is refused."""
+
+import pyarrow as pa
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bk_spark.config import DigestType
+from bk_spark.digest import Digester, master_key
+from bk_spark.entry import encode, seal
+from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
+from bk_spark.proto import bookie_pb2 as pb
+from bk_spark.quorum import DENSE, IdPattern
+from bk_spark.wire import (
+    PROTOCOL_VERSION,
+    AddReply,
+    AddRequest,
+    LastAddConfirmedReply,
+    LastAddConfirmedRequest,
+    ReadBatch,
+    ReadEnd,
+    ReadRequest,
+    Status,
+    Verdict,
+    decode_add_reply,
+    decode_add_request,
+    decode_last_add_confirmed_reply,
+    decode_last_add_confirmed_request,
+    decode_read_reply,
+    decode_read_request,
+    encode_add_reply,
+    encode_add_request,
+    encode_last_add_confirmed_reply,
+    encode_last_add_confirmed_request,
+    encode_read_reply,
+    encode_read_request,
+)
+
+KEY = master_key(b"secret")
+
+
+def _add_request() -> AddRequest:
+    payloads = pa.array([b"one", b"two"], pa.binary())
+    sealed = seal(Digester(DigestType.CRC32C, b""), 3, 10, payloads, length_before=7, last_add_confirmed=9)
+    batch = encode(sealed, DigestType.CRC32C)
+    assert batch is not None
+    return AddRequest(5, "bookie-1", KEY, batch)
+
+
+def test_every_message_survives_the_wire() -> None:
+    add = _add_request()
+    assert decode_add_request(pb.AddRequest.FromString(encode_add_request(add).SerializeToString())) == add
+    read = ReadRequest("bookie-1", 3, KEY, 0, 9, IdPattern(4, 2, 1), 1000)
+    assert decode_read_request(encode_read_request(read)) == read
+    for reply in (ReadBatch(add.batch), ReadEnd(Status.NO_SUCH_ENTRY, 12, "why")):
+        assert decode_read_reply(encode_read_reply(reply)) == reply
+    assert decode_add_reply(encode_add_reply(AddReply(5, Status.OK))) == AddReply(5, Status.OK)
+    lac = LastAddConfirmedRequest("bookie-1", 3, KEY)
+    assert decode_last_add_confirmed_request(encode_last_add_confirmed_request(lac)) == lac
+    answer = LastAddConfirmedReply(Status.OK, -1)
+    assert decode_last_add_confirmed_reply(encode_last_add_confirmed_reply(answer)) == answer
+
+
+def test_a_request_of_a_newer_version_is_refused_by_name() -> None:
+    message = encode_add_request(_add_request())
+    message.version = PROTOCOL_VERSION + 1
+    with pytest.raises(FormatVersionError, match="an add request has format version 2"):
+        decode_add_request(message)
+
+
+@pytest.mark.parametrize("field", ["version", "master_key", "header", "body", "body_crc32c"])
+def test_an_add_request_with_a_field_missing_is_refused(field: str) -> None:
+    message = encode_add_request(_add_request())
+    message.ClearField(field)
+    with pytest.raises(CorruptionError):
+        decode_add_request(message)
+
+
+@given(st.binary(max_size=200))
+def test_junk_bytes_are_refused_with_an_error_of_ours_or_of_protobuf(data: bytes) -> None:
+    with pytest.raises((DecodeError, BookKeeperError)):
+        decode_add_request(pb.AddRequest.FromString(data))
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 3), (4, 3)])
+def test_a_read_of_an_impossible_range_is_refused(first: int, last: int) -> None:
+    with pytest.raises(CorruptionError):
+        decode_read_request(encode_read_request(ReadRequest("b", 3, KEY, first, last, DENSE, 1000)))
+
+
+def test_only_ok_is_positive_and_only_missing_things_are_negative() -> None:
+    """Ref: BP-46, "A note on Response Codes"."""
+    positive = {status for status in Status if status.verdict is Verdict.POSITIVE}
+    negative = {status for status in Status if status.verdict is Verdict.NEGATIVE}
+    assert positive == {Status.OK}
+    assert negative == {Status.NO_SUCH_LEDGER, Status.NO_SUCH_ENTRY}
+    assert {status.value for status in Status} == set(pb.Status.values()) - {pb.STATUS_UNSPECIFIED}
+
+
+def test_a_status_that_this_version_does_not_know_is_unknown() -> None:
+    assert decode_add_reply(pb.AddReply(request_id=1, status=99)).status is Status.UNKNOWN  # type: ignore[arg-type]
+    assert decode_add_reply(pb.AddReply(request_id=1)).status is Status.UNKNOWN
+
+
+def test_keys_are_not_shown_in_messages() -> None:
+    shown = f"{_add_request()!r} {_add_request().describe()} {ReadRequest('b', 3, KEY, 0, 9, DENSE, 1)!r}"
+    assert repr(KEY)[2:-1] not in shown
