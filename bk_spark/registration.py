@@ -1,0 +1,200 @@
+"""Who is there: the root of a cluster in the metadata store, and the registrations of its bookies.
+
+A root is initialised once (``bk-spark cluster init``). A bookie that serves holds an ephemeral znode under its bookie
+id, which goes with its session; its value says where the bookie listens. A **bookie id** names one formatting of one
+set of disks, its **address** is where the process that serves them listens now, and may change.
+
+Ref: Apache BookKeeper's BookieServiceInfoFormat; docs/formats.md, "Znodes of ledgers and bookies".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
+from bk_spark.metadata_store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError, Versioned
+from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
+from bk_spark.znodes import LAYOUT_VALUE, Znodes
+
+PROTOCOL = "bk_spark-grpc"
+"""The endpoint of a registration that bk_spark's clients speak to. An Apache bookie has none and is no bookie to us."""
+
+
+@dataclass(frozen=True, slots=True)
+class BookieAddress:
+    """Where a bookie listens."""
+
+    bookie_id: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredBookie:
+    """A bookie that is there. A read-only one serves reads, fences and recovery, and takes no new ledgers."""
+
+    bookie_id: str
+    address: BookieAddress
+    read_only: bool
+
+
+def initialise_cluster(store: MetadataStore, znodes: Znodes) -> None:
+    """Make the root and all that belongs to every cluster. Repeating it, or two at once, does no harm.
+
+    Raises ConfigError if the root has another ledger layout.
+    """
+    for path in (znodes.id_generator, znodes.read_only, znodes.cookies, znodes.log_names, znodes.log_data):
+        store.ensure_path(path)
+    with contextlib.suppress(NodeExistsError):
+        store.create(znodes.instance_id, str(uuid.uuid4()).encode())
+    # The layout comes last: where it stands, everything stands.
+    with contextlib.suppress(NodeExistsError):
+        store.create(znodes.layout, LAYOUT_VALUE)
+    check_layout(store, znodes)
+
+
+def check_layout(store: MetadataStore, znodes: Znodes) -> None:
+    """Raise ConfigError unless the root is initialised, with the ledger layout that this program knows."""
+    try:
+        layout = store.get(znodes.layout).value
+    except NoNodeError:
+        raise _not_initialised(store) from None
+    if layout.strip() != LAYOUT_VALUE:
+        raise ConfigError(
+            f"the ledger layout of {store.uri}",
+            layout.decode(errors="replace"),
+            f"bk_spark knows {LAYOUT_VALUE.decode()!r}: choose another root and run 'bk-spark cluster init' there",
+        )
+
+
+def instance_id(store: MetadataStore, znodes: Znodes) -> str:
+    """The random id that tells this cluster from every other, also from one made anew at the same root."""
+    try:
+        return store.get(znodes.instance_id).value.decode()
+    except NoNodeError:
+        raise _not_initialised(store) from None
+
+
+def register(
+    store: MetadataStore,
+    znodes: Znodes,
+    address: BookieAddress,
+    read_only: bool = False,
+    *,
+    pause: Callable[[], bool] = lambda: False,
+) -> None:
+    """Announce a bookie, for as long as the session of ``store`` lives. Repeating it, or changing ``read_only``, is fine.
+
+    The caller holds the lock of the bookie's data directory and already listens at ``address``. So a registration of the
+    same id and address can only be left over from a session of its own, or of a dead process, and is replaced. One with
+    another address is waited for: ``pause`` is called between two looks, sleeps, and ends the waiting by giving False.
+    Then MetadataConflictError is raised, which names the other address.
+    """
+    path = znodes.registration(address.bookie_id, read_only=read_only)
+    value = _encode(address)
+    while not _try_register(store, path, value):
+        other = _found(store, path)
+        if other is not None and other.value == value:
+            _remove(store, path, other.version)
+        elif other is not None and not pause():
+            raise MetadataConflictError(f"the registration of bookie {address.bookie_id}", _held_by(path, other))
+    _remove(store, znodes.registration(address.bookie_id, read_only=not read_only))
+
+
+def unregister(store: MetadataStore, znodes: Znodes, bookie_id: str) -> None:
+    """Remove what a bookie that is known to be dead left behind, instead of waiting for its session to expire."""
+    for read_only in (False, True):
+        _remove(store, znodes.registration(bookie_id, read_only=read_only))
+
+
+def list_bookies(store: MetadataStore, znodes: Znodes) -> list[RegisteredBookie]:
+    """The bookies that are registered now, in the order of their ids, read-only ones included."""
+    read_only = set(_names(store, znodes, znodes.read_only))
+    writable = set(_names(store, znodes, znodes.available)) - {_read_only_name(znodes)} - read_only
+    return sorted(
+        _registered(store, znodes, sorted(writable), read_only=False)
+        + _registered(store, znodes, sorted(read_only), read_only=True),
+        key=lambda bookie: bookie.bookie_id,
+    )
+
+
+def lookup(store: MetadataStore, znodes: Znodes, bookie_id: str) -> BookieAddress | None:
+    """Where a bookie listens; None if it is not registered, which does not say that it is dead."""
+    paths = [znodes.registration(bookie_id, read_only=read_only) for read_only in (False, True)]
+    for path, found in zip(paths, store.get_many(paths), strict=True):
+        if found is not None:
+            return _decode(bookie_id, path, found.value)
+    return None
+
+
+def _registered(store: MetadataStore, znodes: Znodes, ids: Sequence[str], *, read_only: bool) -> list[RegisteredBookie]:
+    paths = [znodes.registration(bookie_id, read_only=read_only) for bookie_id in ids]
+    bookies = []
+    for bookie_id, path, found in zip(ids, paths, store.get_many(paths), strict=True):
+        address = _decode(bookie_id, path, found.value) if found is not None else None
+        if address is not None:
+            bookies.append(RegisteredBookie(bookie_id, address, read_only))
+    return bookies
+
+
+def _names(store: MetadataStore, znodes: Znodes, path: str) -> list[str]:
+    try:
+        return store.children(path)
+    except NoNodeError:
+        raise _not_initialised(store) from None
+
+
+def _read_only_name(znodes: Znodes) -> str:
+    return znodes.read_only.rsplit("/", 1)[1]
+
+
+def _try_register(store: MetadataStore, path: str, value: bytes) -> bool:
+    try:
+        store.create(path, value, ephemeral=True)
+    except NodeExistsError:
+        return False
+    except NoNodeError:
+        raise _not_initialised(store) from None
+    return True
+
+
+def _found(store: MetadataStore, path: str) -> Versioned | None:
+    return store.get_many([path])[0]
+
+
+def _remove(store: MetadataStore, path: str, version: int | None = None) -> None:
+    with contextlib.suppress(NoNodeError, BadVersionError):
+        store.delete(path, version)
+
+
+def _encode(address: BookieAddress) -> bytes:
+    endpoint = BookieServiceInfoFormat.Endpoint(
+        id="bookie", host=address.host, port=address.port, protocol=PROTOCOL, auth=[], extensions=[]
+    )
+    return BookieServiceInfoFormat(endpoints=[endpoint]).SerializeToString(deterministic=True)
+
+
+def _decode(bookie_id: str, path: str, value: bytes) -> BookieAddress | None:
+    try:
+        endpoints = BookieServiceInfoFormat.FromString(value).endpoints
+    except DecodeError as problem:
+        raise CorruptionError(f"the registration {path}", str(problem)) from problem
+    ours = [endpoint for endpoint in endpoints if endpoint.protocol == PROTOCOL]
+    return BookieAddress(bookie_id, ours[0].host, ours[0].port) if ours else None
+
+
+def _held_by(path: str, other: Versioned) -> str:
+    address = _decode("", path, other.value)
+    where = f"at {address.host}:{address.port}" if address else "of another kind"
+    return f"a process {where} holds it: stop that one, or wait for its session to expire"
+
+
+def _not_initialised(store: MetadataStore) -> ConfigError:
+    return ConfigError(
+        "the metadata URI", store.uri, f"no cluster is initialised there: run 'bk-spark cluster init --metadata {store.uri}'"
+    )

@@ -1,0 +1,179 @@
+"""The root of a cluster and its bookies' registrations, on a real ZooKeeper."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+
+import pytest
+
+from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
+from bk_spark.metadata_store import MetadataStore
+from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
+from bk_spark.registration import (
+    BookieAddress,
+    check_layout,
+    initialise_cluster,
+    instance_id,
+    list_bookies,
+    lookup,
+    register,
+    unregister,
+)
+from bk_spark.znodes import LAYOUT_VALUE, Znodes
+from bk_spark.zookeeper import ZooKeeperStore, connect
+
+A = BookieAddress("host:1-aa", "host", 1)
+B = BookieAddress("host:2-bb", "host", 2)
+
+
+@pytest.fixture
+def cluster_root(store: ZooKeeperStore, znodes: Znodes) -> Znodes:
+    initialise_cluster(store, znodes)
+    return znodes
+
+
+def other_session(store: MetadataStore) -> ZooKeeperStore:
+    return connect(store.uri, connect_timeout_s=10.0, session_timeout_s=10.0)
+
+
+def test_initialising_makes_every_family_with_apaches_values(store: ZooKeeperStore, znodes: Znodes) -> None:
+    initialise_cluster(store, znodes)
+    assert store.children(znodes.root) == ["INSTANCEID", "LAYOUT", "available", "bk_spark", "cookies", "idgen"]
+    assert store.get(znodes.layout).value == LAYOUT_VALUE
+    assert uuid.UUID(instance_id(store, znodes))
+    assert store.children(znodes.available) == ["readonly"]
+    assert store.children(f"{znodes.root}/bk_spark/logs") == ["data", "names"]
+
+
+def test_initialising_again_keeps_the_instance_id(store: ZooKeeperStore, cluster_root: Znodes) -> None:
+    before = instance_id(store, cluster_root)
+    initialise_cluster(store, cluster_root)
+    assert instance_id(store, cluster_root) == before
+
+
+def test_many_may_initialise_at_once(store: ZooKeeperStore, znodes: Znodes) -> None:
+    seen: list[str] = []
+
+    def initialise() -> None:
+        with other_session(store) as mine:
+            initialise_cluster(mine, znodes)
+            seen.append(instance_id(mine, znodes))
+
+    threads = [threading.Thread(target=initialise) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 4
+    assert len(set(seen)) == 1
+
+
+def test_a_root_that_is_not_initialised_is_refused_with_the_command(store: ZooKeeperStore, znodes: Znodes) -> None:
+    for call in (
+        lambda: check_layout(store, znodes),
+        lambda: instance_id(store, znodes),
+        lambda: list_bookies(store, znodes),
+        lambda: register(store, znodes, A),
+    ):
+        with pytest.raises(ConfigError, match=f"run 'bk-spark cluster init --metadata {store.uri}'"):
+            call()
+
+
+def test_another_ledger_layout_is_refused_and_kept(store: ZooKeeperStore, znodes: Znodes) -> None:
+    flat = b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1"
+    store.create(znodes.layout, flat, make_parents=True)
+    for call in (check_layout, initialise_cluster):
+        with pytest.raises(ConfigError, match=r"FlatLedgerManagerFactory.*bk-spark cluster init"):
+            call(store, znodes)
+    assert store.get(znodes.layout).value == flat
+
+
+def test_a_registration_goes_with_its_session(store: ZooKeeperStore, cluster_root: Znodes) -> None:
+    with other_session(store) as bookie:
+        register(bookie, cluster_root, A)
+        assert lookup(store, cluster_root, A.bookie_id) == A
+    store.sync(cluster_root.root)
+    assert lookup(store, cluster_root, A.bookie_id) is None
+    assert list_bookies(store, cluster_root) == []
+
+
+def test_a_registration_is_apaches_protobuf_with_our_endpoint(store: ZooKeeperStore, cluster_root: Znodes) -> None:
+    register(store, cluster_root, A)
+    info = BookieServiceInfoFormat.FromString(store.get(f"{cluster_root.root}/available/{A.bookie_id}").value)
+    assert [(e.protocol, e.host, e.port) for e in info.endpoints] == [("bk_spark-grpc", "host", 1)]
+
+
+def test_bookies_are_listed_by_id_with_read_only_ones_marked(store: ZooKeeperStore, cluster_root: Znodes) -> None:
+    register(store, cluster_root, B, read_only=True)
+    register(store, cluster_root, A)
+    listed = [(bookie.bookie_id, bookie.address, bookie.read_only) for bookie in list_bookies(store, cluster_root)]
+    assert listed == [(A.bookie_id, A, False), (B.bookie_id, B, True)]
+    assert lookup(store, cluster_root, B.bookie_id) == B
+
+
+def test_a_bookie_is_either_writable_or_read_only(store: ZooKeeperStore, cluster_root: Znodes) -> None:
+    for read_only in (False, True, False):
+        register(store, cluster_root, A, read_only=read_only)
+        assert [bookie.read_only for bookie in list_bookies(store, cluster_root)] == [read_only]
+    assert store.children(cluster_root.read_only) == []
+
+
+def test_what_a_dead_process_left_is_replaced_and_does_not_go_with_its_session(
+    store: ZooKeeperStore, cluster_root: Znodes
+) -> None:
+    with other_session(store) as dead:
+        register(dead, cluster_root, A)
+        register(store, cluster_root, A)
+    store.sync(cluster_root.root)
+    assert lookup(store, cluster_root, A.bookie_id) == A
+
+
+def test_registering_again_in_the_same_session_is_fine(store: ZooKeeperStore, cluster_root: Znodes) -> None:
+    register(store, cluster_root, A)
+    register(store, cluster_root, A)
+    assert lookup(store, cluster_root, A.bookie_id) == A
+
+
+def test_a_registration_with_another_address_is_waited_for(store: ZooKeeperStore, cluster_root: Znodes) -> None:
+    dying = other_session(store)
+    register(dying, cluster_root, BookieAddress(A.bookie_id, "elsewhere", 9))
+    pauses: list[int] = []
+
+    def pause() -> bool:
+        pauses.append(1)
+        if len(pauses) == 3:
+            dying.close()
+        return True
+
+    register(store, cluster_root, A, pause=pause)
+    assert lookup(store, cluster_root, A.bookie_id) == A
+    assert len(pauses) == 3
+
+
+def test_a_registration_with_another_address_that_stays_is_refused_by_name(store: ZooKeeperStore, cluster_root: Znodes) -> None:
+    with other_session(store) as alive:
+        register(alive, cluster_root, BookieAddress(A.bookie_id, "elsewhere", 9))
+        with pytest.raises(MetadataConflictError, match=r"host:1-aa .*at elsewhere:9 holds it"):
+            register(store, cluster_root, A)
+        assert lookup(store, cluster_root, A.bookie_id) == BookieAddress(A.bookie_id, "elsewhere", 9)
+
+
+def test_unregistering_removes_both_kinds_and_needs_none(store: ZooKeeperStore, cluster_root: Znodes) -> None:
+    register(store, cluster_root, A)
+    unregister(store, cluster_root, A.bookie_id)
+    unregister(store, cluster_root, A.bookie_id)
+    assert list_bookies(store, cluster_root) == []
+
+
+def test_an_apache_bookie_is_no_bookie_to_us(store: ZooKeeperStore, cluster_root: Znodes) -> None:
+    store.create(cluster_root.registration("java:3181"), b"")
+    register(store, cluster_root, A)
+    assert [bookie.bookie_id for bookie in list_bookies(store, cluster_root)] == [A.bookie_id]
+    assert lookup(store, cluster_root, "java:3181") is None
+
+
+def test_a_damaged_registration_is_damage_and_not_absence(store: ZooKeeperStore, cluster_root: Znodes) -> None:
+    store.create(cluster_root.registration("x"), b"\xff\xff")
+    with pytest.raises(CorruptionError, match="available/x is damaged"):
+        lookup(store, cluster_root, "x")
