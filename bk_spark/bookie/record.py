@@ -1,0 +1,172 @@
+"""The record: what journal files and entry log files consist of, one format for both.
+
+::
+
+    offset  size
+         0     4  magic "bkRC"
+         4     1  version
+         5     1  kind: 1 BATCH, 2 IDLE, 3 SEAL
+         6     1  digest type             0 unless BATCH
+         7     3  E, Qw, slot             the ids held: quorum.IdPattern; 1, 1, 0 is dense
+        10     2  reserved, 0
+        12     4  body length
+        16     8  file salt               as in the header of the file
+        24     8  own offset              of this record in its file
+        32     8  sequence                one counter for all files of the bookie; a copy keeps the number of the original
+        40     8  synced_through          bytes of this file known durable when this record was written
+        48     8  ledger id
+        56     8  first entry id
+        64     8  last entry id           inclusive
+        72     8  last add confirmed
+        80     8  length before           payload bytes of the ledger before the first entry
+        88    16  master key hash
+       104     4  count of entries
+       108     4  body CRC32C
+       112     4  CRC32C of the bytes 0 to 111
+       116        body: the encoded batch as it came over the wire
+
+All numbers are little-endian. A record counts only with its file's salt and at its own offset: bookie files that a user
+stored as payload are never taken for records. Successors of version 1 keep the magic, the version and the length of the
+header with its CRC in their places, so that a newer record is told from a damaged one.
+
+IDLE says nothing but ``synced_through``: it follows a sync, so that the end of a quiet file is known to be durable. SEAL ends a
+file: its own offset plus its header is the file's sealed length, its sequence is the file's last. Neither has a body.
+
+Ref: docs/rules.md, "Record header" and storage rule 2; docs/formats.md, "Files of a bookie".
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from bk_spark.checksum import crc32c
+from bk_spark.config import MAX_BATCH_BYTES, DigestType
+from bk_spark.entry import BatchHeader, EncodedBatch
+from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
+from bk_spark.quorum import DENSE, IdPattern
+
+RECORD_VERSION = 1
+_MAGIC = b"bkRC"
+_FIELDS = struct.Struct("<4s6B2xI4Q5q16sII")
+_CRC = struct.Struct("<I")
+RECORD_HEADER_BYTES = _FIELDS.size + _CRC.size
+NO_KEY = bytes(16)
+
+
+class RecordKind(IntEnum):
+    BATCH = 1
+    IDLE = 2
+    SEAL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a record stands, and what of its file was durable when it was written."""
+
+    salt: int
+    offset: int
+    synced_through: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHeader:
+    """A verified header."""
+
+    place: Place
+    kind: RecordKind
+    sequence: int
+    batch: BatchHeader | None
+    """What a BATCH holds, None for the other kinds."""
+    master_key_hash: bytes
+    body_length: int
+    body_crc32c: int
+
+    @property
+    def end(self) -> int:
+        """The offset after the record."""
+        return self.place.offset + RECORD_HEADER_BYTES + self.body_length
+
+
+def pack_batch(place: Place, sequence: int, batch: EncodedBatch, master_key_hash: bytes) -> bytes:
+    """The header of a record for ``batch``; the body follows it in the file."""
+    header = batch.header
+    pattern = header.pattern
+    packed = _FIELDS.pack(
+        _MAGIC,
+        RECORD_VERSION,
+        RecordKind.BATCH,
+        header.digest_type.value,
+        pattern.ensemble_size,
+        pattern.write_quorum,
+        pattern.slot,
+        len(batch.body),
+        place.salt,
+        place.offset,
+        sequence,
+        place.synced_through,
+        header.ledger_id,
+        header.first_entry_id,
+        header.last_entry_id,
+        header.last_add_confirmed,
+        header.length_before,
+        master_key_hash,
+        header.count,
+        batch.body_crc32c,
+    )
+    return packed + _CRC.pack(crc32c(packed))
+
+
+def pack_mark(place: Place, sequence: int, kind: RecordKind) -> bytes:
+    """A whole IDLE or SEAL record."""
+    numbers = (0, place.salt, place.offset, sequence, place.synced_through, 0, 0, 0, 0, 0, NO_KEY, 0, 0)
+    packed = _FIELDS.pack(_MAGIC, RECORD_VERSION, kind, 0, 1, 1, 0, *numbers)
+    return packed + _CRC.pack(crc32c(packed))
+
+
+def unpack(data: bytes, what: str, salt: int, offset: int) -> RecordHeader:
+    """The header that ``data`` begins with. ``what`` names the place for the error.
+
+    Raises CorruptionError unless it is the record of this file at this offset, FormatVersionError if it is of a newer version.
+    """
+    packed = data[: _FIELDS.size]
+    if len(data) < RECORD_HEADER_BYTES or crc32c(packed) != _CRC.unpack_from(data, _FIELDS.size)[0]:
+        raise CorruptionError(what, "the checksum of a record header is wrong")
+    if packed[:4] != _MAGIC:
+        raise CorruptionError(what, "there is no record")
+    if packed[4] > RECORD_VERSION:
+        raise FormatVersionError(what, packed[4], RECORD_VERSION)
+    header = _header(what, _FIELDS.unpack(packed))
+    if (header.place.salt, header.place.offset) != (salt, offset):
+        raise CorruptionError(what, f"a record of another place, {header.place}")
+    return header
+
+
+def batch_of(header: RecordHeader, body: bytes, what: str) -> EncodedBatch:
+    """The batch of a BATCH record. Raises CorruptionError if ``body`` is not its body."""
+    if header.batch is None or len(body) != header.body_length or crc32c(body) != header.body_crc32c:
+        raise CorruptionError(what, "the checksum of a record's body is wrong")
+    return EncodedBatch(header.batch, body, header.body_crc32c)
+
+
+def _header(what: str, fields: tuple[Any, ...]) -> RecordHeader:
+    try:
+        kind = RecordKind(fields[2])
+        body_length, salt, offset, sequence, synced_through = fields[7:12]
+        batch = _batch_header(what, fields) if kind is RecordKind.BATCH else None
+        if batch is None and body_length:
+            raise CorruptionError(what, f"a {kind.name} record with a body")
+    except (ValueError, ConfigError) as problem:
+        raise CorruptionError(what, f"a record with a right checksum and wrong fields ({problem})") from problem
+    return RecordHeader(Place(salt, offset, synced_through), kind, sequence, batch, fields[17], body_length, fields[19])
+
+
+def _batch_header(what: str, fields: tuple[Any, ...]) -> BatchHeader:
+    ledger_id, first, last, confirmed, length_before = fields[12:17]
+    pattern = DENSE if fields[4:7] == (1, 1, 0) else IdPattern(*fields[4:7])
+    batch = BatchHeader(ledger_id, first, last, pattern, confirmed, length_before, DigestType(fields[3]))
+    if fields[18] != batch.count or fields[7] > MAX_BATCH_BYTES:
+        raise CorruptionError(what, f"a record of {fields[18]} entries in {fields[7]} bytes")
+    return batch

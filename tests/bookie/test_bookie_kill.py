@@ -1,0 +1,82 @@
+"""A real process, killed with SIGKILL at random moments: what it acked is there. Ref: docs/rules.md, storage rule 12."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bk_spark.wire import Status
+
+ROOT = Path(__file__).parents[2]
+ROUNDS = 5
+CHILD = """
+import importlib.util, sys
+from pathlib import Path
+spec = importlib.util.spec_from_file_location("harness_of_child", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+sys.modules["harness_of_child"] = module
+spec.loader.exec_module(module)
+harness = module.Harness(Path(sys.argv[2]).parent / "child", Path(sys.argv[2]))
+position = int(sys.argv[3])
+harness.start(write_cache_bytes=60_000, checkpoint_bytes=300_000, journal_file_bytes=30_000, entry_log_file_bytes=200_000)
+while True:
+    group = [(position + 3 * one, 2000 if one % 3 == 0 else 10) for one in range(5)]
+    for first, size in group:
+        harness.stage(harness.batch(1, first, first + 2, size=size))
+    for (first, size), reply in zip(group, harness.sync(), strict=True):
+        assert reply.status.name == "OK", reply
+        sys.stdout.write(f"{first} {size}\\n")
+    sys.stdout.flush()
+    position += 15
+"""
+
+
+def _run_and_kill(data_dir: Path, acks: Path, position: int, ack_bytes: int) -> list[tuple[int, int]]:
+    """First ids and sizes that a child acked before it was killed, which comes at any moment after ``ack_bytes`` of acks."""
+    harness_file = Path(__file__).parent / "conftest.py"
+    command = [sys.executable, "-c", CHILD, str(harness_file), str(data_dir), str(position)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with acks.open("wb") as output:
+        child = subprocess.Popen(command, stdout=output, env=environment)
+        deadline = time.monotonic() + 20
+        while acks.stat().st_size < ack_bytes and child.poll() is None and time.monotonic() < deadline:
+            pass
+        child.send_signal(signal.SIGKILL)
+        assert child.wait(10) == -signal.SIGKILL
+    whole = acks.read_text().rpartition("\n")[0]
+    return [(int(line.split()[0]), int(line.split()[1])) for line in whole.splitlines()]
+
+
+def _read_all(harness, first: int, last: int) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    while first <= last:
+        part, end = harness.payloads(1, first, last)
+        assert end.status is Status.OK
+        found, first = found | part, end.next_entry_id
+    return found
+
+
+@pytest.mark.timeout(60)
+def test_every_acked_entry_is_read_after_kills_at_random_moments(harness, expected_payload, tmp_path):
+    chosen = random.Random(7)
+    acked: dict[int, int] = {}
+    ranges: list[tuple[int, int]] = []
+    for _ in range(ROUNDS):
+        position = max(acked, default=-3) + 3 + 300
+        new = dict(_run_and_kill(harness.data_dir, tmp_path / "acks", position, chosen.randrange(1, 6000)))
+        assert sorted(new) == list(range(position, max(new) + 1, 3))
+        acked |= new
+        ranges.append((position, max(new) + 2))
+        harness.start(write_cache_bytes=60_000, checkpoint_bytes=300_000)
+        for first, last in ranges:
+            found = _read_all(harness, first, last)
+            assert found == {one: expected_payload(1, one, acked[one - (one - first) % 3], 0) for one in range(first, last + 1)}
+        harness.stop()
+    assert len(acked) > 5 * ROUNDS

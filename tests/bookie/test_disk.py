@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from bk_spark.bookie.disk import REAL_DISK, TEMPORARY_SUFFIX
+from bk_spark.errors import ConfigError, StorageError
+
+
+def test_a_created_file_has_its_header_and_no_temporary_name(tmp_path):
+    file = REAL_DISK.create(tmp_path / "log", b"header")
+    file.close()
+    assert [one.name for one in tmp_path.iterdir()] == ["log"]
+    assert (tmp_path / "log").read_bytes() == b"header"
+    assert (file.size, file.synced) == (6, 6)
+
+
+def test_appended_bytes_count_as_synced_only_after_a_sync(tmp_path):
+    file = REAL_DISK.create(tmp_path / "log", b"")
+    file.append([b"ab", b"cd"])
+    assert (file.size, file.synced) == (4, 0)
+    file.sync()
+    assert file.synced == 4
+    file.close()
+
+
+def test_more_buffers_than_one_writev_takes_are_all_written(tmp_path):
+    file = REAL_DISK.create(tmp_path / "log", b"")
+    file.append([bytes([number % 251]) for number in range(3000)])
+    file.close()
+    assert (tmp_path / "log").read_bytes() == bytes(number % 251 for number in range(3000))
+
+
+@pytest.mark.parametrize("verb", ["write", "sync"])
+def test_a_failed_write_or_sync_poisons_the_file_for_good(harness, tmp_path, verb):
+    file = harness.disk.create(tmp_path / "log", b"x")
+    harness.disk.fail(verb, "log")
+    with pytest.raises(StorageError, match="Input/output error"):
+        _append_and_sync(file)
+    harness.disk.failing.clear()
+    for step in (_append_and_sync, lambda one: one.append([b"z"])):
+        with pytest.raises(StorageError, match="an earlier write or sync failed"):
+            step(file)
+    file.close()
+
+
+def test_a_failed_sync_is_not_tried_again(harness, tmp_path):
+    file = harness.disk.create(tmp_path / "log", b"x")
+    file.append([b"y"])
+    harness.disk.fail("sync", "log")
+    for expected in ("Input/output error", "an earlier write or sync failed"):
+        with pytest.raises(StorageError, match=expected):
+            file.sync()
+        harness.disk.failing.clear()
+    assert file.synced == 1
+    file.close()
+
+
+def _append_and_sync(file):
+    file.append([b"y"])
+    file.sync()
+
+
+def test_a_directory_is_locked_by_one_holder_at_a_time(tmp_path):
+    lock = REAL_DISK.lock(tmp_path)
+    with pytest.raises(ConfigError, match="another process uses it"):
+        REAL_DISK.lock(tmp_path)
+    lock.release()
+    REAL_DISK.lock(tmp_path).release()
+
+
+def test_a_missing_directory_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="nowhere"):
+        REAL_DISK.lock(tmp_path / "nowhere")
+
+
+def test_a_replaced_file_has_the_new_content_alone(tmp_path):
+    REAL_DISK.replace(tmp_path / "small", b"a long first version")
+    REAL_DISK.replace(tmp_path / "small", b"short")
+    assert REAL_DISK.read_small(tmp_path / "small") == b"short"
+    assert not list(tmp_path.glob(f"*{TEMPORARY_SUFFIX}"))
+    assert REAL_DISK.read_small(tmp_path / "none") is None
+
+
+def test_a_read_is_short_only_at_the_end_of_the_file(tmp_path):
+    (tmp_path / "file").write_bytes(b"0123456789")
+    with REAL_DISK.open_read(tmp_path / "file") as file:
+        assert (file.read(2, 3), file.read(8, 10), file.read(20, 5)) == (b"234", b"89", b"")
