@@ -1,0 +1,241 @@
+"""Connections to bookies: one channel and one add stream each, shared by all operations of a client.
+
+All of this runs on the one background event loop of the process (``transport.py``). A broken stream answers everything
+that waits on it with UNKNOWN; the next send opens a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from bk_spark.errors import BookKeeperError, MetadataUnavailableError
+from bk_spark.proto.bookie_pb2_grpc import BookieStub
+from bk_spark.registration import BookieAddress
+from bk_spark.wire import (
+    KEEPALIVE_MS,
+    MAX_MESSAGE_BYTES,
+    AddReply,
+    AddRequest,
+    BookieDescription,
+    LastAddConfirmedReply,
+    LastAddConfirmedRequest,
+    ReadBatch,
+    ReadEnd,
+    ReadRequest,
+    Status,
+    decode_add_reply,
+    decode_description,
+    decode_last_add_confirmed_reply,
+    decode_read_reply,
+    encode_add_request,
+    encode_describe_request,
+    encode_last_add_confirmed_request,
+    encode_read_request,
+)
+
+CHANNEL_OPTIONS = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_MS // 2),
+    ("grpc.enable_http_proxy", 0),
+)
+"""A connection that failed is made anew with a new channel, which must not inherit the back-off of the old one from the
+pool that channels share by default: a bookie that came back is reached at once. A bookie that does not even answer the
+transport's pings is given up, so that nothing waits for a machine that vanished. Bookies are never behind an HTTP proxy."""
+
+CONNECTED = (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.CONNECTING)
+
+Lookup = Callable[[str], Awaitable[BookieAddress | None]]
+"""Asks the metadata store where a bookie is."""
+
+
+@dataclass(slots=True, eq=False)
+class QueuedAdd:
+    """An add until it is answered. ``request`` is None once it was sent, or nobody wants it sent any more."""
+
+    request_id: int
+    request: AddRequest | None
+    on_reply: Callable[[AddReply], None]
+
+    def cancel(self) -> None:
+        """Let go of the bytes: the queue of a bookie that stands still holds only what somebody still waits for."""
+        self.request = None
+
+
+class Connections:
+    """The bookies that one client talks to. Every method runs on the event loop."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+        self._bookies: dict[str, BookieConnection] = {}
+        self._closed = False
+
+    def bookie(self, bookie_id: str) -> BookieConnection:
+        if bookie_id not in self._bookies:
+            self._bookies[bookie_id] = BookieConnection(bookie_id, self._lookup, closed=self._closed)
+        return self._bookies[bookie_id]
+
+    async def close(self) -> None:
+        """Answer everything that waits. Whatever is asked for later fails at once."""
+        self._closed = True
+        for bookie in list(self._bookies.values()):
+            await bookie.close()
+
+
+class BookieConnection:
+    """One bookie as a client sees it."""
+
+    def __init__(self, bookie_id: str, lookup: Lookup, *, closed: bool = False) -> None:
+        self.bookie_id = bookie_id
+        self._lookup = lookup
+        self._closed = closed
+        self._channel: grpc.aio.Channel | None = None
+        self._address: BookieAddress | None = None
+        self._connecting = asyncio.Lock()
+        self._outgoing: asyncio.Queue[QueuedAdd] = asyncio.Queue()
+        self._waiting: dict[int, QueuedAdd] = {}
+        self._next_request = 0
+        self._sender: asyncio.Task[None] | None = None
+
+    def send_add(self, request: AddRequest, on_reply: Callable[[AddReply], None]) -> QueuedAdd:
+        """Send over the bookie's add stream; ``on_reply`` is called exactly once, later.
+
+        The queue holds no more bytes than the windows of the client's writers, for they cancel what they give up.
+        """
+        queued = QueuedAdd(request.request_id, request, on_reply)
+        self._outgoing.put_nowait(queued)
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.get_running_loop().create_task(self._run_adds())
+        return queued
+
+    async def read(self, request: ReadRequest) -> AsyncIterator[ReadBatch | ReadEnd]:
+        """The bookie's answer. Raises BookKeeperError for a malformed one, AioRpcError when the connection breaks."""
+        stub = await self._stub()
+        async for message in stub.Read(encode_read_request(request)):
+            yield decode_read_reply(message)
+
+    async def last_add_confirmed(self, request: LastAddConfirmedRequest, timeout_s: float) -> LastAddConfirmedReply:
+        stub = await self._stub()
+        message = encode_last_add_confirmed_request(request)
+        return decode_last_add_confirmed_reply(await stub.ReadLastAddConfirmed(message, timeout=timeout_s))
+
+    async def describe(self, timeout_s: float) -> BookieDescription:
+        stub = await self._stub()
+        return decode_description(await stub.Describe(encode_describe_request(self.bookie_id), timeout=timeout_s))
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._sender is not None:
+            self._sender.cancel()
+            await asyncio.gather(self._sender, return_exceptions=True)
+        self._answer_all("the client was closed")
+        await self._disconnect()
+
+    async def _stub(self) -> Any:
+        """The service at the bookie's registered address, looked up again whenever the channel is not connected."""
+        async with self._connecting:
+            if self._closed:
+                raise ConnectionError("the client was closed")
+            if self._channel is None or self._channel.get_state() not in CONNECTED:
+                await self._reconnect()
+            return BookieStub(self._channel)
+
+    async def _reconnect(self) -> None:
+        """Take a new channel if the bookie moved or the old one failed. An idle one connects again by itself."""
+        address = await self._current_address()
+        failed = self._channel is not None and self._channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        if self._channel is not None and (failed or address != self._address):
+            await self._disconnect()
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(f"{address.host}:{address.port}", options=CHANNEL_OPTIONS)
+            self._address = address
+
+    async def _current_address(self) -> BookieAddress:
+        """Where the bookie is registered; where it was while the metadata store does not answer. Requests name the bookie."""
+        try:
+            address = await self._lookup(self.bookie_id)
+        except MetadataUnavailableError:
+            if self._address is None:
+                raise
+            return self._address
+        if address is None:
+            raise ConnectionError("it is not registered as available")
+        return address
+
+    async def _disconnect(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    # --- the add stream
+
+    async def _run_adds(self) -> None:
+        while not self._outgoing.empty():
+            self._answer_all(await self._run_stream())
+
+    async def _run_stream(self) -> str:
+        """Send what is queued over one stream until it breaks; gives back why."""
+        try:
+            stub = await self._stub()
+            return await self._pump(stub.Add())
+        except (grpc.aio.AioRpcError, BookKeeperError, OSError) as failure:
+            return describe_failure(failure)
+
+    async def _pump(self, call: Any) -> str:
+        """Send and receive side by side until one of them ends."""
+        loop = asyncio.get_running_loop()
+        tasks = (loop.create_task(self._receive(call)), loop.create_task(self._send(call)))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            call.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return next((describe_failure(task.exception()) for task in done if not task.cancelled()), "the stream ended")
+
+    async def _send(self, call: Any) -> None:
+        while True:
+            queued = await self._outgoing.get()
+            self._next_request += 1
+            self._waiting[self._next_request] = queued
+            if queued.request is None:
+                self._waiting.pop(self._next_request).on_reply(AddReply(queued.request_id, Status.UNKNOWN, "it was cancelled"))
+                continue
+            message = encode_add_request(queued.request)
+            message.request_id = self._next_request
+            queued.request = None
+            await call.write(message)
+
+    async def _receive(self, call: Any) -> None:
+        while True:
+            message = await call.read()
+            if message is grpc.aio.EOF:
+                raise ConnectionError(f"the bookie ended the stream: {await call.details()}")
+            reply = decode_add_reply(message)
+            queued = self._waiting.pop(reply.request_id, None)
+            if queued is not None:
+                queued.on_reply(AddReply(queued.request_id, reply.status, reply.detail))
+
+    def _answer_all(self, problem: str) -> None:
+        waiting, self._waiting = list(self._waiting.values()), {}
+        while not self._outgoing.empty():
+            waiting.append(self._outgoing.get_nowait())
+        for queued in waiting:
+            queued.on_reply(AddReply(queued.request_id, Status.UNKNOWN, problem))
+
+
+def describe_failure(failure: BaseException | None) -> str:
+    """A failed call in a few words."""
+    if isinstance(failure, grpc.aio.AioRpcError):
+        details = (failure.details() or "").split(";")[0][:200]
+        return f"{failure.code().name.lower().replace('_', ' ')}: {details}"
+    return str(failure)

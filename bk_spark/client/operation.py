@@ -1,0 +1,255 @@
+"""The vocabulary of the client's state machines.
+
+A state machine takes events and the time (``handle(event, now_ms)``), and gives back commands (``take_commands()``) and
+the time at which it next wants to be called although nothing happened (``deadline_ms()``). It touches no thread, clock,
+socket or random source, so that a test can play any schedule of events with the code that the driver (``transport.py``) runs.
+
+A driver's whole duty: after every ``handle`` carry out all commands in their order, and call ``handle(Tick(), now_ms)``
+at the deadline. Requests are numbered by the state machine; an answer to a number that it no longer waits for is ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from bk_spark.entry import EncodedBatch, EntryBatch
+from bk_spark.errors import BookKeeperError
+from bk_spark.ledger_metadata import LedgerMetadata
+from bk_spark.quorum import IdPattern
+from bk_spark.wire import Status
+
+# --- commands: what a state machine wants done
+
+
+@dataclass(frozen=True, slots=True)
+class SendAdd:
+    """Send a batch to a bookie; answered by AddAnswered."""
+
+    request_id: int
+    bookie_id: str
+    batch: EncodedBatch = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAdd:
+    """The answer to this add is of no interest any more; what was not sent yet need not be."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendRead:
+    """Ask a bookie for entries; answered by ReadArrived, any number of times, and then one ReadEnded."""
+
+    request_id: int
+    bookie_id: str
+    first: int
+    last: int
+    pattern: IdPattern
+    maximum_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRead:
+    """Nobody waits for this read any more."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendReadLastAddConfirmed:
+    """Ask a bookie for its highest last add confirmed; answered by LastAddConfirmedAnswered."""
+
+    request_id: int
+    bookie_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMetadata:
+    """Compare-and-set the ledger's metadata; answered by MetadataWritten, MetadataRead, MetadataGone or MetadataUnknown."""
+
+    metadata: LedgerMetadata
+    expected_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMetadata:
+    """Read the ledger's metadata again; answered by MetadataRead, MetadataGone or MetadataUnknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """The entries appended under ``token`` are confirmed; they start at ``first_entry_id``."""
+
+    token: object
+    first_entry_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """The entries appended under ``token`` failed."""
+
+    token: object
+    error: BookKeeperError
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """No bookie owes an answer for what was appended under ``token`` any more: it may leave the writer's window."""
+
+    token: object
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Verified entries, the next ones in order."""
+
+    batch: EntryBatch = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The operation is over: with a result, or with an error. Nothing follows."""
+
+    result: object = None
+    error: BookKeeperError | None = None
+
+
+Command = (
+    SendAdd
+    | CancelAdd
+    | SendRead
+    | CancelRead
+    | SendReadLastAddConfirmed
+    | WriteMetadata
+    | ReadMetadata
+    | Confirm
+    | Reject
+    | Release
+    | Deliver
+    | Finish
+)
+
+# --- events: what happened
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The operation begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """The application appends payloads, in this order; ``token`` comes back in Confirm or Reject."""
+
+    payloads: pa.BinaryArray
+    token: object
+
+
+@dataclass(frozen=True, slots=True)
+class AddAnswered:
+    """A bookie's answer to SendAdd. ``UNKNOWN`` also stands for a broken connection."""
+
+    request_id: int
+    status: Status
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadArrived:
+    request_id: int
+    batch: EncodedBatch = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEnded:
+    """The end of an answer to SendRead. ``UNKNOWN`` also stands for a broken connection."""
+
+    request_id: int
+    status: Status
+    detail: str = ""
+    entry_id: int | None = None
+    """What ``status`` is about; None for the bookie as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """The application took delivered batches of together this ``nbytes``."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastAddConfirmedAnswered:
+    request_id: int
+    status: Status
+    last_add_confirmed: int
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRequested:
+    """The application closes its writer."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataWritten:
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRead:
+    """What the store holds now. As an answer to WriteMetadata: the compare-and-set lost against this."""
+
+    metadata: LedgerMetadata
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataGone:
+    """The ledger's metadata does not exist any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataUnknown:
+    """The store did not answer: a write may have happened or not."""
+
+    error: BookKeeperError
+
+
+Event = (
+    Tick
+    | Start
+    | Append
+    | AddAnswered
+    | ReadArrived
+    | ReadEnded
+    | Consumed
+    | LastAddConfirmedAnswered
+    | CloseRequested
+    | MetadataWritten
+    | MetadataRead
+    | MetadataGone
+    | MetadataUnknown
+)
+
+
+class Operation(Protocol):
+    """A state machine as its driver sees it."""
+
+    def handle(self, event: Event, now_ms: int) -> None:
+        """Take in what happened. Afterwards carry out ``take_commands()``."""
+
+    def take_commands(self) -> list[Command]:
+        """What is to be done, in this order. Each command is given once."""
+
+    def deadline_ms(self) -> int | None:
+        """When to call ``handle(Tick(), …)`` at the latest; None: not needed."""

@@ -1,0 +1,362 @@
+"""The writer's state machine, without threads, clocks or sockets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bk_spark.client.add_entries import MAX_UNKNOWN_TRIES, AddEntries
+from bk_spark.client.operation import (
+    AddAnswered,
+    Append,
+    CancelAdd,
+    CloseRequested,
+    Command,
+    Confirm,
+    Event,
+    Finish,
+    MetadataGone,
+    MetadataRead,
+    MetadataUnknown,
+    MetadataWritten,
+    ReadMetadata,
+    Reject,
+    Release,
+    SendAdd,
+    Tick,
+    WriteMetadata,
+)
+from bk_spark.config import DigestType, LedgerOptions
+from bk_spark.digest import Digester
+from bk_spark.entry import decode
+from bk_spark.errors import (
+    AddQuorumTimeoutError,
+    BookKeeperError,
+    LedgerClosedError,
+    LedgerFencedError,
+    MetadataConflictError,
+    MetadataUnavailableError,
+    NoSuchLedgerError,
+    NotEnoughBookiesError,
+    UnauthorizedAccessError,
+)
+from bk_spark.ledger_metadata import LedgerState, new_ledger
+from bk_spark.quorum import write_set
+from bk_spark.wire import Status
+
+TIMEOUT_MS = 1000
+QUORUM_TIMEOUT_MS = 3000
+
+
+@dataclass
+class Writer:
+    """Runs the state machine and keeps what it wanted."""
+
+    e: int = 3
+    w: int = 3
+    a: int = 2
+    now_ms: int = 0
+    log: list[Command] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        options = LedgerOptions(ensemble_size=self.e, write_quorum=self.w, ack_quorum=self.a)
+        ensemble = tuple(f"b{slot}" for slot in range(self.e))
+        metadata = new_ledger(7, options, ensemble, created_ms=0, creator_token=1)
+        self.machine = AddEntries(metadata, 0, add_timeout_ms=TIMEOUT_MS, add_quorum_timeout_ms=QUORUM_TIMEOUT_MS)
+
+    def do(self, event: Event) -> list[Command]:
+        self.machine.handle(event, self.now_ms)
+        commands = self.machine.take_commands()
+        self.log += commands
+        return commands
+
+    def append(self, *payloads: bytes, token: object = None) -> dict[str, SendAdd]:
+        """Append and give back what each bookie was sent."""
+        commands = self.do(Append(pa.array(payloads, pa.binary()), token))
+        return {c.bookie_id: c for c in commands if isinstance(c, SendAdd)}
+
+    def ack(self, *sent: SendAdd, status: Status = Status.OK) -> list[Command]:
+        return [c for add in sent for c in self.do(AddAnswered(add.request_id, status))]
+
+    def confirmed(self) -> list[object]:
+        return [c.token for c in self.log if isinstance(c, Confirm)]
+
+    def rejected(self) -> dict[object, BookKeeperError]:
+        return {c.token: c.error for c in self.log if isinstance(c, Reject)}
+
+    def released(self) -> list[object]:
+        return [c.token for c in self.log if isinstance(c, Release)]
+
+
+def test_an_entry_is_confirmed_with_its_ack_quorum_and_not_before() -> None:
+    writer = Writer()
+    sent = writer.append(b"x", token="x")
+    writer.ack(sent["b0"])
+    assert writer.confirmed() == []
+    writer.ack(sent["b2"])
+    assert writer.confirmed() == ["x"]
+    assert (writer.machine.last_add_confirmed, writer.machine.length) == (0, 1)
+
+
+def test_an_ack_that_comes_twice_counts_once() -> None:
+    writer = Writer()
+    sent = writer.append(b"x", token="x")
+    writer.ack(sent["b0"], sent["b0"])
+    assert writer.confirmed() == []
+
+
+def test_entries_are_confirmed_in_order_whatever_the_order_of_their_acks() -> None:
+    """Ref: protocol rule 16."""
+    writer = Writer()
+    first = writer.append(b"a", token="a")
+    second = writer.append(b"b", token="b")
+    writer.ack(*second.values())
+    assert writer.confirmed() == []
+    writer.ack(first["b0"], first["b1"])
+    assert writer.confirmed() == ["a", "b"]
+
+
+def test_entries_carry_the_last_add_confirmed_of_when_they_were_sent() -> None:
+    writer = Writer()
+    first = writer.append(b"a", b"b")
+    second = writer.append(b"c")
+    assert second["b0"].batch.header.last_add_confirmed == -1
+    writer.ack(first["b0"], first["b1"])
+    third = writer.append(b"d")
+    header = third["b0"].batch.header
+    assert (header.first_entry_id, header.last_add_confirmed, header.length_before) == (3, 1, 3)
+
+
+def test_without_striping_every_bookie_is_sent_one_and_the_same_batch() -> None:
+    sent = Writer().append(b"a", b"b")
+    assert len({id(add.batch) for add in sent.values()}) == 1
+    assert decode(sent["b0"].batch).matching(Digester(DigestType.CRC32C, b"")).all()
+
+
+def test_with_striping_every_bookie_is_sent_the_entries_whose_write_set_names_it() -> None:
+    sent = Writer(e=5, w=3, a=2).append(*(b"%d" % i for i in range(12)))
+    for slot in range(5):
+        ids = decode(sent[f"b{slot}"].batch).entry_ids.tolist()
+        assert ids == [i for i in range(12) if slot in write_set(i, 5, 3)]
+
+
+def test_acks_from_outside_of_an_entrys_write_set_do_not_confirm_it() -> None:
+    """E=4, Qw=2, Qa=2: entry 0 stands on b0 and b1; b2 and b3 hold its neighbours only."""
+    writer = Writer(e=4, w=2, a=2)
+    sent = writer.append(b"0", b"1", b"2", token="batch")
+    writer.ack(sent["b1"], sent["b2"], sent["b3"])
+    assert writer.confirmed() == []
+    writer.ack(sent["b0"])
+    assert writer.confirmed() == ["batch"]
+
+
+def test_a_bookie_outside_of_the_write_set_is_not_waited_for() -> None:
+    writer = Writer(e=4, w=2, a=2)
+    sent = writer.append(b"0", token="0")
+    assert set(sent) == {"b0", "b1"}
+    writer.ack(*sent.values())
+    assert writer.confirmed() == ["0"]
+
+
+@pytest.mark.parametrize("status", [s for s in Status if s not in (Status.OK, Status.UNAUTHORIZED)])
+def test_a_bookie_that_refuses_is_left_out_and_the_writer_goes_on(status: Status) -> None:
+    writer = Writer()
+    sent = writer.append(b"a", token="a")
+    writer.ack(sent["b1"], status=status)
+    writer.ack(sent["b0"], sent["b2"])
+    assert writer.confirmed() == ["a"]
+    assert set(writer.append(b"b")) == {"b0", "b2"}
+
+
+def test_below_the_ack_quorum_the_writer_fails_and_says_which_bookies_failed_and_why() -> None:
+    writer = Writer()
+    sent = writer.append(b"a", token="a")
+    writer.do(AddAnswered(sent["b1"].request_id, Status.UNKNOWN, "connection refused"))
+    writer.do(AddAnswered(sent["b2"].request_id, Status.IO_ERROR, "disk full"))
+    error = writer.rejected()["a"]
+    assert isinstance(error, NotEnoughBookiesError)
+    assert "b1: UNKNOWN connection refused, b2: IO_ERROR disk full" in str(error)
+    writer.append(b"b", token="b")
+    assert writer.rejected()["b"] is error
+    assert writer.confirmed() == []
+
+
+def test_what_a_failed_bookie_was_sent_is_cancelled() -> None:
+    """Ref: the writer's window is a promise on memory; a queue to a silent bookie must not outlive it."""
+    writer = Writer()
+    sent = [writer.append(b"a")["b1"] for _ in range(3)]
+    commands = writer.ack(sent[0], status=Status.UNKNOWN)
+    assert [c.request_id for c in commands if isinstance(c, CancelAdd)] == [s.request_id for s in sent[1:]]
+
+
+def test_a_wrong_password_fails_the_writer_at_once() -> None:
+    writer = Writer()
+    sent = writer.append(b"a", token="a")
+    writer.ack(sent["b1"], status=Status.UNAUTHORIZED)
+    assert isinstance(writer.rejected()["a"], UnauthorizedAccessError)
+
+
+def test_a_silent_bookie_is_left_out_after_the_add_timeout() -> None:
+    writer = Writer()
+    sent = writer.append(b"a", token="a")
+    writer.ack(sent["b0"], sent["b1"])
+    assert writer.machine.deadline_ms() == TIMEOUT_MS
+    writer.now_ms = TIMEOUT_MS - 1
+    writer.do(Tick())
+    assert writer.released() == []
+    writer.now_ms = TIMEOUT_MS
+    writer.do(Tick())
+    assert writer.released() == ["a"]
+    assert set(writer.append(b"b")) == {"b0", "b1"}
+
+
+def test_a_batch_leaves_the_window_only_when_no_bookie_owes_an_answer_for_it() -> None:
+    """Otherwise a slow bookie's queue would grow without a bound while the others confirm."""
+    writer = Writer()
+    sent = writer.append(b"a", token="a")
+    writer.ack(sent["b0"], sent["b1"])
+    assert (writer.confirmed(), writer.released()) == (["a"], [])
+    writer.ack(sent["b2"])
+    assert writer.released() == ["a"]
+
+
+def test_an_entry_that_is_not_confirmed_in_time_fails_the_writer() -> None:
+    """Ref: protocol rule 28."""
+    writer = Writer(a=2)
+    sent = writer.append(b"a", token="a")
+    writer.ack(sent["b0"])
+    writer.now_ms = QUORUM_TIMEOUT_MS
+    writer.do(Tick())
+    assert isinstance(writer.rejected()["a"], (AddQuorumTimeoutError, NotEnoughBookiesError))
+
+
+def test_the_quorum_timeout_alone_fails_the_writer() -> None:
+    writer = Writer(e=3, w=3, a=3)
+    writer.machine._timeout_ms = 10 * QUORUM_TIMEOUT_MS
+    sent = writer.append(b"a", token="a")
+    writer.ack(sent["b0"])
+    writer.now_ms = QUORUM_TIMEOUT_MS
+    writer.do(Tick())
+    assert isinstance(writer.rejected()["a"], AddQuorumTimeoutError)
+    writer.ack(sent["b1"], sent["b2"])
+    assert writer.confirmed() == []
+
+
+def _closing(writer: Writer) -> WriteMetadata:
+    return next(c for c in writer.do(CloseRequested()) if isinstance(c, WriteMetadata))
+
+
+def test_close_rejects_what_is_unconfirmed_and_ends_at_the_last_confirmed_entry() -> None:
+    """Ref: protocol rule 25, situation 15."""
+    writer = Writer()
+    first = writer.append(b"abc", token="a")
+    writer.append(b"d", token="d")
+    writer.ack(*first.values())
+    write = _closing(writer)
+    assert isinstance(writer.rejected()["d"], LedgerClosedError)
+    assert (write.metadata.last_entry_id, write.metadata.length) == (0, 3)
+    assert writer.do(MetadataWritten(1)) == [Finish()]
+    writer.append(b"e", token="e")
+    assert isinstance(writer.rejected()["e"], LedgerClosedError)
+
+
+def test_a_ledger_without_entries_closes_at_minus_one() -> None:
+    assert _closing(Writer()).metadata.last_entry_id == -1
+
+
+def test_close_that_finds_the_ledger_closed_at_the_same_end_succeeds() -> None:
+    """Ref: situation 16."""
+    writer = Writer()
+    write = _closing(writer)
+    assert writer.do(MetadataRead(write.metadata, 5)) == [Finish()]
+
+
+def test_close_that_finds_another_end_fails() -> None:
+    """Ref: situation 16."""
+    writer = Writer()
+    write = _closing(writer)
+    [finish] = writer.do(MetadataRead(write.metadata.closed_at(3, 10), 5))
+    assert isinstance(finish, Finish)
+    assert isinstance(finish.error, MetadataConflictError)
+
+
+def test_close_that_finds_the_ledger_in_recovery_fails_as_fenced() -> None:
+    """Ref: the protocol, "Closing a ledger as a writer"; protocol rule 26."""
+    import dataclasses
+
+    writer = Writer()
+    before = writer.machine.metadata
+    _closing(writer)
+    [finish] = writer.do(MetadataRead(dataclasses.replace(before, state=LedgerState.IN_RECOVERY), 5))
+    assert isinstance(finish, Finish)
+    assert isinstance(finish.error, LedgerFencedError)
+    assert not writer.machine.metadata.is_closed
+
+
+def test_close_that_finds_the_ledger_open_and_changed_closes_what_it_found() -> None:
+    """Another's edit of an older fragment survives. Ref: protocol rule 22."""
+    writer = Writer()
+    before = writer.machine.metadata
+    _closing(writer)
+    edited = before.with_custom("key", b"value")
+    [again] = writer.do(MetadataRead(edited, 5))
+    assert isinstance(again, WriteMetadata)
+    assert again.expected_version == 5
+    assert again.metadata.custom("key") == b"value"
+    assert again.metadata.is_closed
+
+
+def test_close_whose_reply_is_lost_reads_again_before_it_decides() -> None:
+    writer = Writer()
+    write = _closing(writer)
+    assert writer.do(MetadataUnknown(MetadataUnavailableError("zk://x", "lost"))) == [ReadMetadata()]
+    assert writer.do(MetadataRead(write.metadata, 1)) == [Finish()]
+
+
+def test_close_gives_up_with_the_stores_error_after_a_bounded_number_of_tries() -> None:
+    writer = Writer()
+    lost = MetadataUnavailableError("zk://x", "lost")
+    _closing(writer)
+    for _ in range(MAX_UNKNOWN_TRIES + 1):
+        commands = writer.do(MetadataUnknown(lost))
+    assert commands == [Finish(error=lost)]
+
+
+def test_close_of_a_deleted_ledger_says_so() -> None:
+    writer = Writer()
+    _closing(writer)
+    [finish] = writer.do(MetadataGone())
+    assert isinstance(finish, Finish)
+    assert isinstance(finish.error, NoSuchLedgerError)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_in_any_order_of_answers_a_prefix_is_confirmed_and_each_entry_has_its_quorum(data: st.DataObject) -> None:
+    """Protocol rule 16, and Qa acks from the write set of each entry, against a model that counts acks by entry."""
+    e, w, a = data.draw(st.sampled_from([(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (4, 2, 2), (5, 3, 2), (4, 4, 3)]))
+    writer = Writer(e, w, a)
+    in_flight: list[tuple[int, list[int], int]] = []
+    acked: dict[int, set[int]] = {}
+    sizes: list[int] = []
+    for _ in range(data.draw(st.integers(1, 25))):
+        if in_flight and data.draw(st.booleans()):
+            slot, ids, request_id = in_flight.pop(data.draw(st.integers(0, len(in_flight) - 1)))
+            ok = data.draw(st.integers(0, 9)) > 0
+            writer.do(AddAnswered(request_id, Status.OK if ok else Status.UNKNOWN))
+            if ok and writer.machine.error is None:
+                for entry_id in ids:
+                    acked.setdefault(entry_id, set()).add(slot)
+        elif writer.machine.error is None:
+            count = data.draw(st.integers(1, 7))
+            sent = writer.append(*[b"x"] * count, token=len(sizes))
+            sizes.append(count)
+            in_flight += [(int(b[1:]), decode(s.batch).entry_ids.tolist(), s.request_id) for b, s in sent.items()]
+        assert writer.confirmed() == list(range(len(writer.confirmed())))
+        for entry_id in range(writer.machine.last_add_confirmed + 1):
+            assert len(acked[entry_id] & set(write_set(entry_id, e, w))) >= a
+    assert set(writer.confirmed()) | set(writer.rejected()) <= set(range(len(sizes)))

@@ -1,0 +1,206 @@
+"""The queue before a writer: batching, the window, and what happens to those who wait when something breaks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from bk_spark.client.add_entries import AddEntries
+from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.operation import Append, Event
+from bk_spark.config import MAX_BATCH_ENTRIES, ClientConfig
+from bk_spark.errors import BookKeeperError, ConfigError, InternalError, MetadataUnavailableError, NotEnoughBookiesError
+from bk_spark.local_cluster import LocalCluster
+
+DEADLINE_S = 30
+QUICK = ClientConfig(add_timeout_s=2.0, add_batch_bytes=10_000, add_window_bytes=20_000)
+
+
+@pytest.fixture
+def client(cluster: LocalCluster) -> Iterator[BookKeeper]:
+    with BookKeeper(cluster.metadata_uri, QUICK) as client:
+        yield client
+
+
+@pytest.fixture
+def appended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of entries of each batch that was handed to a state machine."""
+    sizes: list[int] = []
+    handle = AddEntries.handle
+
+    def record(self: AddEntries, event: Event, now_ms: int) -> None:
+        if isinstance(event, Append):
+            sizes.append(len(event.payloads))
+        handle(self, event, now_ms)
+
+    monkeypatch.setattr(AddEntries, "handle", record)
+    return sizes
+
+
+def test_single_appends_travel_together_when_they_come_faster_than_they_are_confirmed(
+    client: BookKeeper, appended: list[int]
+) -> None:
+    with client.create_ledger() as writer:
+        futures = [writer.append_async(b"x") for _ in range(2000)]
+        assert [future.result(DEADLINE_S) for future in futures] == list(range(2000))
+    assert sum(appended) == 2000
+    assert len(appended) < 1000
+
+
+def test_a_large_batch_is_cut_by_bytes_and_by_entries(client: BookKeeper, appended: list[int]) -> None:
+    with client.create_ledger() as writer:
+        writer.append_batch([b"x" * 968] * 25)
+    assert appended == [10, 10, 5]
+    appended.clear()
+    with BookKeeper(client._store.uri) as wide, wide.create_ledger() as writer:
+        writer.append_batch(pa.array([b""] * (MAX_BATCH_ENTRIES + 5), pa.binary()))
+    assert max(appended) <= MAX_BATCH_ENTRIES
+    assert sum(appended) == MAX_BATCH_ENTRIES + 5
+
+
+def test_an_append_above_the_whole_window_goes_alone(client: BookKeeper) -> None:
+    with client.create_ledger() as writer:
+        assert writer.append(b"x" * 50_000) == 0
+        assert writer.append_batch([b"y" * 50_000] * 3) == (1, 3)
+
+
+def test_appends_wait_while_the_window_is_full_and_fail_when_the_writer_does(client: BookKeeper, cluster: LocalCluster) -> None:
+    """All bookies stand still: what waits for room must not wait for ever."""
+    writer = client.create_ledger()
+    for bookie in cluster.bookies:
+        bookie.suspend()
+    try:
+        failed: list[BaseException | None] = []
+        thread = threading.Thread(target=lambda: failed.append(writer.append_async(b"x" * 9_000).exception(DEADLINE_S)))
+        futures = [writer.append_async(b"x" * 9_000) for _ in range(2)]
+        thread.start()
+        assert all(isinstance(future.exception(DEADLINE_S), NotEnoughBookiesError) for future in futures)
+        thread.join(DEADLINE_S)
+        assert [type(error) for error in failed] == [NotEnoughBookiesError]
+    finally:
+        for bookie in cluster.bookies:
+            bookie.resume()
+
+
+def test_a_client_that_is_closed_answers_everybody_who_waits(cluster: LocalCluster) -> None:
+    client = BookKeeper(cluster.metadata_uri)
+    writer = client.create_ledger()
+    for bookie in cluster.bookies:
+        bookie.suspend()
+    try:
+        future = writer.append_async(b"x")
+        client.close()
+        assert isinstance(future.exception(DEADLINE_S), BookKeeperError)
+    finally:
+        for bookie in cluster.bookies:
+            bookie.resume()
+
+
+def test_a_bug_in_the_state_machine_reaches_everybody_who_waits(client: BookKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = client.create_ledger()
+    writer.append(b"before")
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(AddEntries, "_append", fail)
+    for _ in range(2):
+        error = writer.append_async(b"x").exception(DEADLINE_S)
+        assert isinstance(error, InternalError)
+        assert "ZeroDivisionError" in str(error)
+    with pytest.raises(InternalError):
+        writer.close()
+
+
+def test_what_waits_for_room_is_freed_by_a_bug_in_the_state_machine(
+    client: BookKeeper, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Confirmed entries that a silent bookie still owes an answer for fill the window when the writer breaks."""
+    writer = client.create_ledger()
+    cluster.bookies[0].suspend()
+    try:
+        writer.append_batch([b"x" * 9_000] * 2)
+
+        def fail(*_: object) -> None:
+            raise ZeroDivisionError("a bug")
+
+        monkeypatch.setattr(AddEntries, "_answered", fail)
+        errors: list[BaseException | None] = []
+        thread = threading.Thread(target=lambda: errors.append(writer.append_async(b"y" * 9_000).exception(DEADLINE_S)))
+        thread.start()
+        thread.join(DEADLINE_S)
+        assert [type(error) for error in errors] == [InternalError]
+    finally:
+        cluster.bookies[0].resume()
+
+
+def test_the_entries_of_one_call_have_consecutive_ids_though_other_threads_append(client: BookKeeper) -> None:
+    """A call above the batch size is cut into pieces; nothing of another thread may come between them."""
+    with client.create_ledger() as writer:
+        ranges: list[tuple[int, int]] = []
+        threads = [
+            threading.Thread(target=lambda: ranges.extend(writer.append_batch([b"x" * 968] * 40) for _ in range(5)))
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(ranges) == [(first, first + 39) for first in range(0, 800, 40)]
+
+
+def test_a_callback_that_would_have_to_wait_is_told_so_and_stops_nobody(client: BookKeeper) -> None:
+    with client.create_ledger() as writer:
+        raised: list[BaseException] = []
+        done = threading.Event()
+
+        def callback(_: object) -> None:
+            for call in (lambda: [writer.append_async(b"y" * 9_000) for _ in range(5)], writer.close):
+                try:
+                    call()
+                except ConfigError as error:
+                    raised.append(error)
+            done.set()
+
+        writer.append_async(b"x").add_done_callback(callback)
+        assert done.wait(DEADLINE_S)
+        assert len(raised) == 2
+        assert "hand the call to a thread of yours" in str(raised[0])
+        assert writer.append(b"after") > 0
+
+
+def test_an_append_cannot_be_cancelled(client: BookKeeper) -> None:
+    with client.create_ledger() as writer:
+        futures = [writer.append_async(b"x") for _ in range(100)]
+        assert not any(future.cancel() for future in futures)
+        assert [future.result(DEADLINE_S) for future in futures] == list(range(100))
+
+
+def test_closing_a_writer_after_its_client_fails_at_once(cluster: LocalCluster) -> None:
+    client = BookKeeper(cluster.metadata_uri)
+    writer = client.create_ledger()
+    reader = client.open_ledger(writer.ledger_id, recover=False)
+    client.close()
+    with pytest.raises(BookKeeperError):
+        writer.append(b"x")
+    with pytest.raises(MetadataUnavailableError, match="the client was closed"):
+        writer.close()
+    with pytest.raises(BookKeeperError):
+        reader.read_last_add_confirmed()
+
+
+def test_a_silent_bookies_queue_holds_nothing_of_writers_that_are_done(client: BookKeeper, cluster: LocalCluster) -> None:
+    """Otherwise a client that makes one ledger after the other grows without a bound."""
+    victim = cluster.bookies[2]
+    victim.suspend()
+    try:
+        for _ in range(5):
+            with client.create_ledger() as writer:
+                writer.append_batch([b"x" * 9_000] * 2)
+        queue = client._transport.connections.bookie(victim.bookie_id)._outgoing._queue  # type: ignore[attr-defined]
+        assert [queued for queued in queue if queued.request is not None] == []
+    finally:
+        victim.resume()
