@@ -1,0 +1,124 @@
+"""Deleting a log, in an order that a commit under way and a crash at any step both survive.
+
+The head says *deleting* first: from then on no commit succeeds and no job begins. Then the name goes, so that a new log
+may have it; then every job ends and its ledgers go; then the rest, the head last. Each step can be repeated, and as
+long as the head is there a second call finds what the first left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bk_spark.client.log_jobs import WriteJob, WriteJobs, decode_state
+from bk_spark.client.log_layout import Head, Page
+from bk_spark.client.log_ledgers import LogLedgers, chunks, remove_tree
+from bk_spark.client.log_names import LogNames
+from bk_spark.client.log_paths import LogPaths
+from bk_spark.errors import MetadataConflictError, NoSuchLogError
+from bk_spark.metadata_store import BadVersionError, Delete, MetadataStore, NoNodeError, TransactionFailedError
+from bk_spark.znodes import Znodes
+
+_TRIES = 100
+"""Each of them means that a commit to the log succeeded meanwhile."""
+_HEADS_AT_ONCE = 1000
+
+
+class LogDeleter:
+    """Deletes logs."""
+
+    def __init__(self, store: MetadataStore, znodes: Znodes, names: LogNames, jobs: WriteJobs, ledgers: LogLedgers) -> None:
+        self._store = store
+        self._znodes = znodes
+        self._names = names
+        self._jobs = jobs
+        self._ledgers = ledgers
+
+    def delete(self, name: str, only: str | None) -> None:
+        """Delete the log, or finish a deletion that was cut short. Raises NoSuchLogError where there is neither."""
+        uid = self._names.find(name)
+        named = uid is not None and only in (None, uid)
+        if uid is not None and named:
+            self._mark(name, uid)
+            self._remove_name(name, uid)
+        left = [one for one in self._marked(name) if only in (None, one)]
+        if not named and not left:
+            raise NoSuchLogError(name)
+        for one in left:
+            self._remove(name, one)
+
+    def _mark(self, name: str, uid: str) -> None:
+        path = self._names.paths(uid).head
+        for _ in range(_TRIES):
+            try:
+                stored = self._store.get(path)
+                head = Head.decode(f"the head of log '{name}'", stored.value)
+                if not head.deleting:
+                    self._store.set(path, replace(head, deleting=True).encode(), stored.version)
+            except BadVersionError:
+                continue
+            except NoNodeError:
+                return
+            return
+        raise MetadataConflictError(f"log '{name}'", f"{_TRIES} commits came before its deletion: stop its writers first")
+
+    def _remove_name(self, name: str, uid: str) -> None:
+        """Unless the name points to another log already."""
+        path = self._znodes.log_name(name)
+        try:
+            version = self._store.get(path).version
+            if self._names.find(name) == uid:
+                self._store.delete(path, version)
+        except (NoNodeError, BadVersionError):
+            return
+
+    def _marked(self, name: str) -> list[str]:
+        """The uids under which a deletion of ``name`` was begun and not finished."""
+        self._store.sync(self._znodes.log_data)
+        marked = []
+        for uids in chunks(self._children(self._znodes.log_data), _HEADS_AT_ONCE):
+            heads = self._store.get_many([self._names.paths(uid).head for uid in uids])
+            for uid, stored in zip(uids, heads, strict=True):
+                head = Head.decode(f"the head of log uid {uid}", stored.value) if stored else None
+                if head is not None and head.deleting and head.name == name:
+                    marked.append(uid)
+        return marked
+
+    def _remove(self, name: str, uid: str) -> None:
+        paths = self._names.paths(uid)
+        for bucket in self._children(paths.jobs):
+            for job_id in self._children(f"{paths.jobs}/{bucket}"):
+                self._remove_job(WriteJob(name, uid, job_id, is_new_log=False))
+        for _ in range(_TRIES):
+            for child in self._children(paths.root):
+                if f"{paths.root}/{child}" != paths.head:
+                    remove_tree(self._store, f"{paths.root}/{child}")
+            if self._remove_head(paths):
+                return
+        problem = f"something was written below {paths.root} during its deletion: try again"
+        raise MetadataConflictError(f"log '{name}'", problem)
+
+    def _remove_head(self, paths: LogPaths) -> bool:
+        """The head and the log's own directory, at once: a directory without a head would be found by nobody."""
+        try:
+            self._store.transaction([Delete(paths.head), Delete(paths.root)])
+        except TransactionFailedError as failure:
+            return isinstance(failure.reason, NoNodeError)
+        return True
+
+    def _remove_job(self, job: WriteJob) -> None:
+        paths = self._jobs.paths(job)
+        self._jobs.end(job)
+        self._jobs.clear(job, frozenset())
+        (stored,) = self._store.get_many([paths.root])
+        state = decode_state(job.job_id, stored)
+        if state is not None and state.version is not None:
+            for index in self._children(paths.pages):
+                page = Page.decode(f"a page of write job {job.job_id}", self._store.get(paths.page(int(index))).value)
+                self._ledgers.delete([one.ledger_id for one in page.ledgers], job.job_id)
+        remove_tree(self._store, paths.root)
+
+    def _children(self, path: str) -> list[str]:
+        try:
+            return self._store.children(path)
+        except NoNodeError:
+            return []

@@ -1,0 +1,195 @@
+"""Which ledgers may enter a log, and how they are deleted.
+
+A ledger carries the uid of one log and the id of one write job in its custom metadata, from its creation on or by a
+compare-and-set on adoption. A job commits at most once, and only ledgers with its own id enter its commit: that alone
+makes sure, at a cost that does not depend on the length of the log, that no ledger is listed twice or by two logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from bk_spark.client.log_layout import JOB_TAG, LOG_TAG, CommittedLedger, JobState
+from bk_spark.client.log_paths import LogPaths
+from bk_spark.errors import ConfigError, LedgerNotClosedError, MetadataConflictError, NoSuchLedgerError
+from bk_spark.ledger_metadata import LedgerMetadata
+from bk_spark.metadata_store import (
+    BadVersionError,
+    Delete,
+    MetadataStore,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    TransactionFailedError,
+    Versioned,
+)
+from bk_spark.znodes import Znodes
+
+READS_AT_ONCE = 1000
+"""Ledger metadata is below 1 KiB as a rule: a megabyte in flight."""
+_DELETES_AT_ONCE = 100
+"""Twice as many operations of 100 bytes each stay far below ZooKeeper's 1 MiB per request."""
+_TRIES = 10
+"""Each further try means that somebody else changed the same ledger, which nobody does more than a few times."""
+
+_Item = TypeVar("_Item")
+
+
+def chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def remove_tree(store: MetadataStore, root: str) -> None:
+    """Delete ``root`` and all below it; nothing to do where it is gone."""
+    for _ in range(_TRIES):
+        try:
+            for names in chunks(store.children(root), _DELETES_AT_ONCE):
+                _remove_children(store, [f"{root}/{name}" for name in names])
+            return store.delete(root)
+        except NoNodeError:
+            return None
+        except NotEmptyError:
+            continue  # a late task made something there meanwhile
+    raise MetadataConflictError(root, f"something was created there during each of {_TRIES} tries to delete it")
+
+
+def _remove_children(store: MetadataStore, paths: list[str]) -> None:
+    try:
+        store.transaction([Delete(path) for path in paths])
+    except TransactionFailedError:
+        for path in paths:
+            remove_tree(store, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """For whom ledgers are claimed: the log, and the write job that is going to list them."""
+
+    log_name: str
+    uid: str
+    paths: LogPaths
+    job_id: str
+
+
+class LogLedgers:
+    """The ledgers of logs, in the metadata store alone."""
+
+    def __init__(self, store: MetadataStore, znodes: Znodes) -> None:
+        self._store = store
+        self._znodes = znodes
+
+    def describe(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata]:
+        """The metadata of each, which must be CLOSED. Raises NoSuchLedgerError, LedgerNotClosedError."""
+        described = []
+        for ids in chunks(ledger_ids, READS_AT_ONCE):
+            stored = self._store.get_many([self._znodes.ledger(one) for one in ids])
+            described += [_closed(one, value) for one, value in zip(ids, stored, strict=True)]
+        return described
+
+    def claim(self, claim: Claim, ledgers: Sequence[CommittedLedger]) -> None:
+        """Make each ledger the job's own, or raise for the first that cannot be, with its id.
+
+        Raises NoSuchLedgerError, LedgerNotClosedError, ConfigError for one that is another log's, that is listed already
+        or whose end is not the one given.
+        """
+        for some in chunks(ledgers, READS_AT_ONCE):
+            stored = self._store.get_many([self._znodes.ledger(one.ledger_id) for one in some])
+            for one, value in zip(some, stored, strict=True):
+                self._claim(claim, one, value)
+
+    def delete(self, ledger_ids: Sequence[int], job_id: str, index: Callable[[int], str] | None = None) -> None:
+        """Delete the ledgers among these that carry ``job_id``, each together with its path in the index of its job."""
+        for ids in chunks(ledger_ids, _DELETES_AT_ONCE):
+            self._delete_some(ids, job_id, index)
+
+    def _delete_some(self, ids: Sequence[int], job_id: str, index: Callable[[int], str] | None) -> None:
+        for _ in range(_TRIES):
+            operations = self._deletions(ids, job_id) + (self._present(ids, index) if index else [])
+            try:
+                return self._store.transaction(operations) if operations else None
+            except TransactionFailedError:
+                self._store.sync(self._znodes.root)
+        raise MetadataConflictError(f"ledgers {ids[0]} to {ids[-1]}", f"{_TRIES} tries to delete them met another change")
+
+    def _deletions(self, ids: Sequence[int], job_id: str) -> list[Operation]:
+        paths = [self._znodes.ledger(one) for one in ids]
+        return [
+            Delete(path, value.version)
+            for one, path, value in zip(ids, paths, self._store.get_many(paths), strict=True)
+            if value is not None and _tag(LedgerMetadata.decode(one, value.value), JOB_TAG) == job_id
+        ]
+
+    def _present(self, ids: Sequence[int], index: Callable[[int], str]) -> list[Operation]:
+        paths = [index(one) for one in ids]
+        return [Delete(path) for path, value in zip(paths, self._store.get_many(paths), strict=True) if value is not None]
+
+    def _claim(self, claim: Claim, ledger: CommittedLedger, stored: Versioned | None) -> None:
+        for _ in range(_TRIES):
+            metadata = _closed(ledger.ledger_id, stored)
+            _check_end(claim, ledger, metadata)
+            if _tag(metadata, LOG_TAG) == claim.uid and _tag(metadata, JOB_TAG) == claim.job_id:
+                return
+            self._check_free(claim, metadata)
+            assert stored is not None
+            if self._tag(claim, metadata, stored.version):
+                return
+            (stored,) = self._store.get_many([self._znodes.ledger(ledger.ledger_id)])
+        raise MetadataConflictError(f"ledger {ledger.ledger_id}", f"{_TRIES} tries to adopt it met another change")
+
+    def _tag(self, claim: Claim, metadata: LedgerMetadata, version: int) -> bool:
+        tagged = metadata.with_custom(LOG_TAG, claim.uid.encode()).with_custom(JOB_TAG, claim.job_id.encode())
+        try:
+            self._store.set(self._znodes.ledger(metadata.ledger_id), tagged.encode(), version)
+        except (BadVersionError, NoNodeError):
+            return False
+        return True
+
+    def _check_free(self, claim: Claim, metadata: LedgerMetadata) -> None:
+        """The ledger is nobody's, this job's own under another uid, or one that an ended job of this log did not list."""
+        uid, job_id = _tag(metadata, LOG_TAG), _tag(metadata, JOB_TAG)
+        if job_id == claim.job_id:
+            return
+        if uid not in (None, claim.uid):
+            raise _refusal(
+                claim, metadata.ledger_id, f"it belongs to another log (uid {uid}), and a ledger has one log for life"
+            )
+        if job_id is not None:
+            self._check_job_ended(claim, metadata.ledger_id, job_id)
+
+    def _check_job_ended(self, claim: Claim, ledger_id: int, job_id: str) -> None:
+        paths = claim.paths.job(job_id)
+        directory, running = self._store.get_many([paths.root, paths.running])
+        state = JobState.decode(f"the state of write job {job_id}", directory.value) if directory else None
+        if state is not None and state.version is not None:
+            raise _refusal(claim, ledger_id, f"version {state.version} of the log has listed it already")
+        if state is None or running is not None or state.home is not None:
+            raise _refusal(claim, ledger_id, f"it belongs to another write job ({job_id}) that has not ended")
+
+
+def _closed(ledger_id: int, stored: Versioned | None) -> LedgerMetadata:
+    if stored is None:
+        raise NoSuchLedgerError(ledger_id)
+    metadata = LedgerMetadata.decode(ledger_id, stored.value)
+    if not metadata.is_closed:
+        raise LedgerNotClosedError(ledger_id, metadata.state.name)
+    return metadata
+
+
+def _check_end(claim: Claim, ledger: CommittedLedger, metadata: LedgerMetadata) -> None:
+    if (metadata.last_entry_id, metadata.length) != (ledger.last_entry_id, ledger.length):
+        problem = (
+            f"it was given with last entry {ledger.last_entry_id} and {ledger.length} bytes, "
+            f"and was closed at entry {metadata.last_entry_id} with {metadata.length} bytes"
+        )
+        raise _refusal(claim, ledger.ledger_id, problem)
+
+
+def _tag(metadata: LedgerMetadata, key: str) -> str | None:
+    value = metadata.custom(key)
+    return None if value is None else value.decode(errors="replace")
+
+
+def _refusal(claim: Claim, ledger_id: int, problem: str) -> ConfigError:
+    return ConfigError(f"a ledger given to log '{claim.log_name}'", ledger_id, problem)

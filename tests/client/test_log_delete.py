@@ -1,0 +1,231 @@
+"""Log rule 10: deletion races commits and crashes. Ref: docs/rules.md."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from bk_spark.client.log_layout import CommitKind
+from bk_spark.client.log_plan import CommitRequest
+from bk_spark.errors import JobEndedError, MetadataConflictError, NoSuchLogError
+from bk_spark.metadata_store import Create, TransactionFailedError
+
+pytestmark = pytest.mark.parametrize("world", ["memory", "zookeeper"], indirect=True)
+
+
+def append(*ledgers):
+    return CommitRequest(CommitKind.APPEND, tuple(ledgers))
+
+
+def write(world, name, *ledgers):
+    job = world.logs.begin_job(name)
+    ledgers = ledgers or (world.job_ledger(job),)
+    world.logs.commit(job, append(*ledgers))
+    world.logs.finish(job, [one.ledger_id for one in ledgers])
+    return list(ledgers)
+
+
+def dying(world, steps):
+    """A session whose process dies after so many changes."""
+    session = world.new_session()
+    done = []
+
+    def dies(real):
+        def call(*arguments, **options):
+            if len(done) == steps:
+                raise RuntimeError("the process died")
+            done.append(arguments)
+            return real(*arguments, **options)
+
+        return call
+
+    for name in ("transaction", "delete", "set"):
+        setattr(session, name, dies(getattr(session, name)))
+    return world.log_store(session)
+
+
+def test_deleting_a_log_deletes_its_ledgers_those_of_old_versions_and_of_running_jobs_too(world):
+    adopted = world.plain_ledger()
+    first, second = write(world, "orders"), write(world, "orders", adopted)
+    job = world.logs.begin_job("orders")
+    world.logs.commit(job, CommitRequest(CommitKind.OVERWRITE))
+    running = world.job_ledger(world.logs.begin_job("orders"))
+    world.logs.delete("orders")
+    assert not any(world.ledger_exists(one) for one in (*first, *second, adopted, running))
+    assert world.logs.names() == []
+    assert world.store.children(world.znodes.log_data) == []
+
+
+def test_deleting_a_log_leaves_others_and_foreign_ledgers_alone(world):
+    kept, foreign = write(world, "others"), world.plain_ledger()
+    write(world, "orders")
+    world.logs.delete("orders")
+    assert world.ledger_exists(foreign)
+    assert world.listed("others") == [one.ledger_id for one in kept]
+
+
+def test_deleting_a_log_that_another_first_job_joined_deletes_that_job_s_ledgers(world):
+    loser, winner = world.logs.begin_job("orders"), world.logs.begin_job("orders")
+    lost, won = world.job_ledger(loser), world.job_ledger(winner)
+    world.logs.commit(winner, append(won))
+    world.logs.commit(loser, append(lost))
+    world.logs.delete("orders")
+    assert not world.ledger_exists(lost)
+    assert not world.ledger_exists(won)
+
+
+def test_deleting_what_is_not_there_is_an_error(world):
+    with pytest.raises(NoSuchLogError, match="there is no log 'orders'"):
+        world.logs.delete("orders")
+
+
+def test_a_commit_under_way_fails_when_the_log_is_deleted(world):
+    write(world, "orders")
+    store, logs = world.scripted()
+    job = logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+    store.script = [store.first(lambda: world.logs.delete("orders"))]
+    with pytest.raises(NoSuchLogError):
+        logs.commit(job, append(ledger))
+    assert not world.ledger_exists(ledger)
+    assert world.logs.names() == []
+
+
+def test_a_commit_in_flight_when_the_log_is_deleted_never_applies(world):
+    write(world, "orders")
+    store, logs = world.scripted()
+    job = logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+
+    def delay_and_delete(operations):
+        store.in_flight.append(operations)
+        with pytest.raises(RuntimeError):
+            dying(world, 1).delete("orders")
+
+    store.script = [delay_and_delete]
+    with pytest.raises(NoSuchLogError):
+        logs.commit(job, append(ledger))
+    with pytest.raises(TransactionFailedError):
+        store.land()
+
+
+def test_a_committer_of_the_old_log_does_not_commit_to_a_new_one_of_its_name(world):
+    write(world, "orders")
+    job = world.logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+    with pytest.raises(RuntimeError):
+        dying(world, 2).delete("orders")
+    write(world, "orders")
+    with pytest.raises(NoSuchLogError):
+        world.logs.commit(job, append(ledger))
+    assert len(world.listed("orders")) == 1
+
+
+def test_a_commit_that_comes_first_is_deleted_with_the_log(world):
+    write(world, "orders")
+    session = world.new_session()
+    real = session.set
+    late = []
+
+    def beaten(path, value, version):
+        session.set = real
+        late.extend(write(world, "orders"))
+        return real(path, value, version)
+
+    session.set = beaten
+    world.log_store(session).delete("orders")
+    assert late
+    assert not any(world.ledger_exists(one) for one in late)
+
+
+@pytest.mark.parametrize("end", ["delete", "abort"])
+def test_a_task_that_creates_a_ledger_while_others_are_deleted_is_refused(world, end):
+    world.logs.open("orders", create=True)
+    job = world.logs.begin_job("orders")
+    world.job_ledger(job)
+    late = world.new_metadata(job.ledger_tags())
+    creation = [Create(world.znodes.ledger(late.ledger_id), late.encode())]
+    creation += world.logs.ledger_operations(job, late.ledger_id)
+    session = world.new_session()
+    real = session.children
+    refusals = []
+
+    def children(path):
+        found = real(path)
+        if path.startswith(world.paths(job.uid).job(job.job_id).ledgers + "/"):
+            session.children = real
+            with pytest.raises(TransactionFailedError) as refused:
+                world.store.transaction(creation)
+            refusals.append(world.logs.creation_refused(job, refused.value))
+        return found
+
+    session.children = children
+    logs = world.log_store(session)
+    assert logs.delete("orders") is None if end == "delete" else logs.abort(job)
+    assert [type(one) for one in refusals] == [JobEndedError]
+    assert world.store.get_many([creation[0].path]) == [None]
+
+
+def test_a_task_under_way_cannot_create_a_ledger_in_a_deleted_log(world):
+    world.logs.open("orders", create=True)
+    job = world.logs.begin_job("orders")
+    world.job_ledger(job)
+    under_way = world.logs.ledger_operations(job, 77)
+    world.logs.delete("orders")
+    with pytest.raises(TransactionFailedError):
+        world.store.transaction([Create("/ledgers/zombie"), *under_way])
+    with pytest.raises(JobEndedError):
+        world.logs.ledger_operations(job, 78)
+
+
+@pytest.mark.parametrize("steps", range(0, 30))
+def test_a_deletion_cut_short_anywhere_is_finished_when_called_again(world, steps):
+    ledgers = write(world, "orders") + write(world, "orders", world.plain_ledger())
+    ledgers.append(world.job_ledger(world.logs.begin_job("orders")))
+    try:
+        dying(world, steps).delete("orders")
+    except RuntimeError:
+        world.logs.delete("orders")
+    assert not any(world.ledger_exists(one) for one in ledgers)
+    assert world.logs.names() == []
+    assert world.store.children(world.znodes.log_data) == []
+
+
+def test_a_log_half_deleted_is_neither_read_nor_written_nor_made_anew(world):
+    ledgers = write(world, "orders")
+    with pytest.raises(RuntimeError):
+        dying(world, 1).delete("orders")
+    with pytest.raises(NoSuchLogError):
+        world.logs.snapshot("orders")
+    with pytest.raises(MetadataConflictError, match="it is being deleted"):
+        world.logs.begin_job("orders")
+    with pytest.raises(MetadataConflictError, match="it is being deleted"):
+        world.logs.open("orders", create=True)
+    assert world.ledger_exists(ledgers[0])
+
+
+def test_the_name_is_free_for_a_new_log_while_the_old_one_s_ledgers_still_go(world):
+    old = write(world, "orders")
+    with pytest.raises(RuntimeError):
+        dying(world, 2).delete("orders")
+    uid = world.logs.open("orders", create=True)
+    new = write(world, "orders")
+    world.logs.delete("orders", uid)
+    assert world.ledger_exists(old[0])
+    assert not world.ledger_exists(new[0])
+    world.logs.delete("orders")
+    assert not world.ledger_exists(old[0])
+
+
+def test_no_ledger_goes_before_the_head_says_so(world):
+    ledgers = write(world, "orders")
+    uid = world.logs.snapshot("orders").uid
+    for steps in range(30):
+        with contextlib.suppress(RuntimeError, NoSuchLogError):
+            dying(world, steps).delete("orders")
+        if not world.ledger_exists(ledgers[0]):
+            head = world.store.get_many([world.paths(uid).head])[0]
+            assert head is None or b'"deleting":true' in head.value
+            return
+    pytest.fail("the ledger was never deleted")

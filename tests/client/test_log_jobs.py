@@ -1,0 +1,323 @@
+"""Log rule 1, and the life of a write job. Ref: docs/rules.md."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from bk_spark.client.log_layout import CommitKind
+from bk_spark.client.log_plan import CommitRequest
+from bk_spark.errors import (
+    ConfigError,
+    JobEndedError,
+    MetadataConflictError,
+    MetadataUnavailableError,
+    NoSuchLogError,
+)
+from bk_spark.metadata_store import Create, TransactionFailedError
+
+pytestmark = pytest.mark.parametrize("world", ["memory", "zookeeper"], indirect=True)
+
+
+def append(*ledgers, **more):
+    return CommitRequest(CommitKind.APPEND, tuple(ledgers), **more)
+
+
+def test_beginning_a_job_changes_nothing_in_the_store(world):
+    store, logs = world.scripted()
+    logs.begin_job("orders")
+    assert {name for name, _ in store.calls} <= {"get", "get_many", "sync"}
+
+
+def test_a_job_travels_to_tasks_by_pickle(world):
+    job = world.logs.begin_job("orders")
+    assert pickle.loads(pickle.dumps(job)) == job
+    assert job.is_new_log
+
+
+def test_a_job_on_a_log_that_is_there_works_under_its_uid(world):
+    uid = world.logs.open("orders", create=True)
+    job = world.logs.begin_job("orders")
+    assert (job.uid, job.is_new_log) == (uid, False)
+
+
+def test_a_failed_first_job_leaves_no_log_and_no_ledger(world):
+    job = world.logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+    assert world.logs.names() == []
+    assert world.logs.abort(job)
+    assert world.logs.names() == []
+    assert not world.ledger_exists(ledger)
+
+
+def test_a_task_after_the_first_begins_the_job_with_one_read(world):
+    job = world.logs.begin_job("orders")
+    world.job_ledger(job)
+    store, logs = world.scripted()
+    logs.ensure_job(job)
+    assert [name for name, _ in store.calls] == ["get_many"]
+
+
+def test_creating_a_ledger_costs_one_more_read_and_no_write_of_its_own(world):
+    job = world.logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+    store, logs = world.scripted()
+    operations = logs.ledger_operations(job, ledger.ledger_id + 1)
+    assert len(operations) == 2
+    assert [name for name, _ in store.calls] == ["get_many"]
+
+
+def test_two_tasks_may_begin_the_job_at_once(world):
+    job = world.logs.begin_job("orders")
+    store, logs = world.scripted()
+    real = store.store.transaction
+
+    def beaten(operations):
+        store.store.transaction = real
+        world.logs.ensure_job(job)
+        real(operations)
+
+    store.store.transaction = beaten
+    logs.ensure_job(job)
+    assert world.job_ledger(job).ledger_id
+
+
+def test_abort_before_any_task_keeps_every_later_task_from_creating_a_ledger(world):
+    job = world.logs.begin_job("orders")
+    assert world.logs.abort(job)
+    with pytest.raises(JobEndedError, match="on log 'orders' has ended"):
+        world.logs.ensure_job(job)
+
+
+def test_abort_before_any_task_on_a_log_that_is_there_does_so_too(world):
+    world.logs.open("orders", create=True)
+    job = world.logs.begin_job("orders")
+    assert world.logs.abort(job)
+    with pytest.raises(JobEndedError):
+        world.logs.ensure_job(job)
+
+
+def test_a_zombie_task_cannot_create_a_ledger_after_abort(world):
+    job = world.logs.begin_job("orders")
+    world.job_ledger(job)
+    under_way = world.logs.ledger_operations(job, 77)
+    world.logs.abort(job)
+    with pytest.raises(TransactionFailedError) as refused:
+        world.store.transaction([Create("/ledgers/zombie"), *under_way])
+    assert isinstance(world.logs.creation_refused(job, refused.value), JobEndedError)
+    with pytest.raises(JobEndedError):
+        world.logs.ledger_operations(job, 78)
+    with pytest.raises(JobEndedError):
+        world.logs.ensure_job(job)
+
+
+def test_a_refusal_for_another_reason_is_not_explained_away(world):
+    job = world.logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+    operations = world.logs.ledger_operations(job, 77)
+    with pytest.raises(TransactionFailedError) as refused:
+        world.store.transaction([Create(world.znodes.ledger(ledger.ledger_id)), *operations])
+    assert world.logs.creation_refused(job, refused.value) is None
+
+
+def test_a_zombie_task_cannot_create_a_ledger_after_the_commit(world):
+    job = world.logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+    under_way = world.logs.ledger_operations(job, 77)
+    world.logs.commit(job, append(ledger))
+    with pytest.raises(TransactionFailedError):
+        world.store.transaction([Create("/ledgers/zombie"), *under_way])
+    with pytest.raises(JobEndedError):
+        world.logs.ensure_job(job)
+
+
+def test_abort_deletes_the_ledgers_of_every_attempt_and_the_job_s_index(world):
+    job = world.logs.begin_job("orders")
+    ledgers = [world.job_ledger(job) for _ in range(5)]
+    assert world.logs.abort(job)
+    assert not any(world.ledger_exists(ledger) for ledger in ledgers)
+    assert world.store.children(world.paths(job.uid).job(job.job_id).root) == []
+
+
+def test_abort_after_a_commit_that_raised_and_took_effect_deletes_nothing(world):
+    store, logs = world.scripted()
+    job = logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+    store.script = [store.lose_reply]
+    store.fail_reads = False
+
+    def lose_and_cut_off(operations):
+        store.fail_reads = True
+        store.lose_reply(operations)
+
+    store.script = [lose_and_cut_off]
+    with pytest.raises(MetadataUnavailableError, match=r"whether the commit .* to log 'orders' took effect is unknown"):
+        logs.commit(job, append(ledger))
+    assert not world.logs.abort(job)
+    assert world.ledger_exists(ledger)
+    assert world.listed("orders") == [ledger.ledger_id]
+
+
+def test_a_commit_in_flight_when_abort_runs_never_applies(world):
+    """Schedule 1: the connection drops, commit raises, abort deletes, and then the transaction arrives."""
+    store, logs = world.scripted()
+    job = logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+
+    def delay_and_cut_off(operations):
+        store.fail_reads = True
+        store.delay(operations)
+
+    store.script = [delay_and_cut_off]
+    with pytest.raises(MetadataUnavailableError):
+        logs.commit(job, append(ledger))
+    assert world.logs.abort(job)
+    with pytest.raises(TransactionFailedError):
+        store.land()
+    assert not world.ledger_exists(ledger)
+    assert world.logs.names() == []
+
+
+def test_a_commit_in_flight_that_lands_before_abort_is_kept(world):
+    store, logs = world.scripted()
+    job = logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+    store.script = [store.delay] * 3
+    with pytest.raises(MetadataUnavailableError):
+        logs.commit(job, append(ledger))
+    store.land()
+    assert not world.logs.abort(job)
+    assert world.listed("orders") == [ledger.ledger_id]
+    assert world.ledger_exists(ledger)
+
+
+def test_a_commit_after_abort_is_refused(world):
+    job = world.logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+    world.logs.abort(job)
+    with pytest.raises(JobEndedError):
+        world.logs.commit(job, append(ledger))
+    assert world.logs.names() == []
+
+
+def test_an_abort_between_the_tries_of_a_commit_ends_it(world):
+    store, logs = world.scripted()
+    job = logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+    store.script = [store.first(lambda: world.logs.abort(job))]
+    with pytest.raises(JobEndedError):
+        logs.commit(job, append(ledger))
+
+
+@pytest.mark.parametrize("cut_after", range(0, 12))
+def test_abort_cut_short_anywhere_is_finished_by_the_next_one(world, cut_after):
+    job = world.logs.begin_job("orders")
+    ledgers = [world.job_ledger(job) for _ in range(3)]
+    session = world.new_session()
+    changes = []
+
+    def dies(real):
+        def call(*arguments, **options):
+            if len(changes) == cut_after:
+                raise RuntimeError("the process died")
+            changes.append(arguments)
+            return real(*arguments, **options)
+
+        return call
+
+    for name in ("transaction", "delete"):
+        setattr(session, name, dies(getattr(session, name)))
+    try:
+        world.log_store(session).abort(job)
+    except RuntimeError:
+        assert world.logs.abort(job)
+    assert not any(world.ledger_exists(ledger) for ledger in ledgers)
+    with pytest.raises(JobEndedError):
+        world.logs.ensure_job(job)
+
+
+def test_abort_whose_own_reply_is_lost_still_deletes(world):
+    job = world.logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+    session = world.new_session()
+    real = session.delete
+
+    def lossy(path, version=None):
+        session.delete = real
+        real(path, version)
+        raise MetadataUnavailableError("memory://", "connection lost")
+
+    session.delete = lossy
+    assert world.log_store(session).abort(job)
+    assert not world.ledger_exists(ledger)
+
+
+def test_finish_deletes_the_losers_of_a_retry_and_keeps_what_is_committed(world):
+    job = world.logs.begin_job("orders")
+    failed, winner, speculative = (world.job_ledger(job) for _ in range(3))
+    world.logs.commit(job, append(winner))
+    for _ in range(2):
+        world.logs.finish(job, [winner.ledger_id])
+        assert world.ledger_exists(winner)
+        assert not world.ledger_exists(failed)
+        assert not world.ledger_exists(speculative)
+    assert "ledgers" not in world.store.children(world.paths(job.uid).job(job.job_id).root)
+
+
+def test_finish_deletes_nothing_of_a_job_that_has_not_committed(world):
+    job = world.logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+    with pytest.raises(ConfigError, match="it is not committed"):
+        world.logs.finish(job, [])
+    assert world.ledger_exists(ledger)
+
+
+def test_abort_leaves_a_ledger_alone_that_another_job_has_adopted(world):
+    uid = world.logs.open("orders", create=True)
+    job = world.logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+    adopted = world.metadata(ledger).with_custom("bk_spark.job", b"another")
+    path = world.znodes.ledger(ledger.ledger_id)
+    world.store.set(path, adopted.encode(), world.store.get(path).version)
+    world.logs.abort(job)
+    assert world.ledger_exists(ledger)
+    assert uid == job.uid
+
+
+def test_no_job_begins_on_a_log_whose_deletion_has_begun(world):
+    uid = world.logs.open("orders", create=True)
+    job = world.logs.begin_job("orders")
+    head = world.store.get(world.paths(uid).head)
+    world.store.set(world.paths(uid).head, head.value.replace(b'"deleting":false', b'"deleting":true'), head.version)
+    with pytest.raises(NoSuchLogError):
+        world.logs.ensure_job(job)
+    with pytest.raises(MetadataConflictError, match="'bk-spark log delete orders' finishes"):
+        world.logs.begin_job("orders")
+
+
+def test_no_job_begins_on_a_log_whose_deletion_begins_meanwhile(world):
+    uid = world.logs.open("orders", create=True)
+    session = world.new_session()
+    job = world.logs.begin_job("orders")
+    real = session.transaction
+
+    def beaten(operations):
+        session.transaction = real
+        head = world.store.get(world.paths(uid).head)
+        world.store.set(world.paths(uid).head, head.value.replace(b'"deleting":false', b'"deleting":true'), head.version)
+        real(operations)
+
+    session.transaction = beaten
+    with pytest.raises(NoSuchLogError):
+        world.log_store(session).ensure_job(job)
+
+
+def test_no_job_begins_on_a_log_that_is_gone(world):
+    world.logs.open("orders", create=True)
+    job = world.logs.begin_job("orders")
+    world.logs.delete("orders")
+    with pytest.raises(NoSuchLogError):
+        world.logs.ensure_job(job)
+    assert world.logs.abort(job)
+    assert world.store.children(world.znodes.log_data) == []

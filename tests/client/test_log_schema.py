@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bk_spark.client.log_schema import appended_schema, parse_schema, type_name
+from bk_spark.errors import ConfigError, SchemaMismatchError
+
+
+def struct(*columns, nullable=True):
+    return {"type": "struct", "fields": [{"name": n, "type": t, "nullable": nullable, "metadata": {}} for n, t in columns]}
+
+
+def array(element, nullable=True):
+    return {"type": "array", "elementType": element, "containsNull": nullable}
+
+
+def mapping(key, value, nullable=True):
+    return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": nullable}
+
+
+def names(schema):
+    return [column["name"] for column in schema["fields"]]
+
+
+STORED = struct(("id", "long"), ("name", "string"))
+
+
+def test_every_column_becomes_nullable_nested_ones_too():
+    strict = struct(
+        ("a", "long"),
+        ("s", struct(("x", "date"), nullable=False)),
+        ("l", array(struct(("y", "long"), nullable=False), nullable=False)),
+        ("m", mapping("string", array("long", nullable=False), nullable=False)),
+        nullable=False,
+    )
+    loose = struct(
+        ("a", "long"),
+        ("s", struct(("x", "date"))),
+        ("l", array(struct(("y", "long")))),
+        ("m", mapping("string", array("long"))),
+    )
+    assert parse_schema("orders", json.dumps(strict)) == loose
+
+
+@pytest.mark.parametrize("wrong", ["", "7", "[]", '"long"', "{}", '{"type":"struct"}', '{"type":"struct","fields":[{}]}'])
+def test_what_is_no_schema_is_refused(wrong):
+    with pytest.raises(ConfigError, match=r"the schema given for log 'orders' is .*StructType"):
+        parse_schema("orders", wrong)
+
+
+def test_columns_that_differ_in_case_only_are_refused():
+    with pytest.raises(ConfigError, match="'id' and 'ID'"):
+        parse_schema("orders", json.dumps(struct(("id", "long"), ("ID", "long"))))
+
+
+def test_an_append_matches_by_name_in_any_order():
+    given = struct(("name", "string"), ("id", "long"))
+    assert appended_schema("orders", STORED, given, merge=False) == STORED
+
+
+def test_an_append_may_lack_a_column_which_is_then_null():
+    assert appended_schema("orders", STORED, struct(("id", "long")), merge=False) == STORED
+
+
+def test_an_extra_column_is_refused_with_its_type_and_the_log_s():
+    given = struct(("id", "long"), ("extra", array("integer")))
+    with pytest.raises(SchemaMismatchError, match=r"'extra' \(array<int>\).*struct<id:bigint,name:string>.*mergeSchema"):
+        appended_schema("orders", STORED, given, merge=False)
+
+
+def test_another_type_is_refused_with_both_types_named_also_when_merging():
+    given = struct(("id", "integer"))
+    for merge in (False, True):
+        with pytest.raises(SchemaMismatchError, match="column 'id' is bigint in the log and int in the data"):
+            appended_schema("orders", STORED, given, merge=merge)
+
+
+def test_another_nested_type_is_refused():
+    stored = struct(("s", struct(("a", "integer"))))
+    given = struct(("s", struct(("a", "integer"), ("b", "date"))))
+    with pytest.raises(SchemaMismatchError, match=r"struct<a:int> in the log and struct<a:int,b:date> in the data"):
+        appended_schema("orders", stored, given, merge=True)
+
+
+def test_merging_adds_columns_at_the_end_and_keeps_the_others():
+    given = struct(("new", "date"), ("id", "long"))
+    assert names(appended_schema("orders", STORED, given, merge=True)) == ["id", "name", "new"]
+
+
+def test_merging_refuses_a_column_that_differs_in_case_only():
+    with pytest.raises(SchemaMismatchError, match="'id' and 'Id'"):
+        appended_schema("orders", STORED, struct(("Id", "long")), merge=True)
+
+
+def test_metadata_of_columns_is_not_compared():
+    given = struct(("id", "long"), ("s", struct(("a", "long"))))
+    stored = json.loads(json.dumps(given))
+    given["fields"][1]["type"]["fields"][0]["metadata"] = {"comment": "an a"}
+    assert appended_schema("orders", stored, given, merge=False) == stored
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("long", "bigint"),
+        ("short", "smallint"),
+        ("byte", "tinyint"),
+        ("decimal(10,2)", "decimal(10,2)"),
+        ("timestamp_ntz", "timestamp_ntz"),
+        (mapping("string", array(struct(("a", "integer"), ("b", "date")))), "map<string,array<struct<a:int,b:date>>>"),
+        ({"type": "udt", "sqlType": array("double")}, "udt<array<double>>"),
+    ],
+)
+def test_types_are_named_as_spark_sql_spells_them(kind, name):
+    assert type_name(kind) == name
