@@ -1,0 +1,103 @@
+"""``bk-spark doctor``: checks what a Spark user's machine needs, and says what to do where something is missing."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+
+from bk_spark.commands.connect import bookkeeper
+from bk_spark.commands.output import print_records
+from bk_spark.errors import BookKeeperError, ConfigError
+
+ANSWER_S = 20
+"""A program that does not say its version for this long does not work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: str
+    ok: bool
+    detail: str
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print a line a check; raises ConfigError if one failed."""
+    checks: list[Callable[[], Finding]] = [_python, _java, _pyspark, _workers, _discovery]
+    findings = [check() for check in checks]
+    if args.metadata:
+        findings.append(_cluster(args))
+    records = [{"check": f.check, "result": "ok" if f.ok else "PROBLEM", "detail": f.detail} for f in findings]
+    print_records(records, ["check", "result", "detail"], as_json=args.json)
+    failed = [finding.check for finding in findings if not finding.ok]
+    if failed:
+        raise ConfigError("this machine", "not ready", f"see the lines marked PROBLEM: {', '.join(failed)}")
+
+
+def _python() -> Finding:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    return Finding("Python", sys.version_info >= (3, 11), f"{version}; 3.11 or newer is needed")
+
+
+def _java() -> Finding:
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if java is None or not os.path.exists(java):
+        where = f"JAVA_HOME is {home}, but there is no bin/java below it" if home else "there is no 'java' on the PATH"
+        return Finding("Java", False, f"{where}: install a Java 17 runtime, such as Debian's openjdk-17-jre-headless")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=ANSWER_S, check=False).stderr
+    found = re.search(r'version "(\d+)', said)
+    major = int(found.group(1)) if found else 0
+    return Finding("Java", major >= 17, f"{java} is version {major or 'unknown'}; 17 or newer is needed")
+
+
+def _pyspark() -> Finding:
+    try:
+        version = metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        return Finding("PySpark", False, "it is not installed: pip install 'pyspark>=4.2'")
+    parts = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    return Finding("PySpark", parts >= (4, 2), f"{version}; 4.2 or newer is needed")
+
+
+def _workers() -> Finding:
+    """Spark's workers run PYSPARK_PYTHON, else python3 on the PATH, and need this package there."""
+    python = os.environ.get("PYSPARK_PYTHON") or shutil.which("python3") or "python3"
+    command = [python, "-c", "import bk_spark, pyspark_bookkeeper"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=False)
+    except OSError as problem:
+        return Finding("Spark workers", False, f"{python} cannot be run ({problem}): set PYSPARK_PYTHON={sys.executable}")
+    remedy = f"workers would run {python}, which has no bk_spark: set PYSPARK_PYTHON={sys.executable}"
+    return Finding("Spark workers", done.returncode == 0, python if done.returncode == 0 else remedy)
+
+
+def _discovery() -> Finding:
+    """Spark imports every top-level ``pyspark_*`` module; one that fails disables all of them."""
+    names = [module.name for module in pkgutil.iter_modules() if module.name.startswith("pyspark_")]
+    if "pyspark_bookkeeper" not in names:
+        return Finding("format discovery", False, "pyspark_bookkeeper is not on the path: pip install bk-spark here")
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as problem:
+            remedy = f"'{name}' cannot be imported ({problem}), so Spark finds no Python format: call bk_spark.register(spark)"
+            return Finding("format discovery", False, remedy)
+    return Finding("format discovery", True, 'spark.read.format("bookkeeper") is found without registration')
+
+
+def _cluster(args: argparse.Namespace) -> Finding:
+    try:
+        with bookkeeper(args) as client:
+            writable = [bookie for bookie in client.list_bookies() if not bookie.read_only]
+    except BookKeeperError as problem:
+        return Finding("cluster", False, str(problem))
+    return Finding("cluster", bool(writable), f"{args.metadata} has {len(writable)} writable bookies")

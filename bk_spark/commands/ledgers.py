@@ -1,0 +1,88 @@
+"""``bk-spark ledger``."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import itertools
+from collections.abc import Iterator, Mapping
+
+from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.commands.connect import bookkeeper
+from bk_spark.commands.output import print_json, print_record, print_records, say
+from bk_spark.errors import NoSuchEntryError
+from bk_spark.ledger_metadata import LedgerMetadata
+
+BATCH = 1000
+"""Ledgers whose metadata is asked for at once."""
+
+
+def list_(args: argparse.Namespace) -> None:
+    with bookkeeper(args) as client:
+        print_records(_ledgers(client), ["ledger_id", "state", "entries", "length", "ensemble"], as_json=args.json)
+
+
+def show(args: argparse.Namespace) -> None:
+    with bookkeeper(args) as client:
+        metadata = client.ledger_metadata(args.ledger_id)
+        record = {
+            **_summary(metadata),
+            "quorums": f"E={metadata.ensemble_size} Qw={metadata.write_quorum} Qa={metadata.ack_quorum}",
+            "digest_type": metadata.digest_type.name,
+            "created_ms": metadata.created_ms,
+            "custom": {key: value.decode(errors="replace") for key, value in metadata.custom_metadata},
+            "fragments": [f"{f.first_entry_id}: {' '.join(f.ensemble)}" for f in metadata.fragments],
+        }
+        print_record(record, as_json=args.json)
+
+
+def read(args: argparse.Namespace) -> None:
+    with bookkeeper(args) as client, client.open_ledger(args.ledger_id, args.password.encode(), recover=False) as reader:
+        last = reader.last_add_confirmed if args.last is None else args.last
+        if last < args.first:
+            if args.last is not None or args.first > 0:
+                raise NoSuchEntryError(args.ledger_id, args.first)
+            say(f"ledger {args.ledger_id} has no entries that can be read")
+            return
+        for batch in reader.read(args.first, last):
+            print_entries({}, batch.column("entry_id").to_pylist(), batch.column("payload").to_pylist(), args.json)
+
+
+def delete(args: argparse.Namespace) -> None:
+    with bookkeeper(args) as client:
+        client.delete_ledger(args.ledger_id, force=args.force)
+
+
+def print_entries(place: Mapping[str, object], entry_ids: list[int], payloads: list[bytes], as_json: bool) -> None:
+    """Print entries: as text where a payload is text, else as its bytes in hexadecimal; in JSON always as base64."""
+    for entry_id, payload in zip(entry_ids, payloads, strict=True):
+        if as_json:
+            print_json({**place, "entry_id": entry_id, "payload": base64.b64encode(payload).decode()})
+        else:
+            print(f"{entry_id}\t{_readable(payload)}")
+
+
+def _ledgers(client: BookKeeper) -> Iterator[Mapping[str, object]]:
+    ids = client.list_ledgers()
+    while batch := list(itertools.islice(ids, BATCH)):
+        for metadata in client.existing_ledgers(batch):
+            yield _summary(metadata)
+
+
+def _summary(metadata: LedgerMetadata) -> dict[str, object]:
+    last = metadata.last_entry_id
+    return {
+        "ledger_id": metadata.ledger_id,
+        "state": metadata.state.name,
+        "entries": None if last is None else last + 1,
+        "length": metadata.length if metadata.is_closed else None,
+        "ensemble": list(metadata.last_fragment.ensemble),
+    }
+
+
+def _readable(payload: bytes) -> str:
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return payload.hex()
+    return text if text.isprintable() else payload.hex()

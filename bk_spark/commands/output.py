@@ -1,0 +1,56 @@
+"""How commands print: tables for people, one JSON value a line for scripts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+Record = Mapping[str, object]
+
+
+def print_records(records: Iterable[Record], columns: Sequence[str], *, as_json: bool) -> None:
+    """Print records of one kind; as a table, with the named columns, or as JSON lines, with all fields."""
+    if as_json:
+        for record in records:
+            print_json(record)
+        return
+    rows = [[_text(record.get(column, "")) for column in columns] for record in records]
+    widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
+    for row in [[column.upper() for column in columns], *rows]:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def print_record(record: Record, *, as_json: bool) -> None:
+    """Print one thing with all its fields, a line each or as one JSON object."""
+    if as_json:
+        print_json(record)
+        return
+    width = max(len(name) for name in record)
+    for name, value in record.items():
+        print(f"{name.ljust(width)}  {_text(value)}")
+
+
+def print_json(record: Record) -> None:
+    print(json.dumps(record, default=str))
+
+
+def say(message: str) -> None:
+    """A word to a person, out of the way of what a script reads."""
+    print(message, file=sys.stderr)
+
+
+def readable(size_bytes: int) -> str:
+    """Bytes as a person reads them."""
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_text(item) for item in value)
+    return "-" if value is None else str(value)

@@ -1,0 +1,45 @@
+"""Fixtures for all tests: real servers, started once, and a root of its own for each test."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from bk_spark.local_cluster import LocalCluster, LocalZooKeeper
+from bk_spark.znodes import Znodes
+from bk_spark.zookeeper import ZooKeeperStore, connect, parse_uri
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server() -> Iterator[LocalZooKeeper]:
+    """One real ZooKeeper for the whole run. Tests that stop or suspend a server start one of their own."""
+    with LocalCluster(bookies=0) as cluster:
+        yield cluster.zookeeper
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[LocalCluster]:
+    """Three real bookies for the whole run. Who stops one starts it again."""
+    with LocalCluster(bookies=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def metadata_uri(zookeeper_server: LocalZooKeeper) -> str:
+    """A root that no other test has; there is nothing at it yet."""
+    return f"zk://{zookeeper_server.address}/test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def znodes(metadata_uri: str) -> Znodes:
+    """The paths below ``metadata_uri``."""
+    return Znodes(parse_uri(metadata_uri)[1])
+
+
+@pytest.fixture
+def store(metadata_uri: str) -> Iterator[ZooKeeperStore]:
+    """A session for ``metadata_uri``."""
+    with connect(metadata_uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
+        yield store

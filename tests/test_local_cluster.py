@@ -1,0 +1,328 @@
+"""A local cluster of real processes: ready when it says so, all there again when reused, gone with its owner."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bk_spark import local_cluster
+from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, ProcessFailedError
+from bk_spark.local_cluster import LocalBookie, LocalCluster, find_java, find_zookeeper_jars
+from bk_spark.registration import list_bookies, lookup
+from bk_spark.znodes import Znodes
+from bk_spark.zookeeper import ZooKeeperStore, connect, parse_uri
+
+DEADLINE_S = 20.0
+ZNODES = Znodes("/ledgers")
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[LocalCluster]:
+    """A cluster that these tests may take apart; each leaves all of its processes running."""
+    with LocalCluster(bookies=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def bookie(own: LocalCluster) -> LocalBookie:
+    return own.bookies[0]
+
+
+@pytest.fixture
+def store(own: LocalCluster) -> Iterator[ZooKeeperStore]:
+    with connect(own.metadata_uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
+        yield store
+
+
+def test_three_bookies_serve_when_the_constructor_returns() -> None:
+    with LocalCluster(bookies=3) as cluster:
+        assert parse_uri(cluster.metadata_uri) == (cluster.zookeeper.address, "/ledgers")
+        with connect(cluster.metadata_uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
+            registered = {
+                (found.bookie_id, f"{found.address.host}:{found.address.port}") for found in list_bookies(store, ZNODES)
+            }
+        assert registered == {(bookie.bookie_id, bookie.address) for bookie in cluster.bookies}
+        assert all(accepts(bookie) for bookie in cluster.bookies)
+        assert len({bookie.data_dir for bookie in cluster.bookies}) == 3
+        pids = [process.pid for process in [cluster.zookeeper, *cluster.bookies]]
+        assert all(is_alive(pid) for pid in pids)
+    assert not any(is_alive(pid) for pid in pids)
+    assert not cluster.data_dir.exists()
+
+
+def test_a_killed_bookie_is_reaped_and_starts_again_under_its_id(bookie: LocalBookie, store: ZooKeeperStore) -> None:
+    first = bookie.pid
+    bookie.kill()
+    assert bookie.pid is None
+    assert not is_alive(first)
+    assert not accepts(bookie)
+    bookie.start()
+    assert bookie.pid not in (None, first)
+    assert accepts(bookie)
+    address = lookup(store, ZNODES, bookie.bookie_id)
+    assert address is not None
+    assert f"{address.host}:{address.port}" == bookie.address
+
+
+def test_a_stopped_bookie_leaves_the_list_at_once(bookie: LocalBookie, store: ZooKeeperStore) -> None:
+    bookie.stop()
+    store.sync("/")
+    assert lookup(store, ZNODES, bookie.bookie_id) is None
+    bookie.start()
+    assert lookup(store, ZNODES, bookie.bookie_id) is not None
+
+
+def test_a_suspended_bookie_lives_and_does_nothing_until_it_is_resumed(bookie: LocalBookie) -> None:
+    bookie.suspend()
+    until(lambda: state_of(bookie.pid) == "T")
+    bookie.resume()
+    until(lambda: state_of(bookie.pid) != "T")
+
+
+def test_a_suspended_bookie_can_be_stopped(bookie: LocalBookie) -> None:
+    bookie.suspend()
+    bookie.stop()
+    assert bookie.pid is None
+    bookie.start()
+
+
+def test_using_a_process_in_the_wrong_state_is_refused_by_name(bookie: LocalBookie) -> None:
+    with pytest.raises(ConfigError, match=f"bookie-1 is 'running as process {bookie.pid}'"):
+        bookie.start()
+    bookie.kill()
+    for call in (bookie.kill, bookie.stop, bookie.suspend, bookie.resume):
+        with pytest.raises(ConfigError, match="bookie-1 is 'not running': start"):
+            call()
+    bookie.start()
+
+
+def test_the_port_of_a_bookie_that_is_down_is_kept_from_others(bookie: LocalBookie) -> None:
+    bookie.kill()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", bookie.port))
+    bookie.start()
+
+
+def test_a_bookie_can_be_added_and_has_a_new_id(own: LocalCluster, store: ZooKeeperStore) -> None:
+    before = {bookie.bookie_id for bookie in own.bookies}
+    added = own.add_bookie()
+    assert added is own.bookies[-1]
+    assert added.bookie_id not in before
+    assert lookup(store, ZNODES, added.bookie_id) is not None
+
+
+def test_a_bookie_that_may_not_start_is_reported_with_the_end_of_its_log(own: LocalCluster, store: ZooKeeperStore) -> None:
+    added = own.add_bookie()
+    added.stop()
+    cookie = store.get(ZNODES.cookie(added.bookie_id)).value
+    store.delete(ZNODES.cookie(added.bookie_id))
+    with pytest.raises(ProcessFailedError, match=r"ended with exit status 1 before it was ready") as caught:
+        added.start()
+    assert f"{added.bookie_id} has no cookie" in str(caught.value)
+    assert str(added.log) in str(caught.value)
+    store.create(ZNODES.cookie(added.bookie_id), cookie)
+    added.start()
+
+
+def test_zookeeper_can_be_stopped_and_started_under_running_bookies(own: LocalCluster) -> None:
+    own.zookeeper.stop()
+    assert own.zookeeper.pid is None
+    own.zookeeper.start()
+    with connect(own.metadata_uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
+        until(lambda: len(list_bookies(store, ZNODES)) == len(own.bookies))
+
+
+def test_a_directory_used_again_has_the_same_bookies_ports_and_metadata(tmp_path: Path) -> None:
+    with LocalCluster(bookies=1, data_dir=tmp_path) as cluster:
+        cluster.add_bookie()
+        before = [(bookie.bookie_id, bookie.address, bookie.data_dir) for bookie in cluster.bookies]
+        uri = cluster.metadata_uri
+        with connect(uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
+            store.create("/ledgers/mine", b"kept")
+    with LocalCluster(bookies=1, data_dir=str(tmp_path)) as cluster:
+        assert [(bookie.bookie_id, bookie.address, bookie.data_dir) for bookie in cluster.bookies] == before
+        assert cluster.metadata_uri == uri
+        with connect(uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
+            assert store.get("/ledgers/mine").value == b"kept"
+            assert len(list_bookies(store, ZNODES)) == 2
+
+
+def test_a_taken_port_is_replaced_and_the_bookie_keeps_its_id(tmp_path: Path) -> None:
+    with LocalCluster(bookies=1, data_dir=tmp_path) as cluster:
+        bookie = cluster.bookies[0]
+    with socket.create_server(("127.0.0.1", bookie.port)), LocalCluster(bookies=1, data_dir=tmp_path) as cluster:
+        assert cluster.bookies[0].bookie_id == bookie.bookie_id
+        assert cluster.bookies[0].port != bookie.port
+        assert accepts(cluster.bookies[0])
+
+
+def test_a_directory_in_use_is_refused_and_free_after_close(tmp_path: Path) -> None:
+    with LocalCluster(bookies=0, data_dir=tmp_path), pytest.raises(ConfigError, match="another local cluster uses it"):
+        LocalCluster(bookies=0, data_dir=tmp_path)
+    LocalCluster(bookies=0, data_dir=tmp_path).close()
+
+
+def test_a_forked_child_does_not_keep_the_directory_in_use(tmp_path: Path) -> None:
+    code = (
+        "import os, sys, time; from bk_spark.local_cluster import LocalCluster; cluster = LocalCluster(0, sys.argv[1]);"
+        "forked = os.fork();"
+        "forked or time.sleep(300);"
+        "cluster.close(); LocalCluster(0, sys.argv[1]).close(); os.kill(forked, 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=DEADLINE_S)
+
+
+def test_a_closed_cluster_and_its_processes_stay_closed(tmp_path: Path) -> None:
+    cluster = LocalCluster(bookies=0, data_dir=tmp_path)
+    cluster.close()
+    cluster.close()
+    with pytest.raises(ConfigError, match="closed: make a new LocalCluster"):
+        cluster.add_bookie()
+    with pytest.raises(ConfigError, match="closed: make a new LocalCluster"), cluster:
+        pass
+    assert cluster.zookeeper.pid is None
+    with pytest.raises(ConfigError, match="nothing can be started in it any more"):
+        cluster.zookeeper.start()
+
+
+@pytest.mark.parametrize("bookies", [-1, True, "3", 1.5, None])
+def test_a_wrong_number_of_bookies_is_refused(bookies: object) -> None:
+    with pytest.raises(ConfigError, match=r"bookies is .*whole number"):
+        LocalCluster(bookies=bookies)  # type: ignore[arg-type]
+
+
+def test_a_state_file_of_a_newer_version_is_refused_and_nothing_is_left_running(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text('{"version": 2}')
+    with pytest.raises(FormatVersionError, match=r"cluster.json has format version 2"):
+        LocalCluster(bookies=0, data_dir=tmp_path)
+    (tmp_path / "cluster.json").write_text('{"vers')
+    with pytest.raises(CorruptionError, match=r"cluster.json is damaged"):
+        LocalCluster(bookies=0, data_dir=tmp_path)
+    (tmp_path / "cluster.json").unlink()
+    LocalCluster(bookies=0, data_dir=tmp_path).close()
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="it cannot be made"):
+        LocalCluster(bookies=0, data_dir=tmp_path / "file" / "below")
+
+
+def test_a_failed_start_leaves_no_process_and_no_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(local_cluster, "bookie_command", lambda *_: [sys.executable, "-c", "raise SystemExit('no luck')"])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(ProcessFailedError, match="no luck"):
+        LocalCluster(bookies=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_java_is_named_with_the_way_to_install_it_where_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"Java 17 or newer.*apt install openjdk-17-jre-headless"):
+        LocalCluster(bookies=0)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=f"JAVA_HOME is '{tmp_path}'"):
+        find_java()
+
+
+def test_java_home_goes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert find_java() == str(tmp_path / "bin" / "java")
+
+
+def test_pyspark_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match="pip install pyspark"):
+        find_zookeeper_jars()
+
+
+def test_finding_the_jars_does_not_import_pyspark() -> None:
+    code = "import sys; from bk_spark.local_cluster import find_zookeeper_jars as f; f(); sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+OWNER = """
+import json, os, sys, threading, time
+from bk_spark.local_cluster import LocalCluster
+made = []
+starter = threading.Thread(target=lambda: made.append(LocalCluster(bookies=1)))
+starter.start()
+starter.join()
+cluster = made[0]
+cluster.bookies[0].suspend()
+forked = os.fork() if sys.argv[1] == "forked" else 0
+if sys.argv[1] == "forked" and forked == 0:
+    time.sleep(300)
+pids = [cluster.zookeeper.pid, cluster.bookies[0].pid, cluster._keeper._process.pid]
+print(json.dumps([str(cluster.data_dir), pids, forked]), flush=True)
+sys.stdin.read()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("end", ["killed", "forked", "exit"])
+def test_nothing_outlives_the_owner_however_it_ends(end: str) -> None:
+    """SIGKILL; SIGKILL with a forked child that holds the pipe; exit without clean-up.
+
+    The bookie is suspended, and the cluster was started from a thread that has ended.
+    """
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, end], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert owner.stdin is not None
+    assert owner.stdout is not None
+    data_dir, pids, forked = json.loads(owner.stdout.readline())
+    try:
+        assert all(is_alive(pid) for pid in pids)
+        assert Path(data_dir).exists()
+        os.kill(pids[-1], signal.SIGHUP)  # as the kernel does to a group that loses its owner while a member is suspended
+        if end in ("killed", "forked"):
+            owner.kill()
+        owner.stdin.close()
+        owner.wait(DEADLINE_S)
+        until(lambda: not any(is_alive(pid) for pid in pids))
+        until(lambda: not Path(data_dir).exists())
+    finally:
+        owner.kill()
+        owner.stdout.close()
+        if forked:
+            os.kill(forked, signal.SIGKILL)
+
+
+def accepts(bookie: LocalBookie) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", bookie.port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def state_of(pid: int | None) -> str:
+    """The state letter in /proc, "" where there is no such process. Z, X: ended, and init has not collected it yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def is_alive(pid: int | None) -> bool:
+    return state_of(pid) not in ("", "Z", "X")
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
