@@ -1,0 +1,47 @@
+"""The BookKeeper clients of this Python process.
+
+Spark reuses its Python workers for many tasks, and a connection costs more than a small task: clients are kept. Every
+worker runs one task at a time and imports user code only after its fork, so neither locks nor process ids are needed.
+"""
+
+from __future__ import annotations
+
+import gc
+from functools import cache
+from typing import TYPE_CHECKING
+
+from bk_spark.config import ClientConfig
+
+if TYPE_CHECKING:
+    from bk_spark.client.bookkeeper import BookKeeper
+
+MAX_CLIENTS = 4
+"""Clusters, or settings for one, that a process serves at a time; each client holds a ZooKeeper session and a thread."""
+
+_clients: dict[tuple[str, ClientConfig], BookKeeper] = {}
+
+
+def connect(metadata_uri: str, config: ClientConfig) -> BookKeeper:
+    """This process's client of a cluster; made, and its libraries imported, at the first call.
+
+    Raises ConfigError for a malformed URI, MetadataUnavailableError where no metadata store answers.
+    """
+    key = (metadata_uri, config)
+    client = _clients.pop(key, None) or _load_client()(metadata_uri, config)
+    while len(_clients) >= MAX_CLIENTS:
+        _clients.pop(next(iter(_clients))).close()
+    _clients[key] = client
+    return client
+
+
+@cache
+def _load_client() -> type[BookKeeper]:
+    """Import gRPC, kazoo and the rest, then take all that is imported out of the garbage collector's sight.
+
+    Spark's worker runs a full collection after each task, on the task's time; without the objects of these libraries it takes
+    about half as long.
+    """
+    from bk_spark.client.bookkeeper import BookKeeper
+
+    gc.freeze()
+    return BookKeeper

@@ -1,0 +1,104 @@
+"""Schemas between Spark, the log and Arrow.
+
+A log stores Spark's JSON with every column nullable. Spark demands of a reader exactly the Arrow schema that
+``to_arrow_schema`` gives for the declared one, in UTC, and so payloads are stored in that form too.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.types import BinaryType, DataType, LongType, StructField, StructType
+
+from bk_spark.client.log_schema import Schema, parse_schema, type_name
+from bk_spark.errors import ConfigError, SchemaMismatchError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ENTRIES = StructType(
+    [StructField("ledger_id", LongType()), StructField("entry_id", LongType()), StructField("payload", BinaryType())]
+)
+"""What entries are read as."""
+
+METADATA_COLUMNS = StructType([StructField("_ledger_id", LongType()), StructField("_entry_id", LongType())])
+"""What ``includeMetadata`` adds to rows."""
+
+
+def from_json(schema_json: str) -> StructType:
+    """A stored schema, as Spark knows it."""
+    return StructType.fromJson(json.loads(schema_json))
+
+
+def nullable(log: str, schema: StructType) -> StructType:
+    """``schema`` as a log stores it, every column nullable."""
+    return StructType.fromJson(parse_schema(log, schema.json()))
+
+
+def to_arrow(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark exchanges for ``schema``. Raises ConfigError for a type that Arrow does not carry."""
+    for field in schema:
+        _check_supported(field.name, field.dataType)
+        _check_names(field.name, field.dataType)
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def with_metadata_columns(log: str, schema: StructType) -> StructType:
+    """``schema`` with the columns that ``includeMetadata`` adds."""
+    clash = set(METADATA_COLUMNS.names) & set(schema.names)
+    if clash:
+        raise ConfigError("option 'includeMetadata'", True, f"log '{log}' has a column {clash.pop()} of its own: leave it out")
+    return StructType([*schema.fields, *METADATA_COLUMNS.fields])
+
+
+def check_asked(log: str, stored: StructType, asked: StructType) -> None:
+    """Raise SchemaMismatchError unless ``asked``, a user's ``.schema(…)``, names columns of ``stored`` with their types."""
+    if not asked.fields:
+        raise SchemaMismatchError(log, "the schema asked for has no column")
+    columns = {column["name"]: column for column in _json(stored)["fields"]}
+    for given, column in zip(_json(asked)["fields"], _json(nullable(log, asked))["fields"], strict=True):
+        name = column["name"]
+        if name not in columns:
+            raise SchemaMismatchError(log, f"column '{name}' is asked for, the columns are {', '.join(columns)}")
+        if _bare(columns[name]) != _bare(column):
+            here, there = type_name(columns[name]["type"]), type_name(column["type"])
+            raise SchemaMismatchError(log, f"column '{name}' is {here}, it is asked for as {there}: cast it after reading")
+        if _bare(given) != _bare(column):
+            problem = f"column '{name}' is asked for as NOT NULL, a log's columns are nullable, nested ones too"
+            raise SchemaMismatchError(log, problem)
+
+
+def _check_supported(column: str, kind: DataType) -> None:
+    try:
+        to_arrow_type(kind, timezone="UTC")
+    except (PySparkException, TypeError, ValueError):
+        remedy = "Arrow does not carry this type between Spark and Python: cast it, for example to STRING"
+        raise ConfigError(f"the type of column '{column}'", kind.simpleString(), remedy) from None
+
+
+def _check_names(column: str, kind: DataType) -> None:
+    """Spark sends no struct with two fields of one name to Python; here it is known which column it is."""
+    if isinstance(kind, StructType):
+        twice = sorted({name for name in kind.names if kind.names.count(name) > 1})
+        if twice:
+            remedy = f"it has two fields '{twice[0]}', which Arrow does not carry between Spark and Python: rename one"
+            raise ConfigError(f"the type of column '{column}'", kind.simpleString(), remedy)
+    inner = [field.dataType for field in kind] if isinstance(kind, StructType) else []
+    inner += [getattr(kind, name) for name in ("elementType", "keyType", "valueType") if hasattr(kind, name)]
+    for one in inner:
+        _check_names(column, one)
+
+
+def _json(schema: StructType) -> Schema:
+    parsed: dict[str, Any] = json.loads(schema.json())
+    return parsed
+
+
+def _bare(kind: Any) -> Any:
+    """Without the metadata of fields, such as comments, which do not change what is stored."""
+    if isinstance(kind, dict):
+        return {key: _bare(value) for key, value in kind.items() if key != "metadata"}
+    return [_bare(one) for one in kind] if isinstance(kind, list) else kind

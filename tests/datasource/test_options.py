@@ -1,0 +1,155 @@
+"""The option table: what Spark's users may say, and what they are told when they may not."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from bk_spark.config import MIB, ClientConfig, DigestType
+from bk_spark.datasource.options import OPTIONS, SourceOptions, options_table, parse_options
+from bk_spark.errors import ConfigError
+
+URI = "zk://127.0.0.1:2181/ledgers"
+
+
+def parse(**options: str) -> SourceOptions:
+    return parse_options({"metadata": URI, "path": "orders", **options}, {})
+
+
+def test_defaults_of_the_table_are_those_of_the_options() -> None:
+    defaults = SourceOptions(metadata=URI, path="orders")
+    for option in OPTIONS:
+        if option.default and option.name not in ("metadata", "path", "versionAsOf"):
+            assert option.parse(option.name, option.default) == getattr(defaults, option.attribute), option.name
+
+
+def test_options_arrive_lower_cased_and_are_parsed() -> None:
+    options = parse_options({"METADATA": URI, "path": "orders", "maxbytesperpartition": "64m", "digesttype": "hmac"}, {})
+    assert (options.max_bytes_per_partition, options.digest_type) == (64 * MIB, DigestType.HMAC)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1048576", MIB), ("1m", MIB), ("1MB", MIB), ("1 MiB", MIB), ("2K", 2048), ("1g", 1024 * MIB)]
+)
+def test_sizes_are_bytes_or_have_a_binary_suffix(text: str, size: int) -> None:
+    assert parse(maxBytesPerPartition=text).max_bytes_per_partition == size
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("maxBytesPerPartition", "0"),
+        ("maxBytesPerPartition", "many"),
+        ("maxBytesPerPartition", "-1"),
+        ("maxBytesPerPartition", "9" * 30),
+        ("maxBytesPerEntry", "9m"),
+        ("maxRowsPerEntry", "0"),
+        ("ensembleSize", "three"),
+        ("ackQuorum", "0"),
+        ("minPartitions", "1e3"),
+        ("includeMetadata", "yes"),
+        ("compression", "gzip"),
+        ("content", "row"),
+        ("digestType", "CRC32"),
+        ("versionAsOf", "-1"),
+        ("applicationId", ""),
+        ("client.add_timeout_s", "soon"),
+        ("client.add_timeout_s", "nan"),
+        ("client.read_ahead_requests", "1.5"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_its_name_and_value(name: str, value: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse(**{name: value})
+    assert f"option '{name}' is {value!r}" in str(refused.value)
+
+
+def test_an_unknown_option_is_refused_and_the_nearest_one_named() -> None:
+    with pytest.raises(ConfigError, match=r"'ensemblesise'.*nearest is 'ensembleSize'"):
+        parse(ensemblesise="3")
+    with pytest.raises(ConfigError, match=r"nearest is 'client\.add_timeout_s'"):
+        parse(**{"client.add_timeout": "3"})
+
+
+@pytest.mark.parametrize("name", ["startingOffsets", "where", "recover", "tlsCa", "checkpointLocation"])
+def test_options_of_later_versions_are_not_taken(name: str) -> None:
+    with pytest.raises(ConfigError, match="no such option"):
+        parse(**{name: "x"})
+
+
+def test_what_a_catalog_table_passes_along_is_ignored() -> None:
+    own = {"provider": "bookkeeper", "owner": "root", "location": "x", "external": "true", "option.path": "orders"}
+    assert parse(**own).given == {"metadata", "path"}
+
+
+def test_the_client_is_configured_by_its_fields() -> None:
+    options = parse(**{"client.add_timeout_s": "2.5", "client.add_window_bytes": "8m"})
+    assert options.client == ClientConfig(add_timeout_s=2.5, add_window_bytes=8 * MIB)
+
+
+def test_metadata_may_come_from_the_environment() -> None:
+    assert parse_options({"path": "orders"}, {"BK_SPARK_METADATA": URI}).metadata == URI
+    with pytest.raises(ConfigError, match="BK_SPARK_METADATA"):
+        parse_options({"path": "orders"}, {})
+
+
+@pytest.mark.parametrize(("text", "ids"), [("7", (7,)), ("3,5", (3, 5)), ("3-6", (3, 4, 5, 6)), ("9, 1-2", (9, 1, 2))])
+def test_ledgers_are_named_by_id_list_and_range(text: str, ids: tuple[int, ...]) -> None:
+    assert parse_options({"metadata": URI, "ledger": text}, {}).ledger == ids
+
+
+@pytest.mark.parametrize("text", ["", "a", "3,", "5-3", "1,1", "-1", "0-99999999"])
+def test_a_bad_list_of_ledgers_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="option 'ledger'"):
+        parse_options({"metadata": URI, "ledger": text}, {})
+
+
+def test_a_log_and_ledgers_together_are_refused() -> None:
+    with pytest.raises(ConfigError, match="one of the two"):
+        parse(ledger="7")
+    with pytest.raises(ConfigError, match="must name the log"):
+        parse_options({"metadata": URI}, {})
+
+
+def test_more_acks_than_replicas_are_refused() -> None:
+    with pytest.raises(ConfigError, match="writeQuorum"):
+        parse(ensembleSize="2").check_use("write")
+
+
+def test_an_option_that_does_not_apply_to_the_use_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'ensembleSize'.*does not apply to a read"):
+        parse(ensembleSize="5").check_use("read")
+    with pytest.raises(ConfigError, match=r"'versionAsOf'.*does not apply to a write"):
+        parse(versionAsOf="5").check_use("write")
+    parse(ensembleSize="5", password="x").check_use("write")
+
+
+def test_an_option_of_rows_does_not_apply_to_entries() -> None:
+    with pytest.raises(ConfigError, match=r"'compression'.*does not apply to entries"):
+        parse(content="entries", compression="lz4")
+
+
+def test_half_an_application_is_refused() -> None:
+    with pytest.raises(ConfigError, match="only work together"):
+        parse(applicationId="nightly")
+    assert parse(applicationId="nightly", applicationVersion="7").application_version == 7
+
+
+def test_the_password_is_in_no_text() -> None:
+    options = parse(password="s3cret", content="entries")
+    assert options.password == b"s3cret"
+    assert "s3cret" not in repr(options)
+    with pytest.raises(ConfigError) as refused:
+        parse(password="s3cret", ledger="1")
+    assert "s3cret" not in str(refused.value)
+
+
+def test_options_pickle_with_reader_and_writer() -> None:
+    options = parse(password="x", minPartitions="4")
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_the_readme_shows_the_option_table_as_it_is() -> None:
+    assert options_table() in (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")

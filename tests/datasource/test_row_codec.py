@@ -1,0 +1,196 @@
+"""Rows as payloads: exact for every type, whatever nullability and time zone they arrive with; damage is found."""
+
+from __future__ import annotations
+
+import datetime
+import struct
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bk_spark.datasource.row_codec import PayloadFormat, RowDecoder, RowEncoder, cut, decode_stored, layout, without_large
+from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError
+
+PLAIN = PayloadFormat(compression="none", max_rows=1000, max_bytes=1 << 20)
+
+
+def normalised(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(field.name, without_large(layout(field.type))) for field in schema])
+
+
+def encode(batch: pa.RecordBatch, payload_format: PayloadFormat = PLAIN) -> list[pa.Buffer]:
+    encoder = RowEncoder("orders", normalised(batch.schema), payload_format)
+    return [payload for payload, _ in encoder.encode(batch)]
+
+
+def round_trip(batch: pa.RecordBatch, payload_format: PayloadFormat = PLAIN) -> pa.Table:
+    decoder = RowDecoder(normalised(batch.schema))
+    return pa.Table.from_batches([decoder.decode(p, "it") for p in encode(batch, payload_format)], normalised(batch.schema))
+
+
+def every_type() -> pa.RecordBatch:
+    inner = pa.struct([pa.field("x.y", pa.int8(), nullable=False), pa.field("z", pa.list_(pa.string()))])
+    columns = {
+        "bool": pa.array([True, None, False]),
+        "byte": pa.array([-128, None, 127], pa.int8()),
+        "long": pa.array([-(2**63), None, 2**63 - 1], pa.int64()),
+        "float": pa.array([float("inf"), None, -0.0], pa.float32()),
+        "double": pa.array([float("-inf"), None, 5e-324]),
+        "decimal": pa.array([Decimal("9" * 20 + "." + "9" * 18), None, Decimal(0)], pa.decimal128(38, 18)),
+        "string": pa.array(["", None, "žluť😀"]),
+        "binary": pa.array([b"", None, b"\x00\xff"]),
+        "date": pa.array([datetime.date(1, 1, 1), None, datetime.date(9999, 12, 31)], pa.date32()),
+        "timestamp": pa.array([-1, None, 2**50], pa.timestamp("us", "Asia/Tokyo")),
+        "timestamp_ntz": pa.array([-1, None, 2**50], pa.timestamp("us")),
+        "interval": pa.array([-1, None, 2**50], pa.duration("us")),
+        "time": pa.array([0, None, 1], pa.time64("ns")),
+        "void": pa.nulls(3),
+        "array": pa.array([[], None, [1, None]], pa.list_(pa.field("element", pa.int32()))),
+        "map": pa.array([[], None, [("k", None)]], pa.map_(pa.string(), pa.int32())),
+        "struct": pa.array([{"x.y": 1, "z": None}, None, {"x.y": 2, "z": ["", None]}], inner),
+        "a.b c": pa.array([1, 2, 3]),
+    }
+    return pa.record_batch(list(columns.values()), schema=pa.schema([(name, c.type) for name, c in columns.items()]))
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_every_type_comes_back_equal_and_normalised(compression: str) -> None:
+    batch = every_type()
+    back = round_trip(batch, PayloadFormat(compression=compression, max_rows=2, max_bytes=1 << 20))
+    assert back.schema.equals(normalised(batch.schema))
+    assert back.to_pylist() == pa.Table.from_batches([batch]).cast(normalised(batch.schema)).to_pylist()
+
+
+def test_nan_and_negative_zero_keep_their_bits() -> None:
+    values = np.array([0x7FF8000000000001, 0x8000000000000000], dtype=np.uint64).view(np.float64)
+    back = round_trip(pa.record_batch({"d": pa.array(values)}))
+    assert back["d"].combine_chunks().to_numpy().view(np.uint64).tolist() == [0x7FF8000000000001, 0x8000000000000000]
+
+
+def test_large_types_are_cast_to_small_ones() -> None:
+    nested = pa.map_(pa.large_string(), pa.field("value", pa.large_list(pa.large_binary()), nullable=False))
+    batch = pa.record_batch(
+        {"s": pa.array(["a", None], pa.large_string()), "m": pa.array([[("k", [b"x", None])], None], nested)}
+    )
+    back = round_trip(batch)
+    assert back.schema.field("m").type == pa.map_(pa.string(), pa.list_(pa.field("element", pa.binary())))
+    assert back.to_pylist() == batch.to_pylist()
+
+
+def test_a_slice_of_a_batch_is_encoded_as_its_own_rows() -> None:
+    batch = every_type()
+    assert round_trip(batch.slice(1, 2)).to_pylist() == round_trip(batch).to_pylist()[1:]
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=200), st.integers(1, 50), st.integers(1, 2000))
+def test_cut_keeps_all_rows_and_both_limits(values: list[bytes], max_rows: int, max_bytes: int) -> None:
+    pieces = list(cut(pa.record_batch({"b": pa.array(values, pa.binary())}), max_rows, max_bytes))
+    assert [v for piece in pieces for v in piece["b"].to_pylist()] == values
+    assert all(piece.num_rows <= max_rows for piece in pieces)
+    assert all(piece.nbytes <= max_bytes or piece.num_rows == 1 for piece in pieces)
+
+
+def test_an_empty_batch_has_no_payload() -> None:
+    assert encode(every_type().slice(0, 0)) == []
+
+
+def test_a_row_above_the_maximum_entry_is_refused() -> None:
+    with pytest.raises(EntryTooLargeError):
+        encode(pa.record_batch({"b": pa.array([b"x" * (17 << 20)])}))
+
+
+def test_a_batch_of_another_schema_is_refused() -> None:
+    encoder = RowEncoder("orders", pa.schema([("a", pa.int64())]), PLAIN)
+    with pytest.raises(SchemaMismatchError, match="int32"):
+        list(encoder.encode(pa.record_batch({"a": pa.array([1], pa.int32())})))
+
+
+def test_columns_are_picked_by_name_and_missing_ones_are_null() -> None:
+    (payload,) = encode(pa.record_batch({"a": pa.array([1, 2]), "b": pa.array(["x", "y"])}))
+    wanted = pa.schema([("b", pa.string()), ("new", pa.map_(pa.string(), pa.int32()))])
+    assert RowDecoder(wanted).decode(payload, "it").to_pylist() == [{"b": "x", "new": None}, {"b": "y", "new": None}]
+
+
+def test_payloads_of_changing_schemas_are_decoded_by_one_decoder() -> None:
+    (old,), (new,) = (
+        encode(pa.record_batch({"a": pa.array([1])})),
+        encode(pa.record_batch({"b": pa.array([5]), "a": pa.array([2])})),
+    )
+    decoder = RowDecoder(pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    rows = [decoder.decode(payload, "it").to_pylist()[0] for payload in (old, new, old)]
+    assert rows == [{"a": 1, "b": None}, {"a": 2, "b": 5}, {"a": 1, "b": None}]
+
+
+def test_a_payload_without_any_wanted_column_gives_rows_of_nulls() -> None:
+    (payload,) = encode(pa.record_batch({"a": pa.array([1, 2])}))
+    assert RowDecoder(pa.schema([("b", pa.string())])).decode(payload, "it").to_pylist() == [{"b": None}, {"b": None}]
+
+
+def test_a_column_of_another_type_is_refused_with_both_types() -> None:
+    (payload,) = encode(pa.record_batch({"a": pa.array([1])}))
+    with pytest.raises(CorruptionError, match="'a' is int64, the log's is string"):
+        RowDecoder(pa.schema([("a", pa.string())])).decode(payload, "entry 3 of ledger 4")
+
+
+def test_a_newer_format_is_refused_by_name() -> None:
+    (payload,) = encode(pa.record_batch({"a": pa.array([1])}))
+    newer = bytes(payload[:4]) + struct.pack("<H", 2) + bytes(payload[6:])
+    with pytest.raises(FormatVersionError, match="entry 3 of ledger 4 has format version 2"):
+        RowDecoder(pa.schema([("a", pa.int64())])).decode(pa.py_buffer(newer), "entry 3 of ledger 4")
+
+
+def test_a_longer_header_is_skipped() -> None:
+    (payload,) = encode(pa.record_batch({"a": pa.array([1])}))
+    longer = bytes(payload[:6]) + struct.pack("<H", 24) + bytes(payload[8:16]) + b"\xff" * 8 + bytes(payload[16:])
+    assert RowDecoder(pa.schema([("a", pa.int64())])).decode(pa.py_buffer(longer), "it").to_pylist() == [{"a": 1}]
+
+
+def test_bytes_that_are_no_rows_are_refused() -> None:
+    for payload in (
+        b"",
+        b"BKRW",
+        b"hello world, this is an entry",
+        b"BKRW" + struct.pack("<HHII", 1, 16, 1, 2**32 - 1) + b"x" * 50,
+    ):
+        with pytest.raises(CorruptionError):
+            RowDecoder(pa.schema([("a", pa.int64())])).decode(pa.py_buffer(payload), "it")
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_truncated_or_flipped_payload_is_corruption_or_decodes_to_as_many_rows(compression: str) -> None:
+    (payload,) = encode(every_type(), PayloadFormat(compression=compression, max_rows=1000, max_bytes=1 << 20))
+    data, schema = payload.to_pybytes(), normalised(every_type().schema)
+    broken = [data[:size] for size in range(0, len(data), 7)]
+    broken += [data[:i] + bytes([data[i] ^ 0xFF]) + data[i + 1 :] for i in range(0, len(data), 5)]
+    for bad in broken:
+        try:
+            assert RowDecoder(schema).decode(pa.py_buffer(bad), "it").num_rows == 3
+        except (CorruptionError, FormatVersionError):
+            continue
+
+
+def test_another_number_of_rows_than_announced_is_damage() -> None:
+    (payload,) = encode(pa.record_batch({"a": pa.array([1])}))
+    lying = bytes(payload[:8]) + struct.pack("<I", 2) + bytes(payload[12:])
+    with pytest.raises(CorruptionError, match="1 rows where 2 are announced"):
+        RowDecoder(pa.schema([("a", pa.int64())])).decode(pa.py_buffer(lying), "it")
+
+
+def test_a_payload_with_two_columns_of_one_name_is_damage() -> None:
+    twice = pa.record_batch([pa.array([1]), pa.array([2])], names=["a", "a"])
+    with pytest.raises(CorruptionError, match="two columns of one name"):
+        RowDecoder(pa.schema([("a", pa.int64())])).decode(encode(twice)[0], "it")
+
+
+def test_a_payload_is_decoded_by_itself_in_its_own_schema() -> None:
+    batch = every_type()
+    [payload] = encode(batch)
+    back = decode_stored(payload, "it")
+    assert back.schema.equals(normalised(batch.schema))
+    assert back.num_rows == batch.num_rows
+    with pytest.raises(CorruptionError):
+        decode_stored(pa.py_buffer(bytes(payload[:20]) + b"junk"), "it")
