@@ -33,6 +33,7 @@ STANDARD = {
         "client/write_queue.py",
         "bookie/server.py",
         "bookie/ledger_storage.py",
+        "bookie/process.py",
         "zookeeper.py",
         "metadata_store.py",
         "datasource/connection.py",

@@ -173,7 +173,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
                 ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
                 ("grpc.so_reuseport", 0),
-                ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+                ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
             )
         )
         add_BookieServicer_to_server(self, self._server)

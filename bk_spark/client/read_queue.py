@@ -21,6 +21,7 @@ class ReadQueue:
     """
 
     def __init__(self, transport: Transport, metadata: LedgerMetadata, master_key: bytes, operation: ReadEntries) -> None:
+        transport.check_open()
         transport.check_may_wait()
         self._loop = transport.loop
         self._arrived: queue.SimpleQueue[Deliver | Finish] = queue.SimpleQueue()
@@ -49,6 +50,7 @@ class ReadQueue:
 
 def run_to_result(transport: Transport, metadata: LedgerMetadata, master_key: bytes, operation: Operation) -> Any:
     """Run an operation that delivers nothing but its result; its own deadline bounds the wait."""
+    transport.check_open()
     transport.check_may_wait()
     finished: Future[Any] = Future()
 

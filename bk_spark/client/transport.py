@@ -132,6 +132,11 @@ class Transport:
         except (grpc.aio.AioRpcError, BookKeeperError, OSError):
             return None
 
+    def check_open(self) -> None:
+        """Raise ConfigError after ``close``."""
+        if self._closed:
+            raise ConfigError("this client", "closed", "its handles are of no use any more: open a new BookKeeper")
+
     def check_may_wait(self) -> None:
         """Raise ConfigError on the event loop's own thread, where waiting for the event loop would never end."""
         try:

@@ -132,6 +132,7 @@ class WriteQueue:
             self._order.release()
 
     def _put(self, item: _Item) -> None:
+        self._transport.check_open()
         with self._room:
             if not self._has_room(item.nbytes):
                 self._transport.check_may_wait()
