@@ -44,6 +44,7 @@ from bk_spark.client.operation import (
     Tick,
     WriteMetadata,
 )
+from bk_spark.client.patient_clock import BEAT_MS, PatientClock
 from bk_spark.config import ClientConfig
 from bk_spark.entry import NO_ENTRY
 from bk_spark.errors import BookKeeperError, ConfigError, InternalError, MetadataUnavailableError
@@ -92,11 +93,19 @@ class Transport:
         self.connections = Connections(self._lookup)
         self._closed = False
         self._random = random.Random()
+        self._clock = PatientClock(_monotonic_ms())
+        self.loop.call_soon_threadsafe(self._beat)
         self._silent: dict[str, float] = {}
 
     def now_ms(self) -> int:
-        """A clock for deadlines: it never goes back."""
-        return int(time.monotonic() * 1000)
+        """A clock for deadlines, on the event loop alone: it never goes back, and does not count stalls of this process."""
+        return self._clock.look(_monotonic_ms())
+
+    def _beat(self) -> None:
+        """Look at the clock, so that idleness is told from a stall; until the client is closed."""
+        if not self._closed:
+            self.now_ms()
+            self.loop.call_later(BEAT_MS / 1000, self._beat)
 
     def wall_clock_ms(self) -> int:
         """Milliseconds since 1970: for people, never for decisions."""
@@ -157,6 +166,10 @@ class Transport:
 
     async def _lookup(self, bookie_id: str) -> BookieAddress | None:
         return await self.blocking(lambda: lookup(self.store, self.znodes, bookie_id))
+
+
+def _monotonic_ms() -> int:
+    return int(time.monotonic() * 1000)
 
 
 class Runner:

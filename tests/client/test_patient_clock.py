@@ -1,0 +1,57 @@
+"""Deadlines and stalls of one's own process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bk_spark.client.patient_clock import BEAT_MS, STALL_MS, PatientClock
+from bk_spark.local_cluster import LocalCluster
+
+WRITER = """
+import sys
+from bk_spark import BookKeeper, ClientConfig
+with BookKeeper(sys.argv[1], ClientConfig(add_timeout_s=1.5)) as client, client.create_ledger() as writer:
+    writer.append(b"x")
+    print("started", flush=True)
+    for _ in range(2000):
+        future = writer.append_async(b"x" * 50_000)
+    future.result()
+    print(sorted(writer._operation._failed.values()), flush=True)
+"""
+"""100 MB: it is in the middle of them when it is suspended."""
+
+
+@given(st.lists(st.integers(0, STALL_MS - 1), max_size=30))
+def test_without_a_stall_the_time_is_the_time(gaps: list[int]) -> None:
+    clock = PatientClock(100)
+    for number in range(len(gaps)):
+        now_ms = 100 + sum(gaps[: number + 1])
+        assert clock.look(now_ms) == now_ms
+
+
+@given(st.lists(st.integers(0, 100_000), min_size=1, max_size=30))
+def test_it_never_goes_back_and_a_stall_counts_as_one_beat(gaps: list[int]) -> None:
+    clock, now_ms, before = PatientClock(0), 0, 0
+    for gap in gaps:
+        now_ms += gap
+        shown = clock.look(now_ms)
+        assert shown - before == (gap if gap < STALL_MS else BEAT_MS)
+        before = shown
+
+
+def test_a_writer_that_was_suspended_longer_than_its_timeout_does_not_blame_the_bookies(cluster: LocalCluster) -> None:
+    command = [sys.executable, "-c", WRITER, cluster.metadata_uri]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "started\n"
+        os.kill(writer.pid, signal.SIGSTOP)
+        threading.Timer(2.5, os.kill, (writer.pid, signal.SIGCONT)).start()
+        assert writer.stdout.readline() == "[]\n"
+        assert writer.wait(60) == 0
