@@ -160,10 +160,7 @@ class ReadEntries:
             if not usable:
                 self._fail(position, failures, left)
                 return
-            start = self._metadata.ledger_id + position
-            slot = min(
-                usable, key=lambda s: (-len(candidates[s]), self._is_avoided(s), (s - start) % self._metadata.ensemble_size)
-            )
+            slot = min(usable, key=lambda s: (self._is_avoided(s), -len(candidates[s]), self._distance(s, position)))
             lane = _Lane(slot, candidates[slot], position, failures=dict(failures))
             lane.position = self._next_position(lane, position)
             self._lanes.append(lane)

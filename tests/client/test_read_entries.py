@@ -258,6 +258,14 @@ def test_bookies_that_lately_did_not_answer_are_asked_last() -> None:
     assert reader.asked == ["b1"]
 
 
+def test_with_striping_too_a_bookie_that_lately_did_not_answer_is_asked_last() -> None:
+    """E=4, Qw=2: two bookies hold everything; any of them may be the one to avoid."""
+    for slot in range(4):
+        reader = _reader(*[healthy] * 4, e=4, w=2)
+        assert reader.read(0, 20, avoid=frozenset({f"b{slot}"})) == list(range(21))
+        assert f"b{slot}" not in reader.asked
+
+
 def test_fragments_are_read_from_their_own_ensembles() -> None:
     metadata = dataclasses.replace(_metadata(), fragments=(Fragment(0, ("b0", "b1", "b2")), Fragment(12, ("b3", "b4", "b5"))))
     reader = Reader(metadata, {f"b{i}": ending_before(12, Status.NO_SUCH_ENTRY) if i < 3 else healthy for i in range(6)})
