@@ -5,11 +5,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from bk_spark.local_cluster import LocalCluster, LocalZooKeeper
 from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import ZooKeeperStore, connect, parse_uri
+
+hypothesis.settings.register_profile("bk_spark", deadline=None)
+hypothesis.settings.load_profile("bk_spark")
+# Timings are no tests: a machine that is busy makes an example slow, never wrong.
 
 
 @pytest.fixture(scope="session")

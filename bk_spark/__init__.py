@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from bk_spark.errors import (
     AddQuorumTimeoutError,
+    AppendWindowFullError,
     BookieUnavailableError,
     BookKeeperError,
     ConfigError,
     CorruptionError,
     DigestMismatchError,
+    DuplicateEntryError,
+    EnsembleChangesExceededError,
     EntryTooLargeError,
     FormatVersionError,
     InternalError,
@@ -54,6 +57,7 @@ _LAZY = {
 
 __all__ = [
     "AddQuorumTimeoutError",
+    "AppendWindowFullError",
     "BookKeeper",
     "BookKeeperError",
     "BookieConfig",
@@ -63,6 +67,8 @@ __all__ = [
     "CorruptionError",
     "DigestMismatchError",
     "DigestType",
+    "DuplicateEntryError",
+    "EnsembleChangesExceededError",
     "EntryTooLargeError",
     "FormatVersionError",
     "InternalError",

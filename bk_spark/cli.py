@@ -106,7 +106,8 @@ def _add_bookie_config(parser: argparse.ArgumentParser) -> None:
     for field in dataclasses.fields(BookieConfig):
         flag = "--" + field.name.replace("_", "-")
         kind = type(field.default)
-        group.add_argument(flag, dest=field.name, type=kind, default=field.default, metavar="N", help="default %(default)s")
+        metavar = "PATH" if kind is str else "N"
+        group.add_argument(flag, dest=field.name, type=kind, default=field.default, metavar=metavar, help="default %(default)s")
 
 
 def _add_ledger(commands: Commands) -> None:  # type: ignore[valid-type]
@@ -115,6 +116,11 @@ def _add_ledger(commands: Commands) -> None:  # type: ignore[valid-type]
     for name, text, handler in (
         ("show", "one ledger's metadata", ledgers.show),
         ("read", "one ledger's entries", ledgers.read),
+        (
+            "recover",
+            "fence one ledger, whose writer then confirms nothing more, and close it after its last entry",
+            ledgers.recover,
+        ),
         ("delete", "delete one ledger for good", ledgers.delete),
     ):
         parser = _command(group, name, text, handler)
@@ -124,6 +130,8 @@ def _add_ledger(commands: Commands) -> None:  # type: ignore[valid-type]
         if name == "read":
             parser.add_argument("--first", type=int, default=0, help="first entry (default %(default)s)")
             parser.add_argument("--last", type=int, help="last entry, inclusive (default: the last that can be read)")
+            parser.add_argument("--recover", action="store_true", help="recover the ledger first, if it is open")
+        if name in ("read", "recover"):
             parser.add_argument("--password", default="", help="the ledger's password (default: none)")
 
 

@@ -5,6 +5,7 @@ Nothing below ``cli.py`` and ``datasource/options.py`` reads an environment vari
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -23,6 +24,12 @@ MAX_BATCH_BYTES = MAX_ENTRY_BYTES + MIB
 
 MAX_BATCH_ENTRIES = 65_536
 """The most ids a batch may span, so that a look-up by id visits a bounded stretch of the index (docs/formats.md)."""
+
+
+DEFAULT_RACK = "/default-rack"
+"""Where a bookie stands that was not told its rack."""
+
+MAX_RACK_CHARACTERS = 256
 
 
 class DigestType(Enum):
@@ -68,8 +75,32 @@ class ClientConfig:
     add_quorum_timeout_s: float = 30.0
     """An entry that is not confirmed for this long fails its handle: its outcome is unknown."""
 
+    delay_ensemble_change: bool = False
+    """Replace a failed bookie only when a write set would fall below its ack quorum: fewer fragments, fewer copies."""
+
+    max_ensemble_changes: int = 10_000
+    """Ensemble changes of one writer; each adds a fragment of about 100 bytes to metadata that may have 512 KiB."""
+
+    replacement_retry_s: float = 5.0
+    """After no replacement for a failed bookie was found, when to look again; a bookie's restart takes as long."""
+
+    explicit_lac_s: float = 1.0
+    """An idle writer tells its bookies after this long how far the ledger is confirmed, once, so that readers see its end."""
+
     read_timeout_s: float = 5.0
     """A replica that has sent nothing for this long is left for the next one."""
+
+    speculative_read_s: float = 1.0
+    """A replica that has sent nothing for this long is asked beside another one; the first answer counts."""
+
+    recovery_timeout_s: float = 60.0
+    """A recovery that makes no progress for this long gives up; the ledger stays IN_RECOVERY for the next try."""
+
+    quarantine_errors: int = 3
+    """Failed requests of a bookie within ``quarantine_s`` that keep it out of new ensembles, where others can be had."""
+
+    quarantine_s: float = 60.0
+    """How long a bookie is kept out; the time an operator needs to restart it."""
 
     add_window_bytes: int = 16 * MIB
     """Unacked bytes per writer; appends wait above it. Bounds the writer's memory, and covers 100 ms at 160 MB/s."""
@@ -127,12 +158,28 @@ class BookieConfig:
     connect_timeout_s: float = 10.0
     """How long to wait for the metadata store at the start."""
 
+    rack: str = DEFAULT_RACK
+    """What fails together with this bookie, such as ``/zone-a/rack-1``: copies of an entry are spread over racks."""
+
     def __post_init__(self) -> None:
         _check_positive(self)
+        _check_rack(self.rack)
+
+
+def _check_rack(rack: str) -> None:
+    if not isinstance(rack, str) or not re.fullmatch(r"(/[^/\s]+)+", rack) or len(rack) > MAX_RACK_CHARACTERS:
+        form = f"it must look like /zone/rack, without spaces, of at most {MAX_RACK_CHARACTERS} characters"
+        raise ConfigError("rack", rack, form)
 
 
 def _check_positive(config: Any) -> None:
+    """Every field that is a number is above 0; texts are checked by their own classes."""
     for name in config.__dataclass_fields__:
         value = getattr(config, name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        if config.__dataclass_fields__[name].type == "str":
+            continue
+        if config.__dataclass_fields__[name].type == "bool":
+            if not isinstance(value, bool):
+                raise ConfigError(name, value, "it must be true or false")
+        elif isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
             raise ConfigError(name, value, "it must be a number above 0")

@@ -94,8 +94,9 @@ def _hmac_of(key: hmac.HMAC, payload: memoryview, header: bytes) -> bytes:
 def _offsets(payloads: pa.BinaryArray) -> npt.NDArray[np.int32]:
     if len(payloads) == 0:
         return np.zeros(1, dtype=np.int32)
-    every = np.frombuffer(payloads.buffers()[1], dtype=np.int32)
-    return every[payloads.offset : payloads.offset + len(payloads) + 1]
+    # By count: the buffer of a damaged batch may end within a number behind the last one.
+    every = np.frombuffer(payloads.buffers()[1], dtype=np.int32, count=payloads.offset + len(payloads) + 1)
+    return every[payloads.offset :]
 
 
 def _slices(payloads: pa.BinaryArray) -> Iterable[memoryview]:

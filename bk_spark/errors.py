@@ -16,6 +16,9 @@
     ├── NotEnoughBookiesError          too few bookies are there to form an ensemble or an ack quorum
     ├── BookieUnavailableError         no replica of an entry could be asked: whether it exists is unknown
     ├── AddQuorumTimeoutError          an entry was not confirmed in time: its outcome is unknown
+    ├── EnsembleChangesExceededError   a writer replaced bookies more often than it may
+    ├── DuplicateEntryError            the application chose an entry id that is taken
+    ├── AppendWindowFullError          entries that wait for a missing one fill the window of their writer
     ├── EntryTooLargeError             an entry is above the maximum
     ├── DigestMismatchError            an entry's digest is wrong on every replica
     ├── CorruptionError                a file is damaged
@@ -198,7 +201,7 @@ class LedgerNotClosedError(BookKeeperError):
     state: str
 
     def __str__(self) -> str:
-        return f"ledger {self.ledger_id} is {self.state}, not CLOSED: close its writer first, or open it with recover=False"
+        return f"ledger {self.ledger_id} is {self.state}, not CLOSED: close its writer, or open it with recover=True"
 
 
 @dataclass(eq=False)
@@ -245,6 +248,49 @@ class AddQuorumTimeoutError(BookKeeperError):
         return (
             f"entry {self.entry_id} of ledger {self.ledger_id} did not reach its ack quorum within {self.timeout_s:g} s: "
             "whether it is kept is unknown until the ledger is recovered"
+        )
+
+
+@dataclass(eq=False)
+class EnsembleChangesExceededError(BookKeeperError):
+    """A writer replaced bookies more often than it may. The outcome of its unconfirmed entries is unknown."""
+
+    ledger_id: int
+    maximum: int
+
+    def __str__(self) -> str:
+        return (
+            f"the writer of ledger {self.ledger_id} changed its ensemble {self.maximum} times, the most that "
+            "max_ensemble_changes allows: its bookies keep failing, look after them and write on in a new ledger"
+        )
+
+
+@dataclass(eq=False)
+class DuplicateEntryError(BookKeeperError):
+    """The application chose an entry id that is taken: this append did not happen."""
+
+    ledger_id: int
+    entry_id: int
+
+    def __str__(self) -> str:
+        return f"entry {self.entry_id} of ledger {self.ledger_id} was appended before: choose an id that is not taken"
+
+
+@dataclass(eq=False)
+class AppendWindowFullError(BookKeeperError):
+    """Entries that wait for a missing one fill the writer's window: this append did not happen."""
+
+    retryable: ClassVar[bool] = True
+
+    ledger_id: int
+    entry_id: int
+    missing_entry_id: int
+    window_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"entry {self.entry_id} of ledger {self.ledger_id} cannot wait for entry {self.missing_entry_id}: the window of "
+            f"{self.window_bytes} bytes is full of entries that do, append the missing one first"
         )
 
 

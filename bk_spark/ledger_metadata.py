@@ -97,6 +97,14 @@ class LedgerMetadata:
         """The same ledger, CLOSED."""
         return replace(self, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length)
 
+    def with_ensemble(self, first_entry_id: int, ensemble: tuple[str, ...]) -> LedgerMetadata:
+        """The same ledger with ``ensemble`` from ``first_entry_id`` on, which must not lie before the last fragment.
+
+        A last fragment that starts there holds no confirmed entry: it is replaced.
+        """
+        kept = self.fragments[:-1] if self.last_fragment.first_entry_id == first_entry_id else self.fragments
+        return replace(self, fragments=(*kept, Fragment(first_entry_id, ensemble)))
+
     def with_custom(self, key: str, value: bytes) -> LedgerMetadata:
         return replace(self, custom_metadata=_pairs({**dict(self.custom_metadata), key: value}))
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
+from bk_spark.config import DEFAULT_RACK
 from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
 from bk_spark.metadata_store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError, Versioned
 from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
@@ -24,14 +25,18 @@ from bk_spark.znodes import LAYOUT_VALUE, Znodes
 PROTOCOL = "bk_spark-grpc"
 """The endpoint of a registration that bk_spark's clients speak to. An Apache bookie has none and is no bookie to us."""
 
+RACK_PROPERTY = "rack"
+"""The property of a registration that names the bookie's rack."""
+
 
 @dataclass(frozen=True, slots=True)
 class BookieAddress:
-    """Where a bookie listens."""
+    """Where a bookie listens, and in which rack it stands."""
 
     bookie_id: str
     host: str
     port: int
+    rack: str = DEFAULT_RACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,10 @@ class RegisteredBookie:
     bookie_id: str
     address: BookieAddress
     read_only: bool
+
+    @property
+    def rack(self) -> str:
+        return self.address.rack
 
 
 def initialise_cluster(store: MetadataStore, znodes: Znodes) -> None:
@@ -99,7 +108,7 @@ def register(
     value = _encode(address)
     while not _try_register(store, path, value):
         other = _found(store, path)
-        if other is not None and other.value == value:
+        if other is not None and _is_at(address, path, other):
             _remove(store, path, other.version)
         elif other is not None and not pause():
             raise MetadataConflictError(f"the registration of bookie {address.bookie_id}", _held_by(path, other))
@@ -176,16 +185,24 @@ def _encode(address: BookieAddress) -> bytes:
     endpoint = BookieServiceInfoFormat.Endpoint(
         id="bookie", host=address.host, port=address.port, protocol=PROTOCOL, auth=[], extensions=[]
     )
-    return BookieServiceInfoFormat(endpoints=[endpoint]).SerializeToString(deterministic=True)
+    info = BookieServiceInfoFormat(endpoints=[endpoint], properties={RACK_PROPERTY: address.rack})
+    return info.SerializeToString(deterministic=True)
 
 
 def _decode(bookie_id: str, path: str, value: bytes) -> BookieAddress | None:
     try:
-        endpoints = BookieServiceInfoFormat.FromString(value).endpoints
+        info = BookieServiceInfoFormat.FromString(value)
     except DecodeError as problem:
         raise CorruptionError(f"the registration {path}", str(problem)) from problem
-    ours = [endpoint for endpoint in endpoints if endpoint.protocol == PROTOCOL]
-    return BookieAddress(bookie_id, ours[0].host, ours[0].port) if ours else None
+    ours = [endpoint for endpoint in info.endpoints if endpoint.protocol == PROTOCOL]
+    rack = info.properties.get(RACK_PROPERTY, DEFAULT_RACK)
+    return BookieAddress(bookie_id, ours[0].host, ours[0].port, rack) if ours else None
+
+
+def _is_at(address: BookieAddress, path: str, other: Versioned) -> bool:
+    """Whether a registration names this address; its rack may have been changed since."""
+    found = _decode(address.bookie_id, path, other.value)
+    return found is not None and (found.host, found.port) == (address.host, address.port)
 
 
 def _held_by(path: str, other: Versioned) -> str:

@@ -1,7 +1,4 @@
-"""Messages between clients and bookies as frozen values, and their protobuf form.
-
-Whatever comes from the network is checked here, before anything else sees it: a message that is malformed, above a
-limit or of a newer version raises, and never reaches protocol or storage code.
+"""Messages between clients and bookies as frozen values. ``wire_codec.py`` has their protobuf form.
 
 Ref: proto/bookie.proto; docs/formats.md, "The wire".
 """
@@ -11,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from bk_spark.config import MAX_BATCH_BYTES, DigestType
-from bk_spark.entry import BatchHeader, EncodedBatch
-from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
+from bk_spark.config import MAX_BATCH_BYTES
+from bk_spark.entry import NO_ENTRY, EncodedBatch
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import IdPattern
 
@@ -28,6 +24,9 @@ MAX_TEXT = 512
 """The most characters of a detail or a bookie id."""
 
 MASTER_KEY_BYTES = 32
+
+MAX_WAIT_MS = 60_000
+"""The longest that a bookie keeps a long poll; a client that waits longer asks again."""
 
 
 class Verdict(Enum):
@@ -51,6 +50,8 @@ class Status(Enum):
     IO_ERROR = pb.IO_ERROR
     DAMAGED = pb.DAMAGED
     UNSUPPORTED_VERSION = pb.UNSUPPORTED_VERSION
+    FENCED = pb.FENCED
+    READ_ONLY = pb.READ_ONLY
 
     @property
     def verdict(self) -> Verdict:
@@ -63,17 +64,21 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AddRequest:
-    """Store a batch; answered once it is durable."""
+    """Store a batch; answered once it is durable, or, with ``deferred_sync``, once it is written."""
 
     request_id: int
     bookie_id: str
     master_key: bytes = field(repr=False)
     batch: EncodedBatch = field(repr=False)
+    recovery: bool = False
+    """An add of a recovery or of a re-replication: fences and limbo do not refuse it."""
+    deferred_sync: bool = False
 
     def describe(self) -> str:
         header = self.batch.header
         return (
-            f"add #{self.request_id} ledger {header.ledger_id} entries {header.first_entry_id}-{header.last_entry_id}"
+            f"{'recovery ' if self.recovery else ''}add #{self.request_id} ledger {header.ledger_id}"
+            f" entries {header.first_entry_id}-{header.last_entry_id}"
             f" lac {header.last_add_confirmed} ({len(self.batch.body)} bytes)"
         )
 
@@ -83,6 +88,8 @@ class AddReply:
     request_id: int
     status: Status
     detail: str = ""
+    boot: int = 0
+    """A random number of this life of the bookie: adds that it never synced die with it."""
 
     def describe(self) -> str:
         return f"add #{self.request_id}: {self.status.name} {self.detail}".rstrip()
@@ -99,9 +106,12 @@ class ReadRequest:
     last: int
     pattern: IdPattern
     maximum_bytes: int
+    fence: bool = False
+    """The ledger is fenced, durably, before anything is answered."""
 
     def describe(self) -> str:
-        return f"read ledger {self.ledger_id} entries {self.first}-{self.last} ({self.maximum_bytes} bytes at most)"
+        verb = "fence and read" if self.fence else "read"
+        return f"{verb} ledger {self.ledger_id} entries {self.first}-{self.last} ({self.maximum_bytes} bytes at most)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +142,20 @@ class ReadEnd:
 
 @dataclass(frozen=True, slots=True)
 class LastAddConfirmedRequest:
+    """Tell the highest last add confirmed; with ``wait_ms``, once it is above ``beyond`` or the ledger is fenced."""
+
     bookie_id: str
     ledger_id: int
     master_key: bytes = field(repr=False)
+    fence: bool = False
+    """The ledger is fenced, durably, before anything is answered."""
+    beyond: int = NO_ENTRY
+    wait_ms: int = 0
+    """How long to wait at most; 0: answer at once."""
 
     def describe(self) -> str:
-        return f"read last add confirmed of ledger {self.ledger_id}"
+        verb = "fence and read" if self.fence else f"wait beyond {self.beyond} for the" if self.wait_ms else "read"
+        return f"{verb} last add confirmed of ledger {self.ledger_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +163,67 @@ class LastAddConfirmedReply:
     status: Status
     last_add_confirmed: int
     detail: str = ""
+    is_fenced: bool = False
 
     def describe(self) -> str:
-        return f"last add confirmed {self.last_add_confirmed}: {self.status.name} {self.detail}".rstrip()
+        fenced = " (fenced)" if self.is_fenced else ""
+        return f"last add confirmed {self.last_add_confirmed}{fenced}: {self.status.name} {self.detail}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLastAddConfirmedRequest:
+    """Note, durably, that a ledger is confirmed up to ``last_add_confirmed``."""
+
+    bookie_id: str
+    ledger_id: int
+    master_key: bytes = field(repr=False)
+    last_add_confirmed: int
+
+    def describe(self) -> str:
+        return f"store last add confirmed {self.last_add_confirmed} of ledger {self.ledger_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class FenceRequest:
+    """Fence a ledger, durably. Not a message: the part of a fencing read that is staged and synced."""
+
+    bookie_id: str
+    ledger_id: int
+    master_key: bytes = field(repr=False)
+
+    def describe(self) -> str:
+        return f"fence ledger {self.ledger_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class ForceRequest:
+    """Make all adds of a ledger that were answered before durable."""
+
+    bookie_id: str
+    ledger_id: int
+    master_key: bytes = field(repr=False)
+
+    def describe(self) -> str:
+        return f"force ledger {self.ledger_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlainReply:
+    """The answer to a request that asks for nothing but that something be done."""
+
+    status: Status
+    detail: str = ""
+    boot: int = 0
+    """As in AddReply, in the answer to a force: it covers the acks of the same life alone."""
+
+    def describe(self) -> str:
+        return f"{self.status.name} {self.detail}".rstrip()
+
+
+StagedRequest = AddRequest | FenceRequest | ForceRequest | StoreLastAddConfirmedRequest
+"""What a bookie makes durable before it answers."""
+
+StagedReply = AddReply | PlainReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,192 +235,3 @@ class BookieDescription:
     free_bytes: int
     total_bytes: int
     program_version: str
-
-
-def encode_add_request(request: AddRequest) -> pb.AddRequest:
-    return pb.AddRequest(
-        version=PROTOCOL_VERSION,
-        request_id=request.request_id,
-        bookie_id=request.bookie_id,
-        master_key=request.master_key,
-        header=_encode_header(request.batch.header),
-        body_crc32c=request.batch.body_crc32c,
-        body=request.batch.body,
-    )
-
-
-def decode_add_request(message: pb.AddRequest) -> AddRequest:
-    """Raises FormatVersionError or CorruptionError; the body's checksum and bounds have been verified."""
-    _check_version("an add request", message.version)
-    _check_text_and_key(message.bookie_id, message.master_key)
-    batch = EncodedBatch(_decode_header(message.header), message.body, message.body_crc32c)
-    batch.check()
-    return AddRequest(message.request_id, message.bookie_id, message.master_key, batch)
-
-
-def encode_add_reply(reply: AddReply) -> pb.AddReply:
-    return pb.AddReply(request_id=reply.request_id, status=_wire(reply.status), detail=reply.detail[:MAX_TEXT])
-
-
-def decode_add_reply(message: pb.AddReply) -> AddReply:
-    return AddReply(message.request_id, _status(message.status), message.detail[:MAX_TEXT])
-
-
-def encode_read_request(request: ReadRequest) -> pb.ReadRequest:
-    return pb.ReadRequest(
-        version=PROTOCOL_VERSION,
-        bookie_id=request.bookie_id,
-        ledger_id=request.ledger_id,
-        master_key=request.master_key,
-        first_entry_id=request.first,
-        last_entry_id=request.last,
-        pattern=_encode_pattern(request.pattern),
-        maximum_bytes=request.maximum_bytes,
-    )
-
-
-def decode_read_request(message: pb.ReadRequest) -> ReadRequest:
-    _check_version("a read request", message.version)
-    _check_text_and_key(message.bookie_id, message.master_key)
-    first, last = message.first_entry_id, message.last_entry_id
-    if message.ledger_id < 0 or not 0 <= first <= last or message.maximum_bytes == 0:
-        raise CorruptionError("a read request", f"it asks for entries {first} to {last} of ledger {message.ledger_id}")
-    return ReadRequest(
-        message.bookie_id,
-        message.ledger_id,
-        message.master_key,
-        first,
-        last,
-        _decode_pattern(message.pattern),
-        message.maximum_bytes,
-    )
-
-
-def encode_read_reply(reply: ReadBatch | ReadEnd) -> pb.ReadReply:
-    if isinstance(reply, ReadEnd):
-        return pb.ReadReply(status=_wire(reply.status), entry_id=reply.next_entry_id, detail=reply.detail[:MAX_TEXT])
-    batch = reply.batch
-    return pb.ReadReply(status=pb.OK, header=_encode_header(batch.header), body_crc32c=batch.body_crc32c, body=batch.body)
-
-
-def decode_read_reply(message: pb.ReadReply) -> ReadBatch | ReadEnd:
-    if not message.HasField("header"):
-        return ReadEnd(_status(message.status), message.entry_id, message.detail[:MAX_TEXT])
-    return ReadBatch(EncodedBatch(_decode_header(message.header), message.body, message.body_crc32c))
-
-
-def encode_last_add_confirmed_request(request: LastAddConfirmedRequest) -> pb.ReadLastAddConfirmedRequest:
-    return pb.ReadLastAddConfirmedRequest(
-        version=PROTOCOL_VERSION, bookie_id=request.bookie_id, ledger_id=request.ledger_id, master_key=request.master_key
-    )
-
-
-def decode_last_add_confirmed_request(message: pb.ReadLastAddConfirmedRequest) -> LastAddConfirmedRequest:
-    _check_version("a read of the last add confirmed", message.version)
-    _check_text_and_key(message.bookie_id, message.master_key)
-    return LastAddConfirmedRequest(message.bookie_id, message.ledger_id, message.master_key)
-
-
-def encode_last_add_confirmed_reply(reply: LastAddConfirmedReply) -> pb.ReadLastAddConfirmedReply:
-    return pb.ReadLastAddConfirmedReply(
-        status=_wire(reply.status), last_add_confirmed=reply.last_add_confirmed, detail=reply.detail[:MAX_TEXT]
-    )
-
-
-def decode_last_add_confirmed_reply(message: pb.ReadLastAddConfirmedReply) -> LastAddConfirmedReply:
-    return LastAddConfirmedReply(_status(message.status), message.last_add_confirmed, message.detail[:MAX_TEXT])
-
-
-def encode_describe_request(bookie_id: str) -> pb.DescribeRequest:
-    return pb.DescribeRequest(version=PROTOCOL_VERSION, bookie_id=bookie_id)
-
-
-def decode_describe_request(message: pb.DescribeRequest) -> str:
-    """The bookie id that is meant; empty for whoever answers."""
-    _check_version("a describe request", message.version)
-    return message.bookie_id[:MAX_TEXT]
-
-
-def encode_description(description: BookieDescription) -> pb.DescribeReply:
-    return pb.DescribeReply(
-        status=_wire(description.status),
-        bookie_id=description.bookie_id,
-        free_bytes=description.free_bytes,
-        total_bytes=description.total_bytes,
-        program_version=description.program_version,
-    )
-
-
-def decode_description(message: pb.DescribeReply) -> BookieDescription:
-    return BookieDescription(
-        _status(message.status),
-        message.bookie_id[:MAX_TEXT],
-        message.free_bytes,
-        message.total_bytes,
-        message.program_version[:MAX_TEXT],
-    )
-
-
-def _wire(status: Status) -> pb.Status:
-    return status.value
-
-
-def _status(number: int) -> Status:
-    """A status of a newer bookie, or none at all, says nothing: it is unknown, never negative."""
-    try:
-        return Status(number)
-    except ValueError:
-        return Status.UNKNOWN
-
-
-def _encode_pattern(pattern: IdPattern) -> pb.IdPattern:
-    return pb.IdPattern(ensemble_size=pattern.ensemble_size, write_quorum=pattern.write_quorum, slot=pattern.slot)
-
-
-def _decode_pattern(message: pb.IdPattern) -> IdPattern:
-    try:
-        return IdPattern(message.ensemble_size, message.write_quorum, message.slot)
-    except BookKeeperError as problem:
-        raise CorruptionError("a message's id pattern", str(problem)) from None
-
-
-def _encode_header(header: BatchHeader) -> pb.BatchHeader:
-    return pb.BatchHeader(
-        ledger_id=header.ledger_id,
-        first_entry_id=header.first_entry_id,
-        last_entry_id=header.last_entry_id,
-        pattern=_encode_pattern(header.pattern),
-        last_add_confirmed=header.last_add_confirmed,
-        length_before=header.length_before,
-        digest_type=header.digest_type.value,
-    )
-
-
-def _decode_header(message: pb.BatchHeader) -> BatchHeader:
-    try:
-        digest_type = DigestType(message.digest_type)
-    except ValueError:
-        raise CorruptionError("a batch header", f"unknown digest type {message.digest_type}") from None
-    return BatchHeader(
-        message.ledger_id,
-        message.first_entry_id,
-        message.last_entry_id,
-        _decode_pattern(message.pattern),
-        message.last_add_confirmed,
-        message.length_before,
-        digest_type,
-    )
-
-
-def _check_version(what: str, version: int) -> None:
-    if version > PROTOCOL_VERSION:
-        raise FormatVersionError(what, version, PROTOCOL_VERSION)
-    if version < 1:
-        raise CorruptionError(what, f"its version is {version}")
-
-
-def _check_text_and_key(bookie_id: str, master_key: bytes) -> None:
-    if len(bookie_id) > MAX_TEXT:
-        raise CorruptionError("a request", f"a bookie id of {len(bookie_id)} characters")
-    if len(master_key) != MASTER_KEY_BYTES:
-        raise CorruptionError("a request", f"a master key of {len(master_key)} bytes, it has {MASTER_KEY_BYTES}")

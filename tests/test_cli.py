@@ -74,6 +74,24 @@ def test_ledger_read_prints_text_as_text_and_bytes_in_hexadecimal(capsys: pytest
     assert records == [{"entry_id": 1, "payload": "dHdv"}]
 
 
+def test_ledger_recover_closes_what_a_vanished_writer_left_open(
+    capsys: pytest.CaptureFixture[str], cluster: LocalCluster
+) -> None:
+    with BookKeeper(cluster.metadata_uri) as client:
+        ledger_id = str(client.create_ledger(password=b"secret").ledger_id)
+        writer = client.create_ledger()
+        writer.append(b"one")
+    assert main(["ledger", "recover", ledger_id, "--password", "wrong"]) == 1
+    assert "wrong password" in capsys.readouterr().err
+    [record] = _json(capsys, "ledger", "recover", ledger_id, "--password", "secret")
+    assert (record["state"], record["entries"]) == ("CLOSED", 0)
+    assert main(["ledger", "read", str(writer.ledger_id)]) == 0
+    assert _json(capsys, "ledger", "show", str(writer.ledger_id))[0]["state"] == "OPEN"
+    assert main(["ledger", "read", str(writer.ledger_id), "--recover"]) == 0
+    assert capsys.readouterr().out == "0\tone\n"
+    assert _json(capsys, "ledger", "show", str(writer.ledger_id))[0]["state"] == "CLOSED"
+
+
 def test_ledger_delete_deletes_it(capsys: pytest.CaptureFixture[str], cluster: LocalCluster) -> None:
     with BookKeeper(cluster.metadata_uri) as client, client.create_ledger() as writer:
         writer.append(b"x")

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.ledger_handle import WriteHandle
+from bk_spark.client.write_handle import WriteHandle
 from bk_spark.config import ClientConfig
 from bk_spark.local_cluster import LocalCluster
 

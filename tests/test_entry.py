@@ -145,6 +145,21 @@ def test_payload_offsets_that_point_outside_are_refused_even_with_a_right_checks
         decode(EncodedBatch(encoded.header, body, crc32c(body)))
 
 
+@pytest.mark.parametrize("pattern", [DENSE, IdPattern(3, 2, 1)])
+def test_whichever_bit_of_a_batch_flips_behind_its_checksum_it_is_damaged_or_does_not_verify(pattern: IdPattern) -> None:
+    digester = Digester(DigestType.CRC32C, b"")
+    encoded = _encoded(_sealed(digester, PAYLOADS), DigestType.CRC32C, pattern)
+    right = decode(encoded).payloads
+    for place in range(8 * len(encoded.body)):
+        body = bytearray(encoded.body)
+        body[place // 8] ^= 1 << place % 8
+        try:
+            batch = decode(EncodedBatch(encoded.header, bytes(body), crc32c(bytes(body))))
+        except CorruptionError:
+            continue
+        assert not batch.matching(digester).all() or batch.payloads.equals(right), f"bit {place}"
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -17,21 +17,30 @@ JOINERS = {"__init__.py", "cli.py", "local_cluster.py", "local_process.py", "com
 THIRD_PARTY = {
     "pyspark": {"datasource/"},
     "py4j": {"datasource/"},
-    "grpc": {"client/transport.py", "client/connections.py", "bookie/server.py"},
+    "grpc": {"client/transport.py", "client/runner.py", "client/connections.py", "bookie/server.py"},
     "kazoo": {"zookeeper.py"},
-    "sqlite3": {"bookie/ledger_index.py"},
+    "sqlite3": {"bookie/sqlite_index.py"},
     "crc32c": {"checksum.py"},
 }
 
 STANDARD = {
-    "os": {"bookie/disk.py", "client/transport.py", "datasource/options.py", "datasource/connection.py"},
+    "os": {"bookie/disk.py", "client/event_loop.py", "datasource/options.py", "datasource/connection.py"},
     "socket": {"zookeeper.py"},
     "subprocess": set[str](),
-    "asyncio": {"client/transport.py", "client/connections.py", "bookie/server.py", "bookie/process.py"},
-    "threading": {
+    "asyncio": {
+        "client/event_loop.py",
         "client/transport.py",
-        "client/write_queue.py",
+        "client/runner.py",
+        "client/connections.py",
         "bookie/server.py",
+        "bookie/sync_thread.py",
+        "bookie/long_poll.py",
+        "bookie/process.py",
+    },
+    "threading": {
+        "client/event_loop.py",
+        "client/write_queue.py",
+        "bookie/sync_thread.py",
         "bookie/ledger_storage.py",
         "bookie/process.py",
         "zookeeper.py",

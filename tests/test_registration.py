@@ -104,6 +104,33 @@ def test_a_registration_is_apaches_protobuf_with_our_endpoint(store: ZooKeeperSt
     assert [(e.protocol, e.host, e.port) for e in info.endpoints] == [("bk_spark-grpc", "host", 1)]
 
 
+def test_a_registration_names_the_bookies_rack(store: ZooKeeperStore, cluster_root: Znodes) -> None:
+    racked = BookieAddress(A.bookie_id, A.host, A.port, "/zone-1/rack-2")
+    register(store, cluster_root, racked)
+    register(store, cluster_root, B)
+    assert [bookie.rack for bookie in list_bookies(store, cluster_root)] == ["/zone-1/rack-2", "/default-rack"]
+    info = BookieServiceInfoFormat.FromString(store.get(cluster_root.registration(A.bookie_id)).value)
+    assert dict(info.properties) == {"rack": "/zone-1/rack-2"}
+
+
+def test_a_registration_without_a_rack_is_in_the_default_rack(store: ZooKeeperStore, cluster_root: Znodes) -> None:
+    endpoint = BookieServiceInfoFormat.Endpoint(id="bookie", host="host", port=1, protocol="bk_spark-grpc")
+    info = BookieServiceInfoFormat(endpoints=[endpoint])
+    store.create(cluster_root.registration(A.bookie_id), info.SerializeToString())
+    assert lookup(store, cluster_root, A.bookie_id) == BookieAddress(A.bookie_id, "host", 1, "/default-rack")
+
+
+def test_a_bookie_that_was_moved_to_another_rack_replaces_what_its_dead_process_left(
+    store: ZooKeeperStore, cluster_root: Znodes
+) -> None:
+    moved = BookieAddress(A.bookie_id, A.host, A.port, "/rack-2")
+    with other_session(store) as dead:
+        register(dead, cluster_root, A)
+        register(store, cluster_root, moved)
+    store.sync(cluster_root.root)
+    assert lookup(store, cluster_root, A.bookie_id) == moved
+
+
 def test_bookies_are_listed_by_id_with_read_only_ones_marked(store: ZooKeeperStore, cluster_root: Znodes) -> None:
     register(store, cluster_root, B, read_only=True)
     register(store, cluster_root, A)

@@ -1,5 +1,7 @@
 """Messages: the round trip, and what is refused."""
 
+import dataclasses
+
 import pyarrow as pa
 import pytest
 from google.protobuf.message import DecodeError
@@ -13,28 +15,43 @@ from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import DENSE, IdPattern
 from bk_spark.wire import (
+    MAX_WAIT_MS,
     PROTOCOL_VERSION,
     AddReply,
     AddRequest,
+    FenceRequest,
+    ForceRequest,
     LastAddConfirmedReply,
     LastAddConfirmedRequest,
+    PlainReply,
     ReadBatch,
     ReadEnd,
     ReadRequest,
     Status,
+    StoreLastAddConfirmedRequest,
     Verdict,
+)
+from bk_spark.wire_codec import (
     decode_add_reply,
     decode_add_request,
+    decode_force_reply,
+    decode_force_request,
     decode_last_add_confirmed_reply,
     decode_last_add_confirmed_request,
     decode_read_reply,
     decode_read_request,
+    decode_store_last_add_confirmed_reply,
+    decode_store_last_add_confirmed_request,
     encode_add_reply,
     encode_add_request,
+    encode_force_reply,
+    encode_force_request,
     encode_last_add_confirmed_reply,
     encode_last_add_confirmed_request,
     encode_read_reply,
     encode_read_request,
+    encode_store_last_add_confirmed_reply,
+    encode_store_last_add_confirmed_request,
 )
 
 KEY = master_key(b"secret")
@@ -60,6 +77,64 @@ def test_every_message_survives_the_wire() -> None:
     assert decode_last_add_confirmed_request(encode_last_add_confirmed_request(lac)) == lac
     answer = LastAddConfirmedReply(Status.OK, -1)
     assert decode_last_add_confirmed_reply(encode_last_add_confirmed_reply(answer)) == answer
+
+
+@pytest.mark.parametrize("flags", [{"recovery": True}, {"deferred_sync": True}])
+def test_the_flags_of_an_add_survive_the_wire(flags: dict[str, bool]) -> None:
+    add = dataclasses.replace(_add_request(), **flags)
+    assert decode_add_request(pb.AddRequest.FromString(encode_add_request(add).SerializeToString())) == add
+
+
+def test_fences_and_long_polls_survive_the_wire() -> None:
+    read = ReadRequest("bookie-1", 3, KEY, 0, 9, DENSE, 1000, fence=True)
+    assert decode_read_request(encode_read_request(read)) == read
+    for lac in (
+        LastAddConfirmedRequest("bookie-1", 3, KEY, fence=True),
+        LastAddConfirmedRequest("bookie-1", 3, KEY, beyond=-1, wait_ms=MAX_WAIT_MS),
+        LastAddConfirmedRequest("bookie-1", 3, KEY, beyond=17, wait_ms=1),
+    ):
+        assert decode_last_add_confirmed_request(encode_last_add_confirmed_request(lac)) == lac
+    answer = LastAddConfirmedReply(Status.OK, 7, is_fenced=True)
+    assert decode_last_add_confirmed_reply(encode_last_add_confirmed_reply(answer)) == answer
+
+
+def test_an_explicit_last_add_confirmed_and_a_force_survive_the_wire() -> None:
+    store = StoreLastAddConfirmedRequest("bookie-1", 3, KEY, 12)
+    assert decode_store_last_add_confirmed_request(encode_store_last_add_confirmed_request(store)) == store
+    force = ForceRequest("bookie-1", 3, KEY)
+    assert decode_force_request(encode_force_request(force)) == force
+    reply = PlainReply(Status.READ_ONLY, "why")
+    assert decode_store_last_add_confirmed_reply(encode_store_last_add_confirmed_reply(reply)) == reply
+    assert decode_force_reply(encode_force_reply(reply)) == reply
+
+
+def test_a_wait_is_cut_to_the_longest_that_a_bookie_keeps() -> None:
+    asked = LastAddConfirmedRequest("bookie-1", 3, KEY, wait_ms=MAX_WAIT_MS + 1)
+    assert decode_last_add_confirmed_request(encode_last_add_confirmed_request(asked)).wait_ms == MAX_WAIT_MS
+
+
+def test_requests_of_one_ledger_with_impossible_numbers_are_refused() -> None:
+    for ledger_id, entry_id in ((-1, 0), (3, -2)):
+        lac = LastAddConfirmedRequest("bookie-1", ledger_id, KEY, beyond=entry_id, wait_ms=1)
+        with pytest.raises(CorruptionError):
+            decode_last_add_confirmed_request(encode_last_add_confirmed_request(lac))
+        store = StoreLastAddConfirmedRequest("bookie-1", ledger_id, KEY, entry_id)
+        with pytest.raises(CorruptionError):
+            decode_store_last_add_confirmed_request(encode_store_last_add_confirmed_request(store))
+    with pytest.raises(CorruptionError):
+        decode_force_request(encode_force_request(ForceRequest("bookie-1", -1, KEY)))
+
+
+@pytest.mark.parametrize("field", ["version", "master_key"])
+def test_requests_of_one_ledger_with_a_field_missing_are_refused(field: str) -> None:
+    store = encode_store_last_add_confirmed_request(StoreLastAddConfirmedRequest("bookie-1", 3, KEY, 12))
+    force = encode_force_request(ForceRequest("bookie-1", 3, KEY))
+    for message in (store, force):
+        message.ClearField(field)
+    with pytest.raises(CorruptionError):
+        decode_store_last_add_confirmed_request(store)
+    with pytest.raises(CorruptionError):
+        decode_force_request(force)
 
 
 def test_a_request_of_a_newer_version_is_refused_by_name() -> None:
@@ -104,5 +179,13 @@ def test_a_status_that_this_version_does_not_know_is_unknown() -> None:
 
 
 def test_keys_are_not_shown_in_messages() -> None:
-    shown = f"{_add_request()!r} {_add_request().describe()} {ReadRequest('b', 3, KEY, 0, 9, DENSE, 1)!r}"
-    assert repr(KEY)[2:-1] not in shown
+    requests = [
+        _add_request(),
+        ReadRequest("b", 3, KEY, 0, 9, DENSE, 1),
+        LastAddConfirmedRequest("b", 3, KEY),
+        StoreLastAddConfirmedRequest("b", 3, KEY, 1),
+        FenceRequest("b", 3, KEY),
+        ForceRequest("b", 3, KEY),
+    ]
+    for request in requests:
+        assert repr(KEY)[2:-1] not in f"{request!r} {request.describe()}"

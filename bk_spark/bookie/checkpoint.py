@@ -9,7 +9,8 @@ The order is the whole point, each step durable before the next:
 5. journal files that end before the mark are deleted.
 
 A crash between any two leaves the old mark, and what it needs, or the new one. The mark never moves without the rows: all that
-a bookie knows of a ledger (master key, last add confirmed) is in the same transaction.
+a bookie knows of a ledger (master key, last add confirmed, fence) is in the same transaction, and a ledger that was only
+fenced is written like any other.
 
 Everything runs on the sync thread, and nothing is staged meanwhile.
 
@@ -37,6 +38,11 @@ class Logs:
     journal: Journal
     entry_log: EntryLog
     sequences: SequenceCounter
+
+    def write(self) -> None:
+        """Hand all that was appended to the operating system."""
+        self.journal.write()
+        self.entry_log.write()
 
     def sync(self) -> None:
         """Make all that was appended durable."""
@@ -68,15 +74,17 @@ class CheckpointTrigger:
 def flush(cache: WriteCache, logs: Logs) -> tuple[list[LedgerChange], LogMark]:
     """Steps 1 to 3: what the index is to be told. All of ``logs`` must be synced."""
     journal = logs.journal.position
-    changes = [
-        LedgerChange(ledger_id, ledger.master_key_hash, ledger.last_add_confirmed, list(_placed(ledger, logs.entry_log)))
-        for ledger_id, ledger in cache.ledgers()
-    ]
+    changes = [_change(ledger_id, ledger, logs.entry_log) for ledger_id, ledger in cache.ledgers()]
     logs.entry_log.sync()
     mark = LogMark(
         logs.sequences.next_sequence, logs.journal.next_file_id, logs.entry_log.next_file_id, journal, logs.entry_log.position
     )
     return changes, mark
+
+
+def _change(ledger_id: int, ledger: CachedLedger, entry_log: EntryLog) -> LedgerChange:
+    rows = list(_placed(ledger, entry_log))
+    return LedgerChange(ledger_id, ledger.master_key_hash, ledger.last_add_confirmed, rows, ledger.fenced_at is not None)
 
 
 def _placed(ledger: CachedLedger, entry_log: EntryLog) -> Iterator[BatchRow]:

@@ -59,6 +59,10 @@ class EntryLog:
             body = file.read(location.offset + RECORD_HEADER_BYTES, header.body_length)
         return header, batch_of(header, body, what)
 
+    def write(self) -> None:
+        """Hand all that was appended to the operating system."""
+        self._writer.write()
+
     def sync(self) -> None:
         self._writer.sync()
 

@@ -23,6 +23,9 @@ INDEX_VERSION = 1
 SUM_MODULUS = 1 << 62
 """Sums of CRCs are kept modulo this: they fit SQLite's integers."""
 
+FENCED = 1
+"""The flag of a ledger that takes adds of its recovery only."""
+
 _ROW = struct.Struct("<5qIqqqI")
 _SUMMARY = struct.Struct("<7q16s")
 _STATE = struct.Struct("<I16s10QI")
@@ -82,7 +85,11 @@ class LedgerSummary:
     last_add_confirmed: int
     master_key_hash: bytes
     flags: int = 0
-    """None are defined in this version."""
+    """FENCED or nothing."""
+
+    @property
+    def is_fenced(self) -> bool:
+        return bool(self.flags & FENCED)
 
 
 @dataclass(frozen=True, slots=True)

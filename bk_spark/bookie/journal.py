@@ -1,4 +1,4 @@
-"""The journal: small adds, durable in the order in which they came.
+"""The journal: small adds, fences and explicit LACs, durable in the order in which they came.
 
 What stands in it is also in the write cache until a checkpoint has put it into the entry log; it is read after a crash
 only. Files before the mark are deleted.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bk_spark.bookie.log_file import LogDirectory, LogPosition, Predecessor
 from bk_spark.bookie.log_writer import LogWriter, SequenceCounter
+from bk_spark.bookie.record import LedgerNote
 from bk_spark.config import MAX_BATCH_BYTES
 from bk_spark.entry import EncodedBatch
 
@@ -39,6 +40,14 @@ class Journal:
     def append(self, batch: EncodedBatch, master_key_hash: bytes, sequence: int) -> None:
         """Durable after the next ``sync``."""
         self._writer.append(batch, master_key_hash, sequence)
+
+    def append_note(self, note: LedgerNote, master_key_hash: bytes, sequence: int) -> None:
+        """Durable after the next ``sync``."""
+        self._writer.append_note(note, master_key_hash, sequence)
+
+    def write(self) -> None:
+        """Hand all that was appended to the operating system."""
+        self._writer.write()
 
     def sync(self) -> None:
         self._writer.sync()

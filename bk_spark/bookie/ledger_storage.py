@@ -1,15 +1,16 @@
-"""Put and get of batches, over the logs, the write cache and the index.
+"""Put and get of batches, fences and last adds confirmed, over the logs, the write cache and the index.
 
-One thread, the sync thread, puts, syncs and checkpoints; any number of threads read. A put is visible in the write cache
+One thread, the sync thread, stages, syncs and checkpoints; any number of threads read. A put is visible in the write cache
 at once and durable after the next ``sync``; a reader that meets a row that is not durable waits for it
-(``wait_durable``), so that nothing is ever denied that is about to be acked, nor shown that a crash could take back.
+(``wait_durable``), so that nothing is ever denied that is about to be acked, nor shown that a crash could take back. A fence
+holds from the moment it is staged, and counts as one for readers once it is durable.
 
 After a failed write, sync or commit the storage takes nothing more until the bookie is started again: what the disk holds
 is unknown. Reads go on.
 
 ``threading`` is here, against the import table, for the lock around the maps that the sync thread and readers share.
 
-Ref: docs/rules.md, storage rules 1, 3, 4 and 6.
+Ref: docs/rules.md, storage rules 1, 3, 4 and 6, protocol rules 32 to 36.
 """
 
 from __future__ import annotations
@@ -17,29 +18,43 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from bk_spark.bookie.checkpoint import CheckpointTrigger, Logs, flush
 from bk_spark.bookie.index_rows import BatchRow, row_of
 from bk_spark.bookie.ledger_index import LedgerIndex
 from bk_spark.bookie.look_up import RowWindow
+from bk_spark.bookie.record import LedgerNote, RecordKind
 from bk_spark.bookie.write_cache import CachedLedger, WriteCache
 from bk_spark.config import BookieConfig
-from bk_spark.entry import NO_ENTRY, EncodedBatch
+from bk_spark.entry import EncodedBatch
 from bk_spark.errors import CorruptionError, StorageError
 
 DURABLE_WAIT_S = 10.0
 """How long a reader waits for a pending sync. Clients give up after half of it; a disk this slow counts as failed."""
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerFacts:
+    """What is known of a ledger as a whole."""
+
+    master_key_hash: bytes
+    last_add_confirmed: int
+    is_fenced: bool
+    """A fence that is staged counts: it must hold before anybody is told of it."""
+    is_durably_fenced: bool
+
+
 class LedgerStorage:
     """Made by ``replay.open_storage``."""
 
-    def __init__(self, index: LedgerIndex, logs: Logs, cache: WriteCache, config: BookieConfig) -> None:
+    def __init__(self, index: LedgerIndex, logs: Logs, cache: WriteCache, config: BookieConfig, durable_wait_s: float) -> None:
         """``cache`` holds what was replayed, which is durable."""
         self._index = index
         self._logs = logs
         self._cache = cache
         self._config = config
+        self._durable_wait_s = durable_wait_s
         self._trigger = CheckpointTrigger(config)
         self._lock = threading.Condition()
         self._index_lock = threading.Lock()
@@ -54,6 +69,7 @@ class LedgerStorage:
         A batch that is here already, the same ids in the same bytes, is not stored again: if it is staged, the same sync
         covers it; if it is in the entry log, it was read and verified. Every other batch is, whatever ids are here.
         """
+        self._refuse_after_failure()
         ledger = self._cached_ledger(batch.header.ledger_id, master_key_hash)
         if self._is_stored(batch, ledger):
             return
@@ -67,8 +83,31 @@ class LedgerStorage:
             with self._lock:
                 self._cache.add(ledger, row_of(batch, sequence, location), batch.header.last_add_confirmed)
 
+    def fence(self, ledger_id: int, master_key_hash: bytes) -> None:
+        """Stage the fence of a ledger, which may be new here; durable after the next ``sync``, and for ever."""
+        self._refuse_after_failure()
+        ledger = self._cached_ledger(ledger_id, master_key_hash)
+        if ledger.fenced_at is None:
+            sequence = self._append_note(LedgerNote(RecordKind.FENCE, ledger_id), master_key_hash)
+            with self._lock:
+                ledger.fence(sequence)
+
+    def confirm(self, ledger_id: int, master_key_hash: bytes, last_add_confirmed: int) -> None:
+        """Stage a last add confirmed without an add that carries it; durable after the next ``sync``. It never goes back."""
+        self._refuse_after_failure()
+        ledger = self._cached_ledger(ledger_id, master_key_hash)
+        if last_add_confirmed > ledger.last_add_confirmed:
+            self._append_note(LedgerNote(RecordKind.CONFIRMED, ledger_id, last_add_confirmed), master_key_hash)
+            with self._lock:
+                ledger.confirm(last_add_confirmed)
+
+    def write(self) -> None:
+        """Hand all that was put to the operating system: only the machine can lose it now, and ``sync`` is still to come."""
+        with self._failing():
+            self._logs.write()
+
     def sync(self) -> None:
-        """Make all that was put durable. Raises StorageError if it may not be, then and ever after."""
+        """Make all that was staged durable. Raises StorageError if it may not be, then and ever after."""
         with self._failing():
             self._logs.sync()
         with self._lock:
@@ -115,26 +154,17 @@ class LedgerStorage:
 
     # --- any thread
 
-    def master_key_hash(self, ledger_id: int) -> bytes | None:
-        """None if this bookie has no entry of the ledger, as far as the index can be believed (``verify_missing``)."""
+    def facts(self, ledger_id: int) -> LedgerFacts | None:
+        """None if this bookie has nothing of the ledger, as far as the index can be believed (``verify_missing``)."""
         with self._lock:
             cached = self._cache.ledger(ledger_id)
-        if cached is not None:
-            return cached.master_key_hash
+            if cached is not None:  # it took over what the index knows
+                fenced_at = cached.fenced_at
+                is_durable = fenced_at is not None and fenced_at <= self._durable_sequence
+                return LedgerFacts(cached.master_key_hash, cached.last_add_confirmed, fenced_at is not None, is_durable)
         with self._index_lock:
-            summary = self._index.summary(ledger_id)
-        return None if summary is None else summary.master_key_hash
-
-    def last_add_confirmed(self, ledger_id: int) -> int | None:
-        """The highest that any batch of the ledger carried, None if there is no batch."""
-        with self._lock:
-            cached = self._cache.ledger(ledger_id)
-            known = [] if cached is None else [cached.last_add_confirmed]
-        with self._index_lock:
-            summary = self._index.summary(ledger_id)
-        if summary is not None:
-            known.append(summary.last_add_confirmed)
-        return max(known, default=None)
+            one = self._index.summary(ledger_id)
+        return None if one is None else LedgerFacts(one.master_key_hash, one.last_add_confirmed, one.is_fenced, one.is_fenced)
 
     def rows(self, ledger_id: int, first: int, last: int) -> RowWindow:
         """All rows of a ledger that may hold ids from ``first`` to ``last``, inclusive, as of now."""
@@ -163,8 +193,9 @@ class LedgerStorage:
 
     def wait_durable(self, row: BatchRow) -> bool:
         """Wait for the sync of a row that is staged; False if it failed or is not to be seen: nothing is known then."""
+        wait_s = self._durable_wait_s
         with self._lock:
-            self._lock.wait_for(lambda: row.sequence <= self._durable_sequence or self._failure is not None, DURABLE_WAIT_S)
+            self._lock.wait_for(lambda: row.sequence <= self._durable_sequence or self._failure is not None, wait_s)
             return row.sequence <= self._durable_sequence
 
     def verify_missing(self, ledger_id: int) -> None:
@@ -187,7 +218,13 @@ class LedgerStorage:
         with self._index_lock:
             summary = self._index.summary(ledger_id)
         with self._lock:
-            return self._cache.begin(ledger_id, master_key_hash, NO_ENTRY if summary is None else summary.highest_entry_id)
+            return self._cache.begin(ledger_id, master_key_hash, summary)
+
+    def _append_note(self, note: LedgerNote, master_key_hash: bytes) -> int:
+        with self._failing():
+            sequence = self._logs.sequences.take()
+            self._logs.journal.append_note(note, master_key_hash, sequence)
+        return sequence
 
     def _is_stored(self, batch: EncodedBatch, ledger: CachedLedger) -> bool:
         """Whether the newest of all that holds ids of this interval is this very batch."""
@@ -208,8 +245,7 @@ class LedgerStorage:
     @contextmanager
     def _failing(self) -> Iterator[None]:
         """Whatever goes wrong inside is the end of all changes."""
-        if self._failure is not None:
-            raise StorageError("writing", f"this bookie takes no more until it is started again, after: {self._failure}")
+        self._refuse_after_failure()
         try:
             yield
         except BaseException as problem:
@@ -217,3 +253,7 @@ class LedgerStorage:
                 self._failure = problem
                 self._lock.notify_all()
             raise
+
+    def _refuse_after_failure(self) -> None:
+        if self._failure is not None:
+            raise StorageError("writing", f"this bookie takes no more until it is started again, after: {self._failure}")

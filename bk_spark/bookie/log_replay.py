@@ -52,12 +52,13 @@ from bk_spark.errors import CorruptionError
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedBatch:
-    """A BATCH record that was found, and where."""
+class ReplayedRecord:
+    """A record that says something of a ledger, and where it was found."""
 
     file_id: int
     header: RecordHeader
-    batch: EncodedBatch
+    batch: EncodedBatch | None
+    """What a BATCH holds, None for the other kinds."""
 
 
 class FileScan:
@@ -131,7 +132,7 @@ class FileScan:
 
 
 class LogReplay:
-    """One log from a mark on: first ``batches``, to the end, then ``finish``."""
+    """One log from a mark on: first ``records``, to the end, then ``finish``."""
 
     def __init__(self, directory: LogDirectory, mark: LogPosition, sequences: SequenceCounter) -> None:
         directory.remove_unfinished()
@@ -140,17 +141,16 @@ class LogReplay:
         self._sequences = sequences
         self._ids = [file_id for file_id in directory.file_ids() if file_id >= mark.file_id]
         self._last: FileScan | None = None
-        self.has_records = False
 
-    def batches(self) -> Iterator[ReplayedBatch]:
-        """Every batch from the mark on, in the order of their places. Raises CorruptionError, FormatVersionError."""
+    def records(self) -> Iterator[ReplayedRecord]:
+        """All that says something of a ledger, from the mark on, in order. Raises CorruptionError, FormatVersionError."""
         self._check_chain()
         for file_id, successor in itertools.zip_longest(self._ids, self._ids[1:]):
             sealed = self._directory.header(successor).predecessor if successor is not None else None
-            yield from self._file_batches(file_id, sealed)
+            yield from self._file_records(file_id, sealed)
 
     def finish(self) -> Predecessor:
-        """Cut, seal and sync the last file, so that all that ``batches`` gave is durable. Returns the log's last file."""
+        """Cut, seal and sync the last file, so that all that ``records`` gave is durable. Returns the log's last file."""
         if self._last is None:
             return NO_PREDECESSOR
         file_id, scan = self._ids[-1], self._last
@@ -174,16 +174,15 @@ class LogReplay:
             if named != before:
                 raise CorruptionError(str(self._directory.file_path(named)), f"it is missing, file {file_id} follows it")
 
-    def _file_batches(self, file_id: int, sealed: Predecessor | None) -> Iterator[ReplayedBatch]:
+    def _file_records(self, file_id: int, sealed: Predecessor | None) -> Iterator[ReplayedRecord]:
         start = self._mark.offset if file_id == self._mark.file_id else FILE_HEADER_BYTES
         with self._directory.disk.open_read(self._directory.file_path(file_id)) as file:
             durable = sealed.sealed_bytes if sealed else 0
             self._last = scan = FileScan(file, self._directory.salt(file_id), start, durable)
             for header, batch in scan.records():
                 self._sequences.pass_over(header.sequence)
-                if batch is not None:
-                    self.has_records = True
-                    yield ReplayedBatch(file_id, header, batch)
+                if batch is not None or header.note is not None:
+                    yield ReplayedRecord(file_id, header, batch)
             if sealed is not None:
                 self._check_sealed(scan, sealed)
 

@@ -21,7 +21,7 @@ from bk_spark.bookie.log_file import (
     Predecessor,
     pack_file_header,
 )
-from bk_spark.bookie.record import RECORD_HEADER_BYTES, Place, RecordKind, pack_batch, pack_mark
+from bk_spark.bookie.record import RECORD_HEADER_BYTES, LedgerNote, Place, RecordKind, pack_batch, pack_mark, pack_note
 from bk_spark.config import MIB
 from bk_spark.entry import EncodedBatch
 
@@ -99,15 +99,25 @@ class LogWriter:
         place = Place(self._salt, self._end, file.synced)
         self._push(pack_batch(place, sequence, batch, master_key_hash))
         self._push(batch.body)
-        self._idle_wanted = True
-        if self._pending_bytes >= MAX_PENDING_BYTES or len(self._pending) >= MAX_PENDING_BUFFERS:
-            self._write()
+        self._appended()
         return EntryLocation(self.next_file_id - 1, place.offset, length)
+
+    def append_note(self, note: LedgerNote, master_key_hash: bytes, sequence: int) -> None:
+        """Durable after the next ``sync``."""
+        file = self._room_for(RECORD_HEADER_BYTES)
+        self._push(pack_note(Place(self._salt, self._end, file.synced), sequence, note, master_key_hash))
+        self._appended()
+
+    def write(self) -> None:
+        """Hand all that was appended to the operating system: from here on only the machine can lose it."""
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        if pending and self._file is not None:
+            self._file.append(pending)
 
     def sync(self) -> None:
         """Make all that was appended durable."""
         if self._file is not None:
-            self._write()
+            self.write()
             self._file.sync()
 
     def idle(self) -> None:
@@ -159,7 +169,7 @@ class LogWriter:
         self._end += len(data)
         self.appended_bytes += len(data)
 
-    def _write(self) -> None:
-        pending, self._pending, self._pending_bytes = self._pending, [], 0
-        if pending and self._file is not None:
-            self._file.append(pending)
+    def _appended(self) -> None:
+        self._idle_wanted = True
+        if self._pending_bytes >= MAX_PENDING_BYTES or len(self._pending) >= MAX_PENDING_BUFFERS:
+            self.write()

@@ -23,6 +23,9 @@ from bk_spark.zookeeper import ZooKeeperStore
 PAUSE_S = 0.1
 """Between two looks at a registration that an earlier session of this bookie left behind."""
 
+RETRY_S = 1.0
+"""Between two tries of a serving bookie to register again: what hinders it is another session, which ends within seconds."""
+
 log = logging.getLogger(__name__)
 
 
@@ -50,11 +53,12 @@ class Registration:
     def keep(self) -> None:
         """Register, now and in every later session. Waits for an earlier life's session to end, at another address."""
         deadline = time.monotonic() + self._patience_s
+        self._store.on_new_session(self._again)
         register(self._store, self._znodes, self._address, pause=lambda: self._pause(deadline))
         self._is_registered = True
-        self._store.on_new_session(self._again)
 
     def stop_waiting(self) -> None:
+        """Give up what is not registered yet."""
         self._is_ended.set()
 
     def end(self) -> None:
@@ -65,8 +69,17 @@ class Registration:
             unregister(self._store, self._znodes, self._address.bookie_id)
 
     def _again(self) -> None:
+        """Try until it succeeds or the bookie stops: one that serves and is not listed is lost to all clients."""
         log.warning("the ZooKeeper session was lost, bookie %s registers again", self._address.bookie_id)
-        register(self._store, self._znodes, self._address)
+        while not self._is_ended.is_set():
+            try:
+                register(self._store, self._znodes, self._address)
+                return
+            except BookKeeperError as problem:
+                log.warning(
+                    "bookie %s is not registered, it tries again in %g s: %s", self._address.bookie_id, RETRY_S, problem
+                )
+            self._is_ended.wait(RETRY_S)
 
     def _pause(self, deadline: float) -> bool:
         return not self._is_ended.wait(PAUSE_S) and time.monotonic() < deadline
@@ -91,7 +104,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.request_stop)
     port = await server.start()
-    address = BookieAddress(bookie_id, place.host, port)
+    address = BookieAddress(bookie_id, place.host, port, config.rack)
     registration = Registration(store, znodes, address, patience_s=2 * config.session_timeout_s)
     registering = loop.run_in_executor(None, registration.keep)
     try:

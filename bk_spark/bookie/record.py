@@ -5,7 +5,7 @@
     offset  size
          0     4  magic "bkRC"
          4     1  version
-         5     1  kind: 1 BATCH, 2 IDLE, 3 SEAL
+         5     1  kind: 1 BATCH, 2 IDLE, 3 SEAL, 4 FENCE, 5 CONFIRMED
          6     1  digest type             0 unless BATCH
          7     3  E, Qw, slot             the ids held: quorum.IdPattern; 1, 1, 0 is dense
         10     2  reserved, 0
@@ -14,10 +14,10 @@
         24     8  own offset              of this record in its file
         32     8  sequence                one counter for all files of the bookie; a copy keeps the number of the original
         40     8  synced_through          bytes of this file known durable when this record was written
-        48     8  ledger id
-        56     8  first entry id
-        64     8  last entry id           inclusive
-        72     8  last add confirmed
+        48     8  ledger id               0 in IDLE and SEAL, as all that follows
+        56     8  first entry id          0 unless BATCH
+        64     8  last entry id           inclusive; 0 unless BATCH
+        72     8  last add confirmed      -1 in FENCE
         80     8  length before           payload bytes of the ledger before the first entry
         88    16  master key hash
        104     4  count of entries
@@ -30,7 +30,9 @@ stored as payload are never taken for records. Successors of version 1 keep the 
 header with its CRC in their places, so that a newer record is told from a damaged one.
 
 IDLE says nothing but ``synced_through``: it follows a sync, so that the end of a quiet file is known to be durable. SEAL ends a
-file: its own offset plus its header is the file's sealed length, its sequence is the file's last. Neither has a body.
+file: its own offset plus its header is the file's sealed length, its sequence is the file's last. FENCE says that a ledger
+takes adds of its recovery only, CONFIRMED how far it is confirmed where no entry says so; both stand in the journal. None of
+the four has a body.
 
 Ref: docs/rules.md, "Record header" and storage rule 2; docs/formats.md, "Files of a bookie".
 """
@@ -44,7 +46,7 @@ from typing import Any
 
 from bk_spark.checksum import crc32c
 from bk_spark.config import MAX_BATCH_BYTES, DigestType
-from bk_spark.entry import BatchHeader, EncodedBatch
+from bk_spark.entry import NO_ENTRY, BatchHeader, EncodedBatch
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
 from bk_spark.quorum import DENSE, IdPattern
 
@@ -60,6 +62,11 @@ class RecordKind(IntEnum):
     BATCH = 1
     IDLE = 2
     SEAL = 3
+    FENCE = 4
+    CONFIRMED = 5
+
+
+NOTES = frozenset({RecordKind.FENCE, RecordKind.CONFIRMED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,15 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerNote:
+    """What a record says of a ledger as a whole: FENCE or CONFIRMED."""
+
+    kind: RecordKind
+    ledger_id: int
+    last_add_confirmed: int = NO_ENTRY
+
+
+@dataclass(frozen=True, slots=True)
 class RecordHeader:
     """A verified header."""
 
@@ -80,6 +96,8 @@ class RecordHeader:
     sequence: int
     batch: BatchHeader | None
     """What a BATCH holds, None for the other kinds."""
+    note: LedgerNote | None
+    """What a FENCE or CONFIRMED says, None for the other kinds."""
     master_key_hash: bytes
     body_length: int
     body_crc32c: int
@@ -121,9 +139,12 @@ def pack_batch(place: Place, sequence: int, batch: EncodedBatch, master_key_hash
 
 def pack_mark(place: Place, sequence: int, kind: RecordKind) -> bytes:
     """A whole IDLE or SEAL record."""
-    numbers = (0, place.salt, place.offset, sequence, place.synced_through, 0, 0, 0, 0, 0, NO_KEY, 0, 0)
-    packed = _FIELDS.pack(_MAGIC, RECORD_VERSION, kind, 0, 1, 1, 0, *numbers)
-    return packed + _CRC.pack(crc32c(packed))
+    return _pack_bare(place, sequence, kind, (0, 0, 0, 0, 0, NO_KEY))
+
+
+def pack_note(place: Place, sequence: int, note: LedgerNote, master_key_hash: bytes) -> bytes:
+    """A whole FENCE or CONFIRMED record."""
+    return _pack_bare(place, sequence, note.kind, (note.ledger_id, 0, 0, note.last_add_confirmed, 0, master_key_hash))
 
 
 def unpack(data: bytes, what: str, salt: int, offset: int) -> RecordHeader:
@@ -151,16 +172,25 @@ def batch_of(header: RecordHeader, body: bytes, what: str) -> EncodedBatch:
     return EncodedBatch(header.batch, body, header.body_crc32c)
 
 
+def _pack_bare(place: Place, sequence: int, kind: RecordKind, ledger: tuple[Any, ...]) -> bytes:
+    """A record without a body; ``ledger`` is its header from the ledger id to the master key hash."""
+    numbers = (0, place.salt, place.offset, sequence, place.synced_through)
+    packed = _FIELDS.pack(_MAGIC, RECORD_VERSION, kind, 0, 1, 1, 0, *numbers, *ledger, 0, 0)
+    return packed + _CRC.pack(crc32c(packed))
+
+
 def _header(what: str, fields: tuple[Any, ...]) -> RecordHeader:
     try:
         kind = RecordKind(fields[2])
         body_length, salt, offset, sequence, synced_through = fields[7:12]
         batch = _batch_header(what, fields) if kind is RecordKind.BATCH else None
+        note = LedgerNote(kind, fields[12], fields[15]) if kind in NOTES else None
         if batch is None and body_length:
             raise CorruptionError(what, f"a {kind.name} record with a body")
     except (ValueError, ConfigError) as problem:
         raise CorruptionError(what, f"a record with a right checksum and wrong fields ({problem})") from problem
-    return RecordHeader(Place(salt, offset, synced_through), kind, sequence, batch, fields[17], body_length, fields[19])
+    place = Place(salt, offset, synced_through)
+    return RecordHeader(place, kind, sequence, batch, note, fields[17], body_length, fields[19])
 
 
 def _batch_header(what: str, fields: tuple[Any, ...]) -> BatchHeader:

@@ -1,30 +1,32 @@
 """A bookie's server: gRPC in front, the sync thread behind, the registration beside.
 
 Threads: one event loop for all connections, whose number therefore costs nothing; **one** sync thread, which alone
-stages, syncs and checkpoints; a few read threads; one thread for what must never wait behind reads (reads of the last
-add confirmed, descriptions). benchmarks/server_threading.py is the measurement behind this choice: a synchronous server
-gives every open stream two threads for life, and with all of them taken answers nothing.
+stages, syncs and checkpoints; a few read threads; one for the reads of recoveries and one for what is short (reads of the
+last add confirmed, descriptions), neither of which may wait behind other reads. benchmarks/server_threading.py is the
+measurement behind this choice: a synchronous server gives every open stream two threads for life, and with all of them taken
+answers nothing.
 
-An add travels: loop (check the message) → sync thread (stage; one sync for all that waits) → loop (reply). Above
-``sync_queue_bytes`` of adds that are not durable yet the loop stops reading from its connections, which stops the senders.
+An add travels: loop (check the message) → sync thread (stage; one sync for all that waits) → loop (reply). A read that fences
+travels the same way first, as a fence, and is read once that is durable.
+
+Ref: docs/rules.md, protocol rules 34 and 35.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import queue
-import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from bk_spark.bookie.bookie import Bookie
+from bk_spark.bookie.long_poll import LongPolls
+from bk_spark.bookie.sync_thread import SyncListener, SyncThread
 from bk_spark.config import BookieConfig
+from bk_spark.entry import NO_ENTRY
 from bk_spark.errors import BookKeeperError, FormatVersionError
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
@@ -32,26 +34,31 @@ from bk_spark.wire import (
     KEEPALIVE_MS,
     MAX_MESSAGE_BYTES,
     AddReply,
-    AddRequest,
+    FenceRequest,
     LastAddConfirmedReply,
+    LastAddConfirmedRequest,
+    PlainReply,
     ReadBatch,
     ReadEnd,
+    ReadRequest,
+    StagedReply,
+    StagedRequest,
     Status,
+)
+from bk_spark.wire_codec import (
     decode_add_request,
     decode_describe_request,
+    decode_force_request,
     decode_last_add_confirmed_request,
     decode_read_request,
+    decode_store_last_add_confirmed_request,
     encode_add_reply,
     encode_description,
+    encode_force_reply,
     encode_last_add_confirmed_reply,
     encode_read_reply,
+    encode_store_last_add_confirmed_reply,
 )
-
-IDLE_S = 0.2
-"""Without an add for this long the bookie marks its files as quiet, so that a later restart knows what was durable."""
-
-MAX_STAGED = 1024
-"""Adds of one group commit: bounds the time to the first reply when the queue never runs empty."""
 
 MAX_OWED = 4096
 """Replies that one stream may owe; clients of this package have a few hundred adds under way at most."""
@@ -59,24 +66,23 @@ MAX_OWED = 4096
 STOP_GRACE_S = 1.0
 """How long calls under way may take to end when the bookie stops."""
 
-log = logging.getLogger(__name__)
-
 
 class _AddStream:
     """The replies that are owed to one client's add stream. Lives on the event loop."""
 
     def __init__(self) -> None:
-        self._replies: asyncio.Queue[AddReply] = asyncio.Queue()
+        self._replies: asyncio.Queue[StagedReply] = asyncio.Queue()
         self._has_room = asyncio.Event()
         self._has_room.set()
 
-    def put(self, reply: AddReply) -> None:
+    def put(self, reply: StagedReply) -> None:
         self._replies.put_nowait(reply)
         if self._replies.qsize() >= MAX_OWED:
             self._has_room.clear()
 
     async def get(self) -> AddReply:
         reply = await self._replies.get()
+        assert isinstance(reply, AddReply)
         if self._replies.qsize() < MAX_OWED:
             self._has_room.set()
         return reply
@@ -86,82 +92,19 @@ class _AddStream:
         await self._has_room.wait()
 
 
-@dataclass(frozen=True, slots=True)
-class _ReplyTo:
-    stream: _AddStream
-    nbytes: int
-
-
-class _SyncThread:
-    """Stages and syncs, in groups: while one sync runs, the adds of the next one gather."""
-
-    def __init__(self, bookie: Bookie, loop: asyncio.AbstractEventLoop, server: BookieServer) -> None:
-        self._bookie = bookie
-        self._loop = loop
-        self._server = server
-        self._queue: queue.SimpleQueue[tuple[AddRequest, _ReplyTo] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="sync")
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def put(self, request: AddRequest, reply_to: _ReplyTo) -> None:
-        self._queue.put((request, reply_to))
-
-    def stop(self) -> None:
-        """Sync what was queued, then end."""
-        self._queue.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self._serve()
-        except BaseException as problem:
-            log.exception("the sync thread failed")
-            self._loop.call_soon_threadsafe(self._server.fail, problem)
-
-    def _serve(self) -> None:
-        running = True
-        while running:
-            try:
-                item = self._queue.get(timeout=IDLE_S)
-            except queue.Empty:
-                self._bookie.idle()
-                continue
-            running = self._stage_group(item)
-            replies = self._bookie.sync()
-            self._loop.call_soon_threadsafe(self._server.reply_all, replies)
-
-    def _stage_group(self, item: tuple[AddRequest, _ReplyTo] | None) -> bool:
-        """Stage ``item`` and all that waits behind it; False if the end came up."""
-        for _ in range(MAX_STAGED):
-            if item is None:
-                return False
-            self._bookie.stage(*item)
-            try:
-                item = self._queue.get_nowait()
-            except queue.Empty:
-                return True
-        if item is not None:
-            self._bookie.stage(*item)
-        return item is not None
-
-
 class BookieServer(BookieServicer):  # type: ignore[misc]
     """Serves one bookie on one port."""
 
     def __init__(self, bookie: Bookie, config: BookieConfig, *, host: str, port: int) -> None:
         """``port`` 0 takes a free one. Must be made on the event loop that it runs on."""
         self._bookie = bookie
-        self._config = config
         self._address = f"{host}:{port}"
         self._loop = asyncio.get_running_loop()
-        self._sync = _SyncThread(bookie, self._loop, self)
+        self._polls = LongPolls()
+        self._sync = SyncThread(bookie, config.sync_queue_bytes, SyncListener(self._polls.wake, self._fail))
         self._readers = ThreadPoolExecutor(config.read_threads, thread_name_prefix="read")
+        self._recoveries = ThreadPoolExecutor(1, thread_name_prefix="recovery")
         self._reserved = ThreadPoolExecutor(1, thread_name_prefix="reserved")
-        self._queued_bytes = 0
-        self._room = asyncio.Event()
-        self._room.set()
         self._server: Any = None
         self.ended: asyncio.Future[None] = self._loop.create_future()
         """Done when the bookie is to stop: asked to, or, with an exception, because nothing can be made durable any more."""
@@ -184,27 +127,15 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
 
     async def stop(self) -> None:
         """Stop serving, then make durable what was received."""
+        self._polls.end()
         await self._server.stop(STOP_GRACE_S)
         await self._loop.run_in_executor(self._reserved, self._sync.stop)
-        self._readers.shutdown()
-        self._reserved.shutdown()
-
-    def fail(self, problem: BaseException) -> None:
-        if not self.ended.done():
-            self.ended.set_exception(problem)
+        for pool in (self._readers, self._recoveries, self._reserved):
+            pool.shutdown()
 
     def request_stop(self) -> None:
         if not self.ended.done():
             self.ended.set_result(None)
-
-    def reply_all(self, replies: list[tuple[object, AddReply]]) -> None:
-        """Give the replies of one sync to their streams."""
-        for reply_to, reply in replies:
-            assert isinstance(reply_to, _ReplyTo)
-            self._queued_bytes -= reply_to.nbytes
-            reply_to.stream.put(reply)
-        if self._queued_bytes <= self._config.sync_queue_bytes:
-            self._room.set()
 
     # --- the service
 
@@ -213,7 +144,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         writer = self._loop.create_task(_write_replies(stream, context))
         try:
             async for message in requests:
-                await self._room.wait()
+                await self._sync.wait_for_room()
                 await stream.wait_for_room()
                 self._receive(message, stream)
         finally:
@@ -226,9 +157,14 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         except BookKeeperError as problem:
             yield encode_read_reply(ReadEnd(_refusal(problem), message.first_entry_id, str(problem)))
             return
+        refused = await self._fence(request)
+        if refused is not None:
+            yield encode_read_reply(ReadEnd(refused.status, request.first, refused.detail))
+            return
         replies = self._bookie.read(request)
+        pool = self._recoveries if request.fence else self._readers
         while True:
-            encoded = await self._loop.run_in_executor(self._readers, _next_encoded, replies)
+            encoded = await self._loop.run_in_executor(pool, _next_encoded, replies)
             if encoded is None:
                 return
             yield encoded
@@ -237,9 +173,25 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         try:
             request = decode_last_add_confirmed_request(message)
         except BookKeeperError as problem:
-            return encode_last_add_confirmed_reply(LastAddConfirmedReply(_refusal(problem), -1, str(problem)))
-        reply = await self._loop.run_in_executor(self._reserved, self._bookie.read_last_add_confirmed, request)
-        return encode_last_add_confirmed_reply(reply)
+            return encode_last_add_confirmed_reply(LastAddConfirmedReply(_refusal(problem), NO_ENTRY, str(problem)))
+        refused = await self._fence(request)
+        if refused is not None:
+            return encode_last_add_confirmed_reply(LastAddConfirmedReply(refused.status, NO_ENTRY, refused.detail))
+        return encode_last_add_confirmed_reply(await self._polls.answer(request, lambda: self._last_add_confirmed(request)))
+
+    async def StoreLastAddConfirmed(self, message: pb.StoreLastAddConfirmedRequest, context: Any) -> Any:
+        try:
+            request = decode_store_last_add_confirmed_request(message)
+        except BookKeeperError as problem:
+            return encode_store_last_add_confirmed_reply(PlainReply(_refusal(problem), str(problem)))
+        return encode_store_last_add_confirmed_reply(await self._make_durable(request))
+
+    async def Force(self, message: pb.ForceRequest, context: Any) -> Any:
+        try:
+            request = decode_force_request(message)
+        except BookKeeperError as problem:
+            return encode_force_reply(PlainReply(_refusal(problem), str(problem)))
+        return encode_force_reply(await self._make_durable(request))
 
     async def Describe(self, message: pb.DescribeRequest, context: Any) -> pb.DescribeReply:
         try:
@@ -257,11 +209,29 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         except BookKeeperError as problem:
             stream.put(AddReply(message.request_id, _refusal(problem), str(problem)))
             return
-        nbytes = len(request.batch.body)
-        self._queued_bytes += nbytes
-        if self._queued_bytes > self._config.sync_queue_bytes:
-            self._room.clear()
-        self._sync.put(request, _ReplyTo(stream, nbytes))
+        self._sync.put(request, stream.put)
+
+    async def _fence(self, request: ReadRequest | LastAddConfirmedRequest) -> PlainReply | None:
+        """Fence the ledger of a read that asks for it, durably. Gives back the reply to a fence that was not taken."""
+        if not request.fence:
+            return None
+        reply = await self._make_durable(FenceRequest(request.bookie_id, request.ledger_id, request.master_key))
+        return None if reply.status is Status.OK else reply
+
+    async def _make_durable(self, request: StagedRequest) -> PlainReply:
+        await self._sync.wait_for_room()
+        answer: asyncio.Future[StagedReply] = self._loop.create_future()
+        self._sync.put(request, lambda reply: None if answer.done() else answer.set_result(reply))
+        reply = await answer
+        assert isinstance(reply, PlainReply)
+        return reply
+
+    async def _last_add_confirmed(self, request: LastAddConfirmedRequest) -> LastAddConfirmedReply:
+        return await self._loop.run_in_executor(self._reserved, self._bookie.read_last_add_confirmed, request)
+
+    def _fail(self, problem: BaseException) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(problem)
 
 
 async def _write_replies(stream: _AddStream, context: Any) -> None:

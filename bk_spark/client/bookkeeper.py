@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 
-from bk_spark.client.ledger_handle import ReadHandle, WriteHandle
+from bk_spark.client.ledger_store import LedgerStore
 from bk_spark.client.log import Log
 from bk_spark.client.log_jobs import WriteJob
 from bk_spark.client.log_layout import LOG_TAG
 from bk_spark.client.log_store import LogStore
-from bk_spark.client.placement import choose_ensemble
+from bk_spark.client.read_handle import ReadHandle
+from bk_spark.client.recovery_on_open import recovered
 from bk_spark.client.transport import Transport
+from bk_spark.client.write_handle import AdvWriteHandle, WriteHandle
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
-from bk_spark.errors import (
-    ConfigError,
-    LedgerExistsError,
-    LedgerNotClosedError,
-    MetadataUnavailableError,
-    NoSuchLedgerError,
-    UnauthorizedAccessError,
-)
+from bk_spark.errors import ConfigError, MetadataUnavailableError, UnauthorizedAccessError
 from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.metadata_store import (
-    Create,
-    MetadataStore,
-    NodeExistsError,
-    NoNodeError,
-    TransactionFailedError,
-    Versioned,
-)
+from bk_spark.metadata_store import MetadataStore
 from bk_spark.registration import RegisteredBookie, check_layout, list_bookies
 from bk_spark.wire import BookieDescription
-from bk_spark.znodes import (
-    MAX_LEDGER_ID,
-    Znodes,
-    is_ledger_directory,
-    is_ledger_subdirectory,
-    ledger_id_of,
-    sequence_of,
-)
+from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import connect, parse_uri
 
 MAX_CREATE_TRIES = 5
@@ -70,6 +50,7 @@ class BookKeeper:
         except BaseException:
             self._store.close()
             raise
+        self._ledgers = LedgerStore(self._store, self._znodes)
         self.logs = LogStore(self._store, self._znodes, self._transport.wall_clock_ms)
         """The logs' metadata: what the data source commits through."""
 
@@ -84,74 +65,72 @@ class BookKeeper:
         password: bytes = b"",
         custom_metadata: Mapping[str, bytes] | None = None,
         *,
+        deferred_sync: bool = False,
         job: WriteJob | None = None,
     ) -> WriteHandle:
         """Create a ledger and open it for writing.
 
-        ``job`` ties it to the write of a log, which commits or deletes it. Raises ConfigError unless E ≥ Qw ≥ Qa ≥ 1,
-        NotEnoughBookiesError with fewer than E writable bookies.
+        With ``deferred_sync`` appends are done once they are in the memory of an ack quorum, and are durable, and visible to
+        readers, only after ``force``; such a ledger's ensemble cannot change. ``job`` ties it to the write of a log, which
+        commits or deletes it. Raises ConfigError unless E ≥ Qw ≥ Qa ≥ 1, NotEnoughBookiesError with fewer than E writable
+        bookies, MetadataUnavailableError.
         """
-        options = LedgerOptions(
-            ensemble_size=ensemble_size,
-            write_quorum=write_quorum,
-            ack_quorum=ack_quorum,
-            digest_type=_digest_type(digest_type),
-            password=password,
-            custom_metadata=dict(custom_metadata or {}),
-        )
-        writable = [bookie.bookie_id for bookie in self.list_bookies() if not bookie.read_only]
-        ensemble = choose_ensemble(writable, ensemble_size, self._transport.choose)
-        if job is not None:
-            self.logs.ensure_job(job)
-            options = replace(options, custom_metadata={**options.custom_metadata, **job.ledger_tags()})
-        metadata = self._create(options, ensemble, job)
-        return WriteHandle(self._transport, metadata, version=0)
+        sizes = (ensemble_size, write_quorum, ack_quorum)
+        metadata = self._create(_options(sizes, digest_type, password, custom_metadata), job)
+        return WriteHandle(self._transport, metadata, version=0, deferred_sync=deferred_sync)
+
+    def create_ledger_adv(
+        self,
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        digest_type: DigestType | str = DigestType.CRC32C,
+        password: bytes = b"",
+        custom_metadata: Mapping[str, bytes] | None = None,
+        *,
+        deferred_sync: bool = False,
+    ) -> AdvWriteHandle:
+        """As ``create_ledger``, for an application that gives the entry ids itself: ``append(entry_id, payload)``."""
+        sizes = (ensemble_size, write_quorum, ack_quorum)
+        metadata = self._create(_options(sizes, digest_type, password, custom_metadata), None)
+        return AdvWriteHandle(self._transport, metadata, version=0, deferred_sync=deferred_sync)
 
     def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> ReadHandle:
         """Open a ledger for reading.
 
-        A closed ledger can be read to its end. An open one can be read as far as its writer has told the bookies
-        (``recover=False``), which never disturbs the writer. To recover an open ledger is not possible in this version:
-        with ``recover=True`` it raises LedgerNotClosedError. Raises NoSuchLedgerError, UnauthorizedAccessError.
+        With ``recover=True`` a ledger that is not closed is taken from its writer: it is fenced, so that the writer confirms
+        nothing more, and closed after its last entry that may have been confirmed. Call it again after any error: until it
+        succeeds the ledger stays IN_RECOVERY and takes no entries. With ``recover=False`` the writer is never disturbed,
+        and the ledger can be read as far as it is confirmed.
+
+        Raises NoSuchLedgerError, UnauthorizedAccessError (a wrong password fences nothing), BookieUnavailableError where
+        too few bookies answer to tell how far it is confirmed, NotEnoughBookiesError where recovery cannot write its last
+        entries back, MetadataConflictError, MetadataUnavailableError.
         """
-        metadata = self.ledger_metadata(ledger_id)
+        metadata, version = self._ledgers.versioned(ledger_id)
         if metadata.password != password:
             raise UnauthorizedAccessError(ledger_id)
-        if recover and not metadata.is_closed:
-            raise LedgerNotClosedError(ledger_id, metadata.state.name)
-        handle = ReadHandle(self._transport, metadata)
+        if recover:
+            metadata = recovered(self._transport, self._ledgers, metadata, version)
+        handle = ReadHandle(self._transport, self._ledgers, metadata)
         handle.read_last_add_confirmed()
         return handle
 
     def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
         """Raises NoSuchLedgerError."""
-        return self.ledger_metadata_many([ledger_id])[0]
+        return self._ledgers.metadata(ledger_id)
 
     def ledger_metadata_many(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata]:
         """The metadata of many ledgers, in their order, for about the price of one. Raises NoSuchLedgerError."""
-        for ledger_id in ledger_ids:
-            if not isinstance(ledger_id, int) or isinstance(ledger_id, bool):
-                raise ConfigError("a ledger id", ledger_id, "it must be a whole number")
-            if not 0 <= ledger_id <= MAX_LEDGER_ID:
-                raise NoSuchLedgerError(ledger_id)
-        found = self._store.get_many([self._znodes.ledger(ledger_id) for ledger_id in ledger_ids])
-        return [_decoded(ledger_id, value) for ledger_id, value in zip(ledger_ids, found, strict=True)]
+        return self._ledgers.metadata_many(ledger_ids)
 
     def existing_ledgers(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata]:
         """As ``ledger_metadata_many``, without those that do not exist (any more)."""
-        found = self._store.get_many([self._znodes.ledger(ledger_id) for ledger_id in ledger_ids])
-        pairs = zip(ledger_ids, found, strict=True)
-        return [LedgerMetadata.decode(ledger_id, value.value) for ledger_id, value in pairs if value is not None]
+        return self._ledgers.existing(ledger_ids)
 
     def list_ledgers(self) -> Iterator[int]:
         """The ids of all ledgers, ascending."""
-        root = self._znodes.root
-        for directory in filter(is_ledger_directory, self._children(root)):
-            for subdirectory in filter(is_ledger_subdirectory, self._children(f"{root}/{directory}")):
-                for name in self._children(f"{root}/{directory}/{subdirectory}"):
-                    ledger_id = ledger_id_of(directory, subdirectory, name)
-                    if ledger_id is not None:
-                        yield ledger_id
+        return self._ledgers.ids()
 
     def delete_ledger(self, ledger_id: int, force: bool = False) -> None:
         """Delete a ledger for good. Raises NoSuchLedgerError.
@@ -163,10 +142,7 @@ class BookKeeper:
         if log is not None and not force:
             remedy = f"it belongs to the log with uid {log.decode(errors='replace')}: delete the log, or force it"
             raise ConfigError("ledger to delete", ledger_id, remedy)
-        try:
-            self._store.delete(self._znodes.ledger(ledger_id))
-        except NoNodeError:
-            raise NoSuchLedgerError(ledger_id) from None
+        self._ledgers.delete(ledger_id)
 
     def list_bookies(self) -> list[RegisteredBookie]:
         """The registered bookies, by id."""
@@ -203,10 +179,14 @@ class BookKeeper:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _create(self, options: LedgerOptions, ensemble: tuple[str, ...], job: WriteJob | None) -> LedgerMetadata:
-        for _ in range(MAX_CREATE_TRIES):
+    def _create(self, options: LedgerOptions, job: WriteJob | None) -> LedgerMetadata:
+        ensemble = self._transport.choose_ensemble(options.ensemble_size, options.write_quorum)
+        if job is not None:
+            self.logs.ensure_job(job)
+            options = replace(options, custom_metadata={**options.custom_metadata, **job.ledger_tags()})
+        for remaining in reversed(range(MAX_CREATE_TRIES)):
             metadata = new_ledger(
-                self._new_ledger_id(),
+                self._ledgers.new_id(),
                 options,
                 ensemble,
                 created_ms=self._transport.wall_clock_ms(),
@@ -214,47 +194,35 @@ class BookKeeper:
             )
             try:
                 self._create_once(metadata, job)
-                return metadata
-            except MetadataUnavailableError as failure:
-                unknown = failure
-                if self._is_mine(metadata):
-                    return metadata
-        raise unknown
+                break
+            except MetadataUnavailableError:
+                if remaining == 0:
+                    raise
+        return metadata
 
     def _create_once(self, metadata: LedgerMetadata, job: WriteJob | None) -> None:
-        path = self._znodes.ledger(metadata.ledger_id)
-        self._store.ensure_path(path.rsplit("/", 1)[0])
-        operations = self.logs.ledger_operations(job, metadata.ledger_id) if job is not None else []
-        try:
-            self._store.transaction([Create(path, metadata.encode()), *operations])
-        except TransactionFailedError as failure:
-            if failure.index == 0 and isinstance(failure.reason, NodeExistsError):
-                raise LedgerExistsError(metadata.ledger_id) from None
-            ended = self.logs.creation_refused(job, failure) if job is not None else None
-            raise ended or failure from None
-
-    def _is_mine(self, metadata: LedgerMetadata) -> bool:
-        """Whether a creation without an answer took effect: then the stored value carries this creation's token."""
-        found = self._store.get_many([self._znodes.ledger(metadata.ledger_id)])[0]
-        return found is not None and _decoded(metadata.ledger_id, found).creator_token == metadata.creator_token
-
-    def _new_ledger_id(self) -> int:
-        path = self._store.create_sequential(self._znodes.id_prefix, ephemeral=True)
-        with suppress(NoNodeError, MetadataUnavailableError):  # it is ephemeral: at the latest it goes with this session
-            self._store.delete(path)
-        return sequence_of(path)
-
-    def _children(self, path: str) -> list[str]:
-        try:
-            return self._store.children(path)
-        except NoNodeError:
-            return []
+        if job is None:
+            self._ledgers.create(metadata, [], lambda failure: None)
+        else:
+            operations = self.logs.ledger_operations(job, metadata.ledger_id)
+            self._ledgers.create(metadata, operations, lambda failure: self.logs.creation_refused(job, failure))
 
 
-def _decoded(ledger_id: int, value: Versioned | None) -> LedgerMetadata:
-    if value is None:
-        raise NoSuchLedgerError(ledger_id)
-    return LedgerMetadata.decode(ledger_id, value.value)
+def _options(
+    sizes: tuple[int, int, int],
+    digest_type: DigestType | str,
+    password: bytes,
+    custom_metadata: Mapping[str, bytes] | None,
+) -> LedgerOptions:
+    ensemble_size, write_quorum, ack_quorum = sizes
+    return LedgerOptions(
+        ensemble_size=ensemble_size,
+        write_quorum=write_quorum,
+        ack_quorum=ack_quorum,
+        digest_type=_digest_type(digest_type),
+        password=password,
+        custom_metadata=dict(custom_metadata or {}),
+    )
 
 
 def _digest_type(given: DigestType | str) -> DigestType:

@@ -1,6 +1,6 @@
 """Connections to bookies: one channel and one add stream each, shared by all operations of a client.
 
-All of this runs on the one background event loop of the process (``transport.py``). A broken stream answers everything
+All of this runs on the one background event loop of the process (``event_loop.py``). A broken stream answers everything
 that waits on it with UNKNOWN; the next send opens a new one.
 """
 
@@ -23,20 +23,29 @@ from bk_spark.wire import (
     AddReply,
     AddRequest,
     BookieDescription,
+    ForceRequest,
     LastAddConfirmedReply,
     LastAddConfirmedRequest,
+    PlainReply,
     ReadBatch,
     ReadEnd,
     ReadRequest,
     Status,
+    StoreLastAddConfirmedRequest,
+)
+from bk_spark.wire_codec import (
     decode_add_reply,
     decode_description,
+    decode_force_reply,
     decode_last_add_confirmed_reply,
     decode_read_reply,
+    decode_store_last_add_confirmed_reply,
     encode_add_request,
     encode_describe_request,
+    encode_force_request,
     encode_last_add_confirmed_request,
     encode_read_request,
+    encode_store_last_add_confirmed_request,
 )
 
 CHANNEL_OPTIONS = (
@@ -126,6 +135,15 @@ class BookieConnection:
         stub = await self._stub()
         message = encode_last_add_confirmed_request(request)
         return decode_last_add_confirmed_reply(await stub.ReadLastAddConfirmed(message, timeout=timeout_s))
+
+    async def store_last_add_confirmed(self, request: StoreLastAddConfirmedRequest, timeout_s: float) -> PlainReply:
+        stub = await self._stub()
+        message = encode_store_last_add_confirmed_request(request)
+        return decode_store_last_add_confirmed_reply(await stub.StoreLastAddConfirmed(message, timeout=timeout_s))
+
+    async def force(self, request: ForceRequest, timeout_s: float) -> PlainReply:
+        stub = await self._stub()
+        return decode_force_reply(await stub.Force(encode_force_request(request), timeout=timeout_s))
 
     async def describe(self, timeout_s: float) -> BookieDescription:
         stub = await self._stub()
@@ -223,7 +241,7 @@ class BookieConnection:
             reply = decode_add_reply(message)
             queued = self._waiting.pop(reply.request_id, None)
             if queued is not None:
-                queued.on_reply(AddReply(queued.request_id, reply.status, reply.detail))
+                queued.on_reply(AddReply(queued.request_id, reply.status, reply.detail, reply.boot))
 
     def _answer_all(self, problem: str) -> None:
         waiting, self._waiting = list(self._waiting.values()), {}

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from bk_spark.entry import EncodedBatch, EntryBatch
+from bk_spark.entry import NO_ENTRY, EncodedBatch, EntryBatch
 from bk_spark.errors import BookKeeperError
 from bk_spark.ledger_metadata import LedgerMetadata
 from bk_spark.quorum import IdPattern
@@ -31,6 +31,10 @@ class SendAdd:
     request_id: int
     bookie_id: str
     batch: EncodedBatch = field(repr=False)
+    recovery: bool = False
+    """An add of a recovery: a fenced ledger takes it, too."""
+    deferred_sync: bool = False
+    """The answer need not wait until it is durable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ class SendRead:
     last: int
     pattern: IdPattern
     maximum_bytes: int
+    fence: bool = False
+    """Fence the ledger there before anything is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +67,52 @@ class CancelRead:
 
 @dataclass(frozen=True, slots=True)
 class SendReadLastAddConfirmed:
-    """Ask a bookie for its highest last add confirmed; answered by LastAddConfirmedAnswered."""
+    """Ask a bookie for its highest last add confirmed; answered by LastAddConfirmedAnswered.
+
+    With ``wait_ms`` the bookie answers once it is above ``beyond``, once the ledger is fenced, or after ``wait_ms``.
+    """
 
     request_id: int
+    bookie_id: str
+    fence: bool = False
+    """Fence the ledger there before anything is answered."""
+    beyond: int = NO_ENTRY
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SendStoreLastAddConfirmed:
+    """Tell a bookie how far the ledger is confirmed. Nobody waits for the answer: the next add tells it as well."""
+
+    bookie_id: str
+    last_add_confirmed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendForce:
+    """Ask a bookie to make all adds that it answered durable; answered by ForceAnswered."""
+
+    request_id: int
+    bookie_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseReplacements:
+    """Find bookies for ``slots`` of an ensemble; answered by ReplacementsChosen.
+
+    None of them may be in the ensemble, save in one of ``slots``, nor among ``excluded``.
+    """
+
+    request_id: int
+    ensemble: tuple[str, ...]
+    slots: tuple[int, ...]
+    excluded: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFailure:
+    """A bookie failed a request: placement may keep it out of new ensembles for a while."""
+
     bookie_id: str
 
 
@@ -124,6 +173,10 @@ Command = (
     | SendRead
     | CancelRead
     | SendReadLastAddConfirmed
+    | SendStoreLastAddConfirmed
+    | SendForce
+    | ChooseReplacements
+    | ReportFailure
     | WriteMetadata
     | ReadMetadata
     | Confirm
@@ -152,6 +205,15 @@ class Append:
 
     payloads: pa.BinaryArray
     token: object
+    first_entry_id: int | None = None
+    """Chosen by the application; None: the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForceRequested:
+    """The application wants all that was acked to be durable; ``token`` comes back in Confirm (with the LAC) or Reject."""
+
+    token: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +223,8 @@ class AddAnswered:
     request_id: int
     status: Status
     detail: str = ""
+    boot: int = 0
+    """Which life of the bookie answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +257,28 @@ class LastAddConfirmedAnswered:
     status: Status
     last_add_confirmed: int
     detail: str = ""
+    is_fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForceAnswered:
+    """A bookie's answer to SendForce. ``UNKNOWN`` also stands for a broken connection."""
+
+    request_id: int
+    status: Status
+    detail: str = ""
+    boot: int = 0
+    """Which life of the bookie answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacementsChosen:
+    """The answer to ChooseReplacements: slots with their new bookies; fewer than asked for, or none, where there are none."""
+
+    request_id: int
+    bookies: tuple[tuple[int, str], ...]
+    detail: str = ""
+    """Why there are fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +315,14 @@ Event = (
     Tick
     | Start
     | Append
+    | ForceRequested
     | AddAnswered
     | ReadArrived
     | ReadEnded
     | Consumed
     | LastAddConfirmedAnswered
+    | ForceAnswered
+    | ReplacementsChosen
     | CloseRequested
     | MetadataWritten
     | MetadataRead

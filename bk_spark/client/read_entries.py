@@ -1,25 +1,30 @@
 """Reading a range of a ledger: replica by replica, verified, in order.
 
-The range is cut at fragment borders. Within a fragment the reader keeps *lanes*: a lane reads the entries of some
-residues (id modulo E) from one slot, from its own position on. Without striping there is one lane for everything; with
-striping a few lanes on different bookies cover all residues, and their entries are merged. What lies below the position
-of every lane is complete and is delivered.
+The range is cut at fragment borders. Within a fragment the reader keeps lanes (``read_lanes.py``). Without striping there
+is one lane for everything; with striping a few lanes on different bookies cover all residues, and their entries are
+merged. What lies below the position of every lane is complete and is delivered.
 
 A lane whose bookie breaks off, stays silent, or sends an entry whose digest is wrong hands its residues to the next slot
-of their write sets, at the entry that it could not get. An entry that no slot of its write set could give fails the
-read: with "no such entry" only if **every** one of them said so, otherwise as unknown.
+of their write sets, at the entry that it could not get. A lane whose bookie has been silent for a while asks another slot
+beside it, and goes on with whichever brings its next entry first.
 
-Memory: a new request is sent only while the bytes delivered and not yet consumed are below the read-ahead.
+An entry that no slot of its write set could give makes the reader look at the metadata again: ensembles change while a
+ledger is written, and closed ledgers are re-replicated (docs/rules.md, protocol rule 57; situation 51). If another
+ensemble holds the entry now, the read goes on there, along the new metadata. Otherwise it fails: with "no such entry"
+only if **every** slot of the write set said so, else as unknown. What was delivered stays delivered.
+
+The range may lie beyond the last add confirmed: the machine never asks for that, and never moves it (protocol rule 14).
+What entries carry as their own LAC is given out as data, no more.
+
+Memory: a new request is sent only while the bytes delivered and not yet consumed are below the read-ahead. A speculative
+request adds at most one answer for each lane.
 
 Ref: the BookKeeper protocol, "Writing to ledgers" (reading up to the LAC); BP-46, "A note on Quorums" (read entry).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-import numpy as np
-import pyarrow as pa
+from dataclasses import dataclass
 
 from bk_spark.client.operation import (
     CancelRead,
@@ -28,66 +33,51 @@ from bk_spark.client.operation import (
     Deliver,
     Event,
     Finish,
+    MetadataGone,
+    MetadataRead,
+    MetadataUnknown,
     ReadArrived,
     ReadEnded,
+    ReadMetadata,
     SendRead,
     Start,
 )
-from bk_spark.digest import Digester
-from bk_spark.entry import EntryBatch, decode
-from bk_spark.errors import (
-    BookieUnavailableError,
-    BookKeeperError,
-    CorruptionError,
-    DigestMismatchError,
-    NoSuchEntryError,
-    UnauthorizedAccessError,
-)
+from bk_spark.client.read_lanes import Arrivals, Failure, Lane, Request, SlotChoice, Striping, Verifier, failure_of_end
+from bk_spark.entry import EntryBatch
+from bk_spark.errors import BookKeeperError, NoSuchEntryError, NoSuchLedgerError, UnauthorizedAccessError
 from bk_spark.ledger_metadata import Fragment, LedgerMetadata
-from bk_spark.quorum import write_set
-from bk_spark.wire import Status, Verdict
+from bk_spark.wire import Status
+
+MAX_METADATA_READS = 3
+"""Looks at the metadata without an entry in between. Each one that goes on found yet another ensemble for the same entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """How much a reader asks for and holds."""
+    """How much a reader asks for and holds, and how long it waits for a bookie that sends nothing."""
 
     timeout_ms: int
+    """Then its slot has failed."""
+    speculative_ms: int
+    """Then another slot is asked beside it; no less than ``timeout_ms`` means never."""
     request_bytes: int
     ahead_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Failure:
-    """Why a slot did not give an entry. ``status`` is None for a wrong digest."""
+class _Blocked:
+    """No slot of the entry's write set could give it: what to fail with unless the metadata has changed."""
 
-    status: Status | None
-    detail: str
-
-    @property
-    def is_of_entry(self) -> bool:
-        """Whether it says nothing about the slot's other entries."""
-        return self.status in (None, Status.NO_SUCH_ENTRY, Status.DAMAGED)
-
-
-@dataclass(slots=True)
-class _Lane:
-    slot: int
-    residues: frozenset[int]
-    position: int
-    """Every entry of the residues below it has arrived."""
-    request_id: int | None = None
-    requested: int = -1
-    """The position at which the last request was sent."""
-    heard_ms: int = 0
-    failures: dict[int, _Failure] = field(default_factory=dict)
-    """Slots that could not give the entry at ``position``."""
-    arrived: list[EntryBatch] = field(default_factory=list)
-    """Verified and not yet delivered."""
+    entry_id: int
+    error: BookKeeperError
 
 
 class ReadEntries:
-    """The state machine of one read from ``first`` to ``last``, inclusive. ``avoid`` names bookies to ask last."""
+    """The state machine of one read from ``first`` to ``last``, inclusive. ``avoid`` names bookies to ask last.
+
+    Finish comes without an error once everything is delivered, else with NoSuchEntryError, NoSuchLedgerError,
+    DigestMismatchError, BookieUnavailableError, UnauthorizedAccessError or what the metadata store failed with.
+    """
 
     def __init__(
         self, metadata: LedgerMetadata, first: int, last: int, limits: ReadLimits, *, avoid: frozenset[str] = frozenset()
@@ -95,258 +85,273 @@ class ReadEntries:
         self._metadata = metadata
         self._limits = limits
         self._avoid = avoid
-        self._digester = Digester(metadata.digest_type, metadata.password)
-        ranges = metadata.fragment_ranges(last)
-        self._ranges = [(fragment, max(start, first), end) for fragment, start, end in ranges if end >= first]
-        self._lanes: list[_Lane] = []
+        self._end = last
+        self._striping = Striping(metadata.ensemble_size, metadata.write_quorum)
+        self._verifier = Verifier(metadata)
+        self._ranges: list[tuple[Fragment, int, int]] = []
+        self._lanes: list[Lane] = []
+        self._arrivals = Arrivals()
         self._delivered_to = first
-        self._arrived_bytes = 0
         self._delivered_bytes = 0
         self._next_request = 0
+        self._metadata_reads = 0
+        self._blocked: _Blocked | None = None
         self._finished = False
         self._commands: list[Command] = []
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The newest that was read; what it was made with, if there was no need to read it."""
+        return self._metadata
 
     def handle(self, event: Event, now_ms: int) -> None:
         if self._finished:
             return
         if isinstance(event, Start):
-            self._next_fragment()
+            self._cut_ranges()
         elif isinstance(event, ReadArrived):
-            self._arrived(event, now_ms)
+            self._on_arrived(event, now_ms)
         elif isinstance(event, ReadEnded):
-            self._ended(event)
+            self._on_ended(event)
         elif isinstance(event, Consumed):
             self._delivered_bytes -= event.nbytes
+        elif isinstance(event, MetadataRead | MetadataGone | MetadataUnknown):
+            self._on_metadata(event)
         self._check_timeouts(now_ms)
         self._deliver()
         self._request(now_ms)
+        self._speculate(now_ms)
 
     def take_commands(self) -> list[Command]:
         commands, self._commands = self._commands, []
         return commands
 
     def deadline_ms(self) -> int | None:
-        heard = [lane.heard_ms for lane in self._lanes if lane.request_id is not None]
-        return None if self._finished or not heard else min(heard) + self._limits.timeout_ms
+        times = [request.heard_ms + self._limits.timeout_ms for lane in self._unfinished() for request in lane.requests]
+        times += [due for lane in self._unfinished() if (due := self._speculative_due_ms(lane)) is not None]
+        return min(times, default=None)
 
-    # --- fragments and lanes
-
-    @property
-    def _fragment(self) -> Fragment:
-        return self._ranges[0][0]
+    # --- fragments
 
     @property
     def _last(self) -> int:
         return self._ranges[0][2]
 
+    @property
+    def _is_halted(self) -> bool:
+        return self._finished or self._blocked is not None
+
+    def _cut_ranges(self) -> None:
+        """Cut what is left along the metadata, not beyond the end of a closed ledger."""
+        closed_at = self._metadata.last_entry_id
+        ranges = self._metadata.fragment_ranges(self._end if closed_at is None else min(self._end, closed_at))
+        self._ranges = [(f, max(first, self._delivered_to), last) for f, first, last in ranges if last >= self._delivered_to]
+        self._next_fragment()
+
     def _next_fragment(self) -> None:
         if not self._ranges:
-            self._finish()
+            missing = NoSuchEntryError(self._metadata.ledger_id, self._delivered_to)
+            self._finish(missing if self._delivered_to <= self._end else None)
             return
-        self._delivered_to = self._ranges[0][1]
-        size, quorum = self._metadata.ensemble_size, self._metadata.write_quorum
-        if size == quorum:
-            self._add_lanes(frozenset(range(size)), self._delivered_to, {})
+        ensemble = self._ranges[0][0].ensemble
+        self._choice = SlotChoice(self._metadata.ledger_id, self._striping, ensemble, self._avoid)
+        for residues in self._striping.starts():
+            self._add_lanes(residues, self._delivered_to, {})
+
+    # --- lanes
+
+    def _add_lanes(self, residues: frozenset[int], position: int, failures: dict[int, Failure]) -> None:
+        if self._is_halted:
             return
-        for start in range(0, size, quorum):
-            self._add_lanes(frozenset(range(start, min(start + quorum, size))), self._delivered_to, {})
+        lanes, unserved = self._choice.cover(residues, position, failures)
+        self._lanes += lanes
+        if unserved:
+            self._fail(self._striping.next_id(unserved, position), failures)
 
-    def _add_lanes(self, residues: frozenset[int], position: int, failures: dict[int, _Failure]) -> None:
-        """Give residues to slots that can serve them; several where no slot serves all."""
-        left = residues
-        while left:
-            candidates = {slot: self._residues_of(slot) & left for slot in range(self._metadata.ensemble_size)}
-            usable = [slot for slot in candidates if candidates[slot] and slot not in failures]
-            if not usable:
-                self._fail(position, failures, left)
-                return
-            slot = min(usable, key=lambda s: (self._is_avoided(s), -len(candidates[s]), self._distance(s, position)))
-            lane = _Lane(slot, candidates[slot], position, failures=dict(failures))
-            lane.position = self._next_position(lane, position)
-            self._lanes.append(lane)
-            left = left - candidates[slot]
+    def _unfinished(self) -> list[Lane]:
+        return [lane for lane in self._lanes if lane.position <= self._last]
 
-    def _residues_of(self, slot: int) -> frozenset[int]:
-        size, quorum = self._metadata.ensemble_size, self._metadata.write_quorum
-        return frozenset((slot - k) % size for k in range(quorum))
+    def _leave(self, lane: Lane, request: Request, failure: Failure) -> None:
+        """A slot failed the lane: go on with what is asked beside it, or elsewhere, at the entry that it could not give."""
+        self._cancel(request)
+        lane.failures[request.slot] = failure
+        if request is lane.beside:
+            lane.beside = None
+        elif lane.beside is not None:
+            rest = lane.prefer_beside(self._striping)
+            self._add_lanes(rest, lane.position, lane.failures_of_slots)
+        else:
+            self._reassign(lane)
 
-    def _is_avoided(self, slot: int) -> bool:
-        return self._fragment.ensemble[slot] in self._avoid
+    def _reassign(self, lane: Lane) -> None:
+        self._lanes.remove(lane)
+        failed = lane.failed_residues(self._striping)
+        self._add_lanes(failed, lane.position, lane.failures)
+        self._add_lanes(lane.residues - failed, lane.position, lane.failures_of_slots)
 
-    def _distance(self, slot: int, position: int) -> int:
-        """Spreads the readers of different ledgers and ranges over the replicas."""
-        return (slot - self._metadata.ledger_id - position) % self._metadata.ensemble_size
-
-    # --- requests and answers
+    # --- requests
 
     def _request(self, now_ms: int) -> None:
         """Keep every unfinished lane busy while the consumer keeps up."""
-        lowest = min((lane.position for lane in self._lanes if lane.residues), default=0)
-        for lane in self._lanes:
+        if self._is_halted:
+            return
+        lanes = self._unfinished()
+        lowest = min((lane.position for lane in lanes), default=0)
+        for lane in lanes:
             # What the lowest lane waits for is what the others' bytes wait for: those must not hold it up.
-            held = self._delivered_bytes + (self._arrived_bytes if lane.position > lowest else 0)
-            if self._finished or held >= self._limits.ahead_bytes:
-                continue
-            if lane.request_id is None and lane.position <= self._last:
-                self._next_request += 1
-                lane.request_id, lane.requested, lane.heard_ms = self._next_request, lane.position, now_ms
-                pattern = self._metadata.slot_pattern(lane.slot)
-                bookie_id = self._fragment.ensemble[lane.slot]
-                self._commands.append(
-                    SendRead(self._next_request, bookie_id, lane.position, self._last, pattern, self._limits.request_bytes)
-                )
+            held = self._delivered_bytes + (self._arrivals.nbytes if lane.position > lowest else 0)
+            if lane.own is None and held < self._limits.ahead_bytes:
+                lane.own = self._send(lane.slot, lane.position, now_ms)
 
-    def _lane_of(self, request_id: int) -> _Lane | None:
-        return next((lane for lane in self._lanes if lane.request_id == request_id), None)
+    def _speculate(self, now_ms: int) -> None:
+        """Ask another slot beside a silent one: one at a time for each lane (situation 44)."""
+        for lane in self._unfinished():
+            due_ms = self._speculative_due_ms(lane)
+            if due_ms is not None and now_ms >= due_ms:
+                slot = self._choice.best(self._choice.others(lane), lane.residues, lane.position)
+                lane.beside = self._send(slot, lane.position, now_ms)
 
-    def _arrived(self, event: ReadArrived, now_ms: int) -> None:
-        lane = self._lane_of(event.request_id)
-        if lane is None:
-            return
-        lane.heard_ms = now_ms
-        try:
-            batch = self._of_lane(lane, decode(event.batch))
-        except CorruptionError as problem:
-            self._move(lane, _Failure(Status.DAMAGED, str(problem)))
-            return
-        good = batch.matching(self._digester)
-        expected = self._expected_ids(lane, len(batch))
-        count = int(np.argmin(np.append(good & (batch.entry_ids == expected[: len(batch)]), False)))
-        if count:
-            self._accept(lane, batch.slice(0, count))
-        if count < len(batch):
-            self._move(lane, _wrong_entry(int(batch.entry_ids[count]), int(expected[count])))
+    def _speculative_due_ms(self, lane: Lane) -> int | None:
+        """When to ask beside the lane's own request; None if that is done, or there is nobody else to ask."""
+        if lane.own is None or lane.beside is not None or not self._choice.others(lane):
+            return None
+        return lane.own.heard_ms + self._limits.speculative_ms
 
-    def _of_lane(self, lane: _Lane, batch: EntryBatch) -> EntryBatch:
-        """What the lane wants of a decoded batch."""
-        if batch.ledger_id != self._metadata.ledger_id:
-            raise CorruptionError("an answer to a read", f"it is of ledger {batch.ledger_id}")
-        ids = batch.entry_ids
-        wanted = (ids >= lane.position) & (ids <= self._last)
-        if len(lane.residues) < self._metadata.ensemble_size:
-            wanted &= np.isin(ids % self._metadata.ensemble_size, sorted(lane.residues))
-        return batch.select(wanted)
+    def _send(self, slot: int, position: int, now_ms: int) -> Request:
+        self._next_request += 1
+        pattern = self._metadata.slot_pattern(slot)
+        bookie_id = self._choice.ensemble[slot]
+        self._commands.append(
+            SendRead(self._next_request, bookie_id, position, self._last, pattern, self._limits.request_bytes)
+        )
+        return Request(self._next_request, slot, position, now_ms)
 
-    def _expected_ids(self, lane: _Lane, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """The next ``count`` ids that the lane has to get, at least as many as there are up to the end."""
-        size = self._metadata.ensemble_size
-        rounds = np.arange(lane.position, lane.position + (count // len(lane.residues) + 2) * size, dtype=np.int64)
-        return rounds[np.isin(rounds % size, sorted(lane.residues))][:count]
-
-    def _accept(self, lane: _Lane, batch: EntryBatch) -> None:
-        lane.arrived.append(batch)
-        lane.position = self._next_position(lane, int(batch.entry_ids[-1]) + 1)
-        lane.failures.clear()
-        self._arrived_bytes += batch.nbytes
-
-    def _next_position(self, lane: _Lane, after: int) -> int:
-        """The next id of the lane from ``after`` on, so that finished lanes do not hold up the others."""
-        size = self._metadata.ensemble_size
-        return next((i for i in range(after, after + size) if i % size in lane.residues), after)
-
-    def _ended(self, event: ReadEnded) -> None:
-        lane = self._lane_of(event.request_id)
-        if lane is None:
-            return
-        lane.request_id = None
-        if event.status is Status.UNAUTHORIZED:
-            self._finish(UnauthorizedAccessError(self._metadata.ledger_id))
-        elif lane.position > lane.requested and event.entry_id is not None and event.entry_id < lane.position:
-            return  # about an entry of the slot that another lane reads: ask on behind it
-        elif event.status is not Status.OK and lane.position <= self._last:
-            self._move(lane, _Failure(event.status, f"{event.status.name} {event.detail}".rstrip()))
-        elif lane.position == lane.requested:
-            self._move(lane, _Failure(Status.UNKNOWN, "an answer without any entry"))
+    def _cancel(self, request: Request | None) -> None:
+        if request is not None and request.is_open:
+            self._commands.append(CancelRead(request.request_id))
+            request.is_open = False
 
     def _check_timeouts(self, now_ms: int) -> None:
-        for lane in list(self._lanes):
-            if lane.request_id is not None and now_ms >= lane.heard_ms + self._limits.timeout_ms:
-                self._move(lane, _Failure(Status.UNKNOWN, f"no answer for {self._limits.timeout_ms / 1000:g} s"))
+        for lane in self._unfinished():
+            for request in lane.requests:
+                if not self._is_halted and now_ms >= request.heard_ms + self._limits.timeout_ms:
+                    self._leave(lane, request, Failure(Status.UNKNOWN, f"no answer for {self._limits.timeout_ms / 1000:g} s"))
 
-    def _move(self, lane: _Lane, failure: _Failure) -> None:
-        """Leave the lane's slot; what it already brought stays, its residues go on elsewhere."""
-        if lane.request_id is not None:
-            self._commands.append(CancelRead(lane.request_id))
-            lane.request_id = None
-        residues, lane.residues = lane.residues, frozenset()
-        known = {**lane.failures, lane.slot: failure}
-        self._lanes.remove(lane)
-        if lane.arrived:
-            self._lanes.append(_Lane(lane.slot, frozenset(), self._last + 1, arrived=lane.arrived))
-        failed = frozenset({lane.position % self._metadata.ensemble_size}) if failure.is_of_entry else residues
-        if len(residues) == self._metadata.ensemble_size:
-            failed = residues  # without striping one lane reads everything; the entry's failures go with the entry
-        self._add_lanes(failed, lane.position, known)
-        of_slots = {slot: one for slot, one in known.items() if not one.is_of_entry}
-        self._add_lanes(residues - failed, lane.position, of_slots)
+    # --- answers
+
+    def _find(self, request_id: int) -> tuple[Lane, Request] | None:
+        pairs = ((lane, request) for lane in self._unfinished() for request in lane.requests)
+        return next((pair for pair in pairs if pair[1].request_id == request_id), None)
+
+    def _on_arrived(self, event: ReadArrived, now_ms: int) -> None:
+        found = self._find(event.request_id)
+        if found is None:
+            return
+        lane, request = found
+        request.heard_ms = now_ms
+        residues = lane.residues & self._striping.residues_of(request.slot)
+        good, failure = self._verifier.good_prefix(event.batch, residues, lane.position, self._last)
+        if good is not None:
+            self._go_on_with(lane, request)
+            self._accept(lane, good)
+        if failure is not None:
+            self._leave(lane, request, failure)
+
+    def _go_on_with(self, lane: Lane, request: Request) -> None:
+        """The request brought the lane's next entry: the other one is not waited for, save for what this one's slot lacks."""
+        if request is not lane.beside:
+            self._cancel(lane.beside)
+            lane.beside = None
+            return
+        slot, own = lane.slot, lane.own
+        rest = lane.prefer_beside(self._striping)
+        if rest:
+            position = self._striping.next_id(rest, lane.position)
+            self._lanes.append(Lane(slot, rest, position, lane.failures_of_slots, own))
+        else:
+            self._cancel(own)
+
+    def _accept(self, lane: Lane, batch: EntryBatch) -> None:
+        self._arrivals.add(batch)
+        lane.position = self._striping.next_id(lane.residues, int(batch.entry_ids[-1]) + 1)
+        lane.failures.clear()
+
+    def _on_ended(self, event: ReadEnded) -> None:
+        found = self._find(event.request_id)
+        if found is None:
+            return
+        lane, request = found
+        request.is_open = False
+        failure = failure_of_end(event, request.first, lane.position)
+        if event.status is Status.UNAUTHORIZED:
+            self._finish(UnauthorizedAccessError(self._metadata.ledger_id))
+        elif failure is not None:
+            self._leave(lane, request, failure)
+        else:
+            lane.own = None
 
     # --- results
 
     def _deliver(self) -> None:
         """Hand out what lies below every lane's position, in order; go to the next fragment when this one is done."""
-        while not self._finished and self._ranges:
-            frontier = min([lane.position for lane in self._lanes if lane.residues] + [self._last + 1])
-            if frontier > self._delivered_to:
-                self._deliver_below(frontier)
-            if frontier <= self._last:
+        while not self._is_halted and self._ranges:
+            self._deliver_below(min([lane.position for lane in self._lanes] + [self._last + 1]))
+            if self._delivered_to <= self._last:
                 return
             self._lanes.clear()
             self._ranges.pop(0)
             self._next_fragment()
 
     def _deliver_below(self, frontier: int) -> None:
-        ready: list[EntryBatch] = []
-        for lane in self._lanes:
-            below = [batch.select(batch.entry_ids < frontier) for batch in lane.arrived]
-            above = [batch.select(batch.entry_ids >= frontier) for batch in lane.arrived]
-            ready += [batch for batch in below if len(batch)]
-            lane.arrived = [batch for batch in above if len(batch)]
-        if len(self._lanes) > 1 and len(ready) > 1:
-            ready = [_merged(ready)]
+        if frontier <= self._delivered_to:
+            return
+        ready = self._arrivals.take_below(frontier)
         self._commands += [Deliver(batch) for batch in ready]
-        nbytes = sum(batch.nbytes for batch in ready)
-        self._arrived_bytes, self._delivered_bytes = self._arrived_bytes - nbytes, self._delivered_bytes + nbytes
+        self._delivered_bytes += sum(batch.nbytes for batch in ready)
         self._delivered_to = frontier
+        self._metadata_reads = 0
 
-    def _fail(self, position: int, failures: dict[int, _Failure], residues: frozenset[int]) -> None:
-        """No slot of an entry's write set could give it. It is missing only if all of them said so."""
-        size, quorum = self._metadata.ensemble_size, self._metadata.write_quorum
-        entry_id = next(i for i in range(position, position + size) if i % size in residues)
-        answers = [failures[slot] for slot in write_set(entry_id, size, quorum) if slot in failures]
-        ledger_id = self._metadata.ledger_id
-        ensemble = self._fragment.ensemble
-        reasons = tuple(f"{ensemble[slot]}: {failure.detail}" for slot, failure in sorted(failures.items()))
-        if all(a.status is not None and a.status.verdict is Verdict.NEGATIVE for a in answers):
-            self._finish(NoSuchEntryError(ledger_id, entry_id))
-        elif all(a.status is None for a in answers):
-            self._finish(DigestMismatchError(ledger_id, entry_id))
+    def _fail(self, entry_id: int, failures: dict[int, Failure]) -> None:
+        """No slot of an entry's write set could give it: unless it lies elsewhere by now, the read fails."""
+        self._deliver_below(min([entry_id, *(lane.position for lane in self._lanes)]))
+        error = self._choice.verdict(entry_id, failures)
+        self._drop_lanes()
+        if self._metadata_reads == MAX_METADATA_READS:
+            self._finish(error)
+            return
+        self._metadata_reads += 1
+        self._blocked = _Blocked(entry_id, error)
+        self._commands.append(ReadMetadata())
+
+    def _on_metadata(self, event: MetadataRead | MetadataGone | MetadataUnknown) -> None:
+        blocked, self._blocked = self._blocked, None
+        assert blocked is not None, "the metadata is read only for an entry that nobody could give"
+        if isinstance(event, MetadataGone):
+            self._finish(NoSuchLedgerError(self._metadata.ledger_id))
+        elif isinstance(event, MetadataUnknown):
+            # Whether the replicas that lack the entry are still those that should hold it is unknown: not a "no".
+            self._finish(event.error if isinstance(blocked.error, NoSuchEntryError) else blocked.error)
         else:
-            self._finish(BookieUnavailableError(ledger_id, entry_id, reasons))
+            self._follow(event.metadata, blocked)
+
+    def _follow(self, metadata: LedgerMetadata, blocked: _Blocked) -> None:
+        before = self._choice.ensemble
+        self._metadata = metadata
+        is_beyond_end = metadata.last_entry_id is not None and blocked.entry_id > metadata.last_entry_id
+        if not is_beyond_end and metadata.fragment_of(blocked.entry_id).ensemble == before:
+            self._finish(blocked.error)
+        else:
+            self._cut_ranges()
+
+    def _drop_lanes(self) -> None:
+        """What has arrived beyond the first missing entry goes with them: it is asked for again if the read goes on."""
+        for lane in self._lanes:
+            for request in lane.requests:
+                self._cancel(request)
+        self._lanes.clear()
+        self._arrivals = Arrivals()
 
     def _finish(self, error: BookKeeperError | None = None) -> None:
-        if self._finished:
-            return
+        self._drop_lanes()
         self._finished = True
-        self._commands += [CancelRead(lane.request_id) for lane in self._lanes if lane.request_id is not None]
         self._commands.append(Finish(error=error))
-
-
-def _wrong_entry(entry_id: int, expected: int) -> _Failure:
-    if entry_id == expected:
-        return _Failure(None, f"the digest of entry {entry_id} is wrong")
-    return _Failure(Status.BAD_REQUEST, f"entry {entry_id} came where entry {expected} was due")
-
-
-def _merged(batches: list[EntryBatch]) -> EntryBatch:
-    """Batches of disjoint ids as one, ascending."""
-    ids = np.concatenate([batch.entry_ids for batch in batches])
-    order = np.argsort(ids)
-    rows = pa.array(order)
-    return EntryBatch(
-        batches[0].ledger_id,
-        ids[order],
-        np.concatenate([batch.last_add_confirmed for batch in batches])[order],
-        np.concatenate([batch.lengths for batch in batches])[order],
-        pa.concat_arrays([batch.digests for batch in batches]).take(rows),
-        pa.concat_arrays([batch.payloads for batch in batches]).take(rows),
-    )

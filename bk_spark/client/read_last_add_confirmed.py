@@ -4,6 +4,9 @@ The answer counts once every possible ack quorum has a bookie among those that k
 nothing of the ledger): then no entry that was confirmed *and followed by another* before the question can be missed.
 It is never below the entry before the last fragment, which only starts after all earlier entries are confirmed.
 
+With ``quorum=False`` any answer is enough: true, but perhaps older than what a quorum knows. The first bookie that holds
+the ledger decides; those that hold nothing of it are waited out, and count if nobody holds it.
+
 Ref: the BookKeeper protocol, "Writing to ledgers"; docs/rules.md, protocol rules 3 and 6, for its quorum and floor.
 """
 
@@ -17,11 +20,15 @@ from bk_spark.wire import Status, Verdict
 
 
 class ReadLastAddConfirmed:
-    """The state machine of one question; its result is the last add confirmed."""
+    """The state machine of one question; its result is the last add confirmed.
 
-    def __init__(self, metadata: LedgerMetadata, *, timeout_ms: int) -> None:
+    Finish comes with BookieUnavailableError if too few bookies answered within ``timeout_ms``, UnauthorizedAccessError.
+    """
+
+    def __init__(self, metadata: LedgerMetadata, *, timeout_ms: int, quorum: bool = True) -> None:
         self._metadata = metadata
         self._timeout_ms = timeout_ms
+        self._quorum = quorum
         self._started_ms: int | None = None
         self._highest = metadata.last_fragment.first_entry_id - 1
         self._known: set[int] = set()
@@ -55,17 +62,21 @@ class ReadLastAddConfirmed:
             self._known.add(event.request_id)
             if event.status is Status.OK:
                 self._highest = max(self._highest, event.last_add_confirmed)
-        self._decide()
+        self._decide(event.status)
 
-    def _decide(self) -> None:
+    def _decide(self, status: Status) -> None:
         metadata = self._metadata
         sizes = (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
-        if is_covered(frozenset(self._known), *sizes):
+        is_enough = is_covered(frozenset(self._known), *sizes) if self._quorum else status is Status.OK
+        if is_enough:
             self._finish(Finish(result=self._highest))
         elif len(self._known) + len(self._unknown) == metadata.ensemble_size:
             self._give_up("")
 
     def _give_up(self, silent: str) -> None:
+        if self._known and not self._quorum:
+            self._finish(Finish(result=self._highest))
+            return
         ensemble = self._metadata.last_fragment.ensemble
         reasons = {slot: self._unknown.get(slot, silent) for slot in range(len(ensemble)) if slot not in self._known}
         replicas = tuple(f"{ensemble[slot]}: {reason}" for slot, reason in reasons.items())

@@ -9,7 +9,8 @@ from typing import Any
 
 from bk_spark.client.operation import Command, Consumed, Deliver, Finish, Operation, Start
 from bk_spark.client.read_entries import ReadEntries
-from bk_spark.client.transport import Runner, Transport
+from bk_spark.client.runner import Runner
+from bk_spark.client.transport import Transport
 from bk_spark.entry import EntryBatch
 from bk_spark.ledger_metadata import LedgerMetadata
 

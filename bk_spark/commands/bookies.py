@@ -45,9 +45,10 @@ def list_(args: argparse.Namespace) -> None:
                 {
                     "bookie_id": bookie.bookie_id,
                     "address": f"{bookie.address.host}:{bookie.address.port}",
+                    "rack": bookie.rack,
                     "mode": "read-only" if bookie.read_only else "writable",
                     "free": None if free is None else free if args.json else readable(free),
                     "answers": description is not None,
                 }
             )
-        print_records(records, ["bookie_id", "address", "mode", "free", "answers"], as_json=args.json)
+        print_records(records, ["bookie_id", "address", "rack", "mode", "free", "answers"], as_json=args.json)

@@ -37,7 +37,8 @@ def show(args: argparse.Namespace) -> None:
 
 
 def read(args: argparse.Namespace) -> None:
-    with bookkeeper(args) as client, client.open_ledger(args.ledger_id, args.password.encode(), recover=False) as reader:
+    password = args.password.encode()
+    with bookkeeper(args) as client, client.open_ledger(args.ledger_id, password, recover=args.recover) as reader:
         last = reader.last_add_confirmed if args.last is None else args.last
         if last < args.first:
             if args.last is not None or args.first > 0:
@@ -46,6 +47,13 @@ def read(args: argparse.Namespace) -> None:
             return
         for batch in reader.read(args.first, last):
             print_entries({}, batch.column("entry_id").to_pylist(), batch.column("payload").to_pylist(), args.json)
+
+
+def recover(args: argparse.Namespace) -> None:
+    """Fence and close what a vanished writer left open."""
+    with bookkeeper(args) as client:
+        reader = client.open_ledger(args.ledger_id, args.password.encode(), recover=True)
+        print_record(_summary(reader.metadata), as_json=args.json)
 
 
 def delete(args: argparse.Namespace) -> None:

@@ -150,6 +150,7 @@ OPTIONS: tuple[Option, ...] = (
         "bytes",
     ),
     Option("minPartitions", "read", "1", _integer(1, 100_000), "a hint: partitions are made smaller to reach it"),
+    Option("recover", "read", "false", _boolean, "`true`: fences and closes open ledgers, then reads to their end"),
     Option("includeMetadata", "read", "false", _boolean, "adds `_ledger_id` and `_entry_id` to rows", rows_only=True),
     Option("versionAsOf", "read", "(latest)", _integer(0, 2**63 - 1), "the log as it stood at that version"),
     Option("applicationId", "write", "", _text, "with `applicationVersion`: makes a repeated batch write harmless"),
@@ -189,6 +190,7 @@ class SourceOptions:
     max_bytes_per_entry: int = MIB
     max_bytes_per_partition: int = 128 * MIB
     min_partitions: int = 1
+    recover: bool = False
     include_metadata: bool = False
     version_as_of: int | None = None
     application_id: str | None = None
@@ -275,11 +277,13 @@ def _check_known(key: str) -> None:
 
 def _client_config(given: Mapping[str, str]) -> ClientConfig:
     chosen = [field for field in fields(ClientConfig) if field.name in given]
-    values: dict[str, Any] = {field.name: _number(field.name, given[field.name], field.default) for field in chosen}
+    values: dict[str, Any] = {field.name: _field(field.name, given[field.name], field.default) for field in chosen}
     return ClientConfig(**values)
 
 
-def _number(name: str, value: str, default: object) -> int | float:
+def _field(name: str, value: str, default: object) -> bool | int | float:
+    if isinstance(default, bool):
+        return _boolean(CLIENT_PREFIX + name, value)
     if name.endswith("_bytes"):
         return _size(1, 2**40)(CLIENT_PREFIX + name, value)
     if isinstance(default, int):

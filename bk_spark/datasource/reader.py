@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.ledger_handle import ReadHandle
+from bk_spark.client.read_handle import ReadHandle
 from bk_spark.config import MIB
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import SourceOptions
@@ -75,7 +75,7 @@ class EntryReader(DataSourceReader):
     def _ledgers(self, bookkeeper: BookKeeper) -> list[Stretch]:
         stretches = []
         for ledger_id in self._options.ledger:
-            handle = _opened(bookkeeper, self._options, ledger_id)
+            handle = _opened(bookkeeper, self._options, ledger_id, recover=self._options.recover)
             stretches.append(Stretch(ledger_id, 0, handle.last_add_confirmed, handle.length))
         return stretches
 
@@ -85,7 +85,8 @@ class EntryReader(DataSourceReader):
         convert = entries_as(schema) if self._options.reads_entries else rows_as(schema, self._options.include_metadata)
         for stretch in stretches:
             with _opened(bookkeeper, self._options, stretch.ledger_id) as handle:
-                for batch in handle.read(stretch.first_entry_id, stretch.last_entry_id):
+                # Up to the end that the driver saw confirmed, which this quorum of an open ledger need not know yet.
+                for batch in handle.read_unconfirmed(stretch.first_entry_id, stretch.last_entry_id):
                     yield from convert(stretch.ledger_id, batch)
 
 
@@ -140,8 +141,9 @@ def _constant(value: int, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, pa.int64()), count)
 
 
-def _opened(bookkeeper: BookKeeper, options: SourceOptions, ledger_id: int) -> ReadHandle:
-    handle = bookkeeper.open_ledger(ledger_id, options.password, recover=False)
+def _opened(bookkeeper: BookKeeper, options: SourceOptions, ledger_id: int, *, recover: bool = False) -> ReadHandle:
+    """``recover`` on the driver alone: the tasks read up to the ends that were planned."""
+    handle = bookkeeper.open_ledger(ledger_id, options.password, recover=recover)
     found = handle.metadata.digest_type
     if "digesttype" in options.given and found is not options.digest_type:
         raise ConfigError("option 'digestType'", options.digest_type.name, f"ledger {ledger_id} was created with {found.name}")

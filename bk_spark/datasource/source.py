@@ -87,6 +87,7 @@ class BookKeeperDataSource(DataSource):
     maxBytesPerEntry     write       1m                      the same, before compression
     maxBytesPerPartition read        128m                    larger ledgers are split, smaller ones are packed together
     minPartitions        read        1                       a hint: partitions are made smaller to reach it
+    recover              read        false                   `true`: fences and closes open ledgers, then reads to their end
     includeMetadata      read        false                   adds `_ledger_id` and `_entry_id` to rows
     versionAsOf          read        (latest)                the log as it stood at that version
     applicationId        write       (none)                  with `applicationVersion`: makes a repeated batch write harmless

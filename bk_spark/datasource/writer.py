@@ -13,11 +13,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from bk_spark.client.ledger_handle import WriteHandle
 from bk_spark.client.log_jobs import WriteJob
 from bk_spark.client.log_layout import CommitKind, CommittedLedger
 from bk_spark.client.log_plan import CommitRequest
 from bk_spark.client.log_store import LogStore
+from bk_spark.client.write_handle import WriteHandle
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.row_codec import PayloadFormat, RowEncoder

@@ -19,6 +19,8 @@ class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     IO_ERROR: _ClassVar[Status]
     DAMAGED: _ClassVar[Status]
     UNSUPPORTED_VERSION: _ClassVar[Status]
+    FENCED: _ClassVar[Status]
+    READ_ONLY: _ClassVar[Status]
 STATUS_UNSPECIFIED: Status
 OK: Status
 NO_SUCH_LEDGER: Status
@@ -30,6 +32,8 @@ BAD_REQUEST: Status
 IO_ERROR: Status
 DAMAGED: Status
 UNSUPPORTED_VERSION: Status
+FENCED: Status
+READ_ONLY: Status
 
 class IdPattern(_message.Message):
     __slots__ = ("ensemble_size", "write_quorum", "slot")
@@ -60,7 +64,7 @@ class BatchHeader(_message.Message):
     def __init__(self, ledger_id: _Optional[int] = ..., first_entry_id: _Optional[int] = ..., last_entry_id: _Optional[int] = ..., pattern: _Optional[_Union[IdPattern, _Mapping]] = ..., last_add_confirmed: _Optional[int] = ..., length_before: _Optional[int] = ..., digest_type: _Optional[int] = ...) -> None: ...
 
 class AddRequest(_message.Message):
-    __slots__ = ("version", "request_id", "bookie_id", "master_key", "header", "body_crc32c", "body")
+    __slots__ = ("version", "request_id", "bookie_id", "master_key", "header", "body_crc32c", "body", "recovery", "deferred_sync")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +72,8 @@ class AddRequest(_message.Message):
     HEADER_FIELD_NUMBER: _ClassVar[int]
     BODY_CRC32C_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
+    RECOVERY_FIELD_NUMBER: _ClassVar[int]
+    DEFERRED_SYNC_FIELD_NUMBER: _ClassVar[int]
     version: int
     request_id: int
     bookie_id: str
@@ -75,20 +81,24 @@ class AddRequest(_message.Message):
     header: BatchHeader
     body_crc32c: int
     body: bytes
-    def __init__(self, version: _Optional[int] = ..., request_id: _Optional[int] = ..., bookie_id: _Optional[str] = ..., master_key: _Optional[bytes] = ..., header: _Optional[_Union[BatchHeader, _Mapping]] = ..., body_crc32c: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
+    recovery: bool
+    deferred_sync: bool
+    def __init__(self, version: _Optional[int] = ..., request_id: _Optional[int] = ..., bookie_id: _Optional[str] = ..., master_key: _Optional[bytes] = ..., header: _Optional[_Union[BatchHeader, _Mapping]] = ..., body_crc32c: _Optional[int] = ..., body: _Optional[bytes] = ..., recovery: _Optional[bool] = ..., deferred_sync: _Optional[bool] = ...) -> None: ...
 
 class AddReply(_message.Message):
-    __slots__ = ("request_id", "status", "detail")
+    __slots__ = ("request_id", "status", "detail", "boot")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    BOOT_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     status: Status
     detail: str
-    def __init__(self, request_id: _Optional[int] = ..., status: _Optional[_Union[Status, str]] = ..., detail: _Optional[str] = ...) -> None: ...
+    boot: int
+    def __init__(self, request_id: _Optional[int] = ..., status: _Optional[_Union[Status, str]] = ..., detail: _Optional[str] = ..., boot: _Optional[int] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("version", "bookie_id", "ledger_id", "master_key", "first_entry_id", "last_entry_id", "pattern", "maximum_bytes")
+    __slots__ = ("version", "bookie_id", "ledger_id", "master_key", "first_entry_id", "last_entry_id", "pattern", "maximum_bytes", "fence")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -97,6 +107,7 @@ class ReadRequest(_message.Message):
     LAST_ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     MAXIMUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
     version: int
     bookie_id: str
     ledger_id: int
@@ -105,7 +116,8 @@ class ReadRequest(_message.Message):
     last_entry_id: int
     pattern: IdPattern
     maximum_bytes: int
-    def __init__(self, version: _Optional[int] = ..., bookie_id: _Optional[str] = ..., ledger_id: _Optional[int] = ..., master_key: _Optional[bytes] = ..., first_entry_id: _Optional[int] = ..., last_entry_id: _Optional[int] = ..., pattern: _Optional[_Union[IdPattern, _Mapping]] = ..., maximum_bytes: _Optional[int] = ...) -> None: ...
+    fence: bool
+    def __init__(self, version: _Optional[int] = ..., bookie_id: _Optional[str] = ..., ledger_id: _Optional[int] = ..., master_key: _Optional[bytes] = ..., first_entry_id: _Optional[int] = ..., last_entry_id: _Optional[int] = ..., pattern: _Optional[_Union[IdPattern, _Mapping]] = ..., maximum_bytes: _Optional[int] = ..., fence: _Optional[bool] = ...) -> None: ...
 
 class ReadReply(_message.Message):
     __slots__ = ("status", "header", "body_crc32c", "body", "entry_id", "detail")
@@ -124,6 +136,58 @@ class ReadReply(_message.Message):
     def __init__(self, status: _Optional[_Union[Status, str]] = ..., header: _Optional[_Union[BatchHeader, _Mapping]] = ..., body_crc32c: _Optional[int] = ..., body: _Optional[bytes] = ..., entry_id: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class ReadLastAddConfirmedRequest(_message.Message):
+    __slots__ = ("version", "bookie_id", "ledger_id", "master_key", "fence", "beyond", "wait_ms")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    MASTER_KEY_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    BEYOND_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    bookie_id: str
+    ledger_id: int
+    master_key: bytes
+    fence: bool
+    beyond: int
+    wait_ms: int
+    def __init__(self, version: _Optional[int] = ..., bookie_id: _Optional[str] = ..., ledger_id: _Optional[int] = ..., master_key: _Optional[bytes] = ..., fence: _Optional[bool] = ..., beyond: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class ReadLastAddConfirmedReply(_message.Message):
+    __slots__ = ("status", "last_add_confirmed", "detail", "fenced")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ADD_CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    FENCED_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    last_add_confirmed: int
+    detail: str
+    fenced: bool
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., last_add_confirmed: _Optional[int] = ..., detail: _Optional[str] = ..., fenced: _Optional[bool] = ...) -> None: ...
+
+class StoreLastAddConfirmedRequest(_message.Message):
+    __slots__ = ("version", "bookie_id", "ledger_id", "master_key", "last_add_confirmed")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    MASTER_KEY_FIELD_NUMBER: _ClassVar[int]
+    LAST_ADD_CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    bookie_id: str
+    ledger_id: int
+    master_key: bytes
+    last_add_confirmed: int
+    def __init__(self, version: _Optional[int] = ..., bookie_id: _Optional[str] = ..., ledger_id: _Optional[int] = ..., master_key: _Optional[bytes] = ..., last_add_confirmed: _Optional[int] = ...) -> None: ...
+
+class StoreLastAddConfirmedReply(_message.Message):
+    __slots__ = ("status", "detail")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    detail: str
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class ForceRequest(_message.Message):
     __slots__ = ("version", "bookie_id", "ledger_id", "master_key")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -135,15 +199,15 @@ class ReadLastAddConfirmedRequest(_message.Message):
     master_key: bytes
     def __init__(self, version: _Optional[int] = ..., bookie_id: _Optional[str] = ..., ledger_id: _Optional[int] = ..., master_key: _Optional[bytes] = ...) -> None: ...
 
-class ReadLastAddConfirmedReply(_message.Message):
-    __slots__ = ("status", "last_add_confirmed", "detail")
+class ForceReply(_message.Message):
+    __slots__ = ("status", "detail", "boot")
     STATUS_FIELD_NUMBER: _ClassVar[int]
-    LAST_ADD_CONFIRMED_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    BOOT_FIELD_NUMBER: _ClassVar[int]
     status: Status
-    last_add_confirmed: int
     detail: str
-    def __init__(self, status: _Optional[_Union[Status, str]] = ..., last_add_confirmed: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
+    boot: int
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., detail: _Optional[str] = ..., boot: _Optional[int] = ...) -> None: ...
 
 class DescribeRequest(_message.Message):
     __slots__ = ("version", "bookie_id")

@@ -49,6 +49,16 @@ class BookieStub:
                 request_serializer=bk__spark_dot_proto_dot_bookie__pb2.ReadLastAddConfirmedRequest.SerializeToString,
                 response_deserializer=bk__spark_dot_proto_dot_bookie__pb2.ReadLastAddConfirmedReply.FromString,
                 _registered_method=True)
+        self.StoreLastAddConfirmed = channel.unary_unary(
+                '/bk_spark.v1.Bookie/StoreLastAddConfirmed',
+                request_serializer=bk__spark_dot_proto_dot_bookie__pb2.StoreLastAddConfirmedRequest.SerializeToString,
+                response_deserializer=bk__spark_dot_proto_dot_bookie__pb2.StoreLastAddConfirmedReply.FromString,
+                _registered_method=True)
+        self.Force = channel.unary_unary(
+                '/bk_spark.v1.Bookie/Force',
+                request_serializer=bk__spark_dot_proto_dot_bookie__pb2.ForceRequest.SerializeToString,
+                response_deserializer=bk__spark_dot_proto_dot_bookie__pb2.ForceReply.FromString,
+                _registered_method=True)
         self.Describe = channel.unary_unary(
                 '/bk_spark.v1.Bookie/Describe',
                 request_serializer=bk__spark_dot_proto_dot_bookie__pb2.DescribeRequest.SerializeToString,
@@ -74,7 +84,21 @@ class BookieServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReadLastAddConfirmed(self, request, context):
-        """The highest last add confirmed that this bookie has seen for a ledger.
+        """The highest last add confirmed that this bookie has seen for a ledger; at once, or as a long poll.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StoreLastAddConfirmed(self, request, context):
+        """An idle writer tells how far its ledger is confirmed. Answered once durable.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Force(self, request, context):
+        """Makes every add that this bookie answered before durable: for writers with deferred sync.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,6 +128,16 @@ def add_BookieServicer_to_server(servicer, server):
                     servicer.ReadLastAddConfirmed,
                     request_deserializer=bk__spark_dot_proto_dot_bookie__pb2.ReadLastAddConfirmedRequest.FromString,
                     response_serializer=bk__spark_dot_proto_dot_bookie__pb2.ReadLastAddConfirmedReply.SerializeToString,
+            ),
+            'StoreLastAddConfirmed': grpc.unary_unary_rpc_method_handler(
+                    servicer.StoreLastAddConfirmed,
+                    request_deserializer=bk__spark_dot_proto_dot_bookie__pb2.StoreLastAddConfirmedRequest.FromString,
+                    response_serializer=bk__spark_dot_proto_dot_bookie__pb2.StoreLastAddConfirmedReply.SerializeToString,
+            ),
+            'Force': grpc.unary_unary_rpc_method_handler(
+                    servicer.Force,
+                    request_deserializer=bk__spark_dot_proto_dot_bookie__pb2.ForceRequest.FromString,
+                    response_serializer=bk__spark_dot_proto_dot_bookie__pb2.ForceReply.SerializeToString,
             ),
             'Describe': grpc.unary_unary_rpc_method_handler(
                     servicer.Describe,
@@ -192,6 +226,60 @@ class Bookie:
             '/bk_spark.v1.Bookie/ReadLastAddConfirmed',
             bk__spark_dot_proto_dot_bookie__pb2.ReadLastAddConfirmedRequest.SerializeToString,
             bk__spark_dot_proto_dot_bookie__pb2.ReadLastAddConfirmedReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StoreLastAddConfirmed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bk_spark.v1.Bookie/StoreLastAddConfirmed',
+            bk__spark_dot_proto_dot_bookie__pb2.StoreLastAddConfirmedRequest.SerializeToString,
+            bk__spark_dot_proto_dot_bookie__pb2.StoreLastAddConfirmedReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Force(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bk_spark.v1.Bookie/Force',
+            bk__spark_dot_proto_dot_bookie__pb2.ForceRequest.SerializeToString,
+            bk__spark_dot_proto_dot_bookie__pb2.ForceReply.FromString,
             options,
             channel_credentials,
             insecure,

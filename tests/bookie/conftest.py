@@ -6,6 +6,7 @@ import errno
 import itertools
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,21 +19,43 @@ from bk_spark.config import BookieConfig, DigestType
 from bk_spark.digest import Digester, master_key
 from bk_spark.entry import EncodedBatch, EntryBatch, decode, encode, seal
 from bk_spark.quorum import DENSE, IdPattern
-from bk_spark.wire import AddReply, AddRequest, LastAddConfirmedRequest, ReadBatch, ReadEnd, ReadRequest, Status
+from bk_spark.wire import (
+    AddReply,
+    AddRequest,
+    FenceRequest,
+    ForceRequest,
+    LastAddConfirmedRequest,
+    PlainReply,
+    ReadBatch,
+    ReadEnd,
+    ReadRequest,
+    StagedReply,
+    Status,
+    StoreLastAddConfirmedRequest,
+)
 
 BOOKIE_ID = "bookie-1"
 DIGESTER = Digester(DigestType.CRC32C, b"")
 
 
 class FaultyDisk(Disk):
-    """A disk whose appends or syncs fail for paths that contain a text."""
+    """A disk whose appends or syncs fail for paths that contain a text, and whose syncs can be held up."""
 
     def __init__(self) -> None:
+        self.sync_begins = threading.Event()
+        self.sync_may_end = threading.Event()
+        self.sync_may_end.set()
         self.failing: set[tuple[str, str]] = set()
+        self.files: list[AppendFile] = []
 
     def fail(self, verb: str, text: str) -> None:
         """``verb`` is write or sync."""
         self.failing.add((verb, text))
+
+    def hold_syncs(self) -> None:
+        """Let no sync end until ``sync_may_end`` is set; ``sync_begins`` tells that one has begun."""
+        self.sync_may_end.clear()
+        self.sync_begins.clear()
 
     def check(self, verb: str, path: Path) -> None:
         if any(verb == failing and text in str(path) for failing, text in self.failing):
@@ -40,7 +63,9 @@ class FaultyDisk(Disk):
 
     def _open_append(self, path: Path, flags: int) -> AppendFile:
         file = super()._open_append(path, flags)
-        return FaultyAppendFile(self, path, file._descriptor, file.size)
+        faulty = FaultyAppendFile(self, path, file._descriptor, file.size)
+        self.files.append(faulty)
+        return faulty
 
 
 class FaultyAppendFile(AppendFile):
@@ -53,6 +78,8 @@ class FaultyAppendFile(AppendFile):
         super()._write(buffers)
 
     def _fdatasync(self) -> None:
+        self._disk.sync_begins.set()
+        assert self._disk.sync_may_end.wait(10)
         self._disk.check("sync", self.path)
         super()._fdatasync()
 
@@ -66,14 +93,23 @@ class Harness:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.config = BookieConfig(direct_add_bytes=4096)
         self.bookie: Bookie | None = None
+        self.durable_wait_s = 10.0
         self.key = master_key(b"")
         self._root = root
         self._numbers = itertools.count(1)
 
-    def start(self, **settings: int) -> Bookie:
+    def start(self, *, fence_watermark: int | None = None, **settings: int) -> Bookie:
         if settings:
             self.config = BookieConfig(**{"direct_add_bytes": 4096, **settings})
-        self.bookie = Bookie.open(self.data_dir, BOOKIE_ID, self.config, self.disk)
+        self.disk.files.clear()
+        self.bookie = Bookie.open(
+            self.data_dir,
+            BOOKIE_ID,
+            self.config,
+            self.disk,
+            fence_watermark=fence_watermark,
+            durable_wait_s=self.durable_wait_s,
+        )
         return self.bookie
 
     def stop(self) -> None:
@@ -95,9 +131,18 @@ class Harness:
         """End the bookie as SIGKILL does: what it did not write is gone."""
         left = self.copy()
         if self.bookie is not None:
-            self.bookie._lock.release()
+            self.bookie._home.lock.release()
         self.bookie = None
         self.data_dir = left
+
+    def power_off(self) -> None:
+        """End the bookie as a power cut does: what it did not sync is gone."""
+        before = self.data_dir
+        self.kill()
+        for file in self.disk.files:
+            left = self.data_dir / file.path.relative_to(before)
+            if left.exists():
+                os.truncate(left, file.synced)
 
     def files(self, kind: str) -> list[Path]:
         return sorted((self.data_dir / kind).iterdir())
@@ -109,17 +154,43 @@ class Harness:
         assert encoded is not None
         return encoded
 
-    def stage(self, batch: EncodedBatch, *, key: bytes | None = None, bookie_id: str = BOOKIE_ID) -> None:
+    def stage(self, batch: EncodedBatch, *, key: bytes | None = None, bookie_id: str = BOOKIE_ID, **flags: bool) -> None:
         assert self.bookie is not None
-        self.bookie.stage(AddRequest(next(self._numbers), bookie_id, key or self.key, batch), None)
+        self.bookie.stage(AddRequest(next(self._numbers), bookie_id, key or self.key, batch, **flags), None)
 
-    def sync(self) -> list[AddReply]:
+    def stage_fence(self, ledger_id: int, *, key: bytes | None = None, bookie_id: str = BOOKIE_ID) -> None:
+        assert self.bookie is not None
+        self.bookie.stage(FenceRequest(bookie_id, ledger_id, key or self.key), None)
+
+    def fence(self, ledger_id: int, **more) -> PlainReply:
+        self.stage_fence(ledger_id, **more)
+        (reply,) = self.sync()
+        return reply
+
+    def confirm(self, ledger_id: int, last_add_confirmed: int, *, key: bytes | None = None) -> PlainReply:
+        assert self.bookie is not None
+        self.bookie.stage(StoreLastAddConfirmedRequest(BOOKIE_ID, ledger_id, key or self.key, last_add_confirmed), None)
+        (reply,) = self.sync()
+        return reply
+
+    def force(self, ledger_id: int, *, key: bytes | None = None) -> PlainReply:
+        assert self.bookie is not None
+        self.bookie.stage(ForceRequest(BOOKIE_ID, ledger_id, key or self.key), None)
+        (reply,) = self.sync()
+        return reply
+
+    def early(self) -> list[StagedReply]:
+        assert self.bookie is not None
+        return [reply for _, reply in self.bookie.take_early()]
+
+    def sync(self) -> list[StagedReply]:
         assert self.bookie is not None
         return [reply for _, reply in self.bookie.sync()]
 
-    def add(self, *args, key: bytes | None = None, bookie_id: str = BOOKIE_ID, **more) -> AddReply:
-        self.stage(self.batch(*args, **more), key=key, bookie_id=bookie_id)
+    def add(self, *args, key: bytes | None = None, bookie_id: str = BOOKIE_ID, recovery: bool = False, **more) -> AddReply:
+        self.stage(self.batch(*args, **more), key=key, bookie_id=bookie_id, recovery=recovery)
         (reply,) = self.sync()
+        assert isinstance(reply, AddReply)
         return reply
 
     def read(
@@ -131,9 +202,10 @@ class Harness:
         key: bytes | None = None,
         pattern: IdPattern = DENSE,
         budget: int = 1 << 30,
+        fence: bool = False,
     ) -> tuple[list[EntryBatch], ReadEnd]:
         assert self.bookie is not None
-        request = ReadRequest(BOOKIE_ID, ledger_id, key or self.key, first, last, pattern, budget)
+        request = ReadRequest(BOOKIE_ID, ledger_id, key or self.key, first, last, pattern, budget, fence)
         *batches, end = self.bookie.read(request)
         assert isinstance(end, ReadEnd)
         return [decode(one.batch) for one in batches if isinstance(one, ReadBatch)], end
@@ -146,9 +218,9 @@ class Harness:
         assert all(batch.matching(DIGESTER).all() for batch in batches)
         return dict(zip(ids, (one for batch in batches for one in batch.payloads.to_pylist()), strict=True)), end
 
-    def confirmed(self, ledger_id: int):
+    def confirmed(self, ledger_id: int, *, fence: bool = False):
         assert self.bookie is not None
-        return self.bookie.read_last_add_confirmed(LastAddConfirmedRequest(BOOKIE_ID, ledger_id, self.key))
+        return self.bookie.read_last_add_confirmed(LastAddConfirmedRequest(BOOKIE_ID, ledger_id, self.key, fence))
 
     def assert_holds(self, ledger_id: int, first: int, last: int, *, size: int = 10, tag: int = 0) -> None:
         found, end = self.payloads(ledger_id, first, last)
@@ -165,6 +237,7 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
     made = Harness(tmp_path)
     yield made
     made.disk.failing.clear()
+    made.disk.sync_may_end.set()
     made.stop()
 
 

@@ -30,7 +30,8 @@ while True:
     group = [(position + 3 * one, 2000 if one % 3 == 0 else 10) for one in range(5)]
     for first, size in group:
         harness.stage(harness.batch(1, first, first + 2, size=size))
-    for (first, size), reply in zip(group, harness.sync(), strict=True):
+    harness.stage_fence(1000 + position)
+    for (first, size), reply in zip([*group, (position, "fence")], harness.sync(), strict=True):
         assert reply.status.name == "OK", reply
         sys.stdout.write(f"{first} {size}\\n")
     sys.stdout.flush()
@@ -38,8 +39,11 @@ while True:
 """
 
 
-def _run_and_kill(data_dir: Path, acks: Path, position: int, ack_bytes: int) -> list[tuple[int, int]]:
-    """First ids and sizes that a child acked before it was killed, which comes at any moment after ``ack_bytes`` of acks."""
+def _run_and_kill(data_dir: Path, acks: Path, position: int, ack_bytes: int) -> tuple[dict[int, int], list[int]]:
+    """What a child acked before it was killed, which comes at any moment after ``ack_bytes`` of acks.
+
+    First ids with their sizes, and ledgers that were fenced.
+    """
     harness_file = Path(__file__).parent / "conftest.py"
     command = [sys.executable, "-c", CHILD, str(harness_file), str(data_dir), str(position)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -51,7 +55,10 @@ def _run_and_kill(data_dir: Path, acks: Path, position: int, ack_bytes: int) -> 
         child.send_signal(signal.SIGKILL)
         assert child.wait(10) == -signal.SIGKILL
     whole = acks.read_text().rpartition("\n")[0]
-    return [(int(line.split()[0]), int(line.split()[1])) for line in whole.splitlines()]
+    acked = [line.split() for line in whole.splitlines()]
+    return {int(one): int(size) for one, size in acked if size != "fence"}, [
+        1000 + int(one) for one, size in acked if size == "fence"
+    ]
 
 
 def _read_all(harness, first: int, last: int) -> dict[int, bytes]:
@@ -64,19 +71,25 @@ def _read_all(harness, first: int, last: int) -> dict[int, bytes]:
 
 
 @pytest.mark.timeout(60)
-def test_every_acked_entry_is_read_after_kills_at_random_moments(harness, expected_payload, tmp_path):
+def test_every_acked_entry_is_read_and_every_fence_holds_after_kills_at_random_moments(harness, expected_payload, tmp_path):
     chosen = random.Random(7)
     acked: dict[int, int] = {}
+    fenced: list[int] = []
     ranges: list[tuple[int, int]] = []
     for _ in range(ROUNDS):
         position = max(acked, default=-3) + 3 + 300
-        new = dict(_run_and_kill(harness.data_dir, tmp_path / "acks", position, chosen.randrange(1, 6000)))
+        new, fences = _run_and_kill(harness.data_dir, tmp_path / "acks", position, chosen.randrange(1, 6000))
         assert sorted(new) == list(range(position, max(new) + 1, 3))
         acked |= new
+        fenced += fences
         ranges.append((position, max(new) + 2))
         harness.start(write_cache_bytes=60_000, checkpoint_bytes=300_000)
         for first, last in ranges:
             found = _read_all(harness, first, last)
             assert found == {one: expected_payload(1, one, acked[one - (one - first) % 3], 0) for one in range(first, last + 1)}
+        for ledger_id in fenced:
+            harness.stage(harness.batch(ledger_id, 0, 2))
+        assert {reply.status for reply in harness.sync()} <= {Status.FENCED}
         harness.stop()
+    assert fenced
     assert len(acked) > 5 * ROUNDS

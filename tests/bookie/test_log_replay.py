@@ -272,7 +272,7 @@ def test_bookie_files_stored_as_payload_are_not_taken_for_records(harness):
 def test_two_master_keys_for_one_ledger_stop_the_bookie(harness, monkeypatch):
     harness.start()
     harness.add(1, 0, 2)
-    monkeypatch.setattr("bk_spark.bookie.bookie.hmac.compare_digest", lambda *_: True)
+    monkeypatch.setattr("bk_spark.bookie.admission.hmac.compare_digest", lambda *_: True)
     harness.add(1, 3, 5, key=bytes(32))
     harness.kill()
     with pytest.raises(CorruptionError, match="another master key"):

@@ -4,11 +4,13 @@ import pytest
 
 from bk_spark.bookie.record import (
     RECORD_HEADER_BYTES,
+    LedgerNote,
     Place,
     RecordKind,
     batch_of,
     pack_batch,
     pack_mark,
+    pack_note,
     unpack,
 )
 from bk_spark.checksum import crc32c
@@ -36,6 +38,23 @@ def test_idle_and_seal_have_no_body(kind):
     packed = pack_mark(PLACE, 3, kind)
     header = unpack(packed, "here", PLACE.salt, PLACE.offset)
     assert (header.kind, header.sequence, header.batch, header.end) == (kind, 3, None, PLACE.offset + len(packed))
+    assert header.note is None
+
+
+@pytest.mark.parametrize("note", [LedgerNote(RecordKind.FENCE, 7), LedgerNote(RecordKind.CONFIRMED, 7, 2**40)])
+def test_a_note_of_a_ledger_comes_back_from_its_record_with_the_master_key(note):
+    packed = pack_note(PLACE, 3, note, KEY)
+    header = unpack(packed, "here", PLACE.salt, PLACE.offset)
+    assert (header.kind, header.sequence, header.batch, header.note) == (note.kind, 3, None, note)
+    assert (header.master_key_hash, header.end) == (KEY, PLACE.offset + len(packed))
+
+
+def test_a_kind_of_record_that_is_not_known_is_damage():
+    packed = bytearray(pack_mark(PLACE, 3, RecordKind.SEAL))
+    packed[5] = 6
+    packed[-4:] = crc32c(bytes(packed[:-4])).to_bytes(4, "little")
+    with pytest.raises(CorruptionError, match="wrong fields"):
+        unpack(bytes(packed), "here", PLACE.salt, PLACE.offset)
 
 
 def test_every_flipped_bit_of_a_header_is_found(striped):

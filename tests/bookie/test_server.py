@@ -19,15 +19,8 @@ from bk_spark.local_cluster import LocalBookie, LocalCluster
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
 from bk_spark.quorum import DENSE
-from bk_spark.wire import (
-    MAX_MESSAGE_BYTES,
-    AddRequest,
-    LastAddConfirmedRequest,
-    ReadRequest,
-    encode_add_request,
-    encode_last_add_confirmed_request,
-    encode_read_request,
-)
+from bk_spark.wire import MAX_MESSAGE_BYTES, AddRequest, LastAddConfirmedRequest, ReadRequest
+from bk_spark.wire_codec import encode_add_request, encode_last_add_confirmed_request, encode_read_request
 
 KEY = master_key(b"")
 DEADLINE_S = 10

@@ -17,6 +17,7 @@ from bk_spark.client.log_store import LogStore
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.local_cluster import LocalCluster
 from bk_spark.metadata_store import Create, Delete, MemoryStore, MemoryTree, MetadataStore, Operation, SetValue
 from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import connect
@@ -134,6 +135,13 @@ class LogWorld:
 
     def listed(self, name: str, version: int | None = None) -> list[int]:
         return [one.ledger_id for one in self.logs.snapshot(name, version).ledgers]
+
+
+@pytest.fixture(scope="session")
+def wide_cluster() -> Iterator[LocalCluster]:
+    """Four real bookies, so that one can replace another. Who stops one starts it again."""
+    with LocalCluster(bookies=4) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bk_spark.client.add_entries import MAX_UNKNOWN_TRIES, AddEntries
 from bk_spark.client.operation import (
     AddAnswered,
-    Append,
     CancelAdd,
     CloseRequested,
-    Command,
-    Confirm,
-    Event,
     Finish,
     MetadataGone,
     MetadataRead,
     MetadataUnknown,
     MetadataWritten,
     ReadMetadata,
-    Reject,
-    Release,
-    SendAdd,
     Tick,
     WriteMetadata,
 )
-from bk_spark.config import DigestType, LedgerOptions
+from bk_spark.client.update_metadata import MAX_UNKNOWN_ANSWERS
+from bk_spark.config import DigestType
 from bk_spark.digest import Digester
 from bk_spark.entry import decode
 from bk_spark.errors import (
     AddQuorumTimeoutError,
-    BookKeeperError,
     LedgerClosedError,
     LedgerFencedError,
     MetadataConflictError,
@@ -44,52 +33,10 @@ from bk_spark.errors import (
     NotEnoughBookiesError,
     UnauthorizedAccessError,
 )
-from bk_spark.ledger_metadata import LedgerState, new_ledger
+from bk_spark.ledger_metadata import LedgerState
 from bk_spark.quorum import write_set
 from bk_spark.wire import Status
-
-TIMEOUT_MS = 1000
-QUORUM_TIMEOUT_MS = 3000
-
-
-@dataclass
-class Writer:
-    """Runs the state machine and keeps what it wanted."""
-
-    e: int = 3
-    w: int = 3
-    a: int = 2
-    now_ms: int = 0
-    log: list[Command] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        options = LedgerOptions(ensemble_size=self.e, write_quorum=self.w, ack_quorum=self.a)
-        ensemble = tuple(f"b{slot}" for slot in range(self.e))
-        metadata = new_ledger(7, options, ensemble, created_ms=0, creator_token=1)
-        self.machine = AddEntries(metadata, 0, add_timeout_ms=TIMEOUT_MS, add_quorum_timeout_ms=QUORUM_TIMEOUT_MS)
-
-    def do(self, event: Event) -> list[Command]:
-        self.machine.handle(event, self.now_ms)
-        commands = self.machine.take_commands()
-        self.log += commands
-        return commands
-
-    def append(self, *payloads: bytes, token: object = None) -> dict[str, SendAdd]:
-        """Append and give back what each bookie was sent."""
-        commands = self.do(Append(pa.array(payloads, pa.binary()), token))
-        return {c.bookie_id: c for c in commands if isinstance(c, SendAdd)}
-
-    def ack(self, *sent: SendAdd, status: Status = Status.OK) -> list[Command]:
-        return [c for add in sent for c in self.do(AddAnswered(add.request_id, status))]
-
-    def confirmed(self) -> list[object]:
-        return [c.token for c in self.log if isinstance(c, Confirm)]
-
-    def rejected(self) -> dict[object, BookKeeperError]:
-        return {c.token: c.error for c in self.log if isinstance(c, Reject)}
-
-    def released(self) -> list[object]:
-        return [c.token for c in self.log if isinstance(c, Release)]
+from tests.client.writer_model import QUORUM_TIMEOUT_MS, TIMEOUT_MS, Writer, limits
 
 
 def test_an_entry_is_confirmed_with_its_ack_quorum_and_not_before() -> None:
@@ -162,7 +109,7 @@ def test_a_bookie_outside_of_the_write_set_is_not_waited_for() -> None:
     assert writer.confirmed() == ["0"]
 
 
-@pytest.mark.parametrize("status", [s for s in Status if s not in (Status.OK, Status.UNAUTHORIZED)])
+@pytest.mark.parametrize("status", [s for s in Status if s not in (Status.OK, Status.UNAUTHORIZED, Status.FENCED)])
 def test_a_bookie_that_refuses_is_left_out_and_the_writer_goes_on(status: Status) -> None:
     writer = Writer()
     sent = writer.append(b"a", token="a")
@@ -235,8 +182,8 @@ def test_an_entry_that_is_not_confirmed_in_time_fails_the_writer() -> None:
 
 
 def test_the_quorum_timeout_alone_fails_the_writer() -> None:
-    writer = Writer(e=3, w=3, a=3)
-    writer.machine._timeout_ms = 10 * QUORUM_TIMEOUT_MS
+    """Ref: protocol rule 28, situation 14."""
+    writer = Writer(e=3, w=3, a=3, limits=limits(add_timeout_ms=10 * QUORUM_TIMEOUT_MS))
     sent = writer.append(b"a", token="a")
     writer.ack(sent["b0"])
     writer.now_ms = QUORUM_TIMEOUT_MS
@@ -321,7 +268,7 @@ def test_close_gives_up_with_the_stores_error_after_a_bounded_number_of_tries() 
     writer = Writer()
     lost = MetadataUnavailableError("zk://x", "lost")
     _closing(writer)
-    for _ in range(MAX_UNKNOWN_TRIES + 1):
+    for _ in range(MAX_UNKNOWN_ANSWERS + 1):
         commands = writer.do(MetadataUnknown(lost))
     assert commands == [Finish(error=lost)]
 
@@ -334,7 +281,7 @@ def test_close_of_a_deleted_ledger_says_so() -> None:
     assert isinstance(finish.error, NoSuchLedgerError)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_in_any_order_of_answers_a_prefix_is_confirmed_and_each_entry_has_its_quorum(data: st.DataObject) -> None:
     """Protocol rule 16, and Qa acks from the write set of each entry, against a model that counts acks by entry."""

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.ledger_handle import ReadHandle
+from bk_spark.client.bookkeeper import MAX_CREATE_TRIES, BookKeeper
+from bk_spark.client.read_handle import ReadHandle
 from bk_spark.config import MAX_ENTRY_BYTES, ClientConfig, DigestType
 from bk_spark.errors import (
     BookieUnavailableError,
     ConfigError,
     EntryTooLargeError,
     LedgerClosedError,
-    LedgerNotClosedError,
     MetadataUnavailableError,
     NoSuchEntryError,
     NoSuchLedgerError,
@@ -27,9 +26,11 @@ from bk_spark.errors import (
     UnauthorizedAccessError,
 )
 from bk_spark.ledger_metadata import LedgerState
-from bk_spark.local_cluster import LocalBookie, LocalCluster
+from bk_spark.local_cluster import LocalCluster
+from bk_spark.metadata_store import Operation
+from tests.client.live_ledgers import killed, payloads, suspended
 
-PATIENT = ClientConfig(read_timeout_s=1.0, add_timeout_s=1.5)
+PATIENT = ClientConfig(read_timeout_s=1.0, add_timeout_s=1.5, explicit_lac_s=60.0)
 
 
 @pytest.fixture
@@ -38,32 +39,9 @@ def client(cluster: LocalCluster) -> Iterator[BookKeeper]:
         yield client
 
 
-@contextmanager
-def killed(bookie: LocalBookie) -> Iterator[None]:
-    bookie.kill()
-    try:
-        yield
-    finally:
-        bookie.start()
-
-
-@contextmanager
-def suspended(bookie: LocalBookie) -> Iterator[None]:
-    bookie.suspend()
-    try:
-        yield
-    finally:
-        bookie.resume()
-
-
 def wait_for_all(futures: list[Future[int]]) -> None:
     for future in futures:
         future.result()
-
-
-def _payloads(reader: ReadHandle) -> list[bytes]:
-    batches = reader.read(0, reader.last_add_confirmed) if reader.last_add_confirmed >= 0 else []
-    return [payload for batch in batches for payload in batch.column("payload").to_pylist()]
 
 
 @pytest.mark.parametrize(("e", "w", "a"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (3, 1, 1)])
@@ -86,7 +64,7 @@ def test_what_is_appended_is_read_back_in_order(client: BookKeeper, e: int, w: i
     ]
     with client.open_ledger(writer.ledger_id, b"secret") as reader:
         assert (reader.is_closed, reader.last_add_confirmed, reader.length) == (True, 6003, sum(map(len, expected)))
-        assert _payloads(reader) == expected
+        assert payloads(reader) == expected
         assert reader.metadata.custom("owner") == b"me"
         batches = list(reader.read(3, 4503))
         assert [i for b in batches for i in b.column("entry_id").to_pylist()] == list(range(3, 4504))
@@ -102,7 +80,7 @@ def test_a_large_batch_is_cut_and_confirmed_as_one_call(client: BookKeeper) -> N
         with pytest.raises(EntryTooLargeError, match=str(MAX_ENTRY_BYTES + 1)):
             writer.append(b"y" * (MAX_ENTRY_BYTES + 1))
     reader = client.open_ledger(writer.ledger_id)
-    assert [len(p) for p in _payloads(reader)] == [1_000_000] * 12 + [MAX_ENTRY_BYTES]
+    assert [len(p) for p in payloads(reader)] == [1_000_000] * 12 + [MAX_ENTRY_BYTES]
 
 
 def test_appends_from_many_threads_are_all_confirmed_with_ids_of_their_own(client: BookKeeper) -> None:
@@ -128,15 +106,10 @@ def test_a_reader_without_recovery_tails_as_far_as_the_writer_told_the_bookies(c
         assert (reader.is_closed, reader.last_add_confirmed) == (False, -1)
         writer.append(b"b")
         assert reader.read_last_add_confirmed() == 0
-        assert _payloads(reader) == [b"a"]
+        assert payloads(reader) == [b"a"]
         with pytest.raises(NoSuchEntryError, match="no entry 1"):
             list(reader.read(0, 1))
         assert writer.append(b"c") == 2
-
-
-def test_an_open_ledger_is_not_opened_with_recovery(client: BookKeeper) -> None:
-    with client.create_ledger() as writer, pytest.raises(LedgerNotClosedError, match=r"is OPEN.*recover=False"):
-        client.open_ledger(writer.ledger_id)
 
 
 def test_one_killed_bookie_of_three_stops_neither_writer_nor_reader(client: BookKeeper, cluster: LocalCluster) -> None:
@@ -145,7 +118,7 @@ def test_one_killed_bookie_of_three_stops_neither_writer_nor_reader(client: Book
         with killed(cluster.bookies[0]):
             assert [writer.append(b"during %d" % i) for i in range(20)] == list(range(1, 21))
             writer.close()
-            assert len(_payloads(client.open_ledger(writer.ledger_id))) == 21
+            assert len(payloads(client.open_ledger(writer.ledger_id))) == 21
 
 
 def test_one_suspended_bookie_of_three_stops_neither_writer_nor_reader(client: BookKeeper, cluster: LocalCluster) -> None:
@@ -156,7 +129,7 @@ def test_one_suspended_bookie_of_three_stops_neither_writer_nor_reader(client: B
             started = time.monotonic()
             wait([writer.append_batch_async([b"x" * 1_000_000] * 4) for _ in range(10)])
             writer.close()
-            assert len(_payloads(client.open_ledger(writer.ledger_id))) == 41
+            assert len(payloads(client.open_ledger(writer.ledger_id))) == 41
             assert time.monotonic() - started < 40
 
 
@@ -170,7 +143,7 @@ def test_below_the_ack_quorum_a_writer_fails_quickly_and_names_the_bookies(clien
         assert time.monotonic() - started < 30
         writer.close()
         assert client.ledger_metadata(writer.ledger_id).last_entry_id == 0
-        assert _payloads(client.open_ledger(writer.ledger_id)) == [b"before"]
+        assert payloads(client.open_ledger(writer.ledger_id)) == [b"before"]
 
 
 def test_an_entry_whose_replicas_are_all_down_is_unknown_not_missing(client: BookKeeper, cluster: LocalCluster) -> None:
@@ -180,7 +153,7 @@ def test_an_entry_whose_replicas_are_all_down_is_unknown_not_missing(client: Boo
     reader = client.open_ledger(writer.ledger_id)
     with killed(bookie), pytest.raises(BookieUnavailableError, match=bookie.bookie_id):
         list(reader.read(0, 0))
-    assert _payloads(reader) == [b"x"]
+    assert payloads(reader) == [b"x"]
 
 
 def test_a_wrong_password_is_refused_for_reading(client: BookKeeper) -> None:
@@ -192,13 +165,11 @@ def test_a_wrong_password_is_refused_for_reading(client: BookKeeper) -> None:
 
 def test_bookies_check_the_password_themselves(client: BookKeeper) -> None:
     """A client that does not know the password cannot go around the metadata."""
-    import dataclasses
-
     with client.create_ledger(password=b"right") as writer:
         writer.append(b"x")
     forged = dataclasses.replace(client.ledger_metadata(writer.ledger_id), password=b"wrong")
     with pytest.raises(UnauthorizedAccessError):
-        list(ReadHandle(client._transport, forged).read(0, 0))
+        list(ReadHandle(client._transport, client._ledgers, forged).read(0, 0))
 
 
 @pytest.mark.parametrize(("sizes", "word"), [((2, 3, 2), "writeQuorum"), ((3, 2, 3), "ackQuorum"), ((0, 0, 0), "ensembleSize")])
@@ -261,6 +232,31 @@ def test_ledgers_made_at_once_have_ids_of_their_own(client: BookKeeper) -> None:
     assert len(set(ids)) == 16
 
 
+def test_a_creation_that_is_lost_is_made_again_a_bounded_number_of_times(
+    client: BookKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under an id of its own each time: the lost one may still arrive. Ref: protocol rule 31."""
+    transaction, tries = client._store.transaction, []
+
+    def lose(times: int) -> None:
+        def lose_or_do(operations: Sequence[Operation]) -> None:
+            tries.append(operations)
+            if len(tries) <= times:
+                raise MetadataUnavailableError("zk://", "connection lost")
+            transaction(operations)
+
+        tries.clear()
+        monkeypatch.setattr(client._store, "transaction", lose_or_do)
+
+    lose(MAX_CREATE_TRIES - 1)
+    with client.create_ledger() as writer:
+        assert writer.append(b"x") == 0
+    lose(MAX_CREATE_TRIES)
+    with pytest.raises(MetadataUnavailableError):
+        client.create_ledger()
+    assert len(tries) == MAX_CREATE_TRIES
+
+
 def test_a_reader_that_stops_early_leaves_nothing_behind(client: BookKeeper) -> None:
     with client.create_ledger() as writer:
         writer.append_batch([b"x" * 100_000] * 200)
@@ -269,7 +265,7 @@ def test_a_reader_that_stops_early_leaves_nothing_behind(client: BookKeeper) -> 
         batches = reader.read(0, 199)
         next(batches)
         batches.close()  # type: ignore[attr-defined]
-    assert len(_payloads(reader)) == 200
+    assert len(payloads(reader)) == 200
 
 
 def test_an_impossible_range_is_refused(client: BookKeeper) -> None:

@@ -21,8 +21,10 @@ def _metadata(e: int = 3, w: int = 3, a: int = 2) -> LedgerMetadata:
     return new_ledger(7, options, tuple(f"b{slot}" for slot in range(e)), created_ms=0, creator_token=0)
 
 
-def _ask(metadata: LedgerMetadata, answers: dict[int, Answer], *, later: Event | None = None) -> Finish | None:
-    machine = ReadLastAddConfirmed(metadata, timeout_ms=1000)
+def _ask(
+    metadata: LedgerMetadata, answers: dict[int, Answer], *, later: Event | None = None, quorum: bool = True
+) -> Finish | None:
+    machine = ReadLastAddConfirmed(metadata, timeout_ms=1000, quorum=quorum)
     machine.handle(Start(), 0)
     for slot, (status, entry_id) in answers.items():
         machine.handle(LastAddConfirmedAnswered(slot, status, entry_id), 10)
@@ -67,5 +69,57 @@ def test_a_wrong_password_ends_it_at_once() -> None:
 
 def test_the_answer_is_never_below_the_start_of_the_last_fragment() -> None:
     """A fragment starts only after everything before it is confirmed. Ref: protocol rule 6."""
-    metadata = dataclasses.replace(_metadata(), fragments=(Fragment(0, ("b0", "b1", "b2")), Fragment(12, ("b3", "b4", "b5"))))
-    assert _ask(metadata, {0: (Status.OK, -1), 1: (Status.NO_SUCH_LEDGER, -1)}) == Finish(result=11)
+    assert _ask(_in_two_fragments(), {0: (Status.OK, -1), 1: (Status.NO_SUCH_LEDGER, -1)}) == Finish(result=11)
+
+
+def _in_two_fragments() -> LedgerMetadata:
+    return dataclasses.replace(_metadata(), fragments=(Fragment(0, ("b0", "b1", "b2")), Fragment(12, ("b3", "b4", "b5"))))
+
+
+@pytest.mark.parametrize(
+    ("shape", "unknown", "is_enough"),
+    [
+        ((3, 3, 2), {0}, True),
+        ((3, 3, 2), {0, 1}, False),
+        ((3, 3, 3), {0, 1}, True),
+        ((3, 3, 1), {0}, False),
+        ((5, 3, 2), {0, 1}, False),
+        ((5, 3, 2), {0}, True),
+        ((6, 3, 2), {0, 3}, True),
+        ((6, 3, 2), {0, 2}, False),
+    ],
+)
+def test_it_counts_once_every_write_set_has_fewer_unknown_bookies_than_its_ack_quorum(
+    shape: tuple[int, int, int], unknown: set[int], is_enough: bool
+) -> None:
+    """With striping, two unknown bookies may share no write set. Ref: protocol rule 3."""
+    answers: dict[int, Answer] = {s: (Status.OK, s) for s in range(shape[0]) if s not in unknown}
+    finish = _ask(_metadata(*shape), answers)
+    assert (finish is not None) == is_enough
+
+
+def test_without_a_quorum_the_first_bookie_that_holds_the_ledger_decides() -> None:
+    assert _ask(_metadata(), {1: (Status.OK, 9)}, quorum=False) == Finish(result=9)
+    assert _ask(_metadata(), {0: (Status.UNKNOWN, 99), 2: (Status.OK, 4)}, quorum=False) == Finish(result=4)
+    assert _ask(_in_two_fragments(), {2: (Status.OK, 4)}, quorum=False) == Finish(result=11)
+
+
+def test_without_a_quorum_a_bookie_that_holds_nothing_waits_for_the_others() -> None:
+    nothing = (Status.NO_SUCH_LEDGER, -1)
+    assert _ask(_metadata(), {0: nothing, 1: nothing}, quorum=False) is None
+    assert _ask(_metadata(), {0: nothing, 1: (Status.OK, 3)}, quorum=False) == Finish(result=3)
+    assert _ask(_metadata(), {0: nothing, 1: nothing, 2: nothing}, quorum=False) == Finish(result=-1)
+    assert _ask(_in_two_fragments(), {0: nothing, 1: nothing, 2: nothing}, quorum=False) == Finish(result=11)
+
+
+def test_without_a_quorum_any_answer_is_enough_when_no_other_comes() -> None:
+    answers: dict[int, Answer] = {0: (Status.NO_SUCH_LEDGER, -1), 1: (Status.IO_ERROR, 99)}
+    assert _ask(_metadata(), answers, quorum=False, later=Tick()) == Finish(result=-1)
+    assert _ask(_metadata(), {**answers, 2: (Status.UNKNOWN, -1)}, quorum=False) == Finish(result=-1)
+
+
+def test_without_a_quorum_it_fails_only_if_nobody_answered() -> None:
+    for answers in (dict.fromkeys(range(3), (Status.UNKNOWN, 99)), {0: (Status.UNKNOWN, 99)}):
+        finish = _ask(_metadata(), answers, quorum=False, later=Tick())
+        assert finish is not None
+        assert isinstance(finish.error, BookieUnavailableError)

@@ -58,6 +58,8 @@ def test_sizes_are_bytes_or_have_a_binary_suffix(text: str, size: int) -> None:
         ("client.add_timeout_s", "soon"),
         ("client.add_timeout_s", "nan"),
         ("client.read_ahead_requests", "1.5"),
+        ("client.delay_ensemble_change", "1"),
+        ("recover", "yes"),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_its_name_and_value(name: str, value: str) -> None:
@@ -73,7 +75,7 @@ def test_an_unknown_option_is_refused_and_the_nearest_one_named() -> None:
         parse(**{"client.add_timeout": "3"})
 
 
-@pytest.mark.parametrize("name", ["startingOffsets", "where", "recover", "tlsCa", "checkpointLocation"])
+@pytest.mark.parametrize("name", ["startingOffsets", "where", "tlsCa", "checkpointLocation"])
 def test_options_of_later_versions_are_not_taken(name: str) -> None:
     with pytest.raises(ConfigError, match="no such option"):
         parse(**{name: "x"})
@@ -85,8 +87,8 @@ def test_what_a_catalog_table_passes_along_is_ignored() -> None:
 
 
 def test_the_client_is_configured_by_its_fields() -> None:
-    options = parse(**{"client.add_timeout_s": "2.5", "client.add_window_bytes": "8m"})
-    assert options.client == ClientConfig(add_timeout_s=2.5, add_window_bytes=8 * MIB)
+    options = parse(**{"client.add_timeout_s": "2.5", "client.add_window_bytes": "8m", "client.delay_ensemble_change": "true"})
+    assert options.client == ClientConfig(add_timeout_s=2.5, add_window_bytes=8 * MIB, delay_ensemble_change=True)
 
 
 def test_metadata_may_come_from_the_environment() -> None:
@@ -124,6 +126,13 @@ def test_an_option_that_does_not_apply_to_the_use_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'versionAsOf'.*does not apply to a write"):
         parse(versionAsOf="5").check_use("write")
     parse(ensembleSize="5", password="x").check_use("write")
+
+
+def test_recovery_is_for_reads_and_off_by_default() -> None:
+    assert parse(recover="true").recover
+    assert not parse().recover
+    with pytest.raises(ConfigError, match=r"'recover'.*does not apply to a write"):
+        parse(recover="true").check_use("write")
 
 
 def test_an_option_of_rows_does_not_apply_to_entries() -> None:

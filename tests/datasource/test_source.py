@@ -16,10 +16,15 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.config import ClientConfig
 from bk_spark.datasource.source import BookKeeperDataSource, register
 from bk_spark.datasource.spark_schema import nullable
+from bk_spark.errors import LedgerClosedError, LedgerFencedError
 
 ROOT = Path(__file__).parents[2]
+
+TALKING = ClientConfig(explicit_lac_s=3600.0)
+"""A writer that tells its readers only by its next entry."""
 
 TYPES = """
     SELECT id,
@@ -169,14 +174,30 @@ def test_entries_are_written_one_a_row_and_read_back(logs, log, kind) -> None:
     assert [row.entry_id for row in found] == [*range(1500), *range(1500)]
 
 
-def test_ledgers_are_read_as_entries_by_their_ids(logs, bookkeeper: BookKeeper) -> None:
-    with bookkeeper.create_ledger() as closed, bookkeeper.create_ledger() as still_open:
+def test_ledgers_are_read_as_entries_by_their_ids(logs) -> None:
+    with BookKeeper(logs.uri, TALKING) as client, client.create_ledger() as closed, client.create_ledger() as still_open:
         closed.append_batch([b"a", b"b"])
         closed.close()
         still_open.append_batch([b"c"])
         still_open.append(b"d")
         ids = f"{closed.ledger_id},{still_open.ledger_id}"
         assert [bytes(row.payload) for row in logs.read(None, ledger=ids).collect()] == [b"a", b"b", b"c"]
+
+
+def test_open_ledgers_are_left_alone_unless_recover_is_asked_for(logs, bookkeeper: BookKeeper) -> None:
+    """With it they are fenced and closed first, and read to their last entry."""
+    writers = [bookkeeper.create_ledger(password=b"secret") for _ in range(2)]
+    for writer in writers:
+        writer.append_batch([b"a", b"b"])
+    ids = ",".join(str(writer.ledger_id) for writer in writers)
+    logs.read(None, ledger=ids, password="secret").collect()
+    assert [writer.append(b"c") for writer in writers] == [2, 2]
+    rows = logs.read(None, ledger=ids, password="secret", recover="true").collect()
+    assert [(row.ledger_id, row.entry_id) for row in rows] == [(w.ledger_id, i) for w in writers for i in range(3)]
+    for writer in writers:
+        assert bookkeeper.ledger_metadata(writer.ledger_id).is_closed
+        with pytest.raises((LedgerFencedError, LedgerClosedError)):
+            writer.append(b"d")
 
 
 def test_a_password_protects_a_log_and_is_never_shown(logs, log, capfd) -> None:

@@ -10,9 +10,10 @@ import sqlite3
 import pytest
 
 from bk_spark.bookie.index_rows import BatchRow, LogMark
-from bk_spark.bookie.ledger_index import GENERATION_FILE, INDEX_FILE, LedgerChange, open_index
+from bk_spark.bookie.ledger_index import LedgerChange
 from bk_spark.bookie.log_file import LogPosition
 from bk_spark.bookie.log_writer import EntryLocation
+from bk_spark.bookie.sqlite_index import GENERATION_FILE, INDEX_FILE, open_index
 from bk_spark.checksum import crc32c
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.quorum import DENSE, IdPattern
@@ -52,6 +53,17 @@ def test_rows_summary_and_mark_come_back(open_it):
     index.close()
 
 
+def test_a_fence_and_a_last_add_confirmed_stay_whatever_is_committed_later(open_it):
+    index = open_it()
+    index.commit([LedgerChange(1, KEY, 17, [], is_fenced=True), LedgerChange(2, KEY, 0, [])], LogMark(next_sequence=2))
+    index.commit([LedgerChange(1, KEY, 3, [_row(1, 0, 9, 2)])], LogMark(next_sequence=3))
+    index.close()
+    index = open_it()
+    assert (index.summary(1).is_fenced, index.summary(1).last_add_confirmed) == (True, 17)
+    assert not index.summary(2).is_fenced
+    index.close()
+
+
 def test_a_commit_that_fails_leaves_rows_and_mark_as_they_were(open_it):
     index = open_it()
     index.commit([LedgerChange(1, KEY, 0, [_row(1, 0, 9, 1)])], LogMark(next_sequence=2))
@@ -72,6 +84,7 @@ def test_a_commit_that_fails_leaves_rows_and_mark_as_they_were(open_it):
         "UPDATE batches SET ledger_id = 3 WHERE first_entry_id = 10",
         "UPDATE batches SET last_entry_id = NULL WHERE first_entry_id = 10",
         "UPDATE ledgers SET max_span = 1 WHERE ledger_id = 1",
+        "UPDATE ledgers SET flags = 1 - flags WHERE ledger_id = 1",
         "DELETE FROM ledgers WHERE ledger_id = 1",
     ],
 )

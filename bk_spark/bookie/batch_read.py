@@ -1,0 +1,76 @@
+"""One read under way: the asked entries in ascending order, each from the newest batch that holds it.
+
+Ref: docs/rules.md, storage rules 1 and 4, protocol rules 39 and 50.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bk_spark.bookie.admission import status_of
+from bk_spark.bookie.index_rows import BatchRow
+from bk_spark.bookie.ledger_storage import LedgerStorage
+from bk_spark.bookie.look_up import newest_holding, next_asked, stretch_end
+from bk_spark.entry import cut
+from bk_spark.errors import BookKeeperError
+from bk_spark.wire import ReadBatch, ReadEnd, ReadRequest, Status
+
+
+class BatchRead:
+    """Made for one request that may be answered."""
+
+    def __init__(self, storage: LedgerStorage, request: ReadRequest, maximum_bytes: int, *, is_limbo: bool) -> None:
+        """With ``is_limbo``, which must be older than the look-up, what is not here is unknown."""
+        self._storage = storage
+        self._request = request
+        self._budget = min(request.maximum_bytes, maximum_bytes)
+        self._is_limbo = is_limbo
+        self._window = storage.rows(request.ledger_id, request.first, request.last)
+        self._sent_bytes = 0
+
+    def replies(self) -> Iterator[ReadBatch | ReadEnd]:
+        request = self._request
+        floor = request.first  # every asked id below it was sent
+        while True:
+            position = next_asked(request.pattern, floor)
+            if position > request.last:
+                yield ReadEnd(Status.OK, request.last + 1)
+                return
+            try:
+                row = newest_holding(self._window.overlapping(position, position), position)
+                if row is None:
+                    yield self._missing(position)
+                    return
+                ended = self._ended(row, position)
+                if ended is not None:
+                    yield ended
+                    return
+                batch, floor = self._batch(row, floor, position)
+            except BookKeeperError as problem:
+                yield ReadEnd(status_of(problem), position, str(problem))
+                return
+            yield batch
+
+    def _missing(self, position: int) -> ReadEnd:
+        if self._is_limbo:
+            return ReadEnd(Status.UNKNOWN, position, f"whether there was an entry {position} here is unknown")
+        self._storage.verify_missing(self._request.ledger_id)
+        return ReadEnd(Status.NO_SUCH_ENTRY, position, f"there is no entry {position} here")
+
+    def _ended(self, row: BatchRow, position: int) -> ReadEnd | None:
+        """The end of the read if it may not go on with ``row``."""
+        if self._sent_bytes and self._sent_bytes + row.size_bytes > self._budget:
+            return ReadEnd(Status.OK, position)
+        if not self._storage.wait_durable(row):
+            return ReadEnd(Status.UNKNOWN, position, f"entry {position} was received, whether it is durable is unknown")
+        return None
+
+    def _batch(self, row: BatchRow, floor: int, position: int) -> tuple[ReadBatch, int]:
+        """What ``row`` answers for from ``position`` on, and the id after it; ids from ``floor`` on were not sent yet."""
+        request = self._request
+        rows = self._window.overlapping(position, min(row.last_entry_id, request.last))
+        end = stretch_end(row, rows, request.pattern, position, request.last)
+        piece = cut(self._storage.get(row), floor, end)
+        assert piece is not None  # it holds position
+        self._sent_bytes += len(piece.body)
+        return ReadBatch(piece), end + 1

@@ -1,0 +1,138 @@
+"""The ledgers' metadata in the metadata store, as a client looks at it and creates it.
+
+A creation whose reply was lost may have happened, and its repetition by the store's own client then finds that the ledger
+exists already: both are settled by the creator's token in the stored value, never by a guess.
+
+Ref: docs/rules.md, protocol rule 31.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from bk_spark.errors import BookKeeperError, ConfigError, LedgerExistsError, MetadataUnavailableError, NoSuchLedgerError
+from bk_spark.ledger_metadata import LedgerMetadata
+from bk_spark.metadata_store import (
+    Create,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    TransactionFailedError,
+    Versioned,
+)
+from bk_spark.znodes import (
+    MAX_LEDGER_ID,
+    Znodes,
+    is_ledger_directory,
+    is_ledger_subdirectory,
+    ledger_id_of,
+    sequence_of,
+)
+
+Explain = Callable[[TransactionFailedError], BookKeeperError | None]
+"""What it means that one of the other operations of a creation was refused; None if it means nothing known."""
+
+
+class LedgerStore:
+    """What a client does with ledgers' metadata outside of its state machines. Threads may share it."""
+
+    def __init__(self, store: MetadataStore, znodes: Znodes) -> None:
+        self._store = store
+        self._znodes = znodes
+
+    def metadata(self, ledger_id: int) -> LedgerMetadata:
+        """Raises NoSuchLedgerError."""
+        return self.versioned(ledger_id)[0]
+
+    def versioned(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
+        """The metadata and its version, for a compare-and-set. Raises NoSuchLedgerError."""
+        _check_id(ledger_id)
+        found = self._store.get_many([self._znodes.ledger(ledger_id)])[0]
+        if found is None:
+            raise NoSuchLedgerError(ledger_id)
+        return LedgerMetadata.decode(ledger_id, found.value), found.version
+
+    def metadata_many(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata]:
+        """In their order. Raises NoSuchLedgerError."""
+        for ledger_id in ledger_ids:
+            _check_id(ledger_id)
+        found = self._store.get_many([self._znodes.ledger(ledger_id) for ledger_id in ledger_ids])
+        return [_decoded(ledger_id, value) for ledger_id, value in zip(ledger_ids, found, strict=True)]
+
+    def existing(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata]:
+        """As ``metadata_many``, without those that do not exist (any more)."""
+        found = self._store.get_many([self._znodes.ledger(ledger_id) for ledger_id in ledger_ids])
+        pairs = zip(ledger_ids, found, strict=True)
+        return [LedgerMetadata.decode(ledger_id, value.value) for ledger_id, value in pairs if value is not None]
+
+    def ids(self) -> Iterator[int]:
+        """The ids of all ledgers, ascending."""
+        root = self._znodes.root
+        for directory in filter(is_ledger_directory, self._children(root)):
+            for subdirectory in filter(is_ledger_subdirectory, self._children(f"{root}/{directory}")):
+                for name in self._children(f"{root}/{directory}/{subdirectory}"):
+                    ledger_id = ledger_id_of(directory, subdirectory, name)
+                    if ledger_id is not None:
+                        yield ledger_id
+
+    def new_id(self) -> int:
+        """An id that no other ledger of this cluster got."""
+        path = self._store.create_sequential(self._znodes.id_prefix, ephemeral=True)
+        with suppress(NoNodeError, MetadataUnavailableError):  # it is ephemeral: at the latest it goes with this session
+            self._store.delete(path)
+        return sequence_of(path)
+
+    def create(self, metadata: LedgerMetadata, operations: Sequence[Operation], explain: Explain) -> None:
+        """Store a new ledger's metadata together with ``operations``: all or none.
+
+        Raises LedgerExistsError where somebody else's ledger has the id, what ``explain`` makes of a refused operation, and
+        MetadataUnavailableError where the store did not answer and does not hold the ledger: then it may still come.
+        """
+        path = self._znodes.ledger(metadata.ledger_id)
+        try:
+            self._store.ensure_path(path.rsplit("/", 1)[0])
+            self._store.transaction([Create(path, metadata.encode()), *operations])
+        except TransactionFailedError as failure:
+            if failure.index == 0 and isinstance(failure.reason, NodeExistsError):
+                if self._is_mine(metadata):
+                    return
+                raise LedgerExistsError(metadata.ledger_id) from None
+            raise explain(failure) or failure from None
+        except MetadataUnavailableError:
+            if not self._is_mine(metadata):
+                raise
+
+    def delete(self, ledger_id: int) -> None:
+        """Raises NoSuchLedgerError."""
+        try:
+            self._store.delete(self._znodes.ledger(ledger_id))
+        except NoNodeError:
+            raise NoSuchLedgerError(ledger_id) from None
+
+    def _is_mine(self, metadata: LedgerMetadata) -> bool:
+        """Whether this very creation took effect: then the stored value carries its token."""
+        path = self._znodes.ledger(metadata.ledger_id)
+        self._store.sync(path)
+        found = self._store.get_many([path])[0]
+        return found is not None and _decoded(metadata.ledger_id, found).creator_token == metadata.creator_token
+
+    def _children(self, path: str) -> list[str]:
+        try:
+            return self._store.children(path)
+        except NoNodeError:
+            return []
+
+
+def _check_id(ledger_id: object) -> None:
+    if not isinstance(ledger_id, int) or isinstance(ledger_id, bool):
+        raise ConfigError("a ledger id", ledger_id, "it must be a whole number")
+    if not 0 <= ledger_id <= MAX_LEDGER_ID:
+        raise NoSuchLedgerError(ledger_id)
+
+
+def _decoded(ledger_id: int, value: Versioned | None) -> LedgerMetadata:
+    if value is None:
+        raise NoSuchLedgerError(ledger_id)
+    return LedgerMetadata.decode(ledger_id, value.value)

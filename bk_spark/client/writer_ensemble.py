@@ -1,0 +1,158 @@
+"""The bookies of a writer: which of its last ensemble failed, and the change that replaces them.
+
+* One change at a time; slots that fail meanwhile join it, or the next one, which follows at once.
+* A change may be delayed while every write set keeps Qa slots that have not failed (docs/rules.md, protocol rule 23).
+* Slots for which there was no bookie stay failed; at growing intervals they are tried again, and then the former bookie
+  itself is welcome, if it is back. Below Qa in any write set, and after too many changes, there is an ``error``.
+
+Used by AddEntries, which sends to the slots that have not failed, and takes acks back and sends anew what ``take_replaced``
+names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bk_spark.client.add_limits import AddLimits
+from bk_spark.client.change_ensemble import ChangeEnsemble
+from bk_spark.client.operation import Command, ReplacementsChosen
+from bk_spark.client.pending_adds import fewest_left
+from bk_spark.client.update_metadata import MetadataEvent
+from bk_spark.errors import BookKeeperError, EnsembleChangesExceededError, NotEnoughBookiesError
+from bk_spark.ledger_metadata import Fragment, LedgerMetadata
+
+MAX_RETRY_DOUBLINGS = 6
+"""Looking for a replacement again and again in vain slows down to 64 times the first pause, minutes."""
+
+
+class WriterEnsemble:
+    """Gives back commands; after every call the writer looks at ``error`` and ``take_replaced()``."""
+
+    def __init__(self, metadata: LedgerMetadata, version: int, limits: AddLimits, numbers: Iterator[int]) -> None:
+        """``numbers`` are those of requests."""
+        self.metadata = metadata
+        self.version = version
+        self.failed: dict[int, str] = {}
+        """Slots that are sent nothing, with the reason."""
+        self.may_change = True
+        self.is_local = False
+        """Whether changes stay out of the metadata store: a recovery's do, until it closes the ledger."""
+        self.error: BookKeeperError | None = None
+        self.retry_ms: int | None = None
+        """When to try again to replace what could not be replaced."""
+        self._limits = limits
+        self._numbers = numbers
+        self._change: ChangeEnsemble | None = None
+        self._changes = 0
+        self._retries = 0
+        self._replaced: list[int] = []
+        self._attempted: Fragment | None = None
+
+    @property
+    def bookies(self) -> tuple[str, ...]:
+        return self.metadata.last_fragment.ensemble
+
+    @property
+    def is_changing(self) -> bool:
+        return self._change is not None
+
+    @property
+    def own_tails(self) -> tuple[Fragment, ...]:
+        """The last fragments that the store may hold if nobody else changed it: a failed write may have happened."""
+        tails = (self.metadata.last_fragment, self._attempted)
+        return tuple(tail for tail in tails if tail is not None)
+
+    def take_replaced(self) -> list[int]:
+        """The slots that have a new bookie, each given once."""
+        replaced, self._replaced = self._replaced, []
+        return replaced
+
+    def replace_failed(self, first: int, now_ms: int, *, may_delay: bool) -> list[Command]:
+        """Begin to replace the failed bookies from entry ``first`` on, the first unconfirmed one, unless that is under way."""
+        if self.error is not None or self._change is not None:
+            return []
+        if not self.may_change or (may_delay and self._has_quorums_left()):
+            self._check_quorums_left("")
+            return []
+        return self._begin(first, self._failed_bookies())
+
+    def retry(self, first: int, now_ms: int) -> list[Command]:
+        """Try again what could not be replaced, if it is time."""
+        if self.retry_ms is None or now_ms < self.retry_ms or self._change is not None:
+            return []
+        return self._begin(first, frozenset())
+
+    def chosen(self, event: ReplacementsChosen, first: int, now_ms: int) -> list[Command]:
+        change = self._change
+        if change is None or self.error is not None:
+            return []
+        commands = change.chosen(event, self.failed)
+        if commands is None:
+            excluded = self._failed_bookies() | frozenset(change.replaced.values())
+            commands = change.choose(next(self._numbers), change.unasked(self.failed), excluded)
+        return commands + self._end(change, first, now_ms)
+
+    def metadata_answered(self, event: MetadataEvent, first: int, now_ms: int) -> list[Command]:
+        change = self._change
+        if change is None:
+            return []
+        return change.handle(event) + self._end(change, first, now_ms)
+
+    def give_up(self, error: BookKeeperError) -> None:
+        """The writer failed: a change ends, unless its metadata write is under way, whose answer is still awaited."""
+        self.retry_ms, self.error = None, self.error or error
+        if self._change is not None and self._change.attempted is None:
+            self._change = None
+
+    # --- inside
+
+    def _begin(self, first: int, excluded: frozenset[str]) -> list[Command]:
+        self.retry_ms = None
+        if self._changes >= self._limits.max_ensemble_changes:
+            self.error = EnsembleChangesExceededError(self.metadata.ledger_id, self._changes)
+            return []
+        self._change = ChangeEnsemble(self.metadata, self.version, first, is_local=self.is_local)
+        return self._change.choose(next(self._numbers), list(self.failed), excluded)
+
+    def _end(self, change: ChangeEnsemble, first: int, now_ms: int) -> list[Command]:
+        if not change.is_done:
+            return []
+        self._change = None
+        if change.error is not None:
+            self.error, self._attempted = change.error, change.attempted
+        elif change.replaced:
+            self._install(change)
+        return self._look_again(change, first, now_ms)
+
+    def _install(self, change: ChangeEnsemble) -> None:
+        if not self._failed_bookies().issuperset(change.replaced.values()):
+            self._retries = 0
+        self._changes += 1
+        self.metadata, self.version = change.metadata, change.version
+        self._replaced = sorted(change.replaced)
+        for slot in self._replaced:
+            del self.failed[slot]
+
+    def _look_again(self, change: ChangeEnsemble, first: int, now_ms: int) -> list[Command]:
+        """Slots that failed while the metadata was written are next; those that got no bookie are tried again later."""
+        if not self.failed or self.error is not None:
+            return []
+        if change.unasked(self.failed):
+            return self.replace_failed(first, now_ms, may_delay=self._limits.delay_ensemble_change)
+        self._check_quorums_left(change.detail)
+        self.retry_ms = now_ms + (self._limits.replacement_retry_ms << min(self._retries, MAX_RETRY_DOUBLINGS))
+        self._retries += 1
+        return []
+
+    def _has_quorums_left(self) -> bool:
+        return fewest_left(self.metadata, self.failed) >= self.metadata.ack_quorum
+
+    def _check_quorums_left(self, detail: str) -> None:
+        if not self._has_quorums_left():
+            left = fewest_left(self.metadata, self.failed)
+            reasons = ", ".join(f"{self.bookies[slot]}: {reason}" for slot, reason in sorted(self.failed.items()))
+            purpose = f"an ack quorum of ledger {self.metadata.ledger_id} (failed: {reasons}{'; ' + detail if detail else ''})"
+            self.error = NotEnoughBookiesError(self.metadata.ack_quorum, left, purpose)
+
+    def _failed_bookies(self) -> frozenset[str]:
+        return frozenset(self.bookies[slot] for slot in self.failed)

@@ -1,0 +1,301 @@
+"""Messages between clients and bookies in their protobuf form.
+
+Whatever comes from the network is checked here, before anything else sees it: a message that is malformed, above a limit or of
+a newer version raises, and never reaches protocol or storage code.
+
+Ref: proto/bookie.proto; docs/formats.md, "The wire".
+"""
+
+from __future__ import annotations
+
+from bk_spark.config import DigestType
+from bk_spark.entry import NO_ENTRY, BatchHeader, EncodedBatch
+from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
+from bk_spark.proto import bookie_pb2 as pb
+from bk_spark.quorum import IdPattern
+from bk_spark.wire import (
+    MASTER_KEY_BYTES,
+    MAX_TEXT,
+    MAX_WAIT_MS,
+    PROTOCOL_VERSION,
+    AddReply,
+    AddRequest,
+    BookieDescription,
+    ForceRequest,
+    LastAddConfirmedReply,
+    LastAddConfirmedRequest,
+    PlainReply,
+    ReadBatch,
+    ReadEnd,
+    ReadRequest,
+    Status,
+    StoreLastAddConfirmedRequest,
+)
+
+
+def encode_add_request(request: AddRequest) -> pb.AddRequest:
+    return pb.AddRequest(
+        version=PROTOCOL_VERSION,
+        request_id=request.request_id,
+        bookie_id=request.bookie_id,
+        master_key=request.master_key,
+        header=_encode_header(request.batch.header),
+        body_crc32c=request.batch.body_crc32c,
+        body=request.batch.body,
+        recovery=request.recovery,
+        deferred_sync=request.deferred_sync,
+    )
+
+
+def decode_add_request(message: pb.AddRequest) -> AddRequest:
+    """Raises FormatVersionError or CorruptionError; the body's checksum and bounds have been verified."""
+    _check_version("an add request", message.version)
+    _check_text_and_key(message.bookie_id, message.master_key)
+    batch = EncodedBatch(_decode_header(message.header), message.body, message.body_crc32c)
+    batch.check()
+    return AddRequest(message.request_id, message.bookie_id, message.master_key, batch, message.recovery, message.deferred_sync)
+
+
+def encode_add_reply(reply: AddReply) -> pb.AddReply:
+    return pb.AddReply(request_id=reply.request_id, status=_wire(reply.status), detail=reply.detail[:MAX_TEXT], boot=reply.boot)
+
+
+def decode_add_reply(message: pb.AddReply) -> AddReply:
+    return AddReply(message.request_id, _status(message.status), message.detail[:MAX_TEXT], message.boot)
+
+
+def encode_read_request(request: ReadRequest) -> pb.ReadRequest:
+    return pb.ReadRequest(
+        version=PROTOCOL_VERSION,
+        bookie_id=request.bookie_id,
+        ledger_id=request.ledger_id,
+        master_key=request.master_key,
+        first_entry_id=request.first,
+        last_entry_id=request.last,
+        pattern=_encode_pattern(request.pattern),
+        maximum_bytes=request.maximum_bytes,
+        fence=request.fence,
+    )
+
+
+def decode_read_request(message: pb.ReadRequest) -> ReadRequest:
+    _check_version("a read request", message.version)
+    _check_text_and_key(message.bookie_id, message.master_key)
+    first, last = message.first_entry_id, message.last_entry_id
+    if message.ledger_id < 0 or not 0 <= first <= last or message.maximum_bytes == 0:
+        raise CorruptionError("a read request", f"it asks for entries {first} to {last} of ledger {message.ledger_id}")
+    return ReadRequest(
+        message.bookie_id,
+        message.ledger_id,
+        message.master_key,
+        first,
+        last,
+        _decode_pattern(message.pattern),
+        message.maximum_bytes,
+        message.fence,
+    )
+
+
+def encode_read_reply(reply: ReadBatch | ReadEnd) -> pb.ReadReply:
+    if isinstance(reply, ReadEnd):
+        return pb.ReadReply(status=_wire(reply.status), entry_id=reply.next_entry_id, detail=reply.detail[:MAX_TEXT])
+    batch = reply.batch
+    return pb.ReadReply(status=pb.OK, header=_encode_header(batch.header), body_crc32c=batch.body_crc32c, body=batch.body)
+
+
+def decode_read_reply(message: pb.ReadReply) -> ReadBatch | ReadEnd:
+    if not message.HasField("header"):
+        return ReadEnd(_status(message.status), message.entry_id, message.detail[:MAX_TEXT])
+    return ReadBatch(EncodedBatch(_decode_header(message.header), message.body, message.body_crc32c))
+
+
+def encode_last_add_confirmed_request(request: LastAddConfirmedRequest) -> pb.ReadLastAddConfirmedRequest:
+    return pb.ReadLastAddConfirmedRequest(
+        version=PROTOCOL_VERSION,
+        bookie_id=request.bookie_id,
+        ledger_id=request.ledger_id,
+        master_key=request.master_key,
+        fence=request.fence,
+        beyond=request.beyond,
+        wait_ms=request.wait_ms,
+    )
+
+
+def decode_last_add_confirmed_request(message: pb.ReadLastAddConfirmedRequest) -> LastAddConfirmedRequest:
+    _check_ledger_request("a read of the last add confirmed", message)
+    if message.beyond < NO_ENTRY:
+        raise CorruptionError("a read of the last add confirmed", f"it waits beyond entry {message.beyond}")
+    return LastAddConfirmedRequest(
+        message.bookie_id,
+        message.ledger_id,
+        message.master_key,
+        message.fence,
+        message.beyond,
+        min(message.wait_ms, MAX_WAIT_MS),
+    )
+
+
+def encode_last_add_confirmed_reply(reply: LastAddConfirmedReply) -> pb.ReadLastAddConfirmedReply:
+    return pb.ReadLastAddConfirmedReply(
+        status=_wire(reply.status),
+        last_add_confirmed=reply.last_add_confirmed,
+        detail=reply.detail[:MAX_TEXT],
+        fenced=reply.is_fenced,
+    )
+
+
+def decode_last_add_confirmed_reply(message: pb.ReadLastAddConfirmedReply) -> LastAddConfirmedReply:
+    confirmed, detail = message.last_add_confirmed, message.detail[:MAX_TEXT]
+    return LastAddConfirmedReply(_status(message.status), confirmed, detail, message.fenced)
+
+
+def encode_store_last_add_confirmed_request(request: StoreLastAddConfirmedRequest) -> pb.StoreLastAddConfirmedRequest:
+    return pb.StoreLastAddConfirmedRequest(
+        version=PROTOCOL_VERSION,
+        bookie_id=request.bookie_id,
+        ledger_id=request.ledger_id,
+        master_key=request.master_key,
+        last_add_confirmed=request.last_add_confirmed,
+    )
+
+
+def decode_store_last_add_confirmed_request(message: pb.StoreLastAddConfirmedRequest) -> StoreLastAddConfirmedRequest:
+    what = "a last add confirmed to store"
+    _check_ledger_request(what, message)
+    if message.last_add_confirmed < NO_ENTRY:
+        raise CorruptionError(what, f"it is {message.last_add_confirmed}")
+    return StoreLastAddConfirmedRequest(message.bookie_id, message.ledger_id, message.master_key, message.last_add_confirmed)
+
+
+def encode_store_last_add_confirmed_reply(reply: PlainReply) -> pb.StoreLastAddConfirmedReply:
+    return pb.StoreLastAddConfirmedReply(status=_wire(reply.status), detail=reply.detail[:MAX_TEXT])
+
+
+def encode_force_request(request: ForceRequest) -> pb.ForceRequest:
+    return pb.ForceRequest(
+        version=PROTOCOL_VERSION,
+        bookie_id=request.bookie_id,
+        ledger_id=request.ledger_id,
+        master_key=request.master_key,
+    )
+
+
+def decode_force_request(message: pb.ForceRequest) -> ForceRequest:
+    _check_ledger_request("a force request", message)
+    return ForceRequest(message.bookie_id, message.ledger_id, message.master_key)
+
+
+def encode_force_reply(reply: PlainReply) -> pb.ForceReply:
+    return pb.ForceReply(status=_wire(reply.status), detail=reply.detail[:MAX_TEXT], boot=reply.boot)
+
+
+def decode_force_reply(message: pb.ForceReply) -> PlainReply:
+    return PlainReply(_status(message.status), message.detail[:MAX_TEXT], message.boot)
+
+
+def decode_store_last_add_confirmed_reply(message: pb.StoreLastAddConfirmedReply) -> PlainReply:
+    return PlainReply(_status(message.status), message.detail[:MAX_TEXT])
+
+
+def encode_describe_request(bookie_id: str) -> pb.DescribeRequest:
+    return pb.DescribeRequest(version=PROTOCOL_VERSION, bookie_id=bookie_id)
+
+
+def decode_describe_request(message: pb.DescribeRequest) -> str:
+    """The bookie id that is meant; empty for whoever answers."""
+    _check_version("a describe request", message.version)
+    return message.bookie_id[:MAX_TEXT]
+
+
+def encode_description(description: BookieDescription) -> pb.DescribeReply:
+    return pb.DescribeReply(
+        status=_wire(description.status),
+        bookie_id=description.bookie_id,
+        free_bytes=description.free_bytes,
+        total_bytes=description.total_bytes,
+        program_version=description.program_version,
+    )
+
+
+def decode_description(message: pb.DescribeReply) -> BookieDescription:
+    return BookieDescription(
+        _status(message.status),
+        message.bookie_id[:MAX_TEXT],
+        message.free_bytes,
+        message.total_bytes,
+        message.program_version[:MAX_TEXT],
+    )
+
+
+def _wire(status: Status) -> pb.Status:
+    return status.value
+
+
+def _status(number: int) -> Status:
+    """A status of a newer bookie, or none at all, says nothing: it is unknown, never negative."""
+    try:
+        return Status(number)
+    except ValueError:
+        return Status.UNKNOWN
+
+
+def _encode_pattern(pattern: IdPattern) -> pb.IdPattern:
+    return pb.IdPattern(ensemble_size=pattern.ensemble_size, write_quorum=pattern.write_quorum, slot=pattern.slot)
+
+
+def _decode_pattern(message: pb.IdPattern) -> IdPattern:
+    try:
+        return IdPattern(message.ensemble_size, message.write_quorum, message.slot)
+    except BookKeeperError as problem:
+        raise CorruptionError("a message's id pattern", str(problem)) from None
+
+
+def _encode_header(header: BatchHeader) -> pb.BatchHeader:
+    return pb.BatchHeader(
+        ledger_id=header.ledger_id,
+        first_entry_id=header.first_entry_id,
+        last_entry_id=header.last_entry_id,
+        pattern=_encode_pattern(header.pattern),
+        last_add_confirmed=header.last_add_confirmed,
+        length_before=header.length_before,
+        digest_type=header.digest_type.value,
+    )
+
+
+def _decode_header(message: pb.BatchHeader) -> BatchHeader:
+    try:
+        digest_type = DigestType(message.digest_type)
+    except ValueError:
+        raise CorruptionError("a batch header", f"unknown digest type {message.digest_type}") from None
+    return BatchHeader(
+        message.ledger_id,
+        message.first_entry_id,
+        message.last_entry_id,
+        _decode_pattern(message.pattern),
+        message.last_add_confirmed,
+        message.length_before,
+        digest_type,
+    )
+
+
+def _check_ledger_request(
+    what: str, message: pb.ReadLastAddConfirmedRequest | pb.StoreLastAddConfirmedRequest | pb.ForceRequest
+) -> None:
+    _check_version(what, message.version)
+    _check_text_and_key(message.bookie_id, message.master_key)
+    if message.ledger_id < 0:
+        raise CorruptionError(what, f"the ledger id {message.ledger_id}")
+
+
+def _check_version(what: str, version: int) -> None:
+    if version > PROTOCOL_VERSION:
+        raise FormatVersionError(what, version, PROTOCOL_VERSION)
+    if version < 1:
+        raise CorruptionError(what, f"its version is {version}")
+
+
+def _check_text_and_key(bookie_id: str, master_key: bytes) -> None:
+    if len(bookie_id) > MAX_TEXT:
+        raise CorruptionError("a request", f"a bookie id of {len(bookie_id)} characters")
+    if len(master_key) != MASTER_KEY_BYTES:
+        raise CorruptionError("a request", f"a master key of {len(master_key)} bytes, it has {MASTER_KEY_BYTES}")

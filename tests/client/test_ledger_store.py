@@ -1,0 +1,143 @@
+"""Ledgers' metadata as a client creates and reads it: no reply that is lost, and none that misleads, makes it guess."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from bk_spark.client.ledger_store import LedgerStore
+from bk_spark.config import LedgerOptions
+from bk_spark.errors import ConfigError, JobEndedError, LedgerExistsError, MetadataUnavailableError, NoSuchLedgerError
+from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.metadata_store import (
+    Check,
+    MemoryStore,
+    MemoryTree,
+    Operation,
+    TransactionFailedError,
+)
+from bk_spark.znodes import Znodes
+
+ZNODES = Znodes("/ledgers")
+
+
+class FlakyStore(MemoryStore):
+    """Plays one event in place of the next transaction."""
+
+    trouble: Callable[[Sequence[Operation]], None] | None = None
+
+    def transaction(self, operations: Sequence[Operation]) -> None:
+        trouble, self.trouble = self.trouble, None
+        (trouble or super().transaction)(operations)
+
+    def lose_reply(self, operations: Sequence[Operation]) -> None:
+        super().transaction(operations)
+        raise MetadataUnavailableError("memory://", "connection lost")
+
+    def lose_request(self, _: Sequence[Operation]) -> None:
+        raise MetadataUnavailableError("memory://", "connection lost")
+
+    def repeat_after_lost_reply(self, operations: Sequence[Operation]) -> None:
+        super().transaction(operations)
+        super().transaction(operations)
+
+
+@pytest.fixture
+def store() -> FlakyStore:
+    flaky = FlakyStore(MemoryTree(lambda: 5))
+    flaky.ensure_path("/ledgers")
+    return flaky
+
+
+@pytest.fixture
+def ledgers(store: FlakyStore) -> LedgerStore:
+    return LedgerStore(store, ZNODES)
+
+
+def _metadata(ledger_id: int = 7, token: int = 1) -> LedgerMetadata:
+    return new_ledger(ledger_id, LedgerOptions(), ("b1", "b2", "b3"), created_ms=0, creator_token=token)
+
+
+def _create(ledgers: LedgerStore, metadata: LedgerMetadata) -> None:
+    ledgers.create(metadata, [], lambda failure: None)
+
+
+def test_a_creation_whose_reply_was_lost_is_found_done(store: FlakyStore, ledgers: LedgerStore) -> None:
+    """Ref: protocol rule 31."""
+    store.trouble = store.lose_reply
+    _create(ledgers, _metadata())
+    assert ledgers.metadata(7) == _metadata()
+
+
+def test_exists_already_after_a_lost_connection_is_ones_own_creation_if_the_token_is(
+    store: FlakyStore, ledgers: LedgerStore
+) -> None:
+    """The first try took effect, its reply was lost, and the repetition finds the ledger there. Ref: protocol rule 31."""
+    store.trouble = store.repeat_after_lost_reply
+    _create(ledgers, _metadata())
+    assert ledgers.metadata(7) == _metadata()
+
+
+def test_exists_already_is_another_ledger_if_the_token_is_another(store: FlakyStore, ledgers: LedgerStore) -> None:
+    """Ref: protocol rule 31."""
+    _create(ledgers, _metadata(token=2))
+    with pytest.raises(LedgerExistsError, match="ledger 7"):
+        _create(ledgers, _metadata(token=1))
+    store.trouble = store.lose_request
+    with pytest.raises(MetadataUnavailableError):
+        _create(ledgers, _metadata(token=1))
+    assert ledgers.metadata(7).creator_token == 2
+
+
+def test_a_creation_that_did_not_arrive_is_unknown(store: FlakyStore, ledgers: LedgerStore) -> None:
+    store.trouble = store.lose_request
+    with pytest.raises(MetadataUnavailableError):
+        _create(ledgers, _metadata())
+    with pytest.raises(NoSuchLedgerError):
+        ledgers.metadata(7)
+
+
+def test_a_refused_operation_beside_the_creation_is_explained(ledgers: LedgerStore) -> None:
+    ended = JobEndedError("orders", "job")
+    with pytest.raises(JobEndedError):
+        ledgers.create(_metadata(), [Check("/gone")], lambda failure: ended)
+    with pytest.raises(TransactionFailedError):
+        ledgers.create(_metadata(), [Check("/gone")], lambda failure: None)
+    with pytest.raises(NoSuchLedgerError):
+        ledgers.metadata(7)
+
+
+def test_the_version_that_a_compare_and_set_needs_comes_with_the_metadata(store: FlakyStore, ledgers: LedgerStore) -> None:
+    _create(ledgers, _metadata())
+    changed = replace(_metadata(), created_ms=9)
+    store.set(ZNODES.ledger(7), changed.encode(), 0)
+    assert ledgers.versioned(7) == (changed, 1)
+
+
+def test_new_ids_differ_and_leave_nothing_behind(store: FlakyStore, ledgers: LedgerStore) -> None:
+    parent = ZNODES.id_prefix.rsplit("/", 1)[0]
+    store.ensure_path(parent)
+    ids = [ledgers.new_id() for _ in range(20)]
+    assert len(set(ids)) == 20
+    assert store.children(parent) == []
+
+
+def test_ledgers_are_listed_ascending_and_deleted(ledgers: LedgerStore) -> None:
+    for ledger_id in (70_001, 3, 2_000_000_000):
+        _create(ledgers, _metadata(ledger_id))
+    ids = list(ledgers.ids())
+    assert ids == sorted(ids)
+    assert len(ids) == 3
+    ledgers.delete(3)
+    assert 3 not in list(ledgers.ids())
+    with pytest.raises(NoSuchLedgerError):
+        ledgers.delete(3)
+    assert [found.ledger_id for found in ledgers.existing([3, 70_001])] == [70_001]
+
+
+@pytest.mark.parametrize("ledger_id", [None, "1", 1.5, True])
+def test_an_id_that_is_no_number_is_refused(ledgers: LedgerStore, ledger_id: int) -> None:
+    with pytest.raises(ConfigError, match="a ledger id"):
+        ledgers.versioned(ledger_id)

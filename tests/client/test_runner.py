@@ -1,0 +1,356 @@
+"""The driver of the state machines: what their commands become on the wire, in the metadata store and in later choices."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pytest
+
+from bk_spark.client.operation import (
+    CancelRead,
+    ChooseReplacements,
+    Command,
+    Event,
+    Finish,
+    ForceAnswered,
+    LastAddConfirmedAnswered,
+    ReadEnded,
+    ReplacementsChosen,
+    ReportFailure,
+    SendAdd,
+    SendForce,
+    SendRead,
+    SendReadLastAddConfirmed,
+    SendStoreLastAddConfirmed,
+    Start,
+    Tick,
+)
+from bk_spark.client.runner import Runner
+from bk_spark.client.transport import Transport
+from bk_spark.config import ClientConfig, DigestType, LedgerOptions
+from bk_spark.digest import Digester, master_key
+from bk_spark.entry import NO_ENTRY, EncodedBatch, encode, seal
+from bk_spark.errors import ConfigError, MetadataUnavailableError, NotEnoughBookiesError
+from bk_spark.ledger_metadata import new_ledger
+from bk_spark.metadata_store import MemoryStore, MemoryTree
+from bk_spark.proto import bookie_pb2 as pb
+from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
+from bk_spark.quorum import DENSE
+from bk_spark.registration import BookieAddress, initialise_cluster, list_bookies, register, unregister
+from bk_spark.wire import Status
+from bk_spark.znodes import Znodes
+
+ZNODES = Znodes("/ledgers")
+KEY = master_key(b"")
+METADATA = new_ledger(7, LedgerOptions(), ("b1", "b2", "b3"), created_ms=0, creator_token=1)
+HURRIED = ClientConfig(read_timeout_s=0.3, add_timeout_s=0.3, speculative_read_s=0.05)
+
+
+class Session(MemoryStore):
+    """A session that can be cut off."""
+
+    is_cut_off = False
+
+    def get_many(self, paths):
+        if self.is_cut_off:
+            raise MetadataUnavailableError("memory://", "cut off")
+        return super().get_many(paths)
+
+
+class Scripted:
+    """An operation that wants ``commands`` at its start, and ends with all events once ``is_enough`` says so."""
+
+    def __init__(self, commands: list[Command], is_enough: Callable[[list[Event]], bool]) -> None:
+        self._commands, self._is_enough = commands, is_enough
+        self.seen: list[Event] = []
+        self.tick_after_ms: int | None = None
+        self.on_tick: list[Command] = []
+        self._deadline_ms: int | None = None
+        self._out: list[Command] = []
+
+    def handle(self, event: Event, now_ms: int) -> None:
+        if isinstance(event, Start):
+            self._out += self._commands
+            self._deadline_ms = None if self.tick_after_ms is None else now_ms + self.tick_after_ms
+            return
+        self.seen.append(event)
+        if isinstance(event, Tick):
+            self._deadline_ms = None
+            self._out += self.on_tick
+        if self._is_enough(self.seen):
+            self._out.append(Finish(self.seen))
+
+    def take_commands(self) -> list[Command]:
+        out, self._out = self._out, []
+        return out
+
+    def deadline_ms(self) -> int | None:
+        return self._deadline_ms
+
+
+class RecordingBookie(BookieServicer):
+    """A real gRPC server that notes each request and answers OK."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+        self.arrived = threading.Event()
+        self.never = threading.Event()
+
+    def Add(self, requests, context):
+        for request in requests:
+            self.requests.append(request)
+            yield pb.AddReply(request_id=request.request_id, status=pb.OK)
+
+    def Read(self, request, context):
+        self.requests.append(request)
+        yield pb.ReadReply(status=pb.NO_SUCH_ENTRY, entry_id=request.first_entry_id)
+
+    def ReadLastAddConfirmed(self, request, context):
+        self.requests.append(request)
+        self.never.wait(request.wait_ms / 1000)
+        return pb.ReadLastAddConfirmedReply(status=pb.OK, last_add_confirmed=5, fenced=True)
+
+    def StoreLastAddConfirmed(self, request, context):
+        self.requests.append(request)
+        self.arrived.set()
+        return pb.StoreLastAddConfirmedReply(status=pb.OK)
+
+    def Force(self, request, context):
+        self.requests.append(request)
+        return pb.ForceReply(status=pb.OK, detail="done")
+
+
+@pytest.fixture
+def session() -> Session:
+    tree = MemoryTree(lambda: 0)
+    store = Session(tree)
+    initialise_cluster(store, ZNODES)
+    for number, rack in enumerate(("/a", "/a", "/b", "/b"), start=1):
+        register(store, ZNODES, BookieAddress(f"b{number}", "127.0.0.1", 1, rack))
+    return store
+
+
+@pytest.fixture
+def transport(session: Session) -> Iterator[Transport]:
+    made = Transport(session, ZNODES, HURRIED)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def bookie(session: Session) -> Iterator[RecordingBookie]:
+    """Serves as b1."""
+    recording = RecordingBookie()
+    server = grpc.server(ThreadPoolExecutor(8))
+    add_BookieServicer_to_server(recording, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    move(session, "b1", port)
+    yield recording
+    server.stop(None).wait()
+
+
+def move(session: Session, bookie_id: str, port: int) -> None:
+    unregister(session, ZNODES, bookie_id)
+    register(session, ZNODES, BookieAddress(bookie_id, "127.0.0.1", port))
+
+
+@contextmanager
+def silent_bookie(session: Session, bookie_id: str) -> Iterator[None]:
+    """A port that takes connections and never says anything."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        move(session, bookie_id, listener.getsockname()[1])
+        yield
+
+
+def run(transport: Transport, operation: Scripted) -> list[Event]:
+    finished: Future[list[Event]] = Future()
+
+    def on_command(command: Command) -> None:
+        assert isinstance(command, Finish)
+        finished.set_exception(command.error) if command.error else finished.set_result(command.result)
+
+    runner = Runner(transport, METADATA, KEY, operation, on_command)
+    transport.loop.call_soon_threadsafe(runner.post, Start())
+    return finished.result(timeout=10)
+
+
+def answer(transport: Transport, command: Command) -> Event:
+    (event,) = run(transport, Scripted([command], lambda seen: True))
+    return event
+
+
+def batch() -> EncodedBatch:
+    sealed = seal(Digester(DigestType.CRC32C, b""), 7, 0, pa.array([b"x"], pa.binary()), length_before=0, last_add_confirmed=-1)
+    encoded = encode(sealed, DigestType.CRC32C, DENSE)
+    assert encoded is not None
+    return encoded
+
+
+# --- requests to bookies
+
+
+def test_an_add_says_that_it_is_a_recoverys_and_that_its_sync_may_wait(transport: Transport, bookie: RecordingBookie) -> None:
+    answer(transport, SendAdd(1, "b1", batch()))
+    answer(transport, SendAdd(2, "b1", batch(), recovery=True))
+    answer(transport, SendAdd(3, "b1", batch(), deferred_sync=True))
+    assert [(one.recovery, one.deferred_sync) for one in bookie.requests] == [(False, False), (True, False), (False, True)]
+
+
+def test_a_read_says_that_it_fences(transport: Transport, bookie: RecordingBookie) -> None:
+    for fence in (False, True):
+        event = answer(transport, SendRead(1, "b1", 3, 4, DENSE, 100, fence))
+        assert event == ReadEnded(1, Status.NO_SUCH_ENTRY, "", 3)
+    assert [one.fence for one in bookie.requests] == [False, True]
+
+
+def test_a_read_of_the_last_add_confirmed_says_that_it_fences_and_tells_whether_it_is_fenced(
+    transport: Transport, bookie: RecordingBookie
+) -> None:
+    event = answer(transport, SendReadLastAddConfirmed(1, "b1", fence=True))
+    assert event == LastAddConfirmedAnswered(1, Status.OK, 5, "", True)
+    assert [one.fence for one in bookie.requests] == [True]
+
+
+def test_a_long_poll_may_take_its_wait_and_the_read_timeout(transport: Transport, bookie: RecordingBookie) -> None:
+    assert HURRIED.read_timeout_s < 0.4
+    event = answer(transport, SendReadLastAddConfirmed(1, "b1", beyond=4, wait_ms=400))
+    assert event == LastAddConfirmedAnswered(1, Status.OK, 5, "", True)
+    assert [(one.beyond, one.wait_ms) for one in bookie.requests] == [(4, 400)]
+
+
+def test_a_force_is_answered_with_what_the_bookie_says(transport: Transport, bookie: RecordingBookie) -> None:
+    assert answer(transport, SendForce(1, "b1")) == ForceAnswered(1, Status.OK, "done")
+    assert [one.ledger_id for one in bookie.requests] == [7]
+
+
+def test_the_last_add_confirmed_of_an_idle_writer_is_told_without_an_answer(
+    transport: Transport, bookie: RecordingBookie
+) -> None:
+    operation = Scripted([SendStoreLastAddConfirmed("b1", 9)], lambda seen: False)
+    runner = Runner(transport, METADATA, KEY, operation, lambda command: None)
+    transport.loop.call_soon_threadsafe(runner.post, Start())
+    assert bookie.arrived.wait(10)
+    assert [(one.ledger_id, one.last_add_confirmed) for one in bookie.requests] == [(7, 9)]
+    assert operation.seen == []
+
+
+def test_a_bookie_that_cannot_be_reached_has_an_unknown_answer_to_everything(session: Session, transport: Transport) -> None:
+    unregister(session, ZNODES, "b1")
+    reason = "it is not registered as available"
+    assert answer(transport, SendForce(1, "b1")) == ForceAnswered(1, Status.UNKNOWN, reason)
+    polled = answer(transport, SendReadLastAddConfirmed(1, "b1", fence=True))
+    assert polled == LastAddConfirmedAnswered(1, Status.UNKNOWN, NO_ENTRY, reason)
+    assert answer(transport, SendRead(1, "b1", 0, 0, DENSE, 1)) == ReadEnded(1, Status.UNKNOWN, reason)
+
+
+def test_a_bookie_that_does_not_answer_in_time_has_an_unknown_answer(session: Session, transport: Transport) -> None:
+    with silent_bookie(session, "b1"):
+        events = run(transport, Scripted([SendForce(1, "b1"), SendReadLastAddConfirmed(2, "b1")], lambda seen: len(seen) == 2))
+    assert [event.status for event in events] == [Status.UNKNOWN, Status.UNKNOWN]
+
+
+def test_a_read_only_bookie_is_found_for_reads(session: Session, transport: Transport, bookie: RecordingBookie) -> None:
+    address = next(one.address for one in list_bookies(session, ZNODES) if one.bookie_id == "b1")
+    register(session, ZNODES, address, read_only=True)
+    assert answer(transport, SendRead(1, "b1", 0, 0, DENSE, 1)) == ReadEnded(1, Status.NO_SUCH_ENTRY, "", 0)
+
+
+# --- bookies that are asked last
+
+
+def cancelled_read(after_ms: int) -> Scripted:
+    operation = Scripted([SendRead(1, "b1", 0, 0, DENSE, 1)], lambda seen: True)
+    operation.tick_after_ms, operation.on_tick = after_ms, [CancelRead(1)]
+    return operation
+
+
+def test_a_bookie_that_was_silent_until_another_one_was_asked_is_asked_last(session: Session, transport: Transport) -> None:
+    with silent_bookie(session, "b1"):
+        run(transport, cancelled_read(after_ms=60))
+    assert transport.avoided() == {"b1"}
+
+
+def test_a_bookie_that_lost_a_race_keeps_its_place(session: Session) -> None:
+    transport = Transport(session, ZNODES, ClientConfig())
+    with silent_bookie(session, "b1"):
+        run(transport, cancelled_read(after_ms=1))
+    assert transport.avoided() == frozenset()
+    transport.close()
+
+
+# --- choices of bookies
+
+
+def test_a_replacement_is_a_registered_bookie_that_keeps_the_racks_apart(transport: Transport) -> None:
+    wanted = ChooseReplacements(4, ("b1", "b2", "b3"), (0,), frozenset({"b1"}))
+    assert answer(transport, wanted) == ReplacementsChosen(4, ((0, "b4"),), "")
+    wanted = ChooseReplacements(5, ("b1", "b2", "b3"), (2,), frozenset({"b3"}))
+    assert answer(transport, wanted) == ReplacementsChosen(5, ((2, "b4"),), "")
+
+
+def test_read_only_bookies_are_no_replacements(session: Session, transport: Transport) -> None:
+    register(session, ZNODES, BookieAddress("b4", "127.0.0.1", 1, "/b"), read_only=True)
+    event = answer(transport, ChooseReplacements(4, ("b1", "b2", "b3"), (0,), frozenset({"b1"})))
+    assert isinstance(event, ReplacementsChosen)
+    assert event.bookies == ()
+    assert "needs 1 bookies and 0 can be used" in event.detail
+
+
+def test_a_metadata_store_that_does_not_answer_gives_no_replacements_and_the_reason(
+    session: Session, transport: Transport
+) -> None:
+    session.is_cut_off = True
+    event = answer(transport, ChooseReplacements(4, ("b1", "b2", "b3"), (0,), frozenset({"b1"})))
+    assert isinstance(event, ReplacementsChosen)
+    assert (event.request_id, event.bookies) == (4, ())
+    assert "memory:// does not answer (cut off)" in event.detail
+
+
+def test_a_bookie_whose_failures_are_reported_stays_out_of_new_ensembles_and_replacements(transport: Transport) -> None:
+    reports: list[Command] = [ReportFailure("b4")] * HURRIED.quarantine_errors
+    wanted = ChooseReplacements(4, ("b1", "x", "y"), (1,), frozenset({"x"}))
+    run(transport, Scripted([*reports, wanted], lambda seen: True))
+    for _ in range(10):
+        assert set(transport.choose_ensemble(3, 3)) == {"b1", "b2", "b3"}
+        assert answer(transport, wanted).bookies[0][1] in ("b2", "b3")  # type: ignore[union-attr]
+    assert "b4" in transport.choose_ensemble(4, 3)
+
+
+def test_an_ensemble_is_chosen_of_the_registered_bookies(session: Session, transport: Transport) -> None:
+    assert set(transport.choose_ensemble(4, 2)) == {"b1", "b2", "b3", "b4"}
+    with pytest.raises(NotEnoughBookiesError, match="a ledger with ensemble size 5 needs 5 bookies and 4 can be used"):
+        transport.choose_ensemble(5, 3)
+    session.is_cut_off = True
+    with pytest.raises(MetadataUnavailableError):
+        transport.choose_ensemble(3, 3)
+
+
+def test_racks_that_cannot_be_kept_apart_are_logged_once(
+    session: Session, transport: Transport, caplog: pytest.LogCaptureFixture
+) -> None:
+    unregister(session, ZNODES, "b3")
+    for _ in range(3):
+        transport.choose_ensemble(3, 2)
+    (record,) = [one for one in caplog.records if "in one rack" in one.message]
+    assert record.levelname == "WARNING"
+
+
+def test_an_ensemble_is_not_chosen_on_the_event_loop_nor_after_the_close(session: Session) -> None:
+    transport = Transport(session, ZNODES, HURRIED)
+
+    async def on_the_loop() -> tuple[str, ...]:
+        return transport.choose_ensemble(3, 3)
+
+    with pytest.raises(ConfigError, match="callbacks run on the client's event loop"):
+        transport.submit(on_the_loop()).result()
+    transport.close()
+    with pytest.raises(ConfigError, match="closed"):
+        transport.choose_ensemble(3, 3)

@@ -1,0 +1,25 @@
+"""Settings are checked where they are made, by name and with the way out."""
+
+from __future__ import annotations
+
+import pytest
+
+from bk_spark.config import BookieConfig
+from bk_spark.errors import ConfigError
+
+
+@pytest.mark.parametrize("rack", ["/default-rack", "/zone-a/rack-1", "/" + "x" * 255])
+def test_a_rack_is_a_path(rack: str) -> None:
+    assert BookieConfig(rack=rack).rack == rack
+
+
+@pytest.mark.parametrize("rack", ["", "rack", "/", "/a/", "//a", "/a b", "/a\n", "/" + "x" * 256, 7, None])
+def test_a_rack_that_is_no_path_is_refused(rack: object) -> None:
+    with pytest.raises(ConfigError, match=r"rack is .*: it must look like /zone/rack"):
+        BookieConfig(rack=rack)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "1"])
+def test_a_number_that_is_not_above_0_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"read_threads is .*: it must be a number above 0"):
+        BookieConfig(read_threads=value)  # type: ignore[arg-type]
