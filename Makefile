@@ -3,6 +3,9 @@
 #   make demo     a local cluster, real data through Spark, a bookie killed, everything read back
 #   make test     linters, types and all tests
 #   make lint     linters and types alone
+#   make mutants  the deliberate bugs, and after how many runs each engine catches them (an hour)
+#   make simulate the protocol under faults in virtual time, on all cores (SEEDS=20000; FIRST=the first seed; COVERAGE=1)
+#   make chaos    the protocol under faults of real processes (ROUNDS=200; FIRST=the first seed; KEEP=directory for all records)
 #   make bench    every benchmark (SMALL=1: each as small as it goes)
 #   make proto    the generated code in bk_spark/proto, after a change of a .proto file
 #   make clean    removes what the others made
@@ -16,7 +19,11 @@ SOURCES := $(shell find bk_spark -name '*.py') pyspark_bookkeeper.py setup.cfg p
 
 export PYSPARK_PYTHON := $(abspath $(RUN))
 
-.PHONY: demo test lint bench proto clean check-java
+SEEDS ?= 20000
+FIRST ?= 0
+ROUNDS ?= 200
+
+.PHONY: demo test lint simulate mutants chaos bench proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -29,6 +36,15 @@ lint: $(VENV)/test-installed
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
+simulate: $(VENV)/test-installed
+	$(RUN) -m tests.simulation run --seeds $(SEEDS) --first $(FIRST) $(if $(COVERAGE),--coverage)
+
+mutants: $(VENV)/test-installed
+	$(RUN) -m tests.simulation mutants
+
+chaos: $(VENV)/test-installed check-java
+	$(RUN) -m tests.chaos --rounds $(ROUNDS) --first $(FIRST) $(if $(KEEP),--keep $(KEEP))
+
 bench: $(VENV)/test-installed check-java
 	$(RUN) benchmarks/run_all.py $(if $(SMALL),--small)
 
@@ -37,7 +53,7 @@ proto: $(VENV)/test-installed
 	$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. bk_spark/proto/ledger_metadata.proto
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis simulation-failures
 
 $(VENV)/made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \

@@ -1,0 +1,112 @@
+"""The simulator from a shell.
+
+python -m tests.simulation run [--seeds N] [--first SEED] [--processes N] [--failures DIR] [--coverage]
+python -m tests.simulation show SEED        the trace of one seed
+python -m tests.simulation replay FILE      the trace of a failure that ``run`` wrote down
+python -m tests.simulation script FILE      the trace of a script of tests/scenarios
+python -m tests.simulation mutants          after how many runs each deliberate bug is caught
+python -m tests.simulation exhaustive [--states N]    every schedule of small scopes, or the first N states of each
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+from tests.simulation.branch_coverage import Coverage
+
+SHRUNK = 3
+"""Failures of a campaign that are made small and written down."""
+
+
+def main(arguments: list[str]) -> int:
+    options = _parser().parse_args(arguments)
+    if options.command == "script":
+        return _script(options.file)
+    if options.command in ("mutants", "exhaustive"):
+        return _mutants() if options.command == "mutants" else _exhaustive(options.states)
+    coverage = Coverage() if options.command == "run" and options.coverage else None
+    from tests.simulation import campaign  # after coverage began to count, for what is imported counts, too
+
+    if options.command == "run":
+        return _run(options, campaign, coverage)
+    outcome = campaign.run_seed(options.seed) if options.command == "show" else campaign.replay_failure(options.file)
+    print("\n".join(outcome.trace))
+    return 1 if outcome.violation is not None else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation", description="The protocol under faults, in virtual time."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="play many seeds")
+    run.add_argument("--seeds", type=int, default=1000, help="how many schedules (default: 1000)")
+    run.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
+    run.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one for each core")
+    run.add_argument("--failures", type=Path, default=Path("simulation-failures"), help="where failures are written to")
+    run.add_argument("--coverage", action="store_true", help="count the branches of the state machines (in one process, slow)")
+    show = commands.add_parser("show", help="play one seed and print its trace")
+    show.add_argument("seed", type=int)
+    replay = commands.add_parser("replay", help="play a failure again and print its trace")
+    replay.add_argument("file", type=Path)
+    script = commands.add_parser("script", help="play a script and print its trace")
+    script.add_argument("file", type=Path)
+    commands.add_parser("mutants", help="search for all deliberate bugs with all engines")
+    exhaustive = commands.add_parser("exhaustive", help="search through small scopes")
+    exhaustive.add_argument("--states", type=int, default=1_000_000, help="of each scope at most (default: a million, 1 GB)")
+    return parser
+
+
+def _script(file: Path) -> int:
+    from tests.simulation.script_engine import play
+
+    print("\n".join(play(file.read_text()).trace))
+    return 0
+
+
+def _mutants() -> int:
+    from tests.simulation.mutants import table
+
+    return _print_all(table())
+
+
+def _exhaustive(maximum_states: int) -> int:
+    from tests.simulation.exhaustive import report
+
+    return _print_all(report(maximum_states))
+
+
+def _print_all(lines: Iterable[tuple[str, bool]]) -> int:
+    """Print lines as they come; 1 if one of them is bad news."""
+    is_good = True
+    for line, is_good_line in lines:
+        print(line, flush=True)
+        is_good &= is_good_line
+    return 0 if is_good else 1
+
+
+def _run(options: argparse.Namespace, campaign: ModuleType, coverage: Coverage | None) -> int:
+    started_s = time.monotonic()
+    totals = campaign.Totals()
+    for totals in campaign.run_campaign(options.first, options.seeds, 1 if coverage else options.processes):
+        if sys.stderr.isatty():
+            print(f"\r{totals.schedules} schedules ", end="", file=sys.stderr, flush=True)
+    print(campaign.report(totals, time.monotonic() - started_s))
+    if coverage is not None:
+        print(coverage.report())
+    failed = sorted(totals.failed_seeds)
+    for seed in failed[:SHRUNK]:
+        print(campaign.keep_failure(seed, options.failures))
+    if failed[SHRUNK:]:
+        print(f"also failed: {', '.join(map(str, failed[SHRUNK:]))}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,45 @@
+"""Which branches of the client's state machines a campaign went through, by the simulator alone."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import coverage
+
+STATE_MACHINES = (
+    "add_entries",
+    "asking",
+    "await_last_add_confirmed",
+    "change_ensemble",
+    "close_ledger",
+    "force_adds",
+    "held_appends",
+    "pending_adds",
+    "read_entries",
+    "read_lanes",
+    "read_last_add_confirmed",
+    "recover_ledger",
+    "recovery_fencing",
+    "recovery_reads",
+    "recovery_writes",
+    "update_metadata",
+    "writer_ensemble",
+)
+
+
+class Coverage:
+    """Counts from now on."""
+
+    def __init__(self) -> None:
+        client = Path(__file__).parents[2] / "bk_spark" / "client"
+        files = [str(client / f"{name}.py") for name in STATE_MACHINES]
+        self._coverage = coverage.Coverage(branch=True, include=files, data_file=None, config_file=False)
+        self._coverage.start()
+
+    def report(self) -> str:
+        """A table: statements, branches, what was missed."""
+        self._coverage.stop()
+        out = io.StringIO()
+        self._coverage.report(file=out, show_missing=True)
+        return out.getvalue()

@@ -1,0 +1,101 @@
+"""What travels between the actors of a run: the wire's messages in envelopes, and the calls of the metadata store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bk_spark.wire import AddRequest, ReadBatch, ReadEnd
+
+METADATA = "metadata"
+"""The name of the metadata store among the actors."""
+
+
+@dataclass(slots=True, eq=False)
+class Envelope:
+    """One message on its way. ``number`` ties an answer to its request."""
+
+    number: int
+    source: str
+    target: str
+    body: object = field(repr=False)
+    is_reply: bool = False
+    is_lost: bool = False
+    """It was dropped while on its way."""
+
+    @property
+    def is_of_stream(self) -> bool:
+        """Adds of a client to a bookie travel over one stream: in order, or not at all."""
+        return isinstance(self.body, AddRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A connection broke: no request up to number ``upto``, or only number ``upto`` itself, is answered any more."""
+
+    upto: int
+    only: bool = False
+    detail: str = "the connection broke"
+
+    def describe(self) -> str:
+        return self.detail
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAnswer:
+    """All that a bookie sends for one read. Without a ReadEnd it broke off."""
+
+    replies: tuple[ReadBatch | ReadEnd, ...]
+
+    def describe(self) -> str:
+        return "; ".join(one.describe() for one in self.replies) or "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class GetMetadata:
+    ledger_id: int
+    not_before: int
+    """The version that this client has seen: a session never goes back in time."""
+
+    def describe(self) -> str:
+        return "get metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class SetMetadata:
+    ledger_id: int
+    value: bytes = field(repr=False)
+    expected_version: int
+    text: str
+    """The value in words."""
+
+    def describe(self) -> str:
+        return f"set metadata, if it is at version {self.expected_version}, to {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataValue:
+    """The answer to GetMetadata."""
+
+    value: bytes = field(repr=False)
+    version: int
+
+    def describe(self) -> str:
+        return f"metadata at version {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSet:
+    """The answer to SetMetadata; ``version`` is None if the compare-and-set lost."""
+
+    version: int | None
+
+    def describe(self) -> str:
+        return "metadata has another version" if self.version is None else f"metadata set, version {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataMissing:
+    """The answer of a store that holds nothing of the ledger any more."""
+
+    def describe(self) -> str:
+        return "there is no metadata"

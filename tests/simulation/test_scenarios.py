@@ -1,0 +1,34 @@
+"""The schedules of tests/scenarios, each of which once broke some system: here they do no harm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.invariants import Violation
+from tests.simulation.recovery_mutants import reads_do_not_fence
+from tests.simulation.script_engine import play, scenarios
+from tests.simulation.script_names import ScriptError
+
+
+@pytest.mark.parametrize("path", list(scenarios()), ids=lambda path: path.stem)
+def test_scenario(path: Path) -> None:
+    play(path.read_text())
+
+
+def test_a_broken_script_says_which_line_and_what_happened_up_to_there() -> None:
+    text = "ledger 2/2/2 on b1 b2\nW writes\nW appends\ndeliver W add 0 <-> b1\nexpect W acked 0\n"
+    with pytest.raises(ScriptError, match=r"(?s)line 5, expect W acked 0: .*W +<- b1: add #1: OK"):
+        play(text)
+
+
+def test_a_step_that_nothing_is_in_flight_for_is_an_error() -> None:
+    with pytest.raises(ScriptError, match="no message W add 1 -> b1 is in flight, but W add 0 -> b1, W add 0 -> b2"):
+        play("ledger 2/2/2 on b1 b2\nW writes\nW appends\ndeliver W add 1 -> b1\n")
+
+
+def test_a_violated_invariant_ends_a_script_with_its_trace() -> None:
+    path = next(path for path in scenarios() if path.stem == "s1_recovery_reads_fence_two_bookies")
+    with reads_do_not_fence(), pytest.raises(Violation, match=r"(?s)line \d+, deliver W add 0 <-> b2: I1.*W +is acked"):
+        play(path.read_text())
