@@ -78,8 +78,8 @@ class ClientConfig:
     delay_ensemble_change: bool = False
     """Replace a failed bookie only when a write set would fall below its ack quorum: fewer fragments, fewer copies."""
 
-    max_ensemble_changes: int = 10_000
-    """Ensemble changes of one writer; each adds a fragment of about 100 bytes to metadata that may have 512 KiB."""
+    max_ensemble_changes: int = 1_000
+    """Ensemble changes of one writer; each adds a fragment of 100 to 300 bytes to metadata that may have 512 KiB."""
 
     replacement_retry_s: float = 5.0
     """After no replacement for a failed bookie was found, when to look again; a bookie's restart takes as long."""

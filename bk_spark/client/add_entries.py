@@ -26,6 +26,8 @@ from __future__ import annotations
 
 import itertools
 
+import pyarrow as pa
+
 from bk_spark.client.add_limits import AddLimits
 from bk_spark.client.close_ledger import CloseLedger
 from bk_spark.client.force_adds import ForceAdds
@@ -160,10 +162,9 @@ class AddEntries:
         elif event.first_entry_id is not None and event.first_entry_id > self.last_add_pushed + 1:
             self._held.hold(event)
         else:
-            follower: Append | None = event
-            while follower is not None:
-                self._push(follower, now_ms)
-                follower = self._held.take(self.last_add_pushed + 1)
+            self._push([event], now_ms)
+            while followers := self._held.take(self.last_add_pushed + 1):
+                self._push(followers, now_ms)
 
     def _misplaced(self, event: Append) -> BookKeeperError | None:
         if event.first_entry_id is None:
@@ -171,18 +172,22 @@ class AddEntries:
         taken = event.first_entry_id if event.first_entry_id <= self.last_add_pushed else self._held.overlap(event)
         return None if taken is None else DuplicateEntryError(self.metadata.ledger_id, taken)
 
-    def _push(self, event: Append, now_ms: int) -> None:
+    def _push(self, appends: list[Append], now_ms: int) -> None:
+        """Send appends that follow one another as one batch."""
+        counts = (len(append.payloads) for append in appends[:-1])
+        firsts = itertools.accumulate(counts, initial=self.last_add_pushed + 1)
+        tokens = tuple(zip((append.token for append in appends), firsts, strict=True))
         lac = self.last_add_confirmed if self._frozen_lac is None else self._frozen_lac
         sealed = seal(
             self._digester,
             self.metadata.ledger_id,
             self.last_add_pushed + 1,
-            event.payloads,
+            pa.concat_arrays([append.payloads for append in appends]) if len(appends) > 1 else appends[0].payloads,
             length_before=self._length_pushed,
             last_add_confirmed=lac,
         )
         first, last = int(sealed.entry_ids[0]), int(sealed.entry_ids[-1])
-        batch = PendingBatch(first, last, int(sealed.lengths[-1]), event.token, now_ms, self._encoded_for_slots(sealed))
+        batch = PendingBatch(first, last, int(sealed.lengths[-1]), tokens, now_ms, self._encoded_for_slots(sealed))
         self.last_add_pushed, self._length_pushed = batch.last, batch.length
         self._told_lac, self._active_ms = max(self._told_lac, lac), now_ms
         self._pending.add(batch)
@@ -226,7 +231,8 @@ class AddEntries:
     def _settle(self) -> None:
         """Confirm what may be confirmed, then give back the window of what no bookie owes an answer for."""
         self._confirm_in_order()
-        self._commands += [Release(batch.token) for batch in self._pending.settled(is_over=self.error is not None)]
+        for batch in self._pending.settled(is_over=self.error is not None):
+            self._commands += [Release(token) for token, _ in batch.appends]
 
     def _confirm_in_order(self) -> None:
         unconfirmed = self._pending.unconfirmed
@@ -236,7 +242,7 @@ class AddEntries:
             self._last_acked, self._length_acked = batch.last, batch.length
             if self._forces is None:
                 self.last_add_confirmed, self.length = batch.last, batch.length
-            self._commands.append(Confirm(batch.token, batch.first))
+            self._commands += [Confirm(token, first) for token, first in batch.appends]
         while self._flushes and self._flushes[0][0] <= self.last_add_confirmed:
             self._commands.append(Confirm(self._flushes.pop(0)[1], self.last_add_confirmed))
 
@@ -262,9 +268,9 @@ class AddEntries:
             return None
         return self._active_ms + self._limits.explicit_lac_ms
 
-    def _tell_lac(self) -> None:
-        """An idle writer's readers see its last entries, too."""
-        self._told_lac = self.last_add_confirmed
+    def _tell_lac(self, now_ms: int) -> None:
+        """An idle writer's readers see its last entries, too; what is confirmed later is told after another pause."""
+        self._told_lac, self._active_ms = self.last_add_confirmed, now_ms
         for slot, bookie_id in enumerate(self._ensemble.bookies):
             if slot not in self._ensemble.failed:
                 self._commands.append(SendStoreLastAddConfirmed(bookie_id, self.last_add_confirmed))
@@ -288,10 +294,11 @@ class AddEntries:
         """Take in what became of the ensemble. No batch is confirmed before all of them have lost the replaced slots' acks."""
         self._commands += commands
         replaced = self._ensemble.take_replaced()
-        self._pending.forget_acks(replaced)
-        for batch in self._pending.unconfirmed:
-            for slot in replaced:
-                self._send(batch, slot, now_ms)
+        if replaced:
+            self._pending.forget_acks(replaced)
+            for batch in self._pending.unconfirmed:
+                for slot in replaced:
+                    self._send(batch, slot, now_ms)
         if self._ensemble.error is not None:
             self._fail(self._ensemble.error)
 
@@ -301,7 +308,8 @@ class AddEntries:
             return
         self.error = error
         self._commands += [CancelAdd(request_id) for request_id in self._pending.cancel(range(self.metadata.ensemble_size))]
-        rejected = [batch.token for batch in self._pending.unconfirmed] + [token for _, token in self._flushes]
+        rejected = [token for batch in self._pending.unconfirmed for token, _ in batch.appends]
+        rejected += [token for _, token in self._flushes]
         self._pending.unconfirmed.clear()
         self._flushes.clear()
         self._commands += [Reject(token, error) for token in rejected]
@@ -324,7 +332,7 @@ class AddEntries:
         self._ensemble_acted(self._ensemble.retry(self._next_unconfirmed, now_ms), now_ms)
         due = self._explicit_lac_due_ms()
         if due is not None and now_ms >= due:
-            self._tell_lac()
+            self._tell_lac(now_ms)
         oldest = self._pending.unconfirmed[0] if self._pending.unconfirmed else None
         if oldest is not None and now_ms >= oldest.appended_ms + limits.add_quorum_timeout_ms:
             self._fail(AddQuorumTimeoutError(self.metadata.ledger_id, oldest.first, limits.add_quorum_timeout_ms / 1000))

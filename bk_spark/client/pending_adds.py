@@ -7,7 +7,7 @@ they stay in the writer's window.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
@@ -24,7 +24,8 @@ class PendingBatch:
     last: int
     length: int
     """The ledger's payload bytes up to and including ``last``."""
-    token: object
+    appends: tuple[tuple[object, int], ...]
+    """What it is made of: each one's token and first entry id, in order."""
     appended_ms: int
     encoded: tuple[EncodedBatch | None, ...] = field(repr=False)
     """What each slot is sent, None where it holds none of the entries."""
@@ -46,7 +47,8 @@ class PendingAdds:
     def __init__(self) -> None:
         self.unconfirmed: deque[PendingBatch] = deque()
         self.unsettled: deque[PendingBatch] = deque()
-        self._requests: dict[int, SentAdd] = {}
+        self._requests: OrderedDict[int, SentAdd] = OrderedDict()
+        """Ordered, because the oldest one is asked for all the time: a plain dict would step over all that were answered."""
 
     def add(self, batch: PendingBatch) -> None:
         self.unconfirmed.append(batch)

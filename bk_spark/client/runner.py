@@ -43,7 +43,7 @@ from bk_spark.client.operation import (
 )
 from bk_spark.client.transport import Transport
 from bk_spark.entry import NO_ENTRY
-from bk_spark.errors import BookKeeperError, InternalError, MetadataUnavailableError
+from bk_spark.errors import BookKeeperError, InternalError
 from bk_spark.ledger_metadata import LedgerMetadata
 from bk_spark.metadata_store import BadVersionError, NoNodeError
 from bk_spark.wire import (
@@ -318,7 +318,7 @@ class Runner:
             await self._read_metadata()
         except NoNodeError:
             self.post(MetadataGone())
-        except MetadataUnavailableError as failure:
+        except BookKeeperError as failure:
             self.post(MetadataUnknown(failure))
         else:
             self.post(MetadataWritten(version))

@@ -201,6 +201,8 @@ class WriteQueue:
                 token.items.append(item)
                 token.nbytes += item.nbytes
                 count += item.count
+            if token.items and not self._items:
+                self._room.notify_all()
         return token if token.items else None
 
     def _may_join(self, token: Token, count: int, item: Item) -> bool:

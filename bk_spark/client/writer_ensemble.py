@@ -4,6 +4,8 @@
 * A change may be delayed while every write set keeps Qa slots that have not failed (docs/rules.md, protocol rule 23).
 * Slots for which there was no bookie stay failed; at growing intervals they are tried again, and then the former bookie
   itself is welcome, if it is back. Below Qa in any write set, and after too many changes, there is an ``error``.
+* While every write set keeps Qa slots, a bookie that was replaced comes back after such an interval at the earliest:
+  otherwise two registered bookies that refuse every add would take turns, a fragment each time.
 
 Used by AddEntries, which sends to the slots that have not failed, and takes acks back and sends anew what ``take_replaced``
 names.
@@ -45,6 +47,9 @@ class WriterEnsemble:
         self._change: ChangeEnsemble | None = None
         self._changes = 0
         self._retries = 0
+        self._must_follow = False
+        self._left: dict[str, int] = {}
+        """Bookies that were replaced lately, with when."""
         self._replaced: list[int] = []
         self._attempted: Fragment | None = None
 
@@ -70,11 +75,12 @@ class WriterEnsemble:
     def replace_failed(self, first: int, now_ms: int, *, may_delay: bool) -> list[Command]:
         """Begin to replace the failed bookies from entry ``first`` on, the first unconfirmed one, unless that is under way."""
         if self.error is not None or self._change is not None:
+            self._must_follow = self._must_follow or not may_delay
             return []
         if not self.may_change or (may_delay and self._has_quorums_left()):
             self._check_quorums_left("")
             return []
-        return self._begin(first, self._failed_bookies())
+        return self._begin(first, self._excluded(now_ms))
 
     def retry(self, first: int, now_ms: int) -> list[Command]:
         """Try again what could not be replaced, if it is time."""
@@ -88,8 +94,8 @@ class WriterEnsemble:
             return []
         commands = change.chosen(event, self.failed)
         if commands is None:
-            excluded = self._failed_bookies() | frozenset(change.replaced.values())
-            commands = change.choose(next(self._numbers), change.unasked(self.failed), excluded)
+            excluded = self._excluded(now_ms) | frozenset(change.replaced.values())
+            commands = self._choose(change, change.unasked(self.failed), excluded)
         return commands + self._end(change, first, now_ms)
 
     def metadata_answered(self, event: MetadataEvent, first: int, now_ms: int) -> list[Command]:
@@ -112,7 +118,11 @@ class WriterEnsemble:
             self.error = EnsembleChangesExceededError(self.metadata.ledger_id, self._changes)
             return []
         self._change = ChangeEnsemble(self.metadata, self.version, first, is_local=self.is_local)
-        return self._change.choose(next(self._numbers), list(self.failed), excluded)
+        return self._choose(self._change, list(self.failed), excluded)
+
+    def _choose(self, change: ChangeEnsemble, slots: list[int], excluded: frozenset[str]) -> list[Command]:
+        self._must_follow = False
+        return change.choose(next(self._numbers), slots, excluded)
 
     def _end(self, change: ChangeEnsemble, first: int, now_ms: int) -> list[Command]:
         if not change.is_done:
@@ -121,12 +131,14 @@ class WriterEnsemble:
         if change.error is not None:
             self.error, self._attempted = change.error, change.attempted
         elif change.replaced:
-            self._install(change)
+            self._install(change, now_ms)
         return self._look_again(change, first, now_ms)
 
-    def _install(self, change: ChangeEnsemble) -> None:
-        if not self._failed_bookies().issuperset(change.replaced.values()):
+    def _install(self, change: ChangeEnsemble, now_ms: int) -> None:
+        left = self._left_lately(now_ms)
+        if not (self._failed_bookies() | left.keys()).issuperset(change.replaced.values()):
             self._retries = 0
+        self._left = left | {self.bookies[slot]: now_ms for slot in change.replaced}
         self._changes += 1
         self.metadata, self.version = change.metadata, change.version
         self._replaced = sorted(change.replaced)
@@ -138,11 +150,24 @@ class WriterEnsemble:
         if not self.failed or self.error is not None:
             return []
         if change.unasked(self.failed):
-            return self.replace_failed(first, now_ms, may_delay=self._limits.delay_ensemble_change)
+            may_delay = self._limits.delay_ensemble_change and not self._must_follow
+            return self.replace_failed(first, now_ms, may_delay=may_delay)
         self._check_quorums_left(change.detail)
-        self.retry_ms = now_ms + (self._limits.replacement_retry_ms << min(self._retries, MAX_RETRY_DOUBLINGS))
+        self.retry_ms = now_ms + self._pause_ms
         self._retries += 1
         return []
+
+    @property
+    def _pause_ms(self) -> int:
+        return self._limits.replacement_retry_ms << min(self._retries, MAX_RETRY_DOUBLINGS)
+
+    def _excluded(self, now_ms: int) -> frozenset[str]:
+        """Who must not take a slot now. Where an ack quorum is at stake nobody who may be back is left out."""
+        lately = frozenset(self._left_lately(now_ms)) if self._has_quorums_left() else frozenset()
+        return self._failed_bookies() | lately
+
+    def _left_lately(self, now_ms: int) -> dict[str, int]:
+        return {bookie_id: left_ms for bookie_id, left_ms in self._left.items() if now_ms - left_ms <= self._pause_ms}
 
     def _has_quorums_left(self) -> bool:
         return fewest_left(self.metadata, self.failed) >= self.metadata.ack_quorum

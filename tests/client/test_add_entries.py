@@ -36,7 +36,7 @@ from bk_spark.errors import (
 from bk_spark.ledger_metadata import LedgerState
 from bk_spark.quorum import write_set
 from bk_spark.wire import Status
-from tests.client.writer_model import QUORUM_TIMEOUT_MS, TIMEOUT_MS, Writer, limits
+from tests.client.writer_model import QUORUM_TIMEOUT_MS, TIMEOUT_MS, Writer, calls, limits
 
 
 def test_an_entry_is_confirmed_with_its_ack_quorum_and_not_before() -> None:
@@ -191,6 +191,18 @@ def test_the_quorum_timeout_alone_fails_the_writer() -> None:
     assert isinstance(writer.rejected()["a"], AddQuorumTimeoutError)
     writer.ack(sent["b1"], sent["b2"])
     assert writer.confirmed() == []
+
+
+def test_an_answer_costs_the_same_however_many_batches_are_on_their_way() -> None:
+    few, many = Writer(), Writer()
+    adds = [writer.append(b"x")["b0"] for writer in (few, many)]
+    for _ in range(1000):
+        many.append(b"x")
+    costs = [
+        calls(lambda w=writer, a=add: w.machine.handle(AddAnswered(a.request_id, Status.OK), 0))
+        for writer, add in zip((few, many), adds, strict=True)
+    ]
+    assert costs[1] == costs[0]
 
 
 def _closing(writer: Writer) -> WriteMetadata:

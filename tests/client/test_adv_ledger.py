@@ -128,6 +128,31 @@ def test_what_waits_beyond_a_gap_never_keeps_out_the_entry_that_fills_it(client:
     assert len(payloads(client.open_ledger(writer.ledger_id))) == 7
 
 
+def test_what_fills_the_gap_is_let_in_also_when_it_came_behind_a_force(
+    client: BookKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands behind the queue first; a force makes no room, but it leaves the queue."""
+    with client.create_ledger_adv() as writer:
+        waiting = [writer.append_async(entry_id, b"x" * (SIZE - 100)) for entry_id in range(1, 6)]
+        with pytest.raises(AppendWindowFullError):
+            writer.append_async(6, b"x" * SIZE)
+        room, put = writer._queue._room, writer._queue._put
+        wait_for = room.wait_for
+        queued, waits = threading.Event(), threading.Event()
+        monkeypatch.setattr(writer._queue, "_put", lambda items: (put(items), queued.set()))
+        monkeypatch.setattr(room, "wait_for", lambda predicate: (waits.set(), wait_for(predicate)))
+        gathered = threading.Event()
+        client._transport.loop.call_soon_threadsafe(gathered.wait, DEADLINE_S)
+        forcing = threading.Thread(target=writer.force, daemon=True)
+        filling = threading.Thread(target=lambda: waiting.append(writer.append_async(0, b"x" * SIZE)), daemon=True)
+        for thread, has_begun in ((forcing, queued), (filling, waits)):
+            thread.start()
+            assert has_begun.wait(DEADLINE_S)
+        gathered.set()
+        filling.join(DEADLINE_S)
+        assert _results(waiting) == [1, 2, 3, 4, 5, 0]
+
+
 def test_more_small_entries_than_may_be_on_their_way_can_wait_beyond_a_gap(client: BookKeeper) -> None:
     with client.create_ledger_adv() as writer:
         futures = [writer.append_async(entry_id, b"%d" % entry_id) for entry_id in range(200, 0, -1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -194,7 +195,7 @@ def test_a_replacement_that_fails_at_once_is_replaced_in_turn() -> None:
     writer.fail(sent["b0"])
     resent = sends(writer.answer_write())
     writer.fail(resent["s0"])
-    assert _changes(writer)[-1].excluded == {"s0"}
+    assert _changes(writer)[-1].excluded == {"b0", "s0"}
     resent = sends(writer.answer_write())
     writer.ack(resent["s1"], sent["b1"])
     assert writer.confirmed() == ["a"]
@@ -293,6 +294,54 @@ def test_without_a_spare_bookie_the_writer_goes_on_and_tries_again_later() -> No
     assert writer.fragments() == [(0, ("b0", "b1", "b2")), (1, ("b0", "b1", "b2"))]
 
 
+def test_two_registered_bookies_that_refuse_every_add_do_not_take_turns() -> None:
+    """b0 and s0 never take an add, b1 and b2 do: no more than two changes in each pause, and the pauses grow."""
+    writer = Writer()
+    starts: list[int] = []
+    for n in range(100):
+        sent = writer.append(b"%d" % n, token=n)
+        writer.ack(sent["b1"], sent["b2"])
+        while bad := sent.keys() & {"b0", "s0"}:
+            writer.spares = ["b0", "s0"]
+            writer.fail(sent[bad.pop()])
+            sent = sends(writer.answer_write()) if writer.machine._ensemble.is_changing else {}
+        writer.spares = ["b0", "s0"]
+        if writer.tick(RETRY_MS):
+            starts.append(writer.now_ms)
+            for add in sends(writer.answer_write()).values():
+                writer.fail(add)
+            if writer.machine._ensemble.is_changing:
+                for add in sends(writer.answer_write()).values():
+                    writer.fail(add)
+    assert len(writer.confirmed()) == 100
+    assert len(writer.stored.fragments) < 20
+    pauses = [after - before for before, after in pairwise(starts)]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] >= 16 * RETRY_MS
+
+
+def test_a_bookie_that_was_replaced_long_ago_is_as_good_as_any_other() -> None:
+    writer = Writer(spares=["s0"])
+    writer.fail(writer.append(b"a")["b0"])
+    sent = sends(writer.answer_write())
+    writer.now_ms += RETRY_MS + 1
+    writer.fail(sent["s0"])
+    assert _changes(writer)[-1].excluded == {"s0"}
+
+
+def test_where_an_ack_quorum_is_at_stake_a_bookie_that_was_just_replaced_may_come_back() -> None:
+    writer = Writer(a=3, spares=["s0"])
+    sent = writer.append(b"a", token="a")
+    writer.fail(sent["b0"])
+    resent = sends(writer.answer_write())
+    writer.spares = ["b0"]
+    writer.fail(sent["b1"])
+    resent |= sends(writer.answer_write())
+    assert writer.fragments() == [(0, ("s0", "b0", "b2"))]
+    writer.ack(resent["s0"], resent["b0"], sent["b2"])
+    assert writer.confirmed() == ["a"]
+
+
 def test_looking_for_a_spare_again_and_again_slows_down() -> None:
     writer = Writer()
     sent = writer.append(b"a")
@@ -338,6 +387,20 @@ def test_a_bookie_that_became_read_only_is_replaced_at_once_also_with_delayed_ch
     writer = Writer(e=5, w=5, a=3, spares=["s0"], limits=limits(delay_ensemble_change=True))
     writer.fail(writer.append(b"a")["b3"], Status.READ_ONLY)
     assert _changes(writer)[0].slots == (3,)
+
+
+def test_a_bookie_that_became_read_only_during_a_delayed_change_is_replaced_after_it() -> None:
+    """Ref: protocol rule 23."""
+    writer = Writer(e=5, w=5, a=3, spares=["s0", "s1", "s2", "s3"], limits=limits(delay_ensemble_change=True))
+    sent = writer.append(b"a")
+    for bookie in ("b0", "b1", "b2"):
+        writer.fail(sent[bookie])
+    writer.fail(sent["b4"], Status.READ_ONLY)
+    writer.answer_write()
+    assert [change.slots for change in _changes(writer)] == [(0, 1, 2), (4,)]
+    writer.fail(sent["b3"])
+    writer.answer_write()
+    assert len(_changes(writer)) == 2
 
 
 def test_more_changes_than_allowed_end_the_writer() -> None:

@@ -38,6 +38,19 @@ def test_a_writer_whose_next_entry_told_it_already_tells_nothing() -> None:
     assert _told(writer) == []
 
 
+def test_what_is_confirmed_after_the_pause_is_told_together_after_the_next_one() -> None:
+    """Slow bookies with many entries to confirm are not told of each."""
+    writer = _writer()
+    sent = [writer.append(b"x") for _ in range(10)]
+    writer.tick(IDLE_MS)
+    for one in sent:
+        writer.ack(*one.values())
+        writer.tick(1)
+    assert _told(writer) == [("b0", 0), ("b1", 0), ("b2", 0)]
+    writer.tick(IDLE_MS)
+    assert _told(writer)[3:] == [("b0", 9), ("b1", 9), ("b2", 9)]
+
+
 def test_a_bookie_that_failed_is_told_nothing() -> None:
     writer = _writer()
     sent = writer.append(b"a")

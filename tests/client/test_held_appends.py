@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from bk_spark.client.operation import CloseRequested
+import pyarrow as pa
+
+from bk_spark.client.held_appends import RUN_BYTES
+from bk_spark.client.operation import Append, CloseRequested, Confirm, SendAdd
+from bk_spark.config import MAX_BATCH_ENTRIES
 from bk_spark.errors import DuplicateEntryError, LedgerClosedError
-from tests.client.writer_model import Writer
+from tests.client.writer_model import Writer, calls
 
 
 def test_an_append_beyond_a_gap_waits_until_the_gap_is_filled() -> None:
@@ -22,6 +26,37 @@ def test_batches_fill_gaps_as_well() -> None:
     writer.append(b"2", b"3", token="later", at=2)
     writer.append(b"0", b"1", token="first", at=0)
     assert writer.machine.last_add_pushed == 3
+
+
+def test_what_a_filled_gap_sets_free_goes_out_in_few_batches() -> None:
+    """One request for each entry of a whole window would keep healthy bookies busy beyond the add timeout."""
+    writer = Writer()
+    ids = [n for n in range(2000, 0, -1) if n != 1500]
+    for entry_id in ids:
+        writer.append(b"x", token=entry_id, at=entry_id)
+    writer.append(b"0", token=0, at=0)
+    sent = [c for c in writer.log if isinstance(c, SendAdd)]
+    assert len(sent) == 3 * 2
+    assert writer.machine.last_add_pushed == 1499
+    writer.ack(*sent)
+    assert writer.confirmed() == writer.released() == list(range(1500))
+    confirms = [c for c in writer.log if isinstance(c, Confirm)]
+    assert all(c.token == c.first_entry_id for c in confirms)
+    writer.append(b"x", at=1500)
+    writer.do(CloseRequested())
+    assert writer.rejected().keys() >= set(range(1501, 2001))
+    assert sorted(writer.released()[1501:]) == list(range(1501, 2001))
+
+
+def test_a_batch_of_what_was_held_has_its_bounds() -> None:
+    writer = Writer()
+    for n in range(1, 6):
+        writer.append(b"x" * (RUN_BYTES // 2 - 100), at=n)
+    writer.append(*[b""] * MAX_BATCH_ENTRIES, at=6)
+    writer.append(b"", at=6 + MAX_BATCH_ENTRIES)
+    writer.append(b"0", at=0)
+    sizes = [c.batch.header.count for c in writer.log if isinstance(c, SendAdd) and c.bookie_id == "b0"]
+    assert sizes == [1, 2, 2, 1, MAX_BATCH_ENTRIES, 1]
 
 
 def test_an_entry_id_that_was_sent_is_a_duplicate() -> None:
@@ -59,3 +94,12 @@ def test_what_is_held_when_the_writer_ends_is_rejected_and_released() -> None:
     writer.do(CloseRequested())
     assert isinstance(writer.rejected()["held"], LedgerClosedError)
     assert writer.released() == ["held"]
+
+
+def test_an_append_beyond_a_gap_costs_the_same_however_many_are_held() -> None:
+    few, many = Writer(), Writer()
+    for writer, count in ((few, 10), (many, 1000)):
+        for entry_id in range(count, 0, -1):
+            writer.append(b"x", at=entry_id)
+    append = Append(pa.array([b"x"], pa.binary()), "next", 2000)
+    assert calls(lambda: many.machine.handle(append, 0)) == calls(lambda: few.machine.handle(append, 0))

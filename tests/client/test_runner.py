@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -21,6 +22,7 @@ from bk_spark.client.operation import (
     Finish,
     ForceAnswered,
     LastAddConfirmedAnswered,
+    MetadataUnknown,
     ReadEnded,
     ReplacementsChosen,
     ReportFailure,
@@ -31,6 +33,7 @@ from bk_spark.client.operation import (
     SendStoreLastAddConfirmed,
     Start,
     Tick,
+    WriteMetadata,
 )
 from bk_spark.client.runner import Runner
 from bk_spark.client.transport import Transport
@@ -38,8 +41,8 @@ from bk_spark.config import ClientConfig, DigestType, LedgerOptions
 from bk_spark.digest import Digester, master_key
 from bk_spark.entry import NO_ENTRY, EncodedBatch, encode, seal
 from bk_spark.errors import ConfigError, MetadataUnavailableError, NotEnoughBookiesError
-from bk_spark.ledger_metadata import new_ledger
-from bk_spark.metadata_store import MemoryStore, MemoryTree
+from bk_spark.ledger_metadata import Fragment, new_ledger
+from bk_spark.metadata_store import MAX_VALUE_BYTES, MemoryStore, MemoryTree
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
 from bk_spark.quorum import DENSE
@@ -284,6 +287,17 @@ def test_a_bookie_that_lost_a_race_keeps_its_place(session: Session) -> None:
         run(transport, cancelled_read(after_ms=1))
     assert transport.avoided() == frozenset()
     transport.close()
+
+
+# --- the ledger's metadata
+
+
+def test_metadata_that_the_store_has_no_room_for_is_an_answer_to_the_operation(transport: Transport) -> None:
+    """Otherwise a ledger with too many fragments could not even be closed."""
+    fragments = tuple(Fragment(first, METADATA.last_fragment.ensemble) for first in range(MAX_VALUE_BYTES // 10))
+    event = answer(transport, WriteMetadata(replace(METADATA, fragments=fragments), 0))
+    assert isinstance(event, MetadataUnknown)
+    assert "the size in bytes" in str(event.error)
 
 
 # --- choices of bookies
