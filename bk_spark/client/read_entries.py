@@ -24,7 +24,7 @@ Ref: the BookKeeper protocol, "Writing to ledgers" (reading up to the LAC); BP-4
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bk_spark.client.operation import (
     CancelRead,
@@ -264,12 +264,18 @@ class ReadEntries:
             lane.beside = None
             return
         slot, own = lane.slot, lane.own
+        self._ask_last(slot)
         rest = lane.prefer_beside(self._striping)
         if rest:
             position = self._striping.next_id(rest, lane.position)
             self._lanes.append(Lane(slot, rest, position, lane.failures_of_slots, own))
         else:
             self._cancel(own)
+
+    def _ask_last(self, slot: int) -> None:
+        """A slot that lost its race for silence would make every entry that the winner lacks wait again."""
+        self._avoid |= {self._choice.ensemble[slot]}
+        self._choice = replace(self._choice, avoid=self._avoid)
 
     def _accept(self, lane: Lane, batch: EntryBatch) -> None:
         self._arrivals.add(batch)

@@ -65,6 +65,17 @@ def test_after_a_race_the_read_goes_on_with_the_bookie_that_won_it() -> None:
     assert reader.now_ms == SPECULATIVE_MS
 
 
+def test_a_bookie_that_lost_a_race_is_asked_last_for_the_rest_of_the_read() -> None:
+    """The two others lack every other entry: each of these holes would be a race against the silent one again."""
+
+    def lacking(remainder: int) -> Replica:
+        return lambda request: ending_before(request.first + (request.first % 2 != remainder), Status.NO_SUCH_ENTRY)(request)
+
+    reader = _reader(SILENT, lacking(0), lacking(1))
+    assert reader.read(0, 40) == list(range(41))
+    assert reader.now_ms <= 2 * SPECULATIVE_MS
+
+
 def test_late_answers_of_the_loser_deliver_nothing_twice() -> None:
     """Both bookies send everything, in parts; the loser's parts arrive between the winner's."""
     reader = _reader(Late(500, small_answers), Late(100, small_answers))
