@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import tempfile
 from pathlib import Path
 
 import coverage
@@ -38,8 +40,12 @@ class Coverage:
         self._coverage.start()
 
     def report(self) -> str:
-        """A table: statements, branches, what was missed."""
+        """A table: statements, branches, what was missed; and what share of all branches was taken."""
         self._coverage.stop()
         out = io.StringIO()
         self._coverage.report(file=out, show_missing=True)
-        return out.getvalue()
+        with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
+            self._coverage.json_report(outfile=file.name)
+            totals = json.load(file)["totals"]
+        taken, branches = totals["covered_branches"], totals["num_branches"]
+        return f"{out.getvalue()}\nbranches taken: {taken} of {branches}, {100 * taken / branches:.1f} %"

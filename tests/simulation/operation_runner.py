@@ -10,13 +10,16 @@ from collections.abc import Callable
 
 from bk_spark.client.operation import (
     AddAnswered,
+    Append,
     CancelAdd,
     CancelRead,
     ChooseReplacements,
+    CloseRequested,
     Command,
     Event,
     Finish,
     ForceAnswered,
+    ForceRequested,
     LastAddConfirmedAnswered,
     MetadataGone,
     MetadataRead,
@@ -89,12 +92,22 @@ class OperationRunner:
 
     def post(self, event: Event) -> None:
         if self.is_over:
+            self._check_that_it_stays_over(event)
             return
         self.operation.handle(event, self._process.now_ms)
         for command in self.operation.take_commands():
             self._carry_out(command)
         if not self.is_over:
             self._keep_deadline()
+
+    def _check_that_it_stays_over(self, event: Event) -> None:
+        """The driver tells an operation nothing after its end; if answers that were under way came, it would not matter."""
+        if isinstance(event, (Append, ForceRequested, CloseRequested)):
+            return  # the application's; queues refuse them for a writer that ended
+        self.operation.handle(event, self._process.now_ms)
+        late, deadline = self.operation.take_commands(), self.operation.deadline_ms()
+        self._world.invariants.require(not late, "I14", f"an operation that had ended wants {late}")
+        self._world.invariants.require(deadline is None, "I14", f"an operation that had ended has the deadline {deadline}")
 
     def _carry_out(self, command: Command) -> None:
         match command:

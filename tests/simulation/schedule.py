@@ -175,7 +175,7 @@ def draw_schedule(choices: Choices) -> Schedule:
         _draw_writer(choices),
         recoverers,
         readers,
-        ReaderPlan(choices.choose(2_000, "intruder starts")) if choices.chance(8, "intruder") else None,
+        _draw_intruder(choices),
         _draw_faults(choices, chaos_ms, bookies, clients),
         _draw_weather(choices),
         _draw_limits(choices),
@@ -206,6 +206,12 @@ def _draw_recoverers(choices: Choices, chaos_ms: int) -> tuple[RecovererPlan, ..
     count = choices.pick((0, 1, 1, 2, 3), "recoverers")
     early = choices.pick((chaos_ms, 1_500, 400, 400), "recoveries start within")
     return tuple(RecovererPlan(choices.choose(early, "recovery starts"), choices.between(1, 3, "tries")) for _ in range(count))
+
+
+def _draw_intruder(choices: Choices) -> ReaderPlan | None:
+    if not choices.chance(8, "intruder"):
+        return None
+    return ReaderPlan(choices.choose(2_000, "intruder starts"), waits=choices.chance(50, "intruder waits"))
 
 
 def _draw_readers(choices: Choices, chaos_ms: int) -> tuple[ReaderPlan, ...]:

@@ -14,9 +14,9 @@ import heapq
 from collections.abc import Callable
 from dataclasses import replace
 
-from bk_spark.checksum import crc32c
-from bk_spark.wire import AddReply, ReadBatch
+from bk_spark.wire import AddReply
 from tests.simulation.choices import Choices
+from tests.simulation.garbling import garbled
 from tests.simulation.invariants import Invariants, Violation
 from tests.simulation.messages import METADATA, Broken, Envelope, ReadAnswer
 from tests.simulation.schedule import Weather
@@ -62,7 +62,8 @@ class VirtualTimeWorld(World):
             self._lose(envelope)
         else:
             if isinstance(envelope.body, ReadAnswer) and self.choices.chance(self.weather.garbled, "garbled"):
-                self._garble(envelope, envelope.body)
+                envelope.body = garbled(envelope.body, self.choices)
+                self.count("garbled answers")
             self._put(self._arrival_ms(envelope), envelope)
 
     def later(self, delay_ms: int, actor: Actor, wake: Wake) -> None:
@@ -167,20 +168,6 @@ class VirtualTimeWorld(World):
         self._put(self.now_ms + delay_ms, told)
         if server == METADATA and not envelope.is_reply and self.choices.choose(2, "arrives all the same"):
             self._put(self.now_ms + self.choices.pick((100, 1_000, 20_000), "arrives after"), envelope)
-
-    def _garble(self, envelope: Envelope, answer: ReadAnswer) -> None:
-        """Flip a bit of a batch behind the bookie's own checksum, as bad memory does: only the digest tells."""
-        batches = [place for place, one in enumerate(answer.replies) if isinstance(one, ReadBatch)]
-        if not batches:
-            return
-        self.count("garbled answers")
-        place = self.choices.pick(batches, "garbled batch")
-        batch = answer.replies[place].batch  # type: ignore[union-attr]
-        body = bytearray(batch.body)
-        body[self.choices.choose(len(body), "garbled byte")] ^= 1 << self.choices.choose(8, "garbled bit")
-        garbled = replace(batch, body=bytes(body), body_crc32c=crc32c(bytes(body)))
-        replies = (*answer.replies[:place], ReadBatch(garbled), *answer.replies[place + 1 :])
-        envelope.body = ReadAnswer(replies)
 
     def _tell_broken(self, client: str, bookie: str) -> None:
         upto = self.last_number
