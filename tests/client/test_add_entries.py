@@ -36,7 +36,7 @@ from bk_spark.errors import (
 from bk_spark.ledger_metadata import LedgerState
 from bk_spark.quorum import write_set
 from bk_spark.wire import Status
-from tests.client.writer_model import QUORUM_TIMEOUT_MS, TIMEOUT_MS, Writer, calls, limits
+from tests.client.writer_model import NOISE, QUORUM_TIMEOUT_MS, TIMEOUT_MS, Writer, calls, limits
 
 
 def test_an_entry_is_confirmed_with_its_ack_quorum_and_not_before() -> None:
@@ -202,7 +202,7 @@ def test_an_answer_costs_the_same_however_many_batches_are_on_their_way() -> Non
         calls(lambda w=writer, a=add: w.machine.handle(AddAnswered(a.request_id, Status.OK), 0))
         for writer, add in zip((few, many), adds, strict=True)
     ]
-    assert costs[1] == costs[0]
+    assert costs[1] < costs[0] + NOISE
 
 
 def _closing(writer: Writer) -> WriteMetadata:
