@@ -32,6 +32,10 @@ DEFAULT_RACK = "/default-rack"
 MAX_RACK_CHARACTERS = 256
 
 
+MAX_SETTING = 1 << 40
+"""A bound for numbers: a tebibyte, or thousands of years. Above it clocks and buffers overflow; nan and infinity are none."""
+
+
 class DigestType(Enum):
     """What protects an entry from its writer to its reader. The numbers are Apache BookKeeper's metadata enum."""
 
@@ -93,8 +97,10 @@ class ClientConfig:
     speculative_read_s: float = 1.0
     """A replica that has sent nothing for this long is asked beside another one; the first answer counts."""
 
-    recovery_timeout_s: float = 60.0
-    """A recovery that makes no progress for this long gives up; the ledger stays IN_RECOVERY for the next try."""
+    recovery_timeout_s: float = 20.0
+    """A recovery that makes no progress for this long gives up; the ledger stays IN_RECOVERY for the next try.
+
+    Bookies that restart come back within seconds; whoever waits for a machine tries again."""
 
     quarantine_errors: int = 3
     """Failed requests of a bookie within ``quarantine_s`` that keep it out of new ensembles, where others can be had."""
@@ -174,12 +180,14 @@ def _check_rack(rack: str) -> None:
 
 def _check_positive(config: Any) -> None:
     """Every field that is a number is above 0; texts are checked by their own classes."""
-    for name in config.__dataclass_fields__:
+    for name, declared in config.__dataclass_fields__.items():
         value = getattr(config, name)
-        if config.__dataclass_fields__[name].type == "str":
+        if declared.type == "str":
             continue
-        if config.__dataclass_fields__[name].type == "bool":
+        if declared.type == "bool":
             if not isinstance(value, bool):
                 raise ConfigError(name, value, "it must be true or false")
-        elif isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-            raise ConfigError(name, value, "it must be a number above 0")
+        elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MAX_SETTING:
+            raise ConfigError(name, value, f"it must be a number above 0, at most {MAX_SETTING:,}")
+        elif declared.type == "int" and not isinstance(value, int):
+            raise ConfigError(name, value, "it must be a whole number")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.config import BookieConfig
+from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.errors import ConfigError
 
 
@@ -23,3 +23,15 @@ def test_a_rack_that_is_no_path_is_refused(rack: object) -> None:
 def test_a_number_that_is_not_above_0_is_refused(value: object) -> None:
     with pytest.raises(ConfigError, match=r"read_threads is .*: it must be a number above 0"):
         BookieConfig(read_threads=value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300])
+def test_a_number_that_no_clock_can_hold_is_refused(value: float) -> None:
+    with pytest.raises(ConfigError, match=r"read_timeout_s is .*: it must be a number above 0"):
+        ClientConfig(read_timeout_s=value)
+
+
+def test_a_count_is_a_whole_number() -> None:
+    with pytest.raises(ConfigError, match=r"quarantine_errors is 1.5: it must be a whole number"):
+        ClientConfig(quarantine_errors=1.5)  # type: ignore[arg-type]
+    assert ClientConfig(read_timeout_s=2).read_timeout_s == 2

@@ -19,7 +19,7 @@ from bk_spark.client.transport import Transport
 from bk_spark.client.write_queue import WriteQueue
 from bk_spark.config import MAX_ENTRY_BYTES, ClientConfig
 from bk_spark.digest import payload_sizes
-from bk_spark.errors import ConfigError, EntryTooLargeError
+from bk_spark.errors import BookKeeperError, ConfigError, EntryTooLargeError
 from bk_spark.ledger_metadata import LedgerMetadata
 
 Payloads: TypeAlias = "Sequence[bytes] | pa.BinaryArray | pa.ChunkedArray"
@@ -85,7 +85,14 @@ class _Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        """Close. Where the block ended with an error, that error is the one that is raised, not what close makes of it."""
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except BookKeeperError as problem:
+            error.add_note(f"closing ledger {self.ledger_id} failed as well: {problem}")
 
 
 class WriteHandle(_Writer):

@@ -93,6 +93,29 @@ def test_a_writer_at_work_is_fenced_and_no_confirmed_entry_is_lost(client: BookK
     assert payloads(reader) == [b"%d" % i for i in range(reader.last_add_confirmed + 1)]
 
 
+def test_a_block_that_ends_as_fenced_raises_that_and_not_what_close_makes_of_it(
+    client: BookKeeper, owner: BookKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = owner.create_ledger()
+    writer.append(b"one")
+
+    def closed_elsewhere() -> None:
+        raise MetadataConflictError("the metadata of a ledger", "it was closed at another end")
+
+    monkeypatch.setattr(writer, "close", closed_elsewhere)
+
+    def write_on() -> None:
+        with writer:
+            client.open_ledger(writer.ledger_id)
+            writer.append(b"two")
+
+    with pytest.raises(LedgerFencedError) as raised:
+        write_on()
+    assert "closed at another end" in raised.value.__notes__[0]
+    with pytest.raises(MetadataConflictError), writer:
+        pass
+
+
 def test_many_who_open_at_once_see_the_same_last_entry(client: BookKeeper, owner: BookKeeper) -> None:
     """Also while the writer goes on adding. Ref: situation 25."""
     writer = owner.create_ledger()
