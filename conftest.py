@@ -48,3 +48,16 @@ def store(metadata_uri: str) -> Iterator[ZooKeeperStore]:
     """A session for ``metadata_uri``."""
     with connect(metadata_uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
         yield store
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--samples``: how many flipped bits are tried of each large file."""
+    text = "flipped bits tried of each large file (default 200); with many more, raise --timeout too"
+    parser.addoption("--samples", type=int, default=200, help=text)
+
+
+@pytest.fixture
+def samples(request: pytest.FixtureRequest) -> int:
+    """How many of many faults of one kind to try."""
+    number: int = request.config.getoption("--samples")
+    return number

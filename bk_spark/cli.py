@@ -6,15 +6,15 @@ Exit codes: 0 done; 1 failed, with one line on stderr; 2 wrong usage.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
 
-from bk_spark.commands import bookies, cluster, doctor, ledgers, logs
-from bk_spark.config import BookieConfig
+from bk_spark.commands import administration, bookies, cluster, cookies, doctor, inspect, ledgers, logs, rebuild_index, sanity
+from bk_spark.commands.settings import add_settings
 from bk_spark.errors import BookKeeperError
 from bk_spark.version import VERSION
+from bk_spark.wire import Operation
 
 Handler = Callable[[argparse.Namespace], None]
 
@@ -47,6 +47,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_cluster(commands)
     _add_local(commands)
     _add_bookie(commands)
+    _add_inspect(commands)
+    _add_cookie(commands)
     _add_ledger(commands)
     _add_log(commands)
     _command(commands, "doctor", "check this machine and the cluster, and say what to do", doctor.run)
@@ -91,23 +93,93 @@ def _add_bookie(commands: Commands) -> None:  # type: ignore[valid-type]
         ("format", "prepare an empty directory for a new bookie; prints its id", bookies.format_),
         ("start", "run one bookie in the foreground", bookies.start),
         ("id", "print the id of the bookie whose directory this is", bookies.show_id),
+        (
+            "sanity",
+            "check the directories, cookies, index and logs of a stopped bookie, with --metadata also the store's side; "
+            "changes nothing",
+            sanity.run,
+        ),
+        (
+            "rebuild-index",
+            "make the index of a stopped bookie anew from its logs; it then starts in limbo and repairs itself from the other "
+            "replicas",
+            rebuild_index.run,
+        ),
     ):
         parser = _command(group, name, text, handler)
         parser.add_argument("--data-dir", metavar="D", required=True, help="the bookie's directory")
-        if name != "id":
+        if name in ("format", "start"):
             parser.add_argument("--host", default="127.0.0.1", help="the address that clients use (default %(default)s)")
             parser.add_argument("--port", type=int, default=0, help="the port; 0 takes a free one (default %(default)s)")
-        if name == "start":
-            _add_bookie_config(parser)
+        if name != "id":
+            add_settings(parser)
+    _add_administration(group)
 
 
-def _add_bookie_config(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("settings", "sizes in bytes, times in seconds")
-    for field in dataclasses.fields(BookieConfig):
-        flag = "--" + field.name.replace("_", "-")
-        kind = type(field.default)
-        metavar = "PATH" if kind is str else "N"
-        group.add_argument(flag, dest=field.name, type=kind, default=field.default, metavar=metavar, help="default %(default)s")
+def _add_administration(group: Commands) -> None:  # type: ignore[valid-type]
+    """What is asked of a running bookie."""
+    collection = _group(group, "gc", "garbage collection of a running bookie")
+    for commands, name, text, operation in (
+        (collection, "run", "collect and compact now", Operation.GC_RUN),
+        (
+            collection,
+            "suspend",
+            "collect and compact nothing until it is resumed or the bookie starts again",
+            Operation.GC_SUSPEND,
+        ),
+        (collection, "resume", "collect and compact again", Operation.GC_RESUME),
+        (collection, "status", "what was collected, compacted and returned to the disk", Operation.GC_STATUS),
+        (group, "scrub", "have a running bookie read and verify everything it keeps, from now on", Operation.SCRUB),
+        (group, "status", "whether a running bookie takes adds, and if not, why", Operation.BOOKIE_STATUS),
+    ):
+        parser = _command(commands, name, text, administration.asks(operation))
+        parser.add_argument("bookie_id", metavar="BOOKIE_ID", help="as 'bk-spark bookie list' shows it")
+
+
+def _add_inspect(commands: Commands) -> None:  # type: ignore[valid-type]
+    group = _group(commands, "inspect", "what the files of a bookie hold, also while it runs; changes nothing")
+    for name, text, handler in (
+        ("journal", "journal files: headers, damage, and what their records add up to", inspect.journal),
+        ("entry-log", "entry log files: headers, damage, and what their records add up to", inspect.entry_log),
+        ("index", "the index: limbo, entry logs with live bytes, ledgers, and whether its tallies fit", inspect.index),
+        ("mark", "boot numbers, generation, and the LastLogMark", inspect.mark),
+    ):
+        parser = _command(group, name, text, handler)
+        parser.add_argument("--data-dir", metavar="D", required=True, help="the bookie's directory")
+        if name in ("journal", "entry-log"):
+            parser.add_argument("--file", type=int, metavar="ID", help="only the file of this id")
+            parser.add_argument("--records", action="store_true", help="also each record")
+        if name == "entry-log":
+            parser.add_argument("--ledgers", action="store_true", help="also the live bytes of each ledger in each file")
+        if name == "index":
+            parser.add_argument("--ledger", type=int, metavar="ID", help="only this ledger, with its rows")
+            parser.add_argument("--limit", type=int, default=100, metavar="N", help="at most N ledgers (default %(default)s)")
+            parser.add_argument("--verify", action="store_true", help="hold every row against the tallies")
+        add_settings(parser)
+
+
+def _add_cookie(commands: Commands) -> None:  # type: ignore[valid-type]
+    group = _group(commands, "cookie", "cookies: which directories are which bookie's")
+    for name, text, handler in (
+        ("show", "what the metadata store knows of a bookie; with --data-dir also what its directories say", cookies.show),
+        (
+            "fix",
+            "give a bookie that has lost a disk the directories named here, empty ones in the place of lost ones: "
+            "it then starts in limbo and repairs itself from the other replicas",
+            cookies.fix,
+        ),
+        (
+            "delete",
+            "remove a bookie that is not running from the cluster: its directories then start no more, "
+            "and what no other bookie holds cannot be read",
+            cookies.delete,
+        ),
+    ):
+        parser = _command(group, name, text, handler)
+        parser.add_argument("bookie_id", metavar="BOOKIE_ID", help="as 'bk-spark bookie id' prints it")
+        if name != "delete":
+            parser.add_argument("--data-dir", metavar="D", required=name == "fix", help="the bookie's directory")
+            add_settings(parser)
 
 
 def _add_ledger(commands: Commands) -> None:  # type: ignore[valid-type]

@@ -167,15 +167,74 @@ class BookieConfig:
     rack: str = DEFAULT_RACK
     """What fails together with this bookie, such as ``/zone-a/rack-1``: copies of an entry are spread over racks."""
 
+    journal_dirs: str = ""
+    """Directories for journals, parted by commas, best each on a disk of its own; empty: inside the data directory."""
+
+    ledger_dirs: str = ""
+    """Directories for entry logs, parted by commas; empty: inside the data directory."""
+
+    journal_write_data: bool = True
+    """False: adds are acked before they are durable, and a crash is repaired from the other replicas (BP-46)."""
+
+    automatic_cookie_repair: bool = False
+    """After the loss of a disk: start in limbo, repair from the other replicas, and stamp the cookie, without being asked."""
+
+    disk_usage_high: float = 0.95
+    """A disk that is fuller than this takes no adds; if no other one does, the bookie is read-only."""
+
+    disk_usage_low: float = 0.90
+    """A full disk takes adds again below this. The gap keeps a bookie from changing its state at every entry."""
+
+    disk_check_s: float = 1.0
+    """How often the fill of the disks is looked at; at 1 GB/s a disk of 100 GB fills by a hundredth in that time."""
+
+    gc_interval_s: float = 900.0
+    """How often deleted ledgers are looked for."""
+
+    minor_compaction_threshold: float = 0.2
+    """Entry logs of which less than this part is live are compacted at every minor compaction."""
+
+    minor_compaction_interval_s: float = 3_600.0
+
+    major_compaction_threshold: float = 0.8
+    """Entry logs of which less than this part is live are compacted at every major compaction."""
+
+    major_compaction_interval_s: float = 86_400.0
+
+    compaction_bytes_per_s: int = 50 * MIB
+    """What compaction copies at most, so that adds and reads keep most of the disk."""
+
+    over_replication_interval_s: float = 86_400.0
+    """How often ledgers are looked for that this bookie keeps and no longer has to."""
+
+    scrub_interval_s: float = 604_800.0
+    """How often everything stored is read again and verified."""
+
+    scrub_bytes_per_s: int = 10 * MIB
+    """What the scrub reads at most; a terabyte takes about a day."""
+
     def __post_init__(self) -> None:
         _check_positive(self)
         _check_rack(self.rack)
+        _check_fractions(self)
 
 
 def _check_rack(rack: str) -> None:
     if not isinstance(rack, str) or not re.fullmatch(r"(/[^/\s]+)+", rack) or len(rack) > MAX_RACK_CHARACTERS:
         form = f"it must look like /zone/rack, without spaces, of at most {MAX_RACK_CHARACTERS} characters"
         raise ConfigError("rack", rack, form)
+
+
+def _check_fractions(config: BookieConfig) -> None:
+    for name in ("disk_usage_high", "disk_usage_low", "minor_compaction_threshold", "major_compaction_threshold"):
+        if getattr(config, name) > 1:
+            raise ConfigError(name, getattr(config, name), "it must be a fraction, above 0 and at most 1")
+    for lower, upper in (
+        ("disk_usage_low", "disk_usage_high"),
+        ("minor_compaction_threshold", "major_compaction_threshold"),
+    ):
+        if getattr(config, lower) > getattr(config, upper):
+            raise ConfigError(lower, getattr(config, lower), f"it must not exceed {upper} ({getattr(config, upper)})")
 
 
 def _check_positive(config: Any) -> None:

@@ -3,14 +3,18 @@
 An entry is: ledger id, entry id, last add confirmed (LAC), cumulative length, digest, payload. Entries are never handled
 alone: an ``EntryBatch`` holds many of one ledger as arrays, an ``EncodedBatch`` is the same as bytes, on the wire and on
 disk alike. Encoding leaves out what is constant or follows from the header: the ids from the interval and its pattern,
-the LAC, which is one for the whole batch, and in a dense batch the lengths, which are running sums of the payload sizes.
+the LAC where it is one for the whole batch, and in a dense batch the lengths, which are running sums of the payload sizes.
+A writer's batch has one LAC; what a bookie has joined of several (``coalesce``) has one for each entry.
 
 Ref: docs/formats.md, "A batch of entries".
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -49,9 +53,12 @@ class BatchHeader:
     """Inclusive. The ids held are those of ``pattern`` in this interval; first and last are themselves held."""
     pattern: IdPattern
     last_add_confirmed: int
+    """That of all its entries; with ``mixed_lac`` the highest of theirs."""
     length_before: int
     """The ledger's payload bytes before the first entry."""
     digest_type: DigestType
+    mixed_lac: bool = False
+    """The body has a last add confirmed for each entry."""
 
     def __post_init__(self) -> None:
         problem = self._problem()
@@ -62,13 +69,22 @@ class BatchHeader:
     def count(self) -> int:
         return self.pattern.count(self.first_entry_id, self.last_entry_id)
 
+    def is_followed_by(self, other: BatchHeader) -> bool:
+        """Whether ``other`` holds the next ids of the same ledger and pattern, with digests of the same type."""
+        mine = (self.ledger_id, self.pattern, self.digest_type)
+        between = range(self.last_entry_id + 1, other.first_entry_id)
+        is_near = other.first_entry_id > self.last_entry_id and len(between) < self.pattern.ensemble_size
+        is_same = mine == (other.ledger_id, other.pattern, other.digest_type)
+        return is_same and is_near and not any(self.pattern.holds(one) for one in between)
+
     def _problem(self) -> str | None:
         if self.ledger_id < 0 or self.first_entry_id < 0 or self.length_before < 0:
             return "a negative ledger id, entry id or length"
         if not 0 <= self.last_entry_id - self.first_entry_id < MAX_BATCH_ENTRIES:
             return f"ids {self.first_entry_id} to {self.last_entry_id} do not span 1 to {MAX_BATCH_ENTRIES} entries"
-        if not NO_ENTRY <= self.last_add_confirmed < self.first_entry_id:
-            return f"last add confirmed {self.last_add_confirmed} is not below the first entry {self.first_entry_id}"
+        below = self.last_entry_id if self.mixed_lac else self.first_entry_id
+        if not NO_ENTRY <= self.last_add_confirmed < below:
+            return f"last add confirmed {self.last_add_confirmed} is not below entry {below}"
         if not (self.pattern.holds(self.first_entry_id) and self.pattern.holds(self.last_entry_id)):
             return "its first or last id is not of its own pattern"
         return None
@@ -171,23 +187,28 @@ def seal(
 
 
 def encode(batch: EntryBatch, digest_type: DigestType, pattern: IdPattern = DENSE) -> EncodedBatch | None:
-    """What of ``batch`` (consecutive ids, one LAC) falls into ``pattern``, as bytes; None if nothing does."""
+    """What of ``batch`` (consecutive ids) falls into ``pattern``, as bytes; None if nothing does."""
     chosen = batch.select(pattern.mask(batch.entry_ids))
     if not len(chosen):
         return None
-    columns: list[pa.Array] = [] if pattern.is_dense else [pa.array(chosen.lengths)]
-    columns += [chosen.digests, chosen.payloads]
-    body = pa.RecordBatch.from_arrays(columns, schema=_body_schema(pattern, digest_type)).serialize().to_pybytes()
     first_size = int(payload_sizes(chosen.payloads.slice(0, 1))[0])
+    confirmed = int(chosen.last_add_confirmed.max())
     header = BatchHeader(
         batch.ledger_id,
         int(chosen.entry_ids[0]),
         int(chosen.entry_ids[-1]),
         pattern,
-        int(chosen.last_add_confirmed[0]),
+        confirmed,
         int(chosen.lengths[0]) - first_size,
         digest_type,
+        mixed_lac=bool((chosen.last_add_confirmed != confirmed).any()),
     )
+    columns = [chosen.digests, chosen.payloads]
+    if not pattern.is_dense:
+        columns.insert(0, pa.array(chosen.lengths))
+    if header.mixed_lac:
+        columns.insert(0, pa.array(chosen.last_add_confirmed))
+    body = pa.RecordBatch.from_arrays(columns, schema=_body_schema(header)).serialize().to_pybytes()
     return EncodedBatch(header, body, crc32c(body))
 
 
@@ -197,17 +218,14 @@ def decode(encoded: EncodedBatch) -> EntryBatch:
     The payload array may share memory with ``encoded.body``.
     """
     header = encoded.header
-    encoded.check()
     body = _read_body(encoded)
     entry_ids = header.pattern.ids(header.first_entry_id, header.last_entry_id)
-    if body.num_rows != len(entry_ids):
-        raise CorruptionError(_name(header), f"{body.num_rows} rows for {len(entry_ids)} ids")
     payloads = body.column("payload")
     if header.pattern.is_dense:
         lengths = header.length_before + np.cumsum(payload_sizes(payloads))
     else:
         lengths = body.column("length").to_numpy()
-    confirmed = np.full(len(entry_ids), header.last_add_confirmed, dtype=np.int64)
+    confirmed = _last_add_confirmed(header, body, entry_ids)
     return EntryBatch(header.ledger_id, entry_ids, confirmed, lengths, body.column("digest"), payloads)
 
 
@@ -221,20 +239,89 @@ def cut(encoded: EncodedBatch, first: int, last: int) -> EncodedBatch | None:
     return encode(batch.select(wanted), header.digest_type, header.pattern)
 
 
-def _body_schema(pattern: IdPattern, digest_type: DigestType) -> pa.Schema:
-    fields = [] if pattern.is_dense else [pa.field("length", pa.int64(), nullable=False)]
+def coalesce(batches: Sequence[EncodedBatch]) -> EncodedBatch:
+    """Batches, at least one, each followed by the next (``BatchHeader.is_followed_by``), as one; entries stay as they are.
+
+    Raises CorruptionError if one is not what its header says, is not where the one before it ended, or if all together
+    are above the bounds of a batch: they can then be kept as they are.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    for one, other in pairwise(batches):
+        if not one.header.is_followed_by(other.header):
+            raise _no_successor(one, other)
+    joined = encode(_joined(batches), batches[0].header.digest_type, batches[0].header.pattern)
+    assert joined is not None  # no batch is empty
+    if len(joined.body) > MAX_BATCH_BYTES:
+        raise CorruptionError(_name(joined.header), f"{len(joined.body)} bytes, the maximum is {MAX_BATCH_BYTES}")
+    return joined
+
+
+def _joined(batches: Sequence[EncodedBatch]) -> EntryBatch:
+    """As if all were decoded and put together; a batch costs little here, for there may be thousands of one entry."""
+    header, last_id = batches[0].header, batches[-1].header.last_entry_id
+    bodies = [_read_body(one) for one in batches]
+    counts = [body.num_rows for body in bodies]
+    ends = np.cumsum(counts)
+    payloads = pa.concat_arrays([body.column("payload") for body in bodies])
+    digests = pa.concat_arrays([body.column("digest") for body in bodies])
+    entry_ids = header.pattern.ids(header.first_entry_id, last_id)
+    if header.pattern.is_dense:
+        lengths = header.length_before + np.cumsum(payload_sizes(payloads))
+        for number in np.flatnonzero(lengths[ends[:-1] - 1] != [one.header.length_before for one in batches[1:]]).tolist():
+            raise _no_successor(batches[number], batches[number + 1])
+    else:
+        lengths = np.concatenate([body.column("length").to_numpy() for body in bodies])
+    confirmed = np.repeat(np.array([one.header.last_add_confirmed for one in batches], dtype=np.int64), counts)
+    for one, body, end in zip(batches, bodies, ends, strict=True):
+        if one.header.mixed_lac:
+            place = slice(end - body.num_rows, end)
+            confirmed[place] = _last_add_confirmed(one.header, body, entry_ids[place])
+    return EntryBatch(header.ledger_id, entry_ids, confirmed, lengths, digests, payloads)
+
+
+def _no_successor(one: EncodedBatch, other: EncodedBatch) -> CorruptionError:
+    return CorruptionError(_name(other.header), f"it does not go on where {_name(one.header)} ends")
+
+
+def _last_add_confirmed(header: BatchHeader, body: pa.RecordBatch, entry_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The last add confirmed of each entry, which is below its id."""
+    if not header.mixed_lac:
+        return np.full(len(entry_ids), header.last_add_confirmed, dtype=np.int64)
+    confirmed: npt.NDArray[np.int64] = body.column("last_add_confirmed").to_numpy()
+    if confirmed.max() != header.last_add_confirmed or confirmed.min() < NO_ENTRY or (confirmed >= entry_ids).any():
+        raise CorruptionError(_name(header), "a last add confirmed that is not below its entry, or not as its header says")
+    return confirmed
+
+
+def _body_schema(header: BatchHeader) -> pa.Schema:
+    return _schema(header.mixed_lac, header.pattern.is_dense, header.digest_type)
+
+
+@cache
+def _schema(mixed_lac: bool, is_dense: bool, digest_type: DigestType) -> pa.Schema:
+    fields = [pa.field("last_add_confirmed", pa.int64(), nullable=False)] if mixed_lac else []
+    if not is_dense:
+        fields.append(pa.field("length", pa.int64(), nullable=False))
     fields.append(pa.field("digest", pa.binary(DIGEST_BYTES[digest_type]), nullable=False))
     fields.append(pa.field("payload", pa.binary(), nullable=False))
     return pa.schema(fields)
 
 
 def _read_body(encoded: EncodedBatch) -> pa.RecordBatch:
+    """The verified body of a batch: of the right checksum and schema, with as many rows as the header has ids."""
     header = encoded.header
+    encoded.check()
     try:
-        body = pa.ipc.read_record_batch(pa.py_buffer(encoded.body), _body_schema(header.pattern, header.digest_type))
+        body = pa.ipc.read_record_batch(pa.py_buffer(encoded.body), _body_schema(header))
         body.validate(full=True)
     except (pa.ArrowException, EOFError, OSError, ValueError) as problem:
         raise CorruptionError(_name(header), f"not an Arrow record batch ({problem})") from None
+    if body.nbytes > len(encoded.body):
+        sizes = f"{len(encoded.body)} bytes stand for {body.nbytes}"
+        raise CorruptionError(_name(header), f"{sizes}: the buffers of a batch are not compressed, nor used twice")
+    if body.num_rows != header.count:
+        raise CorruptionError(_name(header), f"{body.num_rows} rows for {header.count} ids")
     return body
 
 

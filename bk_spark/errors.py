@@ -23,6 +23,7 @@
     ├── DigestMismatchError            an entry's digest is wrong on every replica
     ├── CorruptionError                a file is damaged
     ├── StorageError                   a disk refused: the outcome is unknown
+    │   └── MissingLogError            an entry log that was referred to is not there
     ├── ProcessFailedError             a process of a local cluster did not start, or did not stop
     └── InternalError                  bk_spark itself failed: a bug
 
@@ -213,11 +214,14 @@ class NotEnoughBookiesError(BookKeeperError):
     needed: int
     available: int
     purpose: str
+    read_only: int = 0
+    """Bookies that are there and take no adds."""
 
     def __str__(self) -> str:
+        refusing = f", {self.read_only} more are read-only because their disks are full" if self.read_only else ""
         return (
-            f"{self.purpose} needs {self.needed} bookies and {self.available} can be used: "
-            "start more bookies ('bk-spark bookie list' shows them) or ask for fewer replicas"
+            f"{self.purpose} needs {self.needed} bookies and {self.available} can be used{refusing}: "
+            "start more bookies ('bk-spark bookie list' shows them), give read-only ones space, or ask for fewer replicas"
         )
 
 
@@ -340,6 +344,11 @@ class StorageError(BookKeeperError):
 
     def __str__(self) -> str:
         return f"{self.what} failed: {self.problem}"
+
+
+@dataclass(eq=False)
+class MissingLogError(StorageError):
+    """The file of an entry log is gone: compacted away, so that another look-up finds the new place, or lost."""
 
 
 @dataclass(eq=False)

@@ -12,6 +12,7 @@ Ports stay the same as long as the directory is used, if they are free. local_pr
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import os
@@ -22,7 +23,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bk_spark.bookie.cookie import COOKIE_FILE, format_bookie, read_cookie
+from bk_spark.bookie.cookie import format_bookie, read_cookie
+from bk_spark.bookie.cookie_file import COOKIE_FILE
+from bk_spark.bookie.directories import Directories
+from bk_spark.config import BookieConfig
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, MetadataUnavailableError
 from bk_spark.local_process import HOST, Keeper, LocalProcess, end_all, reserved_port
 from bk_spark.registration import initialise_cluster, lookup, unregister
@@ -31,6 +35,8 @@ from bk_spark.zookeeper import ZooKeeperStore, connect
 
 ROOT = "/ledgers"
 STATE_VERSION = 1
+DEFAULT_BOOKIE_CONFIG = BookieConfig(disk_usage_high=0.99, disk_usage_low=0.98)
+"""The disk is shared with all else on this machine: that it is nearly full says little of what bookies need."""
 
 _SESSION_S = 10.0
 """Time to connect, and session timeout, of the short sessions with which this module looks at its cluster."""
@@ -68,19 +74,27 @@ class LocalCluster:
 
     ``data_dir=None`` is a temporary directory, removed at the end. A directory that was used before has all its data
     again: all of its bookies start, under their ids and on their ports where these are free, also if that is more than
-    ``bookies``. When the constructor returns, every process serves.
+    ``bookies``. ``bookie_config`` holds for all of them, at this use of the directory. When the constructor returns, every
+    process serves.
 
     Raises ConfigError (no Java, bad arguments, a directory in use) and ProcessFailedError.
 
     Example: ``with LocalCluster(bookies=3) as cluster: BookKeeper(cluster.metadata_uri)``.
     """
 
-    def __init__(self, bookies: int = 3, data_dir: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        bookies: int = 3,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        bookie_config: BookieConfig = DEFAULT_BOOKIE_CONFIG,
+    ) -> None:
         if isinstance(bookies, bool) or not isinstance(bookies, int) or bookies < 0:
             raise ConfigError("bookies", bookies, "it must be a whole number, 0 or more")
         java, class_path = find_java(), find_zookeeper_jars()
         self._temporary = data_dir is None
         self.data_dir = _directory(data_dir)
+        self._bookie_config = bookie_config
         self._closed = False
         self._bookies: list[LocalBookie] = []
         with contextlib.ExitStack() as undo:
@@ -148,8 +162,9 @@ class LocalCluster:
         if (data_dir / COOKIE_FILE).exists():
             bookie_id = read_cookie(data_dir).bookie_id
         else:
-            bookie_id = format_bookie(data_dir, store, Znodes(ROOT), HOST, port)
+            bookie_id = format_bookie(Directories.of(data_dir, self._bookie_config), store, Znodes(ROOT), f"{HOST}:{port}")
         bookie = LocalBookie(self._keeper, directory, port, bookie_id, self.metadata_uri)
+        bookie.config = self._bookie_config
         self._bookies.append(bookie)
         return bookie
 
@@ -206,6 +221,8 @@ class LocalBookie(LocalProcess):
         super().__init__(keeper, directory, port)
         self.bookie_id = bookie_id
         self.data_dir = directory / "data"
+        self.config = DEFAULT_BOOKIE_CONFIG
+        """The settings that it starts with, the next time."""
         self._metadata_uri = metadata_uri
 
     def start(self) -> None:
@@ -218,7 +235,7 @@ class LocalBookie(LocalProcess):
         """Start the process. What an earlier, dead one left registered is removed, so that ``await_ready`` sees the new one."""
         self.check_stopped()
         unregister(store, Znodes(ROOT), self.bookie_id)
-        self._launch(bookie_command(self.data_dir, self._metadata_uri, self.port))
+        self._launch(bookie_command(self.data_dir, self._metadata_uri, self.port, self.config))
 
     def await_ready(self, store: ZooKeeperStore) -> None:
         self._await(lambda: self._is_registered(store) and self._accepts())
@@ -256,9 +273,13 @@ def _read_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def bookie_command(data_dir: Path, metadata_uri: str, port: int) -> list[str]:
-    """How a bookie process is started."""
+def bookie_command(data_dir: Path, metadata_uri: str, port: int, config: BookieConfig) -> list[str]:
+    """How a bookie process is started: with all settings that are not the default."""
     options = ["--data-dir", str(data_dir), "--metadata", metadata_uri, "--host", HOST, "--port", str(port)]
+    for field in dataclasses.fields(BookieConfig):
+        value = getattr(config, field.name)
+        if value != field.default:
+            options += ["--" + field.name.replace("_", "-"), str(value).lower() if isinstance(value, bool) else str(value)]
     return [sys.executable, "-P", "-m", "bk_spark.cli", "bookie", "start", *options]
 
 

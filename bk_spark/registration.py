@@ -115,6 +115,15 @@ def register(
     _remove(store, znodes.registration(address.bookie_id, read_only=not read_only))
 
 
+def withdraw(store: MetadataStore, znodes: Znodes, address: BookieAddress) -> None:
+    """Remove the registration of a bookie that stops. What a process at another address registered stays."""
+    for read_only in (False, True):
+        path = znodes.registration(address.bookie_id, read_only=read_only)
+        found = _found(store, path)
+        if found is not None and _is_at(address, path, found):
+            _remove(store, path, found.version)
+
+
 def unregister(store: MetadataStore, znodes: Znodes, bookie_id: str) -> None:
     """Remove what a bookie that is known to be dead left behind, instead of waiting for its session to expire."""
     for read_only in (False, True):

@@ -220,7 +220,22 @@ class PlainReply:
         return f"{self.status.name} {self.detail}".rstrip()
 
 
-StagedRequest = AddRequest | FenceRequest | ForceRequest | StoreLastAddConfirmedRequest
+@dataclass(frozen=True, slots=True)
+class DeleteLedgerRequest:
+    """Forget what is stored of a ledger, durably. Not a message: how garbage collection reclaims a ledger.
+
+    Its metadata is known to be gone, or to name other bookies. Fence and master key stay (docs/rules.md, storage rule 10).
+    """
+
+    ledger_id: int
+    deleted_ms: int
+    """When, in milliseconds since 1970."""
+
+    def describe(self) -> str:
+        return f"delete ledger {self.ledger_id}"
+
+
+StagedRequest = AddRequest | FenceRequest | ForceRequest | StoreLastAddConfirmedRequest | DeleteLedgerRequest
 """What a bookie makes durable before it answers."""
 
 StagedReply = AddReply | PlainReply
@@ -235,3 +250,23 @@ class BookieDescription:
     free_bytes: int
     total_bytes: int
     program_version: str
+
+
+class Operation(Enum):
+    """What an operator asks of a bookie; the numbers are the wire's."""
+
+    GC_RUN = pb.GC_RUN
+    GC_SUSPEND = pb.GC_SUSPEND
+    GC_RESUME = pb.GC_RESUME
+    GC_STATUS = pb.GC_STATUS
+    SCRUB = pb.SCRUB
+    BOOKIE_STATUS = pb.BOOKIE_STATUS
+
+
+@dataclass(frozen=True, slots=True)
+class AdministerReply:
+    """What became of an operation, or how things are. ``figures`` by name: counts, bytes, milliseconds since 1970."""
+
+    status: Status
+    detail: str = ""
+    figures: dict[str, int] = field(default_factory=dict)

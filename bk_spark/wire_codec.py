@@ -20,10 +20,12 @@ from bk_spark.wire import (
     PROTOCOL_VERSION,
     AddReply,
     AddRequest,
+    AdministerReply,
     BookieDescription,
     ForceRequest,
     LastAddConfirmedReply,
     LastAddConfirmedRequest,
+    Operation,
     PlainReply,
     ReadBatch,
     ReadEnd,
@@ -227,6 +229,27 @@ def decode_description(message: pb.DescribeReply) -> BookieDescription:
     )
 
 
+def encode_administer_request(bookie_id: str, operation: Operation) -> pb.AdministerRequest:
+    return pb.AdministerRequest(version=PROTOCOL_VERSION, bookie_id=bookie_id, operation=operation.value)
+
+
+def decode_administer_request(message: pb.AdministerRequest) -> tuple[str, Operation]:
+    """The bookie id that is meant, and what is asked of it."""
+    _check_version("an operation", message.version)
+    try:
+        return message.bookie_id[:MAX_TEXT], Operation(message.operation)
+    except ValueError:
+        raise CorruptionError("an operation", f"this bookie knows none with the number {message.operation}") from None
+
+
+def encode_administer_reply(reply: AdministerReply) -> pb.AdministerReply:
+    return pb.AdministerReply(status=_wire(reply.status), detail=reply.detail[:MAX_TEXT], figures=reply.figures)
+
+
+def decode_administer_reply(message: pb.AdministerReply) -> AdministerReply:
+    return AdministerReply(_status(message.status), message.detail[:MAX_TEXT], dict(message.figures))
+
+
 def _wire(status: Status) -> pb.Status:
     return status.value
 
@@ -259,6 +282,7 @@ def _encode_header(header: BatchHeader) -> pb.BatchHeader:
         last_add_confirmed=header.last_add_confirmed,
         length_before=header.length_before,
         digest_type=header.digest_type.value,
+        mixed_lac=header.mixed_lac,
     )
 
 
@@ -275,6 +299,7 @@ def _decode_header(message: pb.BatchHeader) -> BatchHeader:
         message.last_add_confirmed,
         message.length_before,
         digest_type,
+        message.mixed_lac,
     )
 
 

@@ -9,6 +9,8 @@
     <root>/available/<bookie id>          ephemeral registration of a writable bookie
     <root>/available/readonly/<bookie id> the same of a read-only one
     <root>/cookies/<bookie id>            identity of a bookie's disks
+    <root>/underreplication/ledgers/…     marks of ledgers that lack copies: four times four hex digits, then urL<id>
+    <root>/underreplication/locks/urL<id> ephemeral, held by who works on the copies of a ledger
     <root>/bk_spark/logs/names/<name>     → uid of the log
     <root>/bk_spark/logs/data/<uid>/…     the log itself
 
@@ -82,6 +84,19 @@ class Znodes:
     def ledger(self, ledger_id: int) -> str:
         digits = f"{ledger_id:010d}"
         return f"{self.root}/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
+
+    @property
+    def under_replicated_locks(self) -> str:
+        return f"{self.root}/underreplication/locks"
+
+    def under_replicated(self, ledger_id: int) -> str:
+        """Exists while copies of the ledger are missing."""
+        digits = f"{ledger_id:016x}"
+        parts = "/".join(digits[start : start + 4] for start in range(0, 16, 4))
+        return f"{self.root}/underreplication/ledgers/{parts}/urL{ledger_id:010d}"
+
+    def under_replicated_lock(self, ledger_id: int) -> str:
+        return f"{self.under_replicated_locks}/urL{ledger_id:010d}"
 
     def log_name(self, name: str) -> str:
         return f"{self.log_names}/{name}"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from bk_spark.bookie.record import RecordKind
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.local_cluster import LocalCluster
@@ -53,6 +57,34 @@ def test_bookie_list_shows_every_bookie_with_its_space(capsys: pytest.CaptureFix
     assert {record["bookie_id"] for record in records} == {bookie.bookie_id for bookie in cluster.bookies}
     assert all(record["mode"] == "writable" and record["answers"] for record in records)
     assert all(isinstance(record["free"], int) and record["free"] > 0 for record in records)
+
+
+def test_the_garbage_collection_of_a_bookie_is_suspended_resumed_and_run_by_command(
+    capsys: pytest.CaptureFixture[str], cluster: LocalCluster
+) -> None:
+    bookie_id = cluster.bookies[0].bookie_id
+    [suspended] = _json(capsys, "bookie", "gc", "suspend", bookie_id)
+    assert (suspended["bookie_id"], suspended["is_suspended"]) == (bookie_id, 1)
+    [resumed] = _json(capsys, "bookie", "gc", "resume", bookie_id)
+    assert resumed["is_suspended"] == 0
+    runs = resumed["runs"]
+    _json(capsys, "bookie", "gc", "run", bookie_id)
+    deadline = time.monotonic() + 30
+    while _json(capsys, "bookie", "gc", "status", bookie_id)[0]["runs"] == runs:
+        assert time.monotonic() < deadline
+
+
+def test_a_bookie_scrubs_by_command_and_tells_its_state(capsys: pytest.CaptureFixture[str], cluster: LocalCluster) -> None:
+    bookie_id = cluster.bookies[0].bookie_id
+    [scrub] = _json(capsys, "bookie", "scrub", bookie_id)
+    assert scrub["bookie_id"] == bookie_id
+    [status] = _json(capsys, "bookie", "status", bookie_id)
+    assert [status[name] for name in ("read_only", "failed", "limbo")] == [0, 0, 0]
+
+
+def test_an_operation_of_a_bookie_that_is_not_there_fails_with_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bookie", "gc", "run", "nobody"]) == 1
+    assert "'nobody'" in capsys.readouterr().err
 
 
 def test_ledger_list_shows_it(capsys: pytest.CaptureFixture[str], ledger_id: int) -> None:
@@ -138,6 +170,62 @@ def test_bookie_format_and_id(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_bookie_format_and_start_take_a_file_of_settings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "bookie.toml").write_text(f'journal_dirs = "{tmp_path}/j"\nread_thread = 1\n')
+    arguments = ["--data-dir", str(tmp_path / "b"), "--config", str(tmp_path / "bookie.toml")]
+    assert main(["bookie", "start", *arguments]) == 1
+    assert "is 'read_thread': there is none of this name" in capsys.readouterr().err
+    (tmp_path / "bookie.toml").write_text(f'journal_dirs = "{tmp_path}/j"')
+    [made] = _json(capsys, "bookie", "format", *arguments)
+    records = _json(capsys, "cookie", "show", str(made["bookie_id"]), *arguments)
+    assert [record["use"] for record in records] == ["data", "entry_log-0", "journal-0", "data entry_log-0", "journal-0"]
+
+
+def test_cookie_show_fix_and_delete(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data_dir = tmp_path / "b"
+    [made] = _json(capsys, "bookie", "format", "--data-dir", str(data_dir))
+    arguments = [str(made["bookie_id"]), "--data-dir", str(data_dir)]
+    *stored, directory = _json(capsys, "cookie", "show", *arguments)
+    assert {record["boot"] for record in stored} == {"0"} == {directory["boot"]}
+    assert {record["directory_id"] for record in stored} == {directory["directory_id"]}
+    assert _json(capsys, "cookie", "fix", *arguments)[0]["repaired"] == "nothing, all fits"
+    shutil.rmtree(data_dir)
+    data_dir.mkdir()
+    *_, problem = _json(capsys, "cookie", "show", *arguments)
+    assert "it is empty" in str(problem["state"])
+    [fixed] = _json(capsys, "cookie", "fix", *arguments)
+    assert "starts in limbo" in str(fixed["consequence"])
+    *stored, directory = _json(capsys, "cookie", "show", *arguments)
+    assert ({record["boot"] for record in stored}, directory["boot"], directory["state"]) == ({"1"}, "1", "running")
+    [deleted] = _json(capsys, "cookie", "delete", str(made["bookie_id"]))
+    assert "its directories start no more" in str(deleted["consequence"])
+    assert main(["cookie", "delete", str(made["bookie_id"])]) == 1
+    assert "there is no cookie of it" in capsys.readouterr().err
+    assert main(["bookie", "start", "--data-dir", str(data_dir)]) == 1
+    assert "was removed from the cluster" in capsys.readouterr().err
+
+
+def test_an_empty_directory_is_not_given_to_a_bookie_id_that_nothing_knows(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["cookie", "fix", "no-such-bookie", "--data-dir", str(tmp_path)]) == 1
+    assert "the bookie id is 'no-such-bookie': there is no cookie of it" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_cookie_of_a_running_bookie_is_shown_and_neither_fixed_nor_deleted(
+    capsys: pytest.CaptureFixture[str], cluster: LocalCluster
+) -> None:
+    bookie = cluster.bookies[0]
+    arguments = [bookie.bookie_id, "--data-dir", str(bookie.data_dir)]
+    *_, directory = _json(capsys, "cookie", "show", *arguments)
+    assert directory["state"] == "running"
+    assert main(["cookie", "fix", *arguments]) == 1
+    assert "another process uses it: stop that one first" in capsys.readouterr().err
+    assert main(["cookie", "delete", bookie.bookie_id]) == 1
+    assert f"is 'registered at {bookie.address}': stop it first" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -209,3 +297,122 @@ def test_local_runs_a_cluster_until_it_is_told_to_stop() -> None:
     port = int(record["metadata"].rsplit(":", 1)[1].split("/")[0])
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def _data_dir(cluster: LocalCluster) -> Path:
+    return Path(cluster.data_dir) / "bookie-1" / "data"
+
+
+@pytest.mark.parametrize("name", ["journal", "entry-log", "index", "mark"])
+def test_inspect_shows_the_files_of_a_running_bookie_as_text_and_as_json(
+    capsys: pytest.CaptureFixture[str], cluster: LocalCluster, ledger_id: int, name: str
+) -> None:
+    with BookKeeper(cluster.metadata_uri) as client, client.create_ledger() as writer:
+        writer.append(bytes(100_000))  # large enough for the entry log
+    arguments = ["inspect", name, "--data-dir", str(_data_dir(cluster))]
+    records = _json(capsys, *arguments)
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == len(records) > 0
+    assert all(line.startswith(str(record["what"])) for line, record in zip(shown, records, strict=True))
+    assert "problem" not in {key for record in records for key in record}
+
+
+def test_inspect_shows_each_record_of_a_file_with_its_damage_and_the_total(
+    capsys: pytest.CaptureFixture[str], cluster: LocalCluster, ledger_id: int, tmp_path: Path
+) -> None:
+    copy = tmp_path / "data"
+    shutil.copytree(_data_dir(cluster), copy)
+    arguments = ["inspect", "journal", "--data-dir", str(copy), "--records"]
+    whole = _json(capsys, *arguments)
+    first = next(record for record in whole if record["what"] == RecordKind.BATCH.name)
+    journal = next(path for path in sorted((copy / "journal").iterdir()) if str(path) == whole[0]["path"])
+    with journal.open("r+b") as file:
+        file.seek(int(str(first["offset"])))
+        file.write(b"damage")
+    records = _json(capsys, *arguments, "--file", str(int(journal.stem)))
+    (damage,) = (record for record in records if record["what"] == "damage")
+    assert damage["offset"] == first["offset"]
+    assert (records[-1]["what"], records[-1]["damaged_bytes"]) == (
+        "total",
+        int(str(damage["end"])) - int(str(damage["offset"])),
+    )
+    (note,) = _json(capsys, *arguments, "--file", "999")
+    assert (note["what"], note["problem"]) == ("note", f"there is no such file in {copy / 'journal'}")
+    assert {record["what"] for record in _json(capsys, *arguments[:-1])} == {"file", "damage", "total"}
+
+
+def test_inspect_index_shows_one_ledger_with_its_rows_and_damage_as_a_line(
+    capsys: pytest.CaptureFixture[str], cluster: LocalCluster, ledger_id: int, tmp_path: Path
+) -> None:
+    copy = tmp_path / "data"
+    shutil.copytree(_data_dir(cluster), copy)
+    records = _json(capsys, "inspect", "index", "--data-dir", str(copy), "--verify")
+    assert records[-1] == {"what": "tallies", "fit": True, "rows_read": "all"}
+    index = copy / "index" / "ledgers.sqlite"
+    index.write_bytes(index.read_bytes()[:5000])
+    (damage,) = _json(capsys, "inspect", "index", "--data-dir", str(copy))
+    assert damage["what"] == "damage"
+
+
+def test_inspect_index_of_a_ledger_that_is_not_there_says_so_and_shows_no_other_one(
+    capsys: pytest.CaptureFixture[str], cluster: LocalCluster
+) -> None:
+    with BookKeeper(cluster.metadata_uri) as client, client.create_ledger() as empty, client.create_ledger() as writer:
+        writer.append(bytes(100_000))
+    cluster.bookies[0].stop()  # which flushes: the later ledger is in the index
+    cluster.bookies[0].start()
+    arguments = ["inspect", "index", "--data-dir", str(_data_dir(cluster)), "--ledger", str(empty.ledger_id)]
+    records = _json(capsys, *arguments)
+    assert [record["problem"] for record in records if record["what"] == "note"] == ["the index has no such ledger"]
+    assert not {"ledger", "row"} & {record["what"] for record in records}
+
+
+def test_inspect_of_a_directory_that_is_not_there_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["inspect", "mark", "--data-dir", str(tmp_path / "none")]) == 1
+    assert "there is no such directory" in capsys.readouterr().err
+
+
+def test_sanity_holds_a_stopped_bookie_against_the_metadata_store(
+    capsys: pytest.CaptureFixture[str], cluster: LocalCluster
+) -> None:
+    bookie, sanity = cluster.bookies[0], ["bookie", "sanity", "--data-dir", str(_data_dir(cluster))]
+    assert main(sanity) == 1
+    assert "another process uses it" in capsys.readouterr().err
+    bookie.stop()
+    try:
+        *checks, start = _json(capsys, *sanity)
+    finally:
+        bookie.start()
+    assert [check["state"] for check in checks] == ["right"] * 3
+    assert start["state"] == "serves everything at once"
+
+
+def test_rebuild_index_is_refused_while_the_bookie_runs(capsys: pytest.CaptureFixture[str], cluster: LocalCluster) -> None:
+    assert main(["bookie", "rebuild-index", "--data-dir", str(_data_dir(cluster))]) == 1
+    assert "another process uses it" in capsys.readouterr().err
+
+
+def test_a_bookie_whose_index_was_lost_and_rebuilt_comes_back_through_limbo(
+    capsys: pytest.CaptureFixture[str], cluster: LocalCluster, ledger_id: int
+) -> None:
+    """Storage rule 13, with real processes: what it kept is served, and it settles itself with the other replicas."""
+    data_dir = str(_data_dir(cluster))
+    bookie, *others = cluster.bookies
+    bookie.stop()
+    shutil.rmtree(Path(data_dir) / "index")
+    (totals,) = _json(capsys, "bookie", "rebuild-index", "--data-dir", data_dir)
+    assert totals["skipped_places"] == 0
+    bookie.start()
+    deadline = time.monotonic() + 30
+    while any(record["what"] == "limbo" for record in _json(capsys, "inspect", "mark", "--data-dir", data_dir)):
+        assert time.monotonic() < deadline
+    log = (Path(data_dir).parent / "log" / "bookie-1.log").read_text()
+    assert "the index is another one than the bookie ran with" in log
+    with contextlib.ExitStack() as undo:
+        for other in others:
+            other.stop()
+            undo.callback(other.start)
+        with BookKeeper(cluster.metadata_uri) as client, client.open_ledger(ledger_id) as reader:
+            found = [payload for batch in reader.read(0, 2) for payload in batch.column("payload").to_pylist()]
+    assert found == [b"one", b"two", b"\x00\xff"]

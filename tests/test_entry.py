@@ -1,6 +1,7 @@
 """Batches of entries: sealed, encoded, decoded, cut, verified."""
 
 import dataclasses
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from bk_spark.checksum import crc32c
 from bk_spark.config import MAX_BATCH_ENTRIES, DigestType
 from bk_spark.digest import Digester
-from bk_spark.entry import READ_SCHEMA, BatchHeader, EncodedBatch, EntryBatch, cut, decode, encode, seal
+from bk_spark.entry import READ_SCHEMA, BatchHeader, EncodedBatch, EntryBatch, coalesce, cut, decode, encode, seal
 from bk_spark.errors import CorruptionError
 from bk_spark.quorum import DENSE, IdPattern, pattern_of_slot
 
@@ -135,6 +136,22 @@ def test_a_garbled_body_with_a_right_checksum_never_crashes() -> None:
         batch.matching(Digester(DigestType.CRC32C, b""))
 
 
+def test_a_body_that_stands_for_more_than_its_own_bytes_is_refused() -> None:
+    """A few of them, joined by a bookie's checkpoint, would take its memory, or more than one Arrow array can hold."""
+    sealed = _sealed(Digester(DigestType.CRC32C, b""), [bytes(1_000_000)])
+    encoded = _encoded(sealed, DigestType.CRC32C)
+    batch = pa.record_batch([sealed.digests, sealed.payloads], names=["digest", "payload"])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        stream.write_batch(batch)
+    messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    messages.read_next_message()
+    body = messages.read_next_message().serialize().to_pybytes()
+    assert len(body) < 1000
+    with pytest.raises(CorruptionError, match="not compressed"):
+        decode(EncodedBatch(encoded.header, body, crc32c(body)))
+
+
 def test_payload_offsets_that_point_outside_are_refused_even_with_a_right_checksum() -> None:
     encoded = _encoded(_sealed(Digester(DigestType.CRC32C, b""), PAYLOADS), DigestType.CRC32C)
     offsets = np.cumsum([0, *map(len, PAYLOADS)], dtype="<i4").tobytes()
@@ -145,10 +162,16 @@ def test_payload_offsets_that_point_outside_are_refused_even_with_a_right_checks
         decode(EncodedBatch(encoded.header, body, crc32c(body)))
 
 
+@pytest.mark.parametrize("is_joined", [False, True])
 @pytest.mark.parametrize("pattern", [DENSE, IdPattern(3, 2, 1)])
-def test_whichever_bit_of_a_batch_flips_behind_its_checksum_it_is_damaged_or_does_not_verify(pattern: IdPattern) -> None:
+def test_whichever_bit_of_a_batch_flips_behind_its_checksum_it_is_damaged_or_does_not_verify(
+    pattern: IdPattern, is_joined: bool
+) -> None:
     digester = Digester(DigestType.CRC32C, b"")
     encoded = _encoded(_sealed(digester, PAYLOADS), DigestType.CRC32C, pattern)
+    if is_joined:
+        encoded = coalesce(_run(digester, [1, 1, 2], [0, 0, 0], pattern))
+        assert encoded.header.mixed_lac
     right = decode(encoded).payloads
     for place in range(8 * len(encoded.body)):
         body = bytearray(encoded.body)
@@ -182,3 +205,134 @@ def test_a_header_that_contradicts_itself_is_refused(change: dict[str, object]) 
 def test_a_batch_costs_the_same_memory_however_it_is_cut() -> None:
     whole = _sealed(Digester(DigestType.CRC32C, b""), PAYLOADS)
     assert sum(whole.slice(i, 1).nbytes for i in range(4)) == whole.nbytes
+
+
+def _run(digester: Digester, counts: list[int], lags: list[int], pattern: IdPattern = DENSE) -> list[EncodedBatch]:
+    """Batches of so many entries, one after the other from entry 100 on, each with a LAC so far below its first entry."""
+    batches, first, length = [], 100, 1000
+    for count, lag in zip(counts, lags, strict=True):
+        payloads = pa.array([b"%d" % one * (one % 4) for one in range(first, first + count)], pa.binary())
+        sealed = seal(digester, 7, first, payloads, length_before=length, last_add_confirmed=first - 1 - lag)
+        encoded = encode(sealed, digester.digest_type, pattern)
+        batches += [] if encoded is None else [encoded]
+        first, length = first + count, int(sealed.lengths[-1])
+    return batches
+
+
+def _rows(batches: list[EncodedBatch]) -> list[tuple[object, ...]]:
+    decoded = [decode(one) for one in batches]
+    columns = ("entry_ids", "last_add_confirmed", "lengths", "digests", "payloads")
+    return [row for one in decoded for row in zip(*(getattr(one, name).tolist() for name in columns), strict=True)]
+
+
+@pytest.mark.parametrize("digest_type", DigestType)
+@given(st.data())
+def test_joined_batches_hold_the_same_entries_with_their_own_lacs_and_digests(
+    digest_type: DigestType, data: st.DataObject
+) -> None:
+    digester = Digester(digest_type, b"secret")
+    counts = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=8))
+    lags = data.draw(st.lists(st.integers(0, 20), min_size=len(counts), max_size=len(counts)))
+    pattern = data.draw(st.sampled_from([DENSE, pattern_of_slot(3, 2, 1), pattern_of_slot(5, 2, 4)]))
+    batches = _run(digester, counts, lags, pattern)
+    if batches:
+        joined = coalesce(batches)
+        assert _rows([joined]) == _rows(batches)
+        assert decode(joined).matching(digester).all()
+        assert joined.header.last_add_confirmed == max(one.header.last_add_confirmed for one in batches)
+        assert joined.header.mixed_lac == (len({one.header.last_add_confirmed for one in batches}) > 1)
+        assert coalesce([joined]) is joined
+
+
+@given(st.data())
+def test_a_joined_batch_is_cut_striped_and_joined_again_like_any_other(data: st.DataObject) -> None:
+    digester = Digester(DigestType.CRC32C, b"")
+    joined = coalesce(_run(digester, [1, 2, 3, 1, 1], [0, 1, 0, 9, 9]))
+    middle = data.draw(st.integers(100, 106))
+    halves = [cut(joined, 0, middle), cut(joined, middle + 1, 200)]
+    assert halves[0] is not None
+    assert halves[1] is not None
+    assert _rows([halves[0], halves[1]]) == _rows([joined])
+    assert coalesce([halves[0], halves[1]]) == joined
+    pattern = pattern_of_slot(3, 2, data.draw(st.integers(0, 2)))
+    striped = _encoded(decode(joined), DigestType.CRC32C, pattern)
+    assert _rows([striped]) == [row for row in _rows([joined]) if pattern.holds(int(str(row[0])))]
+    assert decode(striped).matching(digester).all()
+
+
+def test_batches_of_one_lac_are_joined_without_a_column_for_it() -> None:
+    batches = _run(Digester(DigestType.CRC32C, b""), [2, 2], [0, 2])
+    joined = coalesce(batches)
+    assert not joined.header.mixed_lac
+    assert joined.body == _encoded(decode(joined), DigestType.CRC32C).body
+    pieces = [cut(coalesce(_run(Digester(DigestType.CRC32C, b""), [2, 2], [0, 0])), *one) for one in ((100, 101), (102, 103))]
+    assert [one is not None and one.header.mixed_lac for one in pieces] == [False, False]
+
+
+def test_what_does_not_go_on_where_the_batch_before_it_ended_is_not_joined() -> None:
+    digester = Digester(DigestType.CRC32C, b"")
+    first, second, third = _run(digester, [2, 2, 2], [0, 0, 0])
+    for pair in ((first, third), (second, first), (first, first)):
+        assert not pair[0].header.is_followed_by(pair[1].header)
+        with pytest.raises(CorruptionError, match="does not go on"):
+            coalesce(pair)
+    for change in ({"ledger_id": 8}, {"digest_type": DigestType.HMAC}, {"pattern": IdPattern(3, 2, 1)}):
+        assert not first.header.is_followed_by(dataclasses.replace(second.header, **change))  # type: ignore[arg-type]
+    striped = _run(digester, [1] * 6, [0] * 6, pattern_of_slot(5, 3, 4))
+    assert [one.header.is_followed_by(other.header) for one, other in pairwise(striped)] == [True] * 2
+    assert not striped[0].header.is_followed_by(striped[2].header)
+    with pytest.raises(CorruptionError, match="does not go on"):
+        coalesce([striped[0], striped[2]])
+    longer = dataclasses.replace(second, header=dataclasses.replace(second.header, length_before=2000))
+    with pytest.raises(CorruptionError, match="does not go on"):
+        coalesce([first, longer])
+
+
+def test_more_than_a_batch_may_hold_is_not_joined() -> None:
+    digester = Digester(DigestType.CRC32C, b"")
+    payloads = pa.array([bytes(9 << 20)], pa.binary())
+    large = [seal(digester, 7, i, payloads, length_before=i * (9 << 20), last_add_confirmed=-1) for i in range(2)]
+    with pytest.raises(CorruptionError, match="the maximum"):
+        coalesce([_encoded(one, DigestType.CRC32C) for one in large])
+
+
+def test_a_lac_of_its_own_that_is_not_below_its_entry_or_not_as_the_header_says_is_refused() -> None:
+    """A body comes from a bookie: what it says of an entry's LAC is checked before anybody acts on it."""
+    *batches, after = _run(Digester(DigestType.CRC32C, b""), [1, 1, 1, 1, 1], [0, 0, 0, 0, 0])
+    joined = coalesce(batches)
+    right = np.array([99, 100, 101, 102], dtype="<i8").tobytes()
+    assert joined.body.count(right) == 1
+    for wrong in ([100, 100, 101, 102], [99, 100, 102, 102], [99, 100, 101, 101], [-2, 100, 101, 102], [99, 100, 101, 103]):
+        body = joined.body.replace(right, np.array(wrong, dtype="<i8").tobytes())
+        with pytest.raises(CorruptionError, match="last add confirmed"):
+            decode(EncodedBatch(joined.header, body, crc32c(body)))
+        with pytest.raises(CorruptionError, match="last add confirmed"):
+            coalesce([EncodedBatch(joined.header, body, crc32c(body)), after])
+    lower = joined.body.replace(right, np.array([99, -1, 98, 102], dtype="<i8").tobytes())
+    assert decode(EncodedBatch(joined.header, lower, crc32c(lower))).last_add_confirmed.tolist() == [99, -1, 98, 102]
+
+
+@pytest.mark.parametrize("confirmed", [-2, 8, 9])
+def test_the_highest_of_mixed_lacs_is_below_the_last_entry(confirmed: int) -> None:
+    header = BatchHeader(7, 5, 8, DENSE, 7, 0, DigestType.CRC32C, mixed_lac=True)
+    with pytest.raises(CorruptionError, match="last add confirmed"):
+        dataclasses.replace(header, last_add_confirmed=confirmed)
+
+
+@pytest.mark.parametrize("pattern", [DENSE, IdPattern(5, 4, 1)])
+def test_a_body_with_more_or_fewer_rows_than_its_header_has_ids_is_refused(pattern: IdPattern) -> None:
+    encoded = _encoded(_sealed(Digester(DigestType.CRC32C, b""), PAYLOADS), DigestType.CRC32C, pattern)
+    for last in (101, 105):
+        header = dataclasses.replace(encoded.header, last_entry_id=last)
+        with pytest.raises(CorruptionError, match="rows for"):
+            decode(dataclasses.replace(encoded, header=header))
+
+
+def test_a_header_without_the_column_does_not_fit_a_body_that_has_it_nor_the_other_way_round() -> None:
+    batches = _run(Digester(DigestType.CRC32C, b""), [2, 2], [0, 0])
+    joined = coalesce(batches)
+    plain = dataclasses.replace(joined.header, mixed_lac=False, last_add_confirmed=99)
+    mixed = dataclasses.replace(batches[0].header, mixed_lac=True)
+    for encoded in (dataclasses.replace(joined, header=plain), dataclasses.replace(batches[0], header=mixed)):
+        with pytest.raises(CorruptionError):
+            decode(encoded)

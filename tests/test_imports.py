@@ -19,13 +19,13 @@ THIRD_PARTY = {
     "py4j": {"datasource/"},
     "grpc": {"client/transport.py", "client/runner.py", "client/connections.py", "bookie/server.py"},
     "kazoo": {"zookeeper.py"},
-    "sqlite3": {"bookie/sqlite_index.py"},
+    "sqlite3": {"bookie/sqlite_database.py"},
     "crc32c": {"checksum.py"},
 }
 
 STANDARD = {
     "os": {"bookie/disk.py", "client/event_loop.py", "datasource/options.py", "datasource/connection.py"},
-    "socket": {"zookeeper.py"},
+    "socket": {"bookie/server.py", "zookeeper.py"},
     "subprocess": set[str](),
     "asyncio": {
         "client/event_loop.py",
@@ -36,18 +36,24 @@ STANDARD = {
         "bookie/sync_thread.py",
         "bookie/long_poll.py",
         "bookie/process.py",
+        "bookie/availability.py",
     },
     "threading": {
         "client/event_loop.py",
         "client/write_queue.py",
         "bookie/sync_thread.py",
         "bookie/ledger_storage.py",
-        "bookie/process.py",
+        "bookie/entry_log_files.py",
+        "bookie/log_writer.py",
+        "bookie/gc_thread.py",
+        "bookie/integrity.py",
+        "bookie/scrub.py",
+        "bookie/registered.py",
         "zookeeper.py",
         "metadata_store.py",
         "datasource/connection.py",
     },
-    "time": {"client/transport.py", "bookie/process.py", "zookeeper.py"},
+    "time": {"client/transport.py", "bookie/process.py", "bookie/registered.py", "bookie/gc_thread.py", "zookeeper.py"},
     "random": {"client/transport.py"},
 }
 """Modules that touch the machine, and the drivers that may use them."""

@@ -10,10 +10,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 TESTS = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path != Path(__file__)]
 PROTOCOL_RULE = r"(?<!storage )(?<!log )\brule"
+STORAGE_RULE = r"storage\s+rule"
 SITUATIONS = {
     "Write, ensemble change, close": set[int](),
     "Fencing and recovery": {39, 40},
     "Read, LAC": set[int](),
+    "Bookie storage": set[int](),
 }
 """Headings whose situations are kept, without those that belong to parts that are not built yet."""
 
@@ -40,9 +42,13 @@ def _listed(heading: str) -> set[int]:
     return {int(number) for number in re.findall(r"^- \*\*(\d+)\*\*", section, re.MULTILINE)}
 
 
-def test_protocol_rules_1_to_36_are_each_named_by_a_test_or_by_the_design() -> None:
+def test_protocol_rules_1_to_52_are_each_named_by_a_test_or_by_the_design() -> None:
     by_design = _numbers(PROTOCOL_RULE, (ROOT / "DESIGN.md").read_text().split("cannot arise here:")[1])
-    assert sorted(set(range(1, 37)) - _named_by_tests(PROTOCOL_RULE) - by_design) == []
+    assert sorted(set(range(1, 53)) - _named_by_tests(PROTOCOL_RULE) - by_design) == []
+
+
+def test_the_storage_rules_are_each_named_by_a_test() -> None:
+    assert sorted(set(range(1, 15)) - _named_by_tests(STORAGE_RULE)) == []
 
 
 @pytest.mark.parametrize("heading", SITUATIONS)

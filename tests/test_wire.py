@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bk_spark.config import DigestType
 from bk_spark.digest import Digester, master_key
-from bk_spark.entry import encode, seal
+from bk_spark.entry import coalesce, encode, seal
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import DENSE, IdPattern
@@ -19,10 +19,12 @@ from bk_spark.wire import (
     PROTOCOL_VERSION,
     AddReply,
     AddRequest,
+    AdministerReply,
     FenceRequest,
     ForceRequest,
     LastAddConfirmedReply,
     LastAddConfirmedRequest,
+    Operation,
     PlainReply,
     ReadBatch,
     ReadEnd,
@@ -34,6 +36,8 @@ from bk_spark.wire import (
 from bk_spark.wire_codec import (
     decode_add_reply,
     decode_add_request,
+    decode_administer_reply,
+    decode_administer_request,
     decode_force_reply,
     decode_force_request,
     decode_last_add_confirmed_reply,
@@ -44,6 +48,8 @@ from bk_spark.wire_codec import (
     decode_store_last_add_confirmed_request,
     encode_add_reply,
     encode_add_request,
+    encode_administer_reply,
+    encode_administer_request,
     encode_force_reply,
     encode_force_request,
     encode_last_add_confirmed_reply,
@@ -85,6 +91,17 @@ def test_the_flags_of_an_add_survive_the_wire(flags: dict[str, bool]) -> None:
     assert decode_add_request(pb.AddRequest.FromString(encode_add_request(add).SerializeToString())) == add
 
 
+def test_a_joined_batch_survives_the_wire() -> None:
+    sealed = seal(
+        Digester(DigestType.CRC32C, b""), 3, 12, pa.array([b"x"], pa.binary()), length_before=13, last_add_confirmed=11
+    )
+    second = encode(sealed, DigestType.CRC32C)
+    assert second is not None
+    add = dataclasses.replace(_add_request(), batch=coalesce([_add_request().batch, second]))
+    assert add.batch.header.mixed_lac
+    assert decode_add_request(pb.AddRequest.FromString(encode_add_request(add).SerializeToString())) == add
+
+
 def test_fences_and_long_polls_survive_the_wire() -> None:
     read = ReadRequest("bookie-1", 3, KEY, 0, 9, DENSE, 1000, fence=True)
     assert decode_read_request(encode_read_request(read)) == read
@@ -106,6 +123,17 @@ def test_an_explicit_last_add_confirmed_and_a_force_survive_the_wire() -> None:
     reply = PlainReply(Status.READ_ONLY, "why")
     assert decode_store_last_add_confirmed_reply(encode_store_last_add_confirmed_reply(reply)) == reply
     assert decode_force_reply(encode_force_reply(reply)) == reply
+
+
+def test_operations_and_their_figures_survive_the_wire() -> None:
+    for operation in Operation:
+        assert decode_administer_request(encode_administer_request("b1", operation)) == ("b1", operation)
+    reply = AdministerReply(Status.UNKNOWN, "it starts", {"runs": 3, "bytes_freed": 1 << 40, "last_run_ms": -1})
+    assert decode_administer_reply(encode_administer_reply(reply)) == reply
+    with pytest.raises(CorruptionError, match="knows none with the number 0"):
+        decode_administer_request(pb.AdministerRequest(version=PROTOCOL_VERSION, bookie_id="b1"))
+    with pytest.raises(FormatVersionError):
+        decode_administer_request(pb.AdministerRequest(version=PROTOCOL_VERSION + 1, operation=pb.SCRUB))
 
 
 def test_a_wait_is_cut_to_the_longest_that_a_bookie_keeps() -> None:

@@ -61,6 +61,11 @@ def test_registrations_and_cookies_stand_where_apache_has_them() -> None:
     assert LAYOUT_VALUE.split(b"\n")[0] == b"2"
 
 
+def test_marks_and_locks_of_re_replication_stand_where_apache_has_them() -> None:
+    assert ZNODES.under_replicated(0xABCD1) == "/ledgers/underreplication/ledgers/0000/0000/000a/bcd1/urL0000703697"
+    assert ZNODES.under_replicated_lock(17) == "/ledgers/underreplication/locks/urL0000000017"
+
+
 def test_logs_stand_below_a_directory_of_their_own() -> None:
     assert ZNODES.log_name("orders") == "/ledgers/bk_spark/logs/names/orders"
     assert ZNODES.log("u1") == "/ledgers/bk_spark/logs/data/u1"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from bk_spark.bookie.admission import status_of
 from bk_spark.bookie.index_rows import BatchRow
-from bk_spark.bookie.ledger_storage import LedgerStorage
 from bk_spark.bookie.look_up import newest_holding, next_asked, stretch_end
+from bk_spark.bookie.stored_ledgers import StoredLedgers
 from bk_spark.entry import cut
 from bk_spark.errors import BookKeeperError
 from bk_spark.wire import ReadBatch, ReadEnd, ReadRequest, Status
@@ -19,7 +19,7 @@ from bk_spark.wire import ReadBatch, ReadEnd, ReadRequest, Status
 class BatchRead:
     """Made for one request that may be answered."""
 
-    def __init__(self, storage: LedgerStorage, request: ReadRequest, maximum_bytes: int, *, is_limbo: bool) -> None:
+    def __init__(self, storage: StoredLedgers, request: ReadRequest, maximum_bytes: int, *, is_limbo: bool) -> None:
         """With ``is_limbo``, which must be older than the look-up, what is not here is unknown."""
         self._storage = storage
         self._request = request
@@ -37,7 +37,7 @@ class BatchRead:
                 yield ReadEnd(Status.OK, request.last + 1)
                 return
             try:
-                row = newest_holding(self._window.overlapping(position, position), position)
+                row = self._newest(position)
                 if row is None:
                     yield self._missing(position)
                     return
@@ -51,10 +51,21 @@ class BatchRead:
                 return
             yield batch
 
+    def _newest(self, position: int) -> BatchRow | None:
+        """The row that answers for an entry.
+
+        One that is not in the window may have been replaced meanwhile by one that begins further back: a fresh look decides.
+        """
+        row = newest_holding(self._window.overlapping(position, position), position)
+        if row is None:
+            self._window = self._storage.rows(self._request.ledger_id, position, self._request.last)
+            row = newest_holding(self._window.overlapping(position, position), position)
+        return row
+
     def _missing(self, position: int) -> ReadEnd:
         if self._is_limbo:
             return ReadEnd(Status.UNKNOWN, position, f"whether there was an entry {position} here is unknown")
-        self._storage.verify_missing(self._request.ledger_id)
+        self._storage.verify_missing(self._request.ledger_id, position)
         return ReadEnd(Status.NO_SUCH_ENTRY, position, f"there is no entry {position} here")
 
     def _ended(self, row: BatchRow, position: int) -> ReadEnd | None:

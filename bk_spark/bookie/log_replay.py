@@ -1,19 +1,19 @@
 """Reads the end of a log again after a restart, and tells a tear from damage.
 
-A process that dies leaves the last file of a log unsealed, perhaps torn. D is the offset up to which the file is known to
-have been durable. Where the scan cannot go on
+A process that dies leaves the last file of each directory unsealed, perhaps torn. D is the offset up to which a file is known
+to have been durable: the greatest of the mark, of the length that a successor says the file was sealed with, and of
+``synced_through`` of every valid record in it. Where the scan finds a gap between its records (log_scan.py)
 
 - below D, bytes that were acked are gone: damage;
-- at or above D, it is a tear if the file ends inside the record or everything from there on is zeros: nothing of it was
-  acked, the file is cut there;
-- anything else is damage.
+- at or above D, at the end of the file, and looking as a power cut leaves it, it is a tear: nothing of it was acked, and the
+  file is cut there;
+- anything else at or above D cannot be decided, and counts as damage: it may have been acked or not.
 
-D is the greatest of the mark, of the length that a successor says the file was sealed with, and of ``synced_through`` of every
-valid record. The last needs no code of its own: a valid record behind the place where the scan stops is neither the
-end of the file nor zeros, so it makes the place damage whatever its ``synced_through``; this is what IDLE records are for.
-
-Damage stops the bookie: guessing could turn acked entries into missing ones. A torn file is cut, sealed and synced before
-anything new is written, so that a second crash finds it whole.
+Damage is reported, and the records behind it are still given. What follows from it (this start may have lost data) is the
+caller's, and must be durable before ``finish``. A tear is cut; damage is left where it is, so that a second crash finds it
+again. What an entry log holds above D is written once more, for a sync may have failed there: only the kernel's memory may have
+it. Every file is sealed and synced before anything new is written. A file that is shorter than it was, or gone, or whose
+header is unreadable cannot be: its successor begins at once, and the damage is found again until the mark is in that.
 
 Worked example: a is acked, b was written and not synced when the power failed. A file that ends inside b loses b; a
 flipped bit in a is damage, for b or an IDLE record stands behind it and a's bytes are not zeros.
@@ -24,29 +24,23 @@ Ref: docs/rules.md, storage rules 2 and 7.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from bk_spark.bookie.disk import ReadFile
 from bk_spark.bookie.log_file import (
-    ALIGNMENT_BYTES,
     FILE_HEADER_BYTES,
+    LOG_START,
     NO_PREDECESSOR,
+    FileHeader,
+    FileKind,
     LogDirectory,
     LogPosition,
     Predecessor,
 )
-from bk_spark.bookie.log_writer import SequenceCounter
-from bk_spark.bookie.record import (
-    RECORD_HEADER_BYTES,
-    Place,
-    RecordHeader,
-    RecordKind,
-    batch_of,
-    pack_mark,
-    unpack,
-)
-from bk_spark.config import MIB
+from bk_spark.bookie.log_scan import Gap, LogScan
+from bk_spark.bookie.log_writer import EntryLocation, SequenceCounter
+from bk_spark.bookie.record import RECORD_HEADER_BYTES, Place, RecordHeader, RecordKind, pack_mark
 from bk_spark.entry import EncodedBatch
 from bk_spark.errors import CorruptionError
 
@@ -59,151 +53,194 @@ class ReplayedRecord:
     header: RecordHeader
     batch: EncodedBatch | None
     """What a BATCH holds, None for the other kinds."""
+    location: EntryLocation | None
+    """Where to read it again; None in a journal."""
 
 
-class FileScan:
-    """The records of one file from ``start`` on. ``end`` is where the last good one ended."""
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """The bytes of a file from ``offset`` to before ``end`` are not what they were, or may not be; 0 to 0 is a missing file."""
 
-    def __init__(self, file: ReadFile, salt: int, start: int, durable: int) -> None:
-        self.end = start
-        self.last: RecordHeader | None = None
-        self._file = file
-        self._salt = salt
-        self._size = file.size
-        self._durable = max(start, durable)
+    path: Path
+    offset: int
+    end: int
+    problem: str
+    is_below_durable: bool
+    """They were durable; False if that cannot be decided."""
 
-    @property
-    def sealed(self) -> bool:
-        return self.last is not None and self.last.kind is RecordKind.SEAL
+    def __str__(self) -> str:
+        certainty = "" if self.is_below_durable else ", and whether it was ever durable is not known"
+        return f"{self.error()}{certainty}"
 
-    def records(self) -> Iterator[tuple[RecordHeader, EncodedBatch | None]]:
-        """Every good record up to the end or a tear. Raises CorruptionError at damage, FormatVersionError at a newer record."""
-        if self.end == self._size:
-            self.last = self._seal_before_end()
-        while self.end < self._size and not self.sealed:
-            found = self._next()
-            if found is None:
-                break
-            self.last = found[0]
-            self.end = self.last.end
-            yield found
-        self._check_end()
+    def error(self) -> CorruptionError:
+        where = f"{self.path} from byte {self.offset} to {self.end}" if self.end else str(self.path)
+        return CorruptionError(where, self.problem)
 
-    def _next(self) -> tuple[RecordHeader, EncodedBatch | None] | None:
-        offset = self._after_padding()
-        data = self._file.read(offset, RECORD_HEADER_BYTES)
-        if len(data) < RECORD_HEADER_BYTES or (not any(data) and self._zeros(self.end, self._size)):
-            return None
-        header = unpack(data, self._what(offset), self._salt, offset)
-        if header.end > self._size:
-            return None
-        if header.batch is None:
-            return header, None
-        body = self._file.read(offset + RECORD_HEADER_BYTES, header.body_length)
-        return header, batch_of(header, body, self._what(offset))
 
-    def _seal_before_end(self) -> RecordHeader | None:
-        """The SEAL that ends a file of which nothing is left to scan."""
-        offset = self.end - RECORD_HEADER_BYTES
-        try:
-            header = unpack(self._file.read(offset, RECORD_HEADER_BYTES), self._what(offset), self._salt, offset)
-        except CorruptionError:
-            return None
-        return header if header.kind is RecordKind.SEAL else None
+@dataclass(slots=True)
+class _LastFile:
+    """What ``finish`` needs to know of the last file of a directory whose header is readable."""
 
-    def _after_padding(self) -> int:
-        """The next record's offset: zeros up to an aligned one are padding if something follows there."""
-        aligned = self.end + -self.end % ALIGNMENT_BYTES
-        return aligned if aligned < self._size and self._zeros(self.end, aligned) else self.end
-
-    def _zeros(self, start: int, end: int) -> bool:
-        pieces = (self._file.read(at, min(MIB, end - at)) for at in range(start, end, MIB))
-        return not any(piece.count(0) != len(piece) for piece in pieces)
-
-    def _check_end(self) -> None:
-        if min(self.end, self._size) < self._durable:
-            problem = f"it breaks off here, though it was durable up to byte {self._durable}"
-            raise CorruptionError(self._what(self.end), problem)
-        if self.sealed and self.end < self._size:
-            raise CorruptionError(self._what(self.end), f"bytes follow after its sealed end, up to {self._size}")
-
-    def _what(self, offset: int) -> str:
-        return f"{self._file.path} at byte {offset}"
+    header: FileHeader
+    end: int
+    """Where it is cut."""
+    sealed_sequence: int | None
+    """Of the SEAL that it ends with, None if it is not sealed."""
+    is_whole: bool
+    """It reaches to where it was scanned from: it can be sealed."""
+    durable: int = 0
+    """D."""
 
 
 class LogReplay:
-    """One log from a mark on: first ``records``, to the end, then ``finish``."""
+    """The log in one directory from a mark on: ``records``, to the end, then ``damages``, then ``finish``."""
 
-    def __init__(self, directory: LogDirectory, mark: LogPosition, sequences: SequenceCounter) -> None:
+    def __init__(
+        self, directory: LogDirectory, mark: LogPosition, sequences: SequenceCounter, *, mark_file_is_kept: bool = True
+    ) -> None:
+        """``mark_file_is_kept``: nobody has deleted the mark's file, so it is damage if it is not there."""
         directory.remove_unfinished()
+        self.damages: list[Damage] = []
+        """Complete once ``records`` was read to its end."""
         self._directory = directory
         self._mark = mark
         self._sequences = sequences
-        self._ids = [file_id for file_id in directory.file_ids() if file_id >= mark.file_id]
-        self._last: FileScan | None = None
+        self._mark_file_is_kept = mark_file_is_kept
+        self._headers = self._read_headers()
+        self._last: _LastFile | None = None
+        self._unreadable = LOG_START
+        """The end of the last file whose header is not readable."""
+
+    @property
+    def file_ids(self) -> list[int]:
+        """The files from the mark's on whose headers are readable, ascending; copies are not among them."""
+        return [file_id for file_id, header in self._headers.items() if header is not None]
 
     def records(self) -> Iterator[ReplayedRecord]:
-        """All that says something of a ledger, from the mark on, in order. Raises CorruptionError, FormatVersionError."""
+        """All that says something of a ledger, from the mark on, in order. Raises FormatVersionError, StorageError."""
         self._check_chain()
-        for file_id, successor in itertools.zip_longest(self._ids, self._ids[1:]):
-            sealed = self._directory.header(successor).predecessor if successor is not None else None
+        for file_id, successor in itertools.zip_longest(self._headers, list(self._headers)[1:]):
+            after = self._headers[successor] if successor is not None else None
+            sealed = after.predecessor if after is not None and after.predecessor.file_id == file_id else None
             yield from self._file_records(file_id, sealed)
 
     def finish(self) -> Predecessor:
-        """Cut, seal and sync the last file, so that all that ``records`` gave is durable. Returns the log's last file."""
-        if self._last is None:
-            return NO_PREDECESSOR
-        file_id, scan = self._ids[-1], self._last
+        """Cut, seal and sync the last file, so that all that ``records`` gave is durable. Returns the log's last file.
+
+        Nothing is done to a file that is not whole, what it lost stays visible: it is given back as lost.
+        """
+        last = self._ended()
+        lost = self._unreadable
+        return Predecessor(lost.file_id, lost.offset, 0) if lost.file_id > 0 and lost.file_id >= last.file_id else last
+
+    def _ended(self) -> Predecessor:
+        """``finish``, of the last file whose header is readable."""
+        last = self._last
+        if last is None:
+            return Predecessor(self._mark.file_id, self._mark.offset, 0) if self._mark.file_id else NO_PREDECESSOR
+        file_id = last.header.file_id
         path = self._directory.file_path(file_id)
-        if scan.end < self._directory.disk.size(path):
-            self._directory.disk.truncate(path, scan.end)
-        sequence = self._seal(file_id, scan)
+        if not last.is_whole:
+            return Predecessor(file_id, last.end, 0)
+        if last.end < self._directory.disk.size(path):
+            self._directory.disk.truncate(path, last.end)
+        if last.end > last.durable and self._directory.kind is FileKind.ENTRY_LOG:  # what journals hold is copied anyway
+            self._directory.disk.rewrite(path, last.durable)
+        sequence = self._seal(last.header, last.sealed_sequence)
         self._directory.disk.sync_directory(self._directory.path)
         return Predecessor(file_id, self._directory.disk.size(path), sequence)
 
-    def next_file_id(self, at_least: int) -> int:
-        return max([at_least, *(file_id + 1 for file_id in self._directory.file_ids())])
+    def _read_headers(self) -> dict[int, FileHeader | None]:
+        """The files to scan, by id, ascending; without a header those that are not readable."""
+        found: dict[int, FileHeader | None] = {}
+        for file_id in self._directory.file_ids():
+            if file_id < self._mark.file_id:
+                continue
+            try:
+                header = self._directory.header(file_id)
+            except CorruptionError as problem:
+                found[file_id] = None
+                self._damaged(file_id, 0, self._directory.disk.size(self._directory.file_path(file_id)), problem.problem)
+                continue
+            if header.kind is not FileKind.COPIES:
+                found[file_id] = header
+        return found
 
     def _check_chain(self) -> None:
         """Every file from the mark's on is there, each after the one that it names."""
-        if self._mark.file_id and self._mark.file_id not in self._ids:
-            raise CorruptionError(str(self._directory.file_path(self._mark.file_id)), "it is missing")
-        chain = self._ids if self._mark.file_id else [0, *self._ids]
-        for before, file_id in itertools.pairwise(chain):
-            named = self._directory.header(file_id).predecessor.file_id
-            if named != before:
-                raise CorruptionError(str(self._directory.file_path(named)), f"it is missing, file {file_id} follows it")
+        before = self._mark.file_id
+        if before and before not in self._headers and self._mark_file_is_kept:
+            self._damaged(before, 0, 0, "it is missing")
+        for file_id, header in self._headers.items():
+            named = header.predecessor.file_id if header is not None else before
+            if named != before and file_id != self._mark.file_id and named not in self._headers:
+                self._damaged(named, 0, 0, f"it is missing, file {file_id} follows it")
+            before = file_id
 
     def _file_records(self, file_id: int, sealed: Predecessor | None) -> Iterator[ReplayedRecord]:
         start = self._mark.offset if file_id == self._mark.file_id else FILE_HEADER_BYTES
+        header = self._headers[file_id]
         with self._directory.disk.open_read(self._directory.file_path(file_id)) as file:
-            durable = sealed.sealed_bytes if sealed else 0
-            self._last = scan = FileScan(file, self._directory.salt(file_id), start, durable)
-            for header, batch in scan.records():
-                self._sequences.pass_over(header.sequence)
-                if batch is not None or header.note is not None:
-                    yield ReplayedRecord(file_id, header, batch)
-            if sealed is not None:
-                self._check_sealed(scan, sealed)
+            if header is None:
+                self._unreadable = LogPosition(file_id, max(start, file.size))
+                return
+            self._last = last = _LastFile(header, max(start, file.size), None, start <= file.size)
+            scan = LogScan(file, header, start, file.size)
+            if start == file.size:
+                scan.last = scan.seal_before(start)
+            gaps = yield from self._scanned(file_id, scan)
+            durable = last.durable = max(start, scan.synced_through, sealed.sealed_bytes if sealed is not None else 0)
+            problems = len(self.damages)
+            last.end = self._judged(file_id, gaps, file.size, durable)
+        if scan.last is not None and scan.last.kind is RecordKind.SEAL and scan.last.end == last.end:
+            last.sealed_sequence = scan.last.sequence
+        if sealed is not None and problems == len(self.damages):
+            self._check_sealed(sealed, last)
 
-    def _check_sealed(self, scan: FileScan, expected: Predecessor) -> None:
+    def _scanned(self, file_id: int, scan: LogScan) -> Generator[ReplayedRecord, None, list[Gap]]:
+        gaps: list[Gap] = []
+        for item in scan.items():
+            if isinstance(item, Gap):
+                gaps.append(item)
+                continue
+            self._sequences.pass_over(item.header.sequence)
+            if item.batch is not None or item.header.note is not None:
+                yield ReplayedRecord(file_id, item.header, item.batch, self._location(file_id, item.header))
+        return gaps
+
+    def _location(self, file_id: int, header: RecordHeader) -> EntryLocation | None:
+        if self._directory.kind is FileKind.JOURNAL:
+            return None
+        return EntryLocation(file_id, header.place.offset, RECORD_HEADER_BYTES + header.body_length)
+
+    def _judged(self, file_id: int, gaps: list[Gap], size: int, durable: int) -> int:
+        """Report what is no tear, with ``durable`` for D. Returns where the file is to be cut: its size if there is no tear."""
+        for gap in gaps:
+            if gap.looks_torn and gap.start >= durable:
+                return gap.start
+            self._damaged(file_id, gap.start, gap.end, gap.problem, gap.start < durable)
+        if size < durable and not (gaps and gaps[-1].end == size):
+            self._damaged(file_id, size, durable, f"it breaks off here, though it was durable up to byte {durable}")
+        return max(size, self._mark.offset if file_id == self._mark.file_id else 0)
+
+    def _check_sealed(self, expected: Predecessor, found: _LastFile) -> None:
         """A file that has a successor is exactly what the successor says."""
-        found = (scan.end, scan.last.sequence) if scan.last is not None and scan.sealed else None
-        if found != (expected.sealed_bytes, expected.last_sequence):
-            path = self._directory.file_path(expected.file_id)
+        if (found.end, found.sealed_sequence) != (expected.sealed_bytes, expected.last_sequence):
             problem = f"its successor says that it was sealed at byte {expected.sealed_bytes}, it was not"
-            raise CorruptionError(f"{path} at byte {scan.end}", problem)
+            self._damaged(expected.file_id, found.end, found.end, problem)
 
-    def _seal(self, file_id: int, scan: FileScan) -> int:
+    def _damaged(self, file_id: int, offset: int, end: int, problem: str, is_below_durable: bool = True) -> None:
+        self.damages.append(Damage(self._directory.file_path(file_id), offset, end, problem, is_below_durable))
+
+    def _seal(self, header: FileHeader, sealed_sequence: int | None) -> int:
         """Sync a file of an earlier process, and seal it unless it is. Returns its last sequence."""
-        file = self._directory.disk.open_append(self._directory.file_path(file_id))
+        file = self._directory.disk.open_append(self._directory.file_path(header.file_id))
         try:
             file.sync()
-            if scan.last is not None and scan.sealed:
-                return scan.last.sequence
+            if sealed_sequence is not None:
+                return sealed_sequence
             sequence = self._sequences.take()
-            place = Place(self._directory.salt(file_id), file.size, file.synced)
-            file.append([pack_mark(place, sequence, RecordKind.SEAL)])
+            file.append([pack_mark(Place(header.salt, file.size, file.synced), sequence, RecordKind.SEAL)])
             file.sync()
             return sequence
         finally:

@@ -1,22 +1,28 @@
-"""Appends records to the files of one kind: one open file, rolled by size.
+"""Appends records to the files of one kind in one directory: one open file, rolled by size.
 
 A record is durable after the next ``sync``. Before a record goes into a new file, the old file was sealed and synced, and
 the new file's header and name were (docs/rules.md, "Order of syncs"). Bodies are never copied: they wait by reference
 for one writev.
+
+``threading`` is here, against the import table, for the lock around the counter of file ids: the writers of copies run on
+threads of their own and take ids from the same one.
 
 Ref: docs/formats.md, "Files of a bookie".
 """
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 from bk_spark.bookie.disk import AppendFile
 from bk_spark.bookie.log_file import (
     ALIGNMENT_BYTES,
     FILE_HEADER_BYTES,
+    NO_PREDECESSOR,
     FileHeader,
     LogDirectory,
+    LogFile,
     LogPosition,
     Predecessor,
     pack_file_header,
@@ -32,9 +38,33 @@ MAX_PENDING_BUFFERS = 1000
 """As many as one writev takes, with room for a record and its padding."""
 
 
+UNCHAINED_SEQUENCE = 0
+"""The sequence of a SEAL in a file that follows no other: the counter is the sync thread's."""
+
+
+class FileIds:
+    """The ids of files, each given out once, to any thread."""
+
+    def __init__(self, next_id: int) -> None:
+        self._next_id = next_id
+        self._lock = threading.Lock()
+
+    @property
+    def next_id(self) -> int:
+        """No file has this id or a higher one."""
+        with self._lock:
+            return self._next_id
+
+    def take(self) -> int:
+        with self._lock:
+            taken = self._next_id
+            self._next_id += 1
+            return taken
+
+
 @dataclass(slots=True)
 class SequenceCounter:
-    """The numbers of records, for all files of a bookie."""
+    """The numbers of records, for all files of a bookie. Used by the sync thread alone."""
 
     next_sequence: int
 
@@ -57,50 +87,82 @@ class EntryLocation:
     length: int
 
 
+@dataclass(frozen=True, slots=True)
+class WriterSettings:
+    """Sizes in bytes."""
+
+    maximum_bytes: int
+    """A file is rolled before it would become larger, unless one record alone is."""
+    aligned_from_bytes: int
+    """Bodies from this size on start on an aligned offset."""
+
+
 class LogWriter:
-    """The end of a log. Used by the sync thread alone."""
+    """The end of a log. Used by one thread at a time."""
 
     def __init__(
         self,
         directory: LogDirectory,
-        maximum_bytes: int,
-        sequences: SequenceCounter,
-        next_file_id: int,
-        predecessor: Predecessor,
-        aligned_from_bytes: int,
+        settings: WriterSettings,
+        file_ids: FileIds,
+        sequences: SequenceCounter | None,
+        predecessor: Predecessor = NO_PREDECESSOR,
     ) -> None:
-        self.next_file_id = next_file_id
+        """``sequences`` counts the records that stand for nothing else; without it the files are not chained (COPIES).
+
+        Behind a predecessor whose end is lost a file is begun at once, so that the next mark passes over the loss.
+        """
         self.appended_bytes = 0
+        """By this process, headers of files not included."""
         self._directory = directory
-        self._maximum_bytes = maximum_bytes
+        self._settings = settings
+        self._file_ids = file_ids
         self._sequences = sequences
         self._predecessor = predecessor
-        self._aligned_from_bytes = aligned_from_bytes
         self._file: AppendFile | None = None
+        self._file_id = 0
         self._salt = 0
         self._end = 0
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._idle_wanted = False
+        self._sealed: dict[int, LogFile] = {}
+        if predecessor.is_lost:
+            self._begin_file()
 
     @property
     def position(self) -> LogPosition:
         """The end of all that was appended."""
         if self._file is None:
             return self._predecessor.end
-        return LogPosition(self.next_file_id - 1, self._end)
+        return LogPosition(self._file_id, self._end)
+
+    @property
+    def dirty_file(self) -> AppendFile | None:
+        """The open file if something of it is still to be synced, written or not, or can never be."""
+        file = self._file
+        return file if file is not None and (self._pending or file.is_dirty) else None
+
+    def files(self) -> tuple[LogFile, ...]:
+        """The open file, and those sealed that were not ``committed`` yet."""
+        opened = () if self._file is None else (self._log_file(self._file, is_sealed=False),)
+        return (*tuple(self._sealed.values()), *opened)
+
+    def committed(self, file_id: int) -> None:
+        """The index knows that this file is sealed. To be called by any thread."""
+        self._sealed.pop(file_id, None)
 
     def append(self, batch: EncodedBatch, master_key_hash: bytes, sequence: int) -> EntryLocation:
-        """Durable after the next ``sync``. Bodies from ``aligned_from_bytes`` on start on an aligned offset."""
+        """Durable after the next ``sync``."""
         length = RECORD_HEADER_BYTES + len(batch.body)
         file = self._room_for(length)
-        if len(batch.body) >= self._aligned_from_bytes:
+        if len(batch.body) >= self._settings.aligned_from_bytes:
             self._push(bytes(-self._end % ALIGNMENT_BYTES))
         place = Place(self._salt, self._end, file.synced)
         self._push(pack_batch(place, sequence, batch, master_key_hash))
         self._push(batch.body)
         self._appended()
-        return EntryLocation(self.next_file_id - 1, place.offset, length)
+        return EntryLocation(self._file_id, place.offset, length)
 
     def append_note(self, note: LedgerNote, master_key_hash: bytes, sequence: int) -> None:
         """Durable after the next ``sync``."""
@@ -135,31 +197,40 @@ class LogWriter:
         self.sync()
         sequence = self._push_mark(file, RecordKind.SEAL)
         self.sync()
-        self._predecessor = Predecessor(self.next_file_id - 1, file.size, sequence)
+        self._sealed[self._file_id] = self._log_file(file, is_sealed=True)
+        if self._sequences is not None:
+            self._predecessor = Predecessor(self._file_id, file.size, sequence)
         self.close()
 
     def close(self) -> None:
-        """Let go of the file as it is."""
+        """Let go of the open file as it is on the disk; what was not written is dropped."""
+        self._pending, self._pending_bytes = [], 0
         if self._file is not None:
+            self._directory.written.pop(self._file_id, None)
             self._file.close()
             self._file = None
 
     def _room_for(self, length: int) -> AppendFile:
-        if self._file is not None and self._end > FILE_HEADER_BYTES and self._end + length > self._maximum_bytes:
+        is_full = self._end > FILE_HEADER_BYTES and self._end + length > self._settings.maximum_bytes
+        if self._file is not None and is_full:
             self.seal()
         return self._file or self._begin_file()
 
     def _begin_file(self) -> AppendFile:
         directory = self._directory
         self._salt = int.from_bytes(directory.disk.random_bytes(8), "little")
-        header = FileHeader(directory.kind, self.next_file_id, self._salt, self._predecessor, directory.bookie_id)
-        file = directory.disk.create(directory.file_path(self.next_file_id), pack_file_header(header))
-        self.next_file_id += 1
+        self._file_id = self._file_ids.take()
+        header = FileHeader(directory.kind, self._file_id, self._salt, self._predecessor, directory.bookie_id)
+        file = directory.disk.create(directory.file_path(self._file_id), pack_file_header(header))
+        directory.written[self._file_id] = file
         self._file, self._end = file, file.size
         return file
 
+    def _log_file(self, file: AppendFile, *, is_sealed: bool) -> LogFile:
+        return LogFile(self._file_id, self._directory.ordinal, file.synced, is_sealed)
+
     def _push_mark(self, file: AppendFile, kind: RecordKind) -> int:
-        sequence = self._sequences.take()
+        sequence = UNCHAINED_SEQUENCE if self._sequences is None else self._sequences.take()
         self._push(pack_mark(Place(self._salt, self._end, file.synced), sequence, kind))
         return sequence
 

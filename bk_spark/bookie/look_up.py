@@ -6,7 +6,7 @@ ids it may hold, its pattern says which it does. An id is missing only if no row
 Worked example: rows 0–99 (sequence 1) and 10–19 (sequence 2). Ids 0–9 come from the first, 10–19 from the second, 20–99
 from the first again. The row with the greatest first id not above 50 is 10–19; taking it alone would deny entry 50.
 
-Ref: docs/rules.md, storage rule 1.
+Ref: docs/rules.md, storage rules 1 and 14.
 """
 
 from __future__ import annotations
@@ -24,24 +24,27 @@ PAGE_ROWS = 256
 
 MAX_SEQUENCE = (1 << 63) - 1
 
+Fetch = Callable[[tuple[int, int], int], list[BatchRow]]
+"""Gives so many rows of the index above a first entry id and a sequence, in the order of these two."""
+
 
 class RowWindow:
     """The rows around a position that moves upward, from a snapshot of the write cache and pages of the index.
 
-    The snapshot must be older than every page: rows move from cache to index, so none is missed.
+    The snapshot must be older than every page: rows move from cache to index, so none is missed. A row that was seen in both
+    counts once, for it is the newer of the two, or the same.
     """
 
-    def __init__(
-        self, cached: Iterable[BatchRow], fetch: Callable[[tuple[int, int], int], list[BatchRow]], first: int, span: int
-    ) -> None:
-        """``cached`` rows come by first id. ``fetch`` gives rows of the index above a first id and sequence.
+    def __init__(self, cached: Iterable[BatchRow], fetch: Fetch, first: int, span: int, deleted_at: int = 0) -> None:
+        """``cached`` rows come by first id. ``span`` is the largest of a row in the index, 0 if it has none.
 
-        ``span`` is the largest of a row in the index, 0 if it has none.
+        Rows with sequences below ``deleted_at`` are left out: they were deleted with their ledger.
         """
         self._near: list[BatchRow] = []
-        self._cached = deque(cached)
+        self._cached = deque(row for row in cached if row.sequence > deleted_at)
         self._paged: deque[BatchRow] = deque()
         self._fetch = fetch
+        self._deleted_at = deleted_at
         self._after = (first - span, MAX_SEQUENCE)
         self._is_exhausted = span == 0
 
@@ -60,7 +63,7 @@ class RowWindow:
             self._is_exhausted = len(page) < PAGE_ROWS
             if page:
                 self._after = (page[-1].first_entry_id, page[-1].sequence)
-            self._paged.extend(page)
+            self._paged.extend(row for row in page if row.sequence > self._deleted_at)
 
 
 def newest_holding(rows: list[BatchRow], entry_id: int) -> BatchRow | None:

@@ -5,10 +5,11 @@
     offset  size
          0     4  magic "bkRC"
          4     1  version
-         5     1  kind: 1 BATCH, 2 IDLE, 3 SEAL, 4 FENCE, 5 CONFIRMED
+         5     1  kind: 1 BATCH, 2 IDLE, 3 SEAL, 4 FENCE, 5 CONFIRMED, 6 DELETED
          6     1  digest type             0 unless BATCH
          7     3  E, Qw, slot             the ids held: quorum.IdPattern; 1, 1, 0 is dense
-        10     2  reserved, 0
+        10     1  flags                  1: the body has a last add confirmed for each entry (BATCH); else 0
+        11     1  trailing zeros         bytes of zeros that the body ends in, 255 if it is more; 0 without a body
         12     4  body length
         16     8  file salt               as in the header of the file
         24     8  own offset              of this record in its file
@@ -17,7 +18,7 @@
         48     8  ledger id               0 in IDLE and SEAL, as all that follows
         56     8  first entry id          0 unless BATCH
         64     8  last entry id           inclusive; 0 unless BATCH
-        72     8  last add confirmed      -1 in FENCE
+        72     8  last add confirmed      the highest of the batch; -1 in FENCE; in DELETED the time, ms since 1970
         80     8  length before           payload bytes of the ledger before the first entry
         88    16  master key hash
        104     4  count of entries
@@ -31,8 +32,8 @@ header with its CRC in their places, so that a newer record is told from a damag
 
 IDLE says nothing but ``synced_through``: it follows a sync, so that the end of a quiet file is known to be durable. SEAL ends a
 file: its own offset plus its header is the file's sealed length, its sequence is the file's last. FENCE says that a ledger
-takes adds of its recovery only, CONFIRMED how far it is confirmed where no entry says so; both stand in the journal. None of
-the four has a body.
+takes adds of its recovery only, CONFIRMED how far it is confirmed where no entry says so, DELETED that everything of it with a
+lower sequence is gone; these three stand in the journal. None of the five has a body.
 
 Ref: docs/rules.md, "Record header" and storage rule 2; docs/formats.md, "Files of a bookie".
 """
@@ -51,10 +52,15 @@ from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
 from bk_spark.quorum import DENSE, IdPattern
 
 RECORD_VERSION = 1
-_MAGIC = b"bkRC"
-_FIELDS = struct.Struct("<4s6B2xI4Q5q16sII")
+RECORD_MAGIC = b"bkRC"
+_FIELDS = struct.Struct("<4s8BI4Q5q16sII")
+_MIXED_LAC = 1
 _CRC = struct.Struct("<I")
+_OWN_PLACE = struct.Struct("<2Q")
 RECORD_HEADER_BYTES = _FIELDS.size + _CRC.size
+HEADER_CRC_BYTES = _CRC.size
+MANY_ZEROS = 255
+"""Trailing zeros of a body are counted up to this."""
 NO_KEY = bytes(16)
 
 
@@ -64,9 +70,10 @@ class RecordKind(IntEnum):
     SEAL = 3
     FENCE = 4
     CONFIRMED = 5
+    DELETED = 6
 
 
-NOTES = frozenset({RecordKind.FENCE, RecordKind.CONFIRMED})
+NOTES = frozenset({RecordKind.FENCE, RecordKind.CONFIRMED, RecordKind.DELETED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +87,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class LedgerNote:
-    """What a record says of a ledger as a whole: FENCE or CONFIRMED."""
+    """What a record says of a ledger as a whole: FENCE, CONFIRMED or DELETED."""
 
     kind: RecordKind
     ledger_id: int
     last_add_confirmed: int = NO_ENTRY
+    deleted_ms: int = 0
+    """When it was deleted, milliseconds since 1970; 0 unless DELETED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +108,8 @@ class RecordHeader:
     note: LedgerNote | None
     """What a FENCE or CONFIRMED says, None for the other kinds."""
     master_key_hash: bytes
+    trailing_zeros: int
+    """Bytes of zeros that the body ends in, at most MANY_ZEROS."""
     body_length: int
     body_crc32c: int
 
@@ -113,13 +124,15 @@ def pack_batch(place: Place, sequence: int, batch: EncodedBatch, master_key_hash
     header = batch.header
     pattern = header.pattern
     packed = _FIELDS.pack(
-        _MAGIC,
+        RECORD_MAGIC,
         RECORD_VERSION,
         RecordKind.BATCH,
         header.digest_type.value,
         pattern.ensemble_size,
         pattern.write_quorum,
         pattern.slot,
+        _MIXED_LAC if header.mixed_lac else 0,
+        _trailing_zeros(batch.body),
         len(batch.body),
         place.salt,
         place.offset,
@@ -143,8 +156,15 @@ def pack_mark(place: Place, sequence: int, kind: RecordKind) -> bytes:
 
 
 def pack_note(place: Place, sequence: int, note: LedgerNote, master_key_hash: bytes) -> bytes:
-    """A whole FENCE or CONFIRMED record."""
-    return _pack_bare(place, sequence, note.kind, (note.ledger_id, 0, 0, note.last_add_confirmed, 0, master_key_hash))
+    """A whole FENCE, CONFIRMED or DELETED record."""
+    value = note.deleted_ms if note.kind is RecordKind.DELETED else note.last_add_confirmed
+    return _pack_bare(place, sequence, note.kind, (note.ledger_id, 0, 0, value, 0, master_key_hash))
+
+
+def may_begin_record(data: bytes, salt: int, offset: int) -> bool:
+    """Whether ``data``, of any length, can be the beginning of a record of this file at this offset."""
+    wanted = _OWN_PLACE.pack(salt, offset)
+    return RECORD_MAGIC.startswith(data[:4]) and wanted.startswith(data[16:32])
 
 
 def unpack(data: bytes, what: str, salt: int, offset: int) -> RecordHeader:
@@ -155,7 +175,7 @@ def unpack(data: bytes, what: str, salt: int, offset: int) -> RecordHeader:
     packed = data[: _FIELDS.size]
     if len(data) < RECORD_HEADER_BYTES or crc32c(packed) != _CRC.unpack_from(data, _FIELDS.size)[0]:
         raise CorruptionError(what, "the checksum of a record header is wrong")
-    if packed[:4] != _MAGIC:
+    if packed[:4] != RECORD_MAGIC:
         raise CorruptionError(what, "there is no record")
     if packed[4] > RECORD_VERSION:
         raise FormatVersionError(what, packed[4], RECORD_VERSION)
@@ -172,31 +192,44 @@ def batch_of(header: RecordHeader, body: bytes, what: str) -> EncodedBatch:
     return EncodedBatch(header.batch, body, header.body_crc32c)
 
 
+def _trailing_zeros(body: bytes) -> int:
+    tail = body[-MANY_ZEROS:]
+    return len(tail) - len(tail.rstrip(b"\0"))
+
+
 def _pack_bare(place: Place, sequence: int, kind: RecordKind, ledger: tuple[Any, ...]) -> bytes:
     """A record without a body; ``ledger`` is its header from the ledger id to the master key hash."""
     numbers = (0, place.salt, place.offset, sequence, place.synced_through)
-    packed = _FIELDS.pack(_MAGIC, RECORD_VERSION, kind, 0, 1, 1, 0, *numbers, *ledger, 0, 0)
+    packed = _FIELDS.pack(RECORD_MAGIC, RECORD_VERSION, kind, 0, 1, 1, 0, 0, 0, *numbers, *ledger, 0, 0)
     return packed + _CRC.pack(crc32c(packed))
 
 
 def _header(what: str, fields: tuple[Any, ...]) -> RecordHeader:
     try:
         kind = RecordKind(fields[2])
-        body_length, salt, offset, sequence, synced_through = fields[7:12]
+        body_length, salt, offset, sequence, synced_through = fields[9:14]
+        if fields[7] not in ((0, _MIXED_LAC) if kind is RecordKind.BATCH else (0,)):
+            raise CorruptionError(what, f"unknown flags in a record, {fields[7]}")
         batch = _batch_header(what, fields) if kind is RecordKind.BATCH else None
-        note = LedgerNote(kind, fields[12], fields[15]) if kind in NOTES else None
+        note = _note(kind, fields[14], fields[17]) if kind in NOTES else None
         if batch is None and body_length:
             raise CorruptionError(what, f"a {kind.name} record with a body")
     except (ValueError, ConfigError) as problem:
         raise CorruptionError(what, f"a record with a right checksum and wrong fields ({problem})") from problem
     place = Place(salt, offset, synced_through)
-    return RecordHeader(place, kind, sequence, batch, note, fields[17], body_length, fields[19])
+    return RecordHeader(place, kind, sequence, batch, note, fields[19], fields[8], body_length, fields[21])
+
+
+def _note(kind: RecordKind, ledger_id: int, value: int) -> LedgerNote:
+    if kind is RecordKind.DELETED:
+        return LedgerNote(kind, ledger_id, deleted_ms=value)
+    return LedgerNote(kind, ledger_id, value)
 
 
 def _batch_header(what: str, fields: tuple[Any, ...]) -> BatchHeader:
-    ledger_id, first, last, confirmed, length_before = fields[12:17]
+    ledger_id, first, last, confirmed, length_before = fields[14:19]
     pattern = DENSE if fields[4:7] == (1, 1, 0) else IdPattern(*fields[4:7])
-    batch = BatchHeader(ledger_id, first, last, pattern, confirmed, length_before, DigestType(fields[3]))
-    if fields[18] != batch.count or fields[7] > MAX_BATCH_BYTES:
-        raise CorruptionError(what, f"a record of {fields[18]} entries in {fields[7]} bytes")
+    batch = BatchHeader(ledger_id, first, last, pattern, confirmed, length_before, DigestType(fields[3]), bool(fields[7]))
+    if fields[20] != batch.count or fields[9] > MAX_BATCH_BYTES:
+        raise CorruptionError(what, f"a record of {fields[20]} entries in {fields[9]} bytes")
     return batch

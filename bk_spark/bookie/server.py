@@ -1,13 +1,20 @@
 """A bookie's server: gRPC in front, the sync thread behind, the registration beside.
 
 Threads: one event loop for all connections, whose number therefore costs nothing; **one** sync thread, which alone
-stages, syncs and checkpoints; a few read threads; one for the reads of recoveries and one for what is short (reads of the
-last add confirmed, descriptions), neither of which may wait behind other reads. benchmarks/server_threading.py is the
-measurement behind this choice: a synchronous server gives every open stream two threads for life, and with all of them taken
-answers nothing.
+stages and syncs, beside the one of its checkpoints; a few read threads; one for the reads of recoveries and one for what is
+short (reads of the last add confirmed, descriptions, administration), neither of which may wait behind other reads.
+benchmarks/server_threading.py is the measurement behind this choice: a synchronous server gives every open stream two threads
+for life, and with all of them taken answers nothing.
+
+What waits is bounded: requests that are not durable by ``sync_queue_bytes`` and one request more; the replies that a stream is
+owed by MAX_OWED; one message of each stream, at most MAX_MESSAGE_BYTES, waits for its place. Behind them stand the two write
+caches of ``write_cache_bytes`` and at most one group of requests each, of which one is being written: while both are full the
+sync thread waits, so everything before it does, down to the senders.
 
 An add travels: loop (check the message) → sync thread (stage; one sync for all that waits) → loop (reply). A read that fences
 travels the same way first, as a fence, and is read once that is durable.
+
+``socket`` is here, against the import table, to see before anything else that nobody listens at the address yet.
 
 Ref: docs/rules.md, protocol rules 34 and 35.
 """
@@ -15,8 +22,10 @@ Ref: docs/rules.md, protocol rules 34 and 35.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
 from typing import Any
 
 import grpc
@@ -27,16 +36,18 @@ from bk_spark.bookie.long_poll import LongPolls
 from bk_spark.bookie.sync_thread import SyncListener, SyncThread
 from bk_spark.config import BookieConfig
 from bk_spark.entry import NO_ENTRY
-from bk_spark.errors import BookKeeperError, FormatVersionError
+from bk_spark.errors import BookKeeperError, ConfigError, FormatVersionError, StorageError
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
 from bk_spark.wire import (
     KEEPALIVE_MS,
     MAX_MESSAGE_BYTES,
     AddReply,
+    AdministerReply,
     FenceRequest,
     LastAddConfirmedReply,
     LastAddConfirmedRequest,
+    Operation,
     PlainReply,
     ReadBatch,
     ReadEnd,
@@ -47,12 +58,14 @@ from bk_spark.wire import (
 )
 from bk_spark.wire_codec import (
     decode_add_request,
+    decode_administer_request,
     decode_describe_request,
     decode_force_request,
     decode_last_add_confirmed_request,
     decode_read_request,
     decode_store_last_add_confirmed_request,
     encode_add_reply,
+    encode_administer_reply,
     encode_description,
     encode_force_reply,
     encode_last_add_confirmed_reply,
@@ -63,54 +76,76 @@ from bk_spark.wire_codec import (
 MAX_OWED = 4096
 """Replies that one stream may owe; clients of this package have a few hundred adds under way at most."""
 
+Administer = Callable[[str, Operation], AdministerReply]
+"""Carries out an operation that names a bookie, or says how things are. Returns at once."""
+
 STOP_GRACE_S = 1.0
 """How long calls under way may take to end when the bookie stops."""
+
+
+class End(Enum):
+    """Why a server is to stop."""
+
+    STOP = "it was asked to"
+    REOPEN = "there is space again: the storage is to be opened anew"
 
 
 class _AddStream:
     """The replies that are owed to one client's add stream. Lives on the event loop."""
 
     def __init__(self) -> None:
+        self._owed = 0
         self._replies: asyncio.Queue[StagedReply] = asyncio.Queue()
         self._has_room = asyncio.Event()
-        self._has_room.set()
-
-    def put(self, reply: StagedReply) -> None:
-        self._replies.put_nowait(reply)
-        if self._replies.qsize() >= MAX_OWED:
-            self._has_room.clear()
-
-    async def get(self) -> AddReply:
-        reply = await self._replies.get()
-        assert isinstance(reply, AddReply)
-        if self._replies.qsize() < MAX_OWED:
-            self._has_room.set()
-        return reply
 
     async def wait_for_room(self) -> None:
         """A client that does not read its replies is not listened to."""
-        await self._has_room.wait()
+        while self._owed >= MAX_OWED:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    def owe(self) -> None:
+        """A request was received: one reply will be put."""
+        self._owed += 1
+
+    def put(self, reply: StagedReply) -> None:
+        self._replies.put_nowait(reply)
+
+    async def write_replies(self, context: Any) -> None:
+        """Send each reply as it comes, until the stream ends."""
+        while True:
+            reply = await self._replies.get()
+            assert isinstance(reply, AddReply)
+            await context.write(encode_add_reply(reply))
+            self._owed -= 1
+            self._has_room.set()
 
 
 class BookieServer(BookieServicer):  # type: ignore[misc]
     """Serves one bookie on one port."""
 
-    def __init__(self, bookie: Bookie, config: BookieConfig, *, host: str, port: int) -> None:
-        """``port`` 0 takes a free one. Must be made on the event loop that it runs on."""
+    def __init__(
+        self, bookie: Bookie, config: BookieConfig, *, host: str, port: int, looks: Callable[[], None], administer: Administer
+    ) -> None:
+        """``port`` 0 takes a free one; ``looks`` is called before each group of requests, on the sync thread.
+
+        Must be made on the event loop that it runs on.
+        """
         self._bookie = bookie
         self._address = f"{host}:{port}"
         self._loop = asyncio.get_running_loop()
         self._polls = LongPolls()
-        self._sync = SyncThread(bookie, config.sync_queue_bytes, SyncListener(self._polls.wake, self._fail))
+        self._sync = SyncThread(bookie, config.sync_queue_bytes, SyncListener(looks, self._polls.wake, self._fail))
+        self._administer = administer
         self._readers = ThreadPoolExecutor(config.read_threads, thread_name_prefix="read")
         self._recoveries = ThreadPoolExecutor(1, thread_name_prefix="recovery")
         self._reserved = ThreadPoolExecutor(1, thread_name_prefix="reserved")
         self._server: Any = None
-        self.ended: asyncio.Future[None] = self._loop.create_future()
-        """Done when the bookie is to stop: asked to, or, with an exception, because nothing can be made durable any more."""
+        self.ended: asyncio.Future[End] = self._loop.create_future()
+        """Done when the server is to stop; with an exception where nothing can be made durable any more."""
 
     async def start(self) -> int:
-        """Serve; gives back the port."""
+        """Serve; gives back the port. Raises ConfigError if it cannot listen at its address."""
         self._server = grpc.aio.server(
             options=(
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -120,7 +155,10 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             )
         )
         add_BookieServicer_to_server(self, self._server)
-        port: int = self._server.add_insecure_port(self._address)
+        try:
+            port: int = self._server.add_insecure_port(self._address)
+        except RuntimeError as problem:
+            raise _cannot_listen(self._address, str(problem)) from problem
         await self._server.start()
         self._sync.start()
         return port
@@ -129,23 +167,31 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         """Stop serving, then make durable what was received."""
         self._polls.end()
         await self._server.stop(STOP_GRACE_S)
-        await self._loop.run_in_executor(self._reserved, self._sync.stop)
+        await self._sync.stop()
         for pool in (self._readers, self._recoveries, self._reserved):
             pool.shutdown()
 
-    def request_stop(self) -> None:
+    def request_stop(self, end: End = End.STOP) -> None:
         if not self.ended.done():
-            self.ended.set_result(None)
+            self.ended.set_result(end)
+
+    def fail(self, problem: BaseException) -> None:
+        """A thread that the bookie cannot do without has ended by an error. Any thread."""
+        self._loop.call_soon_threadsafe(self._fail, problem)
+
+    def call(self, request: StagedRequest) -> StagedReply:
+        """Have a request made durable, for another thread of this process, which waits; StorageError once it is too late."""
+        return self._sync.call(request)
 
     # --- the service
 
     async def Add(self, requests: AsyncIterator[pb.AddRequest], context: Any) -> None:
         stream = _AddStream()
-        writer = self._loop.create_task(_write_replies(stream, context))
+        writer = self._loop.create_task(stream.write_replies(context))
         try:
             async for message in requests:
-                await self._sync.wait_for_room()
                 await stream.wait_for_room()
+                await self._sync.wait_for_room()
                 self._receive(message, stream)
         finally:
             writer.cancel()
@@ -193,6 +239,13 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             return encode_force_reply(PlainReply(_refusal(problem), str(problem)))
         return encode_force_reply(await self._make_durable(request))
 
+    async def Administer(self, message: pb.AdministerRequest, context: Any) -> pb.AdministerReply:
+        try:
+            wanted, operation = decode_administer_request(message)
+        except BookKeeperError as problem:
+            return encode_administer_reply(AdministerReply(_refusal(problem), str(problem)))
+        return encode_administer_reply(await self._loop.run_in_executor(self._reserved, self._administer, wanted, operation))
+
     async def Describe(self, message: pb.DescribeRequest, context: Any) -> pb.DescribeReply:
         try:
             wanted = decode_describe_request(message)
@@ -204,6 +257,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         return encode_description(description)
 
     def _receive(self, message: pb.AddRequest, stream: _AddStream) -> None:
+        stream.owe()
         try:
             request = decode_add_request(message)
         except BookKeeperError as problem:
@@ -219,10 +273,10 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         return None if reply.status is Status.OK else reply
 
     async def _make_durable(self, request: StagedRequest) -> PlainReply:
-        await self._sync.wait_for_room()
-        answer: asyncio.Future[StagedReply] = self._loop.create_future()
-        self._sync.put(request, lambda reply: None if answer.done() else answer.set_result(reply))
-        reply = await answer
+        try:
+            reply = await self._sync.answer(request)
+        except StorageError as problem:
+            return PlainReply(Status.IO_ERROR, str(problem))
         assert isinstance(reply, PlainReply)
         return reply
 
@@ -234,10 +288,18 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             self.ended.set_exception(problem)
 
 
-async def _write_replies(stream: _AddStream, context: Any) -> None:
-    """Send a stream's replies until it ends."""
-    while True:
-        await context.write(encode_add_reply(await stream.get()))
+def check_address(host: str, port: int) -> None:
+    """Raise ConfigError unless this process can listen there."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        socket.create_server(address[:2], family=family).close()
+    except OSError as problem:
+        raise _cannot_listen(f"{host}:{port}", problem.strerror or str(problem)) from problem
+
+
+def _cannot_listen(address: str, problem: str) -> ConfigError:
+    remedy = "stop what listens there, or choose another --host and --port"
+    return ConfigError("the address to listen at", address, f"it cannot be taken ({problem}): {remedy}")
 
 
 def _next_encoded(replies: Iterator[ReadBatch | ReadEnd]) -> pb.ReadReply | None:

@@ -20,7 +20,7 @@ from bk_spark.errors import ConfigError, MetadataUnavailableError, UnauthorizedA
 from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata_store import MetadataStore
 from bk_spark.registration import RegisteredBookie, check_layout, list_bookies
-from bk_spark.wire import BookieDescription
+from bk_spark.wire import AdministerReply, BookieDescription, Operation
 from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import connect, parse_uri
 
@@ -151,6 +151,13 @@ class BookKeeper:
     def describe_bookie(self, bookie_id: str) -> BookieDescription | None:
         """What a bookie says of itself; None if it does not answer within ``config.read_timeout_s``."""
         return self._transport.describe(bookie_id)
+
+    def administer_bookie(self, bookie_id: str, operation: Operation) -> AdministerReply:
+        """Ask a bookie to collect garbage, to scrub, or how it is. UNKNOWN where no answer came in ``config.read_timeout_s``.
+
+        What it starts goes on after the answer; asking again is harmless.
+        """
+        return self._transport.administer(bookie_id, operation)
 
     # --- logs
 

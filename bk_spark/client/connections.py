@@ -22,10 +22,12 @@ from bk_spark.wire import (
     MAX_MESSAGE_BYTES,
     AddReply,
     AddRequest,
+    AdministerReply,
     BookieDescription,
     ForceRequest,
     LastAddConfirmedReply,
     LastAddConfirmedRequest,
+    Operation,
     PlainReply,
     ReadBatch,
     ReadEnd,
@@ -35,12 +37,14 @@ from bk_spark.wire import (
 )
 from bk_spark.wire_codec import (
     decode_add_reply,
+    decode_administer_reply,
     decode_description,
     decode_force_reply,
     decode_last_add_confirmed_reply,
     decode_read_reply,
     decode_store_last_add_confirmed_reply,
     encode_add_request,
+    encode_administer_request,
     encode_describe_request,
     encode_force_request,
     encode_last_add_confirmed_request,
@@ -148,6 +152,11 @@ class BookieConnection:
     async def describe(self, timeout_s: float) -> BookieDescription:
         stub = await self._stub()
         return decode_description(await stub.Describe(encode_describe_request(self.bookie_id), timeout=timeout_s))
+
+    async def administer(self, operation: Operation, timeout_s: float) -> AdministerReply:
+        stub = await self._stub()
+        message = encode_administer_request(self.bookie_id, operation)
+        return decode_administer_reply(await stub.Administer(message, timeout=timeout_s))
 
     async def close(self) -> None:
         self._closed = True

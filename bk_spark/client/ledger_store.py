@@ -9,9 +9,10 @@ Ref: docs/rules.md, protocol rule 31.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 
 from bk_spark.errors import BookKeeperError, ConfigError, LedgerExistsError, MetadataUnavailableError, NoSuchLedgerError
+from bk_spark.ledger_ids import new_ledger_id
+from bk_spark.ledger_listing import ledger_ids
 from bk_spark.ledger_metadata import LedgerMetadata
 from bk_spark.metadata_store import (
     Create,
@@ -22,14 +23,7 @@ from bk_spark.metadata_store import (
     TransactionFailedError,
     Versioned,
 )
-from bk_spark.znodes import (
-    MAX_LEDGER_ID,
-    Znodes,
-    is_ledger_directory,
-    is_ledger_subdirectory,
-    ledger_id_of,
-    sequence_of,
-)
+from bk_spark.znodes import MAX_LEDGER_ID, Znodes
 
 Explain = Callable[[TransactionFailedError], BookKeeperError | None]
 """What it means that one of the other operations of a creation was refused; None if it means nothing known."""
@@ -67,22 +61,18 @@ class LedgerStore:
         pairs = zip(ledger_ids, found, strict=True)
         return [LedgerMetadata.decode(ledger_id, value.value) for ledger_id, value in pairs if value is not None]
 
+    def readable(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata | BookKeeperError | None]:
+        """In their order: None for one that does not exist, an error for one whose stored value cannot be read."""
+        found = self._store.get_many([self._znodes.ledger(ledger_id) for ledger_id in ledger_ids])
+        return [None if value is None else _tried(ledger_id, value) for ledger_id, value in zip(ledger_ids, found, strict=True)]
+
     def ids(self) -> Iterator[int]:
         """The ids of all ledgers, ascending."""
-        root = self._znodes.root
-        for directory in filter(is_ledger_directory, self._children(root)):
-            for subdirectory in filter(is_ledger_subdirectory, self._children(f"{root}/{directory}")):
-                for name in self._children(f"{root}/{directory}/{subdirectory}"):
-                    ledger_id = ledger_id_of(directory, subdirectory, name)
-                    if ledger_id is not None:
-                        yield ledger_id
+        return ledger_ids(self._store, self._znodes)
 
     def new_id(self) -> int:
         """An id that no other ledger of this cluster got."""
-        path = self._store.create_sequential(self._znodes.id_prefix, ephemeral=True)
-        with suppress(NoNodeError, MetadataUnavailableError):  # it is ephemeral: at the latest it goes with this session
-            self._store.delete(path)
-        return sequence_of(path)
+        return new_ledger_id(self._store, self._znodes)
 
     def create(self, metadata: LedgerMetadata, operations: Sequence[Operation], explain: Explain) -> None:
         """Store a new ledger's metadata together with ``operations``: all or none.
@@ -118,18 +108,19 @@ class LedgerStore:
         found = self._store.get_many([path])[0]
         return found is not None and _decoded(metadata.ledger_id, found).creator_token == metadata.creator_token
 
-    def _children(self, path: str) -> list[str]:
-        try:
-            return self._store.children(path)
-        except NoNodeError:
-            return []
-
 
 def _check_id(ledger_id: object) -> None:
     if not isinstance(ledger_id, int) or isinstance(ledger_id, bool):
         raise ConfigError("a ledger id", ledger_id, "it must be a whole number")
     if not 0 <= ledger_id <= MAX_LEDGER_ID:
         raise NoSuchLedgerError(ledger_id)
+
+
+def _tried(ledger_id: int, value: Versioned) -> LedgerMetadata | BookKeeperError:
+    try:
+        return _decoded(ledger_id, value)
+    except BookKeeperError as problem:
+        return problem
 
 
 def _decoded(ledger_id: int, value: Versioned | None) -> LedgerMetadata:

@@ -64,7 +64,8 @@ def choose_ensemble(candidates: Sequence[Candidate], ensemble_size: int, write_q
     """``ensemble_size`` distinct writable bookies, at random. Raises NotEnoughBookiesError."""
     usable = _usable(candidates, ensemble_size)
     if len(usable) < ensemble_size:
-        raise NotEnoughBookiesError(ensemble_size, len(usable), f"a ledger with ensemble size {ensemble_size}")
+        purpose = f"a ledger with ensemble size {ensemble_size}"
+        raise NotEnoughBookiesError(ensemble_size, len(usable), purpose, sum(one.is_read_only for one in candidates))
     chosen = _pick(_in_preferred_order(usable, choose), ensemble_size, ensemble_size * (write_quorum - 1) // write_quorum)
     ensemble = _arrange(chosen, choose)
     racks = dict(enumerate(one.rack for one in ensemble))

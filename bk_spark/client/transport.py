@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import grpc.aio
 
-from bk_spark.client.connections import Connections
+from bk_spark.client.connections import Connections, describe_failure
 from bk_spark.client.ensemble_choice import EnsembleChoice
 from bk_spark.client.event_loop import EventLoop, check_may_wait
 from bk_spark.client.operation import ChooseReplacements, ReplacementsChosen
@@ -23,7 +23,7 @@ from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError
 from bk_spark.metadata_store import MetadataStore
 from bk_spark.registration import BookieAddress, RegisteredBookie, list_bookies, lookup
-from bk_spark.wire import BookieDescription
+from bk_spark.wire import AdministerReply, BookieDescription, Operation, Status
 from bk_spark.znodes import Znodes
 
 METADATA_THREADS = 2
@@ -118,6 +118,14 @@ class Transport:
             return self.submit(bookie.describe(self.config.read_timeout_s)).result()
         except (grpc.aio.AioRpcError, BookKeeperError, OSError):
             return None
+
+    def administer(self, bookie_id: str, operation: Operation) -> AdministerReply:
+        """What a bookie says to an operation of its own; UNKNOWN, and why, where no answer came."""
+        bookie = self.connections.bookie(bookie_id)
+        try:
+            return self.submit(bookie.administer(operation, self.config.read_timeout_s)).result()
+        except (grpc.aio.AioRpcError, BookKeeperError, OSError) as failure:
+            return AdministerReply(Status.UNKNOWN, f"no answer: {describe_failure(failure)}")
 
     def check_open(self) -> None:
         """Raise ConfigError after ``close``."""

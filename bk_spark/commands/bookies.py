@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import logging
 from pathlib import Path
 
-from bk_spark.bookie.cookie import check_cookie, format_bookie
+from bk_spark.bookie.cookie import bookie_id_of, format_bookie
+from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.process import BookiePlace, run_bookie
+from bk_spark.client.peers import ClusterPeers
 from bk_spark.commands.connect import bookkeeper, metadata_store
 from bk_spark.commands.output import print_record, print_records, readable
-from bk_spark.config import BookieConfig
+from bk_spark.commands.settings import bookie_config
+from bk_spark.config import ClientConfig
 from bk_spark.registration import check_layout
 
 
 def format_(args: argparse.Namespace) -> None:
     with metadata_store(args) as (store, znodes):
         check_layout(store, znodes)
-        bookie_id = format_bookie(Path(args.data_dir), store, znodes, args.host, args.port)
+        directories = Directories.of(Path(args.data_dir), bookie_config(args))
+        bookie_id = format_bookie(directories, store, znodes, f"{args.host}:{args.port}")
         print_record({"bookie_id": bookie_id, "data_dir": args.data_dir}, as_json=args.json)
 
 
 def start(args: argparse.Namespace) -> None:
     """Serve until SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    config = BookieConfig(**{f.name: getattr(args, f.name) for f in dataclasses.fields(BookieConfig)})
-    with metadata_store(args) as (store, znodes):
-        run_bookie(BookiePlace(Path(args.data_dir), args.host, args.port), store, znodes, config)
+    config = bookie_config(args)
+    with metadata_store(args) as (store, znodes), ClusterPeers(store, znodes, ClientConfig()) as peers:
+        run_bookie(BookiePlace(Path(args.data_dir), args.host, args.port), store, znodes, config, peers=peers)
 
 
 def show_id(args: argparse.Namespace) -> None:
     with metadata_store(args) as (store, znodes):
-        print_record({"bookie_id": check_cookie(Path(args.data_dir), store, znodes)}, as_json=args.json)
+        print_record({"bookie_id": bookie_id_of(Path(args.data_dir), store, znodes)}, as_json=args.json)
 
 
 def list_(args: argparse.Namespace) -> None:

@@ -204,10 +204,11 @@ def _check_entries(schema: StructType) -> None:
 
 
 def _check_bookies(bookkeeper: BookKeeper, options: SourceOptions) -> None:
-    writable = sum(not bookie.read_only for bookie in bookkeeper.list_bookies())
+    bookies = bookkeeper.list_bookies()
+    writable = sum(not bookie.read_only for bookie in bookies)
     if writable < options.ensemble_size:
         purpose = f"an ensemble of {options.ensemble_size} (option 'ensembleSize')"
-        raise NotEnoughBookiesError(options.ensemble_size, writable, purpose)
+        raise NotEnoughBookiesError(options.ensemble_size, writable, purpose, len(bookies) - writable)
 
 
 def _check_password(bookkeeper: BookKeeper, options: SourceOptions, log: LogSnapshot) -> None:

@@ -24,43 +24,53 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62k_spark/proto/bookie.proto\x12\x0b\x62k_spark.v1\"F\n\tIdPattern\x12\x15\n\rensemble_size\x18\x01 \x01(\r\x12\x14\n\x0cwrite_quorum\x18\x02 \x01(\r\x12\x0c\n\x04slot\x18\x03 \x01(\r\"\xc0\x01\n\x0b\x42\x61tchHeader\x12\x11\n\tledger_id\x18\x01 \x01(\x03\x12\x16\n\x0e\x66irst_entry_id\x18\x02 \x01(\x03\x12\x15\n\rlast_entry_id\x18\x03 \x01(\x03\x12\'\n\x07pattern\x18\x04 \x01(\x0b\x32\x16.bk_spark.v1.IdPattern\x12\x1a\n\x12last_add_confirmed\x18\x05 \x01(\x03\x12\x15\n\rlength_before\x18\x06 \x01(\x03\x12\x13\n\x0b\x64igest_type\x18\x07 \x01(\r\"\xce\x01\n\nAddRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12\x11\n\tbookie_id\x18\x03 \x01(\t\x12\x12\n\nmaster_key\x18\x04 \x01(\x0c\x12(\n\x06header\x18\x05 \x01(\x0b\x32\x18.bk_spark.v1.BatchHeader\x12\x13\n\x0b\x62ody_crc32c\x18\x06 \x01(\r\x12\x0c\n\x04\x62ody\x18\x07 \x01(\x0c\x12\x10\n\x08recovery\x18\x08 \x01(\x08\x12\x15\n\rdeferred_sync\x18\t \x01(\x08\"a\n\x08\x41\x64\x64Reply\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12#\n\x06status\x18\x02 \x01(\x0e\x32\x13.bk_spark.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0c\n\x04\x62oot\x18\x04 \x01(\x04\"\xd6\x01\n\x0bReadRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x11\n\tbookie_id\x18\x02 \x01(\t\x12\x11\n\tledger_id\x18\x03 \x01(\x03\x12\x12\n\nmaster_key\x18\x04 \x01(\x0c\x12\x16\n\x0e\x66irst_entry_id\x18\x05 \x01(\x03\x12\x15\n\rlast_entry_id\x18\x06 \x01(\x03\x12\'\n\x07pattern\x18\x07 \x01(\x0b\x32\x16.bk_spark.v1.IdPattern\x12\x15\n\rmaximum_bytes\x18\x08 \x01(\x04\x12\r\n\x05\x66\x65nce\x18\t \x01(\x08\"\x9f\x01\n\tReadReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.bk_spark.v1.Status\x12(\n\x06header\x18\x02 \x01(\x0b\x32\x18.bk_spark.v1.BatchHeader\x12\x13\n\x0b\x62ody_crc32c\x18\x03 \x01(\r\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x10\n\x08\x65ntry_id\x18\x05 \x01(\x03\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t\"\x98\x01\n\x1bReadLastAddConfirmedRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x11\n\tbookie_id\x18\x02 \x01(\t\x12\x11\n\tledger_id\x18\x03 \x01(\x03\x12\x12\n\nmaster_key\x18\x04 \x01(\x0c\x12\r\n\x05\x66\x65nce\x18\x05 \x01(\x08\x12\x0e\n\x06\x62\x65yond\x18\x06 \x01(\x03\x12\x0f\n\x07wait_ms\x18\x07 \x01(\r\"|\n\x19ReadLastAddConfirmedReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.bk_spark.v1.Status\x12\x1a\n\x12last_add_confirmed\x18\x02 \x01(\x03\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0e\n\x06\x66\x65nced\x18\x04 \x01(\x08\"\x85\x01\n\x1cStoreLastAddConfirmedRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x11\n\tbookie_id\x18\x02 \x01(\t\x12\x11\n\tledger_id\x18\x03 \x01(\x03\x12\x12\n\nmaster_key\x18\x04 \x01(\x0c\x12\x1a\n\x12last_add_confirmed\x18\x05 \x01(\x03\"Q\n\x1aStoreLastAddConfirmedReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.bk_spark.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\"Y\n\x0c\x46orceRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x11\n\tbookie_id\x18\x02 \x01(\t\x12\x11\n\tledger_id\x18\x03 \x01(\x03\x12\x12\n\nmaster_key\x18\x04 \x01(\x0c\"O\n\nForceReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.bk_spark.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0c\n\x04\x62oot\x18\x03 \x01(\x04\"5\n\x0f\x44\x65scribeRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x11\n\tbookie_id\x18\x02 \x01(\t\"\x89\x01\n\rDescribeReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.bk_spark.v1.Status\x12\x11\n\tbookie_id\x18\x02 \x01(\t\x12\x12\n\nfree_bytes\x18\x03 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x04\x12\x17\n\x0fprogram_version\x18\x05 \x01(\t*\xe0\x01\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x06\n\x02OK\x10\x01\x12\x12\n\x0eNO_SUCH_LEDGER\x10\x02\x12\x11\n\rNO_SUCH_ENTRY\x10\x03\x12\x0b\n\x07UNKNOWN\x10\x04\x12\x10\n\x0cWRONG_BOOKIE\x10\x05\x12\x10\n\x0cUNAUTHORIZED\x10\x06\x12\x0f\n\x0b\x42\x41\x44_REQUEST\x10\x07\x12\x0c\n\x08IO_ERROR\x10\x08\x12\x0b\n\x07\x44\x41MAGED\x10\t\x12\x17\n\x13UNSUPPORTED_VERSION\x10\n\x12\n\n\x06\x46\x45NCED\x10\x0b\x12\r\n\tREAD_ONLY\x10\x0c\x32\xd9\x03\n\x06\x42ookie\x12\x39\n\x03\x41\x64\x64\x12\x17.bk_spark.v1.AddRequest\x1a\x15.bk_spark.v1.AddReply(\x01\x30\x01\x12:\n\x04Read\x12\x18.bk_spark.v1.ReadRequest\x1a\x16.bk_spark.v1.ReadReply0\x01\x12h\n\x14ReadLastAddConfirmed\x12(.bk_spark.v1.ReadLastAddConfirmedRequest\x1a&.bk_spark.v1.ReadLastAddConfirmedReply\x12k\n\x15StoreLastAddConfirmed\x12).bk_spark.v1.StoreLastAddConfirmedRequest\x1a\'.bk_spark.v1.StoreLastAddConfirmedReply\x12;\n\x05\x46orce\x12\x19.bk_spark.v1.ForceRequest\x1a\x17.bk_spark.v1.ForceReply\x12\x44\n\x08\x44\x65scribe\x12\x1c.bk_spark.v1.DescribeRequest\x1a\x1a.bk_spark.v1.DescribeReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62k_spark/proto/bookie.proto\x12\x0b\x62k_spark.v1\"F\n\tIdPattern\x12\x15\n\rensemble_size\x18\x01 \x01(\r\x12\x14\n\x0cwrite_quorum\x18\x02 \x01(\r\x12\x0c\n\x04slot\x18\x03 \x01(\r\"\xd3\x01\n\x0b\x42\x61tchHeader\x12\x11\n\tledger_id\x18\x01 \x01(\x03\x12\x16\n\x0e\x66irst_entry_id\x18\x02 \x01(\x03\x12\x15\n\rlast_entry_id\x18\x03 \x01(\x03\x12\'\n\x07pattern\x18\x04 \x01(\x0b\x32\x16.bk_spark.v1.IdPattern\x12\x1a\n\x12last_add_confirmed\x18\x05 \x01(\x03\x12\x15\n\rlength_before\x18\x06 \x01(\x03\x12\x13\n\x0b\x64igest_type\x18\x07 \x01(\r\x12\x11\n\tmixed_lac\x18\x08 \x01(\x08\"\xce\x01\n\nAddRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12\x11\n\tbookie_id\x18\x03 \x01(\t\x12\x12\n\nmaster_key\x18\x04 \x01(\x0c\x12(\n\x06header\x18\x05 \x01(\x0b\x32\x18.bk_spark.v1.BatchHeader\x12\x13\n\x0b\x62ody_crc32c\x18\x06 \x01(\r\x12\x0c\n\x04\x62ody\x18\x07 \x01(\x0c\x12\x10\n\x08recovery\x18\x08 \x01(\x08\x12\x15\n\rdeferred_sync\x18\t \x01(\x08\"a\n\x08\x41\x64\x64Reply\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12#\n\x06status\x18\x02 \x01(\x0e\x32\x13.bk_spark.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0c\n\x04\x62oot\x18\x04 \x01(\x04\"\xd6\x01\n\x0bReadRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x11\n\tbookie_id\x18\x02 \x01(\t\x12\x11\n\tledger_id\x18\x03 \x01(\x03\x12\x12\n\nmaster_key\x18\x04 \x01(\x0c\x12\x16\n\x0e\x66irst_entry_id\x18\x05 \x01(\x03\x12\x15\n\rlast_entry_id\x18\x06 \x01(\x03\x12\'\n\x07pattern\x18\x07 \x01(\x0b\x32\x16.bk_spark.v1.IdPattern\x12\x15\n\rmaximum_bytes\x18\x08 \x01(\x04\x12\r\n\x05\x66\x65nce\x18\t \x01(\x08\"\x9f\x01\n\tReadReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.bk_spark.v1.Status\x12(\n\x06header\x18\x02 \x01(\x0b\x32\x18.bk_spark.v1.BatchHeader\x12\x13\n\x0b\x62ody_crc32c\x18\x03 \x01(\r\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x10\n\x08\x65ntry_id\x18\x05 \x01(\x03\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t\"\x98\x01\n\x1bReadLastAddConfirmedRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x11\n\tbookie_id\x18\x02 \x01(\t\x12\x11\n\tledger_id\x18\x03 \x01(\x03\x12\x12\n\nmaster_key\x18\x04 \x01(\x0c\x12\r\n\x05\x66\x65nce\x18\x05 \x01(\x08\x12\x0e\n\x06\x62\x65yond\x18\x06 \x01(\x03\x12\x0f\n\x07wait_ms\x18\x07 \x01(\r\"|\n\x19ReadLastAddConfirmedReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.bk_spark.v1.Status\x12\x1a\n\x12last_add_confirmed\x18\x02 \x01(\x03\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0e\n\x06\x66\x65nced\x18\x04 \x01(\x08\"\x85\x01\n\x1cStoreLastAddConfirmedRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x11\n\tbookie_id\x18\x02 \x01(\t\x12\x11\n\tledger_id\x18\x03 \x01(\x03\x12\x12\n\nmaster_key\x18\x04 \x01(\x0c\x12\x1a\n\x12last_add_confirmed\x18\x05 \x01(\x03\"Q\n\x1aStoreLastAddConfirmedReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.bk_spark.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\"Y\n\x0c\x46orceRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x11\n\tbookie_id\x18\x02 \x01(\t\x12\x11\n\tledger_id\x18\x03 \x01(\x03\x12\x12\n\nmaster_key\x18\x04 \x01(\x0c\"O\n\nForceReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.bk_spark.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0c\n\x04\x62oot\x18\x03 \x01(\x04\"5\n\x0f\x44\x65scribeRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x11\n\tbookie_id\x18\x02 \x01(\t\"\x89\x01\n\rDescribeReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.bk_spark.v1.Status\x12\x11\n\tbookie_id\x18\x02 \x01(\t\x12\x12\n\nfree_bytes\x18\x03 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x04\x12\x17\n\x0fprogram_version\x18\x05 \x01(\t\"b\n\x11\x41\x64ministerRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x11\n\tbookie_id\x18\x02 \x01(\t\x12)\n\toperation\x18\x03 \x01(\x0e\x32\x16.bk_spark.v1.Operation\"\xb2\x01\n\x0f\x41\x64ministerReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.bk_spark.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12:\n\x07\x66igures\x18\x03 \x03(\x0b\x32).bk_spark.v1.AdministerReply.FiguresEntry\x1a.\n\x0c\x46iguresEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01*\xe0\x01\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x06\n\x02OK\x10\x01\x12\x12\n\x0eNO_SUCH_LEDGER\x10\x02\x12\x11\n\rNO_SUCH_ENTRY\x10\x03\x12\x0b\n\x07UNKNOWN\x10\x04\x12\x10\n\x0cWRONG_BOOKIE\x10\x05\x12\x10\n\x0cUNAUTHORIZED\x10\x06\x12\x0f\n\x0b\x42\x41\x44_REQUEST\x10\x07\x12\x0c\n\x08IO_ERROR\x10\x08\x12\x0b\n\x07\x44\x41MAGED\x10\t\x12\x17\n\x13UNSUPPORTED_VERSION\x10\n\x12\n\n\x06\x46\x45NCED\x10\x0b\x12\r\n\tREAD_ONLY\x10\x0c*~\n\tOperation\x12\x19\n\x15OPERATION_UNSPECIFIED\x10\x00\x12\n\n\x06GC_RUN\x10\x01\x12\x0e\n\nGC_SUSPEND\x10\x02\x12\r\n\tGC_RESUME\x10\x03\x12\r\n\tGC_STATUS\x10\x04\x12\t\n\x05SCRUB\x10\x05\x12\x11\n\rBOOKIE_STATUS\x10\x06\x32\xa5\x04\n\x06\x42ookie\x12\x39\n\x03\x41\x64\x64\x12\x17.bk_spark.v1.AddRequest\x1a\x15.bk_spark.v1.AddReply(\x01\x30\x01\x12:\n\x04Read\x12\x18.bk_spark.v1.ReadRequest\x1a\x16.bk_spark.v1.ReadReply0\x01\x12h\n\x14ReadLastAddConfirmed\x12(.bk_spark.v1.ReadLastAddConfirmedRequest\x1a&.bk_spark.v1.ReadLastAddConfirmedReply\x12k\n\x15StoreLastAddConfirmed\x12).bk_spark.v1.StoreLastAddConfirmedRequest\x1a\'.bk_spark.v1.StoreLastAddConfirmedReply\x12;\n\x05\x46orce\x12\x19.bk_spark.v1.ForceRequest\x1a\x17.bk_spark.v1.ForceReply\x12\x44\n\x08\x44\x65scribe\x12\x1c.bk_spark.v1.DescribeRequest\x1a\x1a.bk_spark.v1.DescribeReply\x12J\n\nAdminister\x12\x1e.bk_spark.v1.AdministerRequest\x1a\x1c.bk_spark.v1.AdministerReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'bk_spark.proto.bookie_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STATUS']._serialized_start=1866
-  _globals['_STATUS']._serialized_end=2090
+  _globals['_ADMINISTERREPLY_FIGURESENTRY']._loaded_options = None
+  _globals['_ADMINISTERREPLY_FIGURESENTRY']._serialized_options = b'8\001'
+  _globals['_STATUS']._serialized_start=2166
+  _globals['_STATUS']._serialized_end=2390
+  _globals['_OPERATION']._serialized_start=2392
+  _globals['_OPERATION']._serialized_end=2518
   _globals['_IDPATTERN']._serialized_start=44
   _globals['_IDPATTERN']._serialized_end=114
   _globals['_BATCHHEADER']._serialized_start=117
-  _globals['_BATCHHEADER']._serialized_end=309
-  _globals['_ADDREQUEST']._serialized_start=312
-  _globals['_ADDREQUEST']._serialized_end=518
-  _globals['_ADDREPLY']._serialized_start=520
-  _globals['_ADDREPLY']._serialized_end=617
-  _globals['_READREQUEST']._serialized_start=620
-  _globals['_READREQUEST']._serialized_end=834
-  _globals['_READREPLY']._serialized_start=837
-  _globals['_READREPLY']._serialized_end=996
-  _globals['_READLASTADDCONFIRMEDREQUEST']._serialized_start=999
-  _globals['_READLASTADDCONFIRMEDREQUEST']._serialized_end=1151
-  _globals['_READLASTADDCONFIRMEDREPLY']._serialized_start=1153
-  _globals['_READLASTADDCONFIRMEDREPLY']._serialized_end=1277
-  _globals['_STORELASTADDCONFIRMEDREQUEST']._serialized_start=1280
-  _globals['_STORELASTADDCONFIRMEDREQUEST']._serialized_end=1413
-  _globals['_STORELASTADDCONFIRMEDREPLY']._serialized_start=1415
-  _globals['_STORELASTADDCONFIRMEDREPLY']._serialized_end=1496
-  _globals['_FORCEREQUEST']._serialized_start=1498
-  _globals['_FORCEREQUEST']._serialized_end=1587
-  _globals['_FORCEREPLY']._serialized_start=1589
-  _globals['_FORCEREPLY']._serialized_end=1668
-  _globals['_DESCRIBEREQUEST']._serialized_start=1670
-  _globals['_DESCRIBEREQUEST']._serialized_end=1723
-  _globals['_DESCRIBEREPLY']._serialized_start=1726
-  _globals['_DESCRIBEREPLY']._serialized_end=1863
-  _globals['_BOOKIE']._serialized_start=2093
-  _globals['_BOOKIE']._serialized_end=2566
+  _globals['_BATCHHEADER']._serialized_end=328
+  _globals['_ADDREQUEST']._serialized_start=331
+  _globals['_ADDREQUEST']._serialized_end=537
+  _globals['_ADDREPLY']._serialized_start=539
+  _globals['_ADDREPLY']._serialized_end=636
+  _globals['_READREQUEST']._serialized_start=639
+  _globals['_READREQUEST']._serialized_end=853
+  _globals['_READREPLY']._serialized_start=856
+  _globals['_READREPLY']._serialized_end=1015
+  _globals['_READLASTADDCONFIRMEDREQUEST']._serialized_start=1018
+  _globals['_READLASTADDCONFIRMEDREQUEST']._serialized_end=1170
+  _globals['_READLASTADDCONFIRMEDREPLY']._serialized_start=1172
+  _globals['_READLASTADDCONFIRMEDREPLY']._serialized_end=1296
+  _globals['_STORELASTADDCONFIRMEDREQUEST']._serialized_start=1299
+  _globals['_STORELASTADDCONFIRMEDREQUEST']._serialized_end=1432
+  _globals['_STORELASTADDCONFIRMEDREPLY']._serialized_start=1434
+  _globals['_STORELASTADDCONFIRMEDREPLY']._serialized_end=1515
+  _globals['_FORCEREQUEST']._serialized_start=1517
+  _globals['_FORCEREQUEST']._serialized_end=1606
+  _globals['_FORCEREPLY']._serialized_start=1608
+  _globals['_FORCEREPLY']._serialized_end=1687
+  _globals['_DESCRIBEREQUEST']._serialized_start=1689
+  _globals['_DESCRIBEREQUEST']._serialized_end=1742
+  _globals['_DESCRIBEREPLY']._serialized_start=1745
+  _globals['_DESCRIBEREPLY']._serialized_end=1882
+  _globals['_ADMINISTERREQUEST']._serialized_start=1884
+  _globals['_ADMINISTERREQUEST']._serialized_end=1982
+  _globals['_ADMINISTERREPLY']._serialized_start=1985
+  _globals['_ADMINISTERREPLY']._serialized_end=2163
+  _globals['_ADMINISTERREPLY_FIGURESENTRY']._serialized_start=2117
+  _globals['_ADMINISTERREPLY_FIGURESENTRY']._serialized_end=2163
+  _globals['_BOOKIE']._serialized_start=2521
+  _globals['_BOOKIE']._serialized_end=3070
 # @@protoc_insertion_point(module_scope)

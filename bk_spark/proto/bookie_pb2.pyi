@@ -1,3 +1,4 @@
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -21,6 +22,16 @@ class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNSUPPORTED_VERSION: _ClassVar[Status]
     FENCED: _ClassVar[Status]
     READ_ONLY: _ClassVar[Status]
+
+class Operation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OPERATION_UNSPECIFIED: _ClassVar[Operation]
+    GC_RUN: _ClassVar[Operation]
+    GC_SUSPEND: _ClassVar[Operation]
+    GC_RESUME: _ClassVar[Operation]
+    GC_STATUS: _ClassVar[Operation]
+    SCRUB: _ClassVar[Operation]
+    BOOKIE_STATUS: _ClassVar[Operation]
 STATUS_UNSPECIFIED: Status
 OK: Status
 NO_SUCH_LEDGER: Status
@@ -34,6 +45,13 @@ DAMAGED: Status
 UNSUPPORTED_VERSION: Status
 FENCED: Status
 READ_ONLY: Status
+OPERATION_UNSPECIFIED: Operation
+GC_RUN: Operation
+GC_SUSPEND: Operation
+GC_RESUME: Operation
+GC_STATUS: Operation
+SCRUB: Operation
+BOOKIE_STATUS: Operation
 
 class IdPattern(_message.Message):
     __slots__ = ("ensemble_size", "write_quorum", "slot")
@@ -46,7 +64,7 @@ class IdPattern(_message.Message):
     def __init__(self, ensemble_size: _Optional[int] = ..., write_quorum: _Optional[int] = ..., slot: _Optional[int] = ...) -> None: ...
 
 class BatchHeader(_message.Message):
-    __slots__ = ("ledger_id", "first_entry_id", "last_entry_id", "pattern", "last_add_confirmed", "length_before", "digest_type")
+    __slots__ = ("ledger_id", "first_entry_id", "last_entry_id", "pattern", "last_add_confirmed", "length_before", "digest_type", "mixed_lac")
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     FIRST_ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
     LAST_ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +72,7 @@ class BatchHeader(_message.Message):
     LAST_ADD_CONFIRMED_FIELD_NUMBER: _ClassVar[int]
     LENGTH_BEFORE_FIELD_NUMBER: _ClassVar[int]
     DIGEST_TYPE_FIELD_NUMBER: _ClassVar[int]
+    MIXED_LAC_FIELD_NUMBER: _ClassVar[int]
     ledger_id: int
     first_entry_id: int
     last_entry_id: int
@@ -61,7 +80,8 @@ class BatchHeader(_message.Message):
     last_add_confirmed: int
     length_before: int
     digest_type: int
-    def __init__(self, ledger_id: _Optional[int] = ..., first_entry_id: _Optional[int] = ..., last_entry_id: _Optional[int] = ..., pattern: _Optional[_Union[IdPattern, _Mapping]] = ..., last_add_confirmed: _Optional[int] = ..., length_before: _Optional[int] = ..., digest_type: _Optional[int] = ...) -> None: ...
+    mixed_lac: bool
+    def __init__(self, ledger_id: _Optional[int] = ..., first_entry_id: _Optional[int] = ..., last_entry_id: _Optional[int] = ..., pattern: _Optional[_Union[IdPattern, _Mapping]] = ..., last_add_confirmed: _Optional[int] = ..., length_before: _Optional[int] = ..., digest_type: _Optional[int] = ..., mixed_lac: _Optional[bool] = ...) -> None: ...
 
 class AddRequest(_message.Message):
     __slots__ = ("version", "request_id", "bookie_id", "master_key", "header", "body_crc32c", "body", "recovery", "deferred_sync")
@@ -230,3 +250,30 @@ class DescribeReply(_message.Message):
     total_bytes: int
     program_version: str
     def __init__(self, status: _Optional[_Union[Status, str]] = ..., bookie_id: _Optional[str] = ..., free_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., program_version: _Optional[str] = ...) -> None: ...
+
+class AdministerRequest(_message.Message):
+    __slots__ = ("version", "bookie_id", "operation")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    bookie_id: str
+    operation: Operation
+    def __init__(self, version: _Optional[int] = ..., bookie_id: _Optional[str] = ..., operation: _Optional[_Union[Operation, str]] = ...) -> None: ...
+
+class AdministerReply(_message.Message):
+    __slots__ = ("status", "detail", "figures")
+    class FiguresEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    FIGURES_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    detail: str
+    figures: _containers.ScalarMap[str, int]
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., detail: _Optional[str] = ..., figures: _Optional[_Mapping[str, int]] = ...) -> None: ...

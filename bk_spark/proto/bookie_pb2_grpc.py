@@ -64,6 +64,11 @@ class BookieStub:
                 request_serializer=bk__spark_dot_proto_dot_bookie__pb2.DescribeRequest.SerializeToString,
                 response_deserializer=bk__spark_dot_proto_dot_bookie__pb2.DescribeReply.FromString,
                 _registered_method=True)
+        self.Administer = channel.unary_unary(
+                '/bk_spark.v1.Bookie/Administer',
+                request_serializer=bk__spark_dot_proto_dot_bookie__pb2.AdministerRequest.SerializeToString,
+                response_deserializer=bk__spark_dot_proto_dot_bookie__pb2.AdministerReply.FromString,
+                _registered_method=True)
 
 
 class BookieServicer:
@@ -111,6 +116,13 @@ class BookieServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Administer(self, request, context):
+        """What an operator asks of this bookie: garbage collection, the scrub, its state. Answered at once; the work goes on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BookieServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -143,6 +155,11 @@ def add_BookieServicer_to_server(servicer, server):
                     servicer.Describe,
                     request_deserializer=bk__spark_dot_proto_dot_bookie__pb2.DescribeRequest.FromString,
                     response_serializer=bk__spark_dot_proto_dot_bookie__pb2.DescribeReply.SerializeToString,
+            ),
+            'Administer': grpc.unary_unary_rpc_method_handler(
+                    servicer.Administer,
+                    request_deserializer=bk__spark_dot_proto_dot_bookie__pb2.AdministerRequest.FromString,
+                    response_serializer=bk__spark_dot_proto_dot_bookie__pb2.AdministerReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -307,6 +324,33 @@ class Bookie:
             '/bk_spark.v1.Bookie/Describe',
             bk__spark_dot_proto_dot_bookie__pb2.DescribeRequest.SerializeToString,
             bk__spark_dot_proto_dot_bookie__pb2.DescribeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Administer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bk_spark.v1.Bookie/Administer',
+            bk__spark_dot_proto_dot_bookie__pb2.AdministerRequest.SerializeToString,
+            bk__spark_dot_proto_dot_bookie__pb2.AdministerReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,13 +7,14 @@ import itertools
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from bk_spark.bookie.bookie import Bookie
+from bk_spark.bookie.checkpoint import Background, run_inline
 from bk_spark.bookie.disk import AppendFile, Disk
 from bk_spark.config import BookieConfig, DigestType
 from bk_spark.digest import Digester, master_key
@@ -22,6 +23,7 @@ from bk_spark.quorum import DENSE, IdPattern
 from bk_spark.wire import (
     AddReply,
     AddRequest,
+    DeleteLedgerRequest,
     FenceRequest,
     ForceRequest,
     LastAddConfirmedRequest,
@@ -84,6 +86,20 @@ class FaultyAppendFile(AppendFile):
         super()._fdatasync()
 
 
+class HeldBackground:
+    """Keeps what is slow of checkpoints until a test lets it run."""
+
+    def __init__(self) -> None:
+        self.steps: list[Callable[[], None]] = []
+
+    def __call__(self, step: Callable[[], None]) -> None:
+        self.steps.append(step)
+
+    def run(self) -> None:
+        while self.steps:
+            self.steps.pop(0)()
+
+
 class Harness:
     """One bookie and its directory. Batches hold the payloads that ``payload`` gives, so that a wrong one is seen."""
 
@@ -94,11 +110,13 @@ class Harness:
         self.config = BookieConfig(direct_add_bytes=4096)
         self.bookie: Bookie | None = None
         self.durable_wait_s = 10.0
+        self.background: Background = run_inline
+        self.highest_issued: Callable[[], int] | None = None
         self.key = master_key(b"")
         self._root = root
         self._numbers = itertools.count(1)
 
-    def start(self, *, fence_watermark: int | None = None, **settings: int) -> Bookie:
+    def start(self, *, fence_watermark: int | None = None, possible_loss: str = "", **settings: object) -> Bookie:
         if settings:
             self.config = BookieConfig(**{"direct_add_bytes": 4096, **settings})
         self.disk.files.clear()
@@ -108,7 +126,10 @@ class Harness:
             self.config,
             self.disk,
             fence_watermark=fence_watermark,
+            possible_loss=possible_loss,
+            highest_issued=self.highest_issued,
             durable_wait_s=self.durable_wait_s,
+            background=self.background,
         )
         return self.bookie
 
@@ -130,7 +151,7 @@ class Harness:
     def kill(self) -> None:
         """End the bookie as SIGKILL does: what it did not write is gone."""
         left = self.copy()
-        if self.bookie is not None:
+        if self.bookie is not None and self.bookie._home.lock is not None:
             self.bookie._home.lock.release()
         self.bookie = None
         self.data_dir = left
@@ -164,6 +185,12 @@ class Harness:
 
     def fence(self, ledger_id: int, **more) -> PlainReply:
         self.stage_fence(ledger_id, **more)
+        (reply,) = self.sync()
+        return reply
+
+    def delete(self, ledger_id: int, deleted_ms: int = 1) -> PlainReply:
+        assert self.bookie is not None
+        self.bookie.stage(DeleteLedgerRequest(ledger_id, deleted_ms), None)
         (reply,) = self.sync()
         return reply
 
@@ -232,6 +259,12 @@ def payload(ledger_id: int, entry_id: int, size: int, tag: int) -> bytes:
     return (f"{ledger_id}/{entry_id}/{tag}/" * (size // 4 + 1)).encode()[:size].ljust(size, b".")
 
 
+@pytest.fixture(autouse=True)
+def _records_of_a_few_kilobytes_are_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every direct add, as elsewhere those of hundreds of kilobytes: what padding changes is tested without megabytes."""
+    monkeypatch.setattr("bk_spark.bookie.logs.ALIGNED_FROM_BYTES", 0)
+
+
 @pytest.fixture
 def harness(tmp_path: Path) -> Iterator[Harness]:
     made = Harness(tmp_path)
@@ -244,6 +277,11 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
 @pytest.fixture
 def expected_payload():
     return payload
+
+
+@pytest.fixture
+def held_background():
+    return HeldBackground()
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bk_spark.bookie.index_rows import MAX_UNSETTLED, Limbo
 from bk_spark.digest import master_key
+from bk_spark.errors import StorageError
 from bk_spark.wire import Status
 
 OTHER_KEY = master_key(b"another")
@@ -56,6 +58,7 @@ def test_a_fence_that_is_taken_in_limbo_is_durable_and_holds_behind_it(bookie, e
         assert bookie.fence(ledger_id).status is Status.OK
     getattr(bookie, end)()
     bookie.start()
+    bookie.bookie.end_limbo()
     for ledger_id in (1, 3):
         assert bookie.confirmed(ledger_id).is_fenced
         assert bookie.add(ledger_id, 5, 9).status is Status.FENCED
@@ -92,16 +95,22 @@ def test_an_emptied_disk_under_a_watermark_denies_nothing(harness):
 
 
 def test_what_was_looked_up_in_limbo_stays_unknown_though_the_ledger_is_settled_meanwhile(bookie):
-    """The look-up is older than the copy that ended the limbo."""
-    request_rows = bookie.bookie._storage.rows
+    """The last look, the one before an answer that denies, is older than the copy that ended the limbo."""
+    storage = bookie.bookie.storage
+    request_rows = storage.rows
 
-    def rows(*args):
+    def first_look(*args):
+        storage.rows = last_look
+        return request_rows(*args)
+
+    def last_look(*args):
         window = request_rows(*args)
+        storage.rows = request_rows
         bookie.add(1, 5, 9, recovery=True)
         bookie.bookie.settle(1)
         return window
 
-    bookie.bookie._storage.rows = rows
+    storage.rows = first_look
     found, end = bookie.payloads(1, 0, 9)
     assert (sorted(found), end.status) == ([0, 1, 2, 3, 4], Status.UNKNOWN)
 
@@ -121,3 +130,90 @@ def test_a_read_only_bookie_takes_fences_and_the_adds_of_recoveries_only(harness
     harness.bookie.set_read_only(False)
     assert harness.add(1, 10, 14).status is Status.FENCED
     assert harness.add(3, 0, 4).status is Status.OK
+
+
+def test_an_exhausted_bookie_takes_fences_alone_until_there_is_space_again(harness):
+    """What it took already, deletions and garbage collection need the rest of the disk."""
+    harness.start()
+    harness.add(1, 0, 4)
+    harness.bookie.set_read_only(True, is_exhausted=True)
+    assert harness.add(1, 5, 9, recovery=True).status is Status.READ_ONLY
+    assert harness.fence(1).status is Status.OK
+    harness.bookie.set_read_only(True)
+    assert harness.add(1, 5, 9, recovery=True).status is Status.OK
+
+
+@pytest.mark.parametrize("end", ["stop", "kill", "power_off"])
+def test_limbo_outlasts_a_restart_and_goes_on_where_it_was(bookie, end):
+    bookie.bookie.settle_through(4, frozenset({2}))
+    for _ in range(2):
+        getattr(bookie, end)()
+        bookie.start()
+        assert bookie.bookie.limbo == Limbo(WATERMARK, 4, frozenset({2}))
+        assert bookie.read(1, 5, 5)[1].status is Status.NO_SUCH_ENTRY
+        assert bookie.read(3, 0, 0)[1].status is Status.NO_SUCH_LEDGER
+        for ledger_id in (2, 5, WATERMARK):
+            assert bookie.read(ledger_id, 5, 5)[1].status is Status.UNKNOWN
+
+
+def test_a_ledger_that_was_settled_alone_is_settled_again_after_a_restart_unless_the_others_passed_it(bookie):
+    bookie.bookie.settle_through(4, frozenset({2}))
+    bookie.bookie.settle(2)
+    bookie.bookie.settle(6)
+    assert bookie.read(6, 0, 0)[1].status is Status.NO_SUCH_LEDGER
+    bookie.kill()
+    bookie.start()
+    assert bookie.read(2, 5, 5)[1].status is Status.NO_SUCH_ENTRY
+    assert bookie.read(6, 0, 0)[1].status is Status.UNKNOWN
+
+
+def test_the_end_of_limbo_is_durable(bookie):
+    bookie.bookie.end_limbo()
+    bookie.power_off()
+    bookie.start()
+    assert bookie.bookie.limbo is None
+    assert bookie.read(WATERMARK, 0, 0)[1].status is Status.NO_SUCH_LEDGER
+
+
+def test_a_new_loss_begins_limbo_anew_whatever_was_settled(bookie):
+    bookie.bookie.settle_through(4, frozenset({2}))
+    bookie.stop()
+    bookie.highest_issued = lambda: 20
+    bookie.start(possible_loss="the journal was skipped")
+    assert bookie.bookie.limbo == Limbo(20)
+
+
+def test_more_unsettled_ledgers_than_can_be_kept_hold_up_the_rest(harness):
+    harness.start(fence_watermark=5000)
+    harness.bookie.settle_through(3000, frozenset(range(0, 3000, 2)))
+    limbo = harness.bookie.limbo
+    assert (len(limbo.unsettled), limbo.settled_through) == (MAX_UNSETTLED, 1999)
+    for ledger_id in range(0, 2400):
+        assert limbo.holds(ledger_id) == (ledger_id % 2 == 0 or ledger_id >= 2000)
+    harness.bookie.settle_through(1000, frozenset())
+    assert harness.bookie.limbo == limbo, "it never goes back"
+    harness.bookie.settle_through(9000, frozenset({9000, 4000}))
+    assert len(harness.bookie.limbo.unsettled) == MAX_UNSETTLED
+
+
+@pytest.mark.parametrize("end", ["kill", "power_off"])
+def test_after_a_kill_with_the_journal_nothing_is_in_limbo(harness, end):
+    """Storage rule 12."""
+    harness.highest_issued = lambda: WATERMARK
+    harness.start()
+    harness.add(1, 0, 4)
+    getattr(harness, end)()
+    harness.start()
+    assert harness.bookie.limbo is None
+    assert harness.add(1, 5, 9).status is Status.OK
+    assert harness.read(2, 0, 0)[1].status is Status.NO_SUCH_LEDGER
+
+
+def test_a_limbo_that_could_not_be_stored_ends_nothing(bookie):
+    bookie.disk.fail("sync", "generation")
+    with pytest.raises(StorageError):
+        bookie.bookie.end_limbo()
+    assert bookie.bookie.limbo is not None
+    assert bookie.read(3, 0, 0)[1].status is Status.UNKNOWN
+    assert bookie.bookie.failure is not None
+    bookie.disk.failing.clear()

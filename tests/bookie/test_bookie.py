@@ -32,6 +32,7 @@ def test_an_added_batch_is_read_back_before_and_after_a_restart(harness, size):
 
 
 def test_an_acked_batch_survives_a_kill(harness, size):
+    """Situation 53."""
     harness.start()
     harness.add(1, 0, 4, size=size)
     harness.kill()

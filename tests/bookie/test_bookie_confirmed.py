@@ -34,7 +34,7 @@ def test_a_last_add_confirmed_that_came_without_an_add_is_kept(harness, end):
 def test_the_last_add_confirmed_never_goes_back(harness):
     harness.start()
     harness.add(1, 5, 9)
-    for step in (lambda: harness.confirm(1, 2), lambda: harness.add(1, 0, 4), harness.bookie._storage.checkpoint):
+    for step in (lambda: harness.confirm(1, 2), lambda: harness.add(1, 0, 4), harness.bookie.storage.checkpoint):
         step()
         assert harness.confirmed(1).last_add_confirmed == 4
     harness.confirm(1, 2)

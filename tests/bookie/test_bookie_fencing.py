@@ -69,12 +69,12 @@ def test_a_checkpoint_of_nothing_but_a_fence_writes_it_before_the_mark_moves(har
     """Protocol rule 36: the journal that holds the fence is deleted after it."""
     harness.start(journal_file_bytes=4096)
     harness.add(1, 0, 4)
-    harness.bookie._storage.checkpoint()
+    harness.bookie.storage.checkpoint()
     harness.fence(1)
     harness.fence(2)
-    harness.bookie._storage.checkpoint()
+    harness.bookie.storage.checkpoint()
     harness.add(3, 0, 4)
-    harness.bookie._storage.checkpoint()
+    harness.bookie.storage.checkpoint()
     assert len(harness.files("journal")) == 1
     harness.kill()
     harness.start()
@@ -87,7 +87,7 @@ def test_a_fence_outlasts_checkpoints_with_later_adds_of_its_recovery(harness):
     harness.start()
     harness.fence(1)
     for first in (0, 5):
-        harness.bookie._storage.checkpoint()
+        harness.bookie.storage.checkpoint()
         harness.add(1, first, first + 4, recovery=True)
         assert harness.confirmed(1).is_fenced
         assert harness.add(1, 10, 14).status is Status.FENCED
@@ -160,7 +160,7 @@ def test_a_fence_that_failed_succeeds_after_a_restart(harness):
     harness.disk.fail("sync", "journal")
     assert harness.fence(1).status is Status.IO_ERROR
     with pytest.raises(StorageError):
-        harness.bookie._storage.checkpoint()
+        harness.bookie.storage.checkpoint()
     harness.power_off()
     harness.disk.failing.clear()
     harness.start()

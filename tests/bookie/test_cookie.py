@@ -1,23 +1,24 @@
-"""Which bookie a data directory belongs to, and all that must not start."""
+"""Formatting: what becomes a bookie, under which id, and what does not (docs/rules.md, protocol rule 49, storage rule 9)."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
-from bk_spark.bookie.cookie import COOKIE_FILE, Cookie, check_cookie, decode_cookie, encode_cookie, format_bookie
+from bk_spark.bookie.boot_file import BootRecord, read_boot
+from bk_spark.bookie.cookie import bookie_id_of, format_bookie
+from bk_spark.bookie.cookie_file import COOKIE_FILE, Cookie, DirectoryPlace, decode_cookie, decode_stored
+from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
-from bk_spark.checksum import crc32c
-from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, FormatVersionError
+from bk_spark.config import BookieConfig
+from bk_spark.errors import ConfigError, CorruptionError
 from bk_spark.metadata_store import MemoryStore, MemoryTree
 from bk_spark.registration import initialise_cluster, instance_id
 from bk_spark.znodes import Znodes
 
 ZNODES = Znodes("/ledgers")
-COOKIE = Cookie("h:1-abcdef01", "instance")
 
 
 @pytest.fixture
@@ -27,149 +28,120 @@ def store() -> MemoryStore:
     return store
 
 
+def make(store: MemoryStore, data_dir: Path, prefix: str = "h:1", **settings: str) -> str:
+    return format_bookie(Directories.of(data_dir, BookieConfig(**settings)), store, ZNODES, prefix)
+
+
 def test_a_formatted_directory_has_the_id_that_formatting_gave(store: MemoryStore, tmp_path: Path) -> None:
-    bookie_id = format_bookie(tmp_path / "d", store, ZNODES, "h", 1)
+    bookie_id = make(store, tmp_path / "d")
     assert re.fullmatch(r"h:1-[0-9a-f]{8}", bookie_id)
-    assert check_cookie(tmp_path / "d", store, ZNODES) == bookie_id
+    assert bookie_id_of(tmp_path / "d", store, ZNODES) == bookie_id
 
 
 def test_a_host_and_port_formatted_anew_is_another_bookie(store: MemoryStore, tmp_path: Path) -> None:
-    ids = {format_bookie(tmp_path / str(number), store, ZNODES, "h", 1) for number in range(3)}
-    assert len(ids) == 3
+    """Protocol rule 49: nobody takes it for the old one."""
+    assert len({make(store, tmp_path / str(number)) for number in range(3)}) == 3
 
 
 def test_an_id_chosen_by_the_user_gets_the_random_suffix_too(store: MemoryStore, tmp_path: Path) -> None:
-    assert re.fullmatch(r"rack-1.b-[0-9a-f]{8}", format_bookie(tmp_path, store, ZNODES, "h", 1, id_prefix="rack-1.b"))
+    assert re.fullmatch(r"rack-1.b-[0-9a-f]{8}", make(store, tmp_path, "rack-1.b"))
 
 
-@pytest.mark.parametrize("prefix", ["a/b", "a b", "ä", "x" * 201])
+@pytest.mark.parametrize("prefix", ["", "a/b", "a b", "ä", "x" * 201])
 def test_an_id_that_apache_would_not_take_is_refused(store: MemoryStore, tmp_path: Path, prefix: str) -> None:
     with pytest.raises(ConfigError, match="letters, digits"):
-        format_bookie(tmp_path / "d", store, ZNODES, "h", 1, id_prefix=prefix)
+        make(store, tmp_path / "d", prefix)
     assert not (tmp_path / "d").exists()
 
 
-def test_the_znode_is_apaches_cookie_text(store: MemoryStore, tmp_path: Path) -> None:
-    bookie_id = format_bookie(tmp_path, store, ZNODES, "h", 1)
-    assert store.get(f"/ledgers/cookies/{bookie_id}").value.decode() == (
-        f'4\nbookieHost: "{bookie_id}"\njournalDir: "{tmp_path}"\nledgerDirs: "1\\t{tmp_path}"\n'
-        f'instanceId: "{instance_id(store, ZNODES)}"\n'
+def test_each_directory_gets_an_id_of_its_own_and_data_dir_and_znode_list_all(store: MemoryStore, tmp_path: Path) -> None:
+    bookie_id = make(store, tmp_path / "d", journal_dirs=f"{tmp_path}/j", ledger_dirs=f"{tmp_path}/a,{tmp_path}/j")
+    instance = instance_id(store, ZNODES)
+    found = {name: decode_cookie((tmp_path / name / COOKIE_FILE).read_bytes(), name) for name in "dja"}
+    ids = {name: cookie.directory_id for name, cookie in found.items()}
+    assert len(set(ids.values())) == 3
+    places = tuple(
+        DirectoryPlace(use, ids[name])
+        for use, name in (("data", "d"), ("journal-0", "j"), ("entry_log-1", "j"), ("entry_log-0", "a"))
     )
+    assert found["d"] == Cookie(bookie_id, instance, ids["d"], ("data",), places)
+    assert found["j"] == Cookie(bookie_id, instance, ids["j"], ("journal-0", "entry_log-1"))
+    assert found["a"] == Cookie(bookie_id, instance, ids["a"], ("entry_log-0",))
+    stored = decode_stored(store.get(ZNODES.cookie(bookie_id)).value, "z")
+    assert stored.places == places
+    assert stored.boot.number == 0
+    assert {name: read_boot(REAL_DISK, tmp_path / name) for name in "dja"} == dict.fromkeys("dja", BootRecord(stored.boot))
 
 
 def test_a_formatted_directory_is_not_formatted_again(store: MemoryStore, tmp_path: Path) -> None:
-    bookie_id = format_bookie(tmp_path, store, ZNODES, "h", 1)
+    bookie_id = make(store, tmp_path)
     with pytest.raises(ConfigError, match=f"formatted already, for bookie {bookie_id}"):
-        format_bookie(tmp_path, store, ZNODES, "h", 2)
-    assert check_cookie(tmp_path, store, ZNODES) == bookie_id
+        make(store, tmp_path, "h:2")
+    assert bookie_id_of(tmp_path, store, ZNODES) == bookie_id
 
 
-def test_a_directory_that_holds_anything_is_not_formatted(store: MemoryStore, tmp_path: Path) -> None:
-    (tmp_path / "journal").mkdir()
-    with pytest.raises(ConfigError, match="not empty, it holds 'journal'"):
-        format_bookie(tmp_path, store, ZNODES, "h", 1)
+@pytest.mark.parametrize("name", ["d", "j"])
+def test_a_directory_that_holds_anything_is_not_formatted_and_nothing_else_is(
+    store: MemoryStore, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name / "journal").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=f"{tmp_path}/{name}.*not empty, it holds 'journal'"):
+        make(store, tmp_path / "d", journal_dirs=f"{tmp_path}/j")
     assert store.children("/ledgers/cookies") == []
+    assert not list(tmp_path.glob(f"*/{COOKIE_FILE}"))
 
 
-def test_formatting_goes_on_where_a_crash_left_an_unfinished_file(store: MemoryStore, tmp_path: Path) -> None:
+def test_a_new_file_system_and_what_a_cut_formatting_left_count_as_empty(store: MemoryStore, tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "boot").write_bytes(b"of an earlier try")
     (tmp_path / "cookie.creating").write_bytes(b"half")
-    bookie_id = format_bookie(tmp_path, store, ZNODES, "h", 1)
-    assert check_cookie(tmp_path, store, ZNODES) == bookie_id
+    bookie_id = make(store, tmp_path)
+    assert bookie_id_of(tmp_path, store, ZNODES) == bookie_id
 
 
 def test_a_directory_in_use_is_not_formatted(store: MemoryStore, tmp_path: Path) -> None:
-    lock = REAL_DISK.lock(tmp_path)
+    (tmp_path / "j").mkdir()
+    lock = REAL_DISK.lock(tmp_path / "j")
     with pytest.raises(ConfigError, match="another process uses it"):
-        format_bookie(tmp_path, store, ZNODES, "h", 1)
+        make(store, tmp_path / "d", journal_dirs=f"{tmp_path}/j")
     lock.release()
-    format_bookie(tmp_path, store, ZNODES, "h", 1)
+    make(store, tmp_path / "d", journal_dirs=f"{tmp_path}/j")
+
+
+def test_one_directory_under_two_names_is_refused(store: MemoryStore, tmp_path: Path) -> None:
+    (tmp_path / "j").mkdir()
+    (tmp_path / "alias").symlink_to(tmp_path / "j")
+    with pytest.raises(ConfigError, match="another process uses it"):
+        make(store, tmp_path / "d", journal_dirs=f"{tmp_path}/j,{tmp_path}/alias")
 
 
 def test_nothing_is_formatted_for_a_root_that_is_not_initialised(tmp_path: Path) -> None:
-    empty = MemoryStore(MemoryTree(clock_ms=lambda: 0))
     with pytest.raises(ConfigError, match="bk-spark cluster init"):
-        format_bookie(tmp_path / "d", empty, ZNODES, "h", 1)
+        make(MemoryStore(MemoryTree(clock_ms=lambda: 0)), tmp_path / "d")
     assert not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])
-def test_a_directory_that_is_not_formatted_does_not_start(store: MemoryStore, tmp_path: Path, name: str) -> None:
+def test_a_directory_that_is_not_formatted_has_no_id(store: MemoryStore, tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="not formatted: 'bk-spark bookie format'"):
-        check_cookie(tmp_path / name, store, ZNODES)
+        bookie_id_of(tmp_path / name, store, ZNODES)
 
 
-def test_a_bookie_whose_cookie_was_removed_does_not_start(store: MemoryStore, tmp_path: Path) -> None:
-    bookie_id = format_bookie(tmp_path, store, ZNODES, "h", 1)
+def test_a_bookie_of_another_cluster_or_one_that_was_removed_has_no_id_here(store: MemoryStore, tmp_path: Path) -> None:
+    bookie_id = make(store, tmp_path)
+    cookie = store.get(ZNODES.cookie(bookie_id)).value
     store.delete(ZNODES.cookie(bookie_id))
-    with pytest.raises(ConfigError, match=f"{bookie_id} has no cookie in memory://"):
-        check_cookie(tmp_path, store, ZNODES)
-
-
-def test_a_bookie_of_another_cluster_does_not_start(store: MemoryStore, tmp_path: Path) -> None:
-    format_bookie(tmp_path, store, ZNODES, "h", 1)
-    mine = instance_id(store, ZNODES)
+    with pytest.raises(ConfigError, match=f"{bookie_id}, which has no cookie in memory://"):
+        bookie_id_of(tmp_path, store, ZNODES)
+    store.create(ZNODES.cookie(bookie_id), cookie)
     store.set(ZNODES.instance_id, b"other", 0)
-    with pytest.raises(ConfigError, match=f"cluster with instance id {mine}, and memory:// is other"):
-        check_cookie(tmp_path, store, ZNODES)
+    with pytest.raises(ConfigError, match="check the metadata URI"):
+        bookie_id_of(tmp_path, store, ZNODES)
 
 
-def test_a_directory_under_another_bookies_cookie_does_not_start(store: MemoryStore, tmp_path: Path) -> None:
-    first = format_bookie(tmp_path / "1", store, ZNODES, "h", 1)
-    second = format_bookie(tmp_path / "2", store, ZNODES, "h", 2)
-    store.set(ZNODES.cookie(first), store.get(ZNODES.cookie(second)).value, 0)
-    with pytest.raises(ConfigError, match=f"belongs to bookie {first}.*give each bookie its own directory"):
-        check_cookie(tmp_path / "1", store, ZNODES)
-
-
-def test_a_moved_directory_is_still_its_bookie(store: MemoryStore, tmp_path: Path) -> None:
-    bookie_id = format_bookie(tmp_path / "1", store, ZNODES, "h", 1)
-    shutil.move(tmp_path / "1", tmp_path / "2")
-    assert check_cookie(tmp_path / "2", store, ZNODES) == bookie_id
-
-
-def test_a_cookie_znode_of_a_newer_format_is_refused_by_number(store: MemoryStore, tmp_path: Path) -> None:
-    bookie_id = format_bookie(tmp_path, store, ZNODES, "h", 1)
-    newer = store.get(ZNODES.cookie(bookie_id)).value.replace(b"4\n", b"6\n", 1)
-    store.set(ZNODES.cookie(bookie_id), newer, 0)
-    with pytest.raises(FormatVersionError, match="format version 6"):
-        check_cookie(tmp_path, store, ZNODES)
-
-
-@pytest.mark.parametrize("value", [b"", b"x", b"4\n", b'4\nbookieHost: "a"\n', b"4\n\xff"])
-def test_a_damaged_cookie_znode_is_damage(store: MemoryStore, tmp_path: Path, value: bytes) -> None:
-    bookie_id = format_bookie(tmp_path, store, ZNODES, "h", 1)
-    store.set(ZNODES.cookie(bookie_id), value, 0)
-    with pytest.raises(CorruptionError):
-        check_cookie(tmp_path, store, ZNODES)
-
-
-def test_the_cookie_file_is_laid_out_as_documented() -> None:
-    body = b"bk_spark cookie\nversion: 1\nbookie_id: h:1-abcdef01\ninstance_id: instance\n"
-    assert encode_cookie(COOKIE) == body + b"crc32c: %08x\n" % crc32c(body)
-    assert decode_cookie(encode_cookie(COOKIE), "f") == COOKIE
-
-
-def test_a_newer_cookie_file_is_refused_by_number() -> None:
-    body = b"bk_spark cookie\nversion: 2\nsomething: else\n"
-    with pytest.raises(FormatVersionError, match="f has format version 2"):
-        decode_cookie(body + b"crc32c: %08x\n" % crc32c(body), "f")
-
-
-def test_every_flipped_bit_and_every_cut_of_the_cookie_file_is_noticed() -> None:
-    data = encode_cookie(COOKIE)
-    for position in range(len(data) - 1):  # the last byte is the line's end
-        for bit in range(8):
-            flipped = bytearray(data)
-            flipped[position] ^= 1 << bit
-            with pytest.raises(BookKeeperError):
-                decode_cookie(bytes(flipped), "f")
-        with pytest.raises(CorruptionError):
-            decode_cookie(data[:position], "f")
-
-
-def test_a_directory_with_a_damaged_cookie_does_not_start(store: MemoryStore, tmp_path: Path) -> None:
-    format_bookie(tmp_path, store, ZNODES, "h", 1)
+def test_a_damaged_cookie_is_damage(store: MemoryStore, tmp_path: Path) -> None:
+    make(store, tmp_path)
     (tmp_path / COOKIE_FILE).write_bytes(b"")
     with pytest.raises(CorruptionError, match=str(tmp_path / COOKIE_FILE)):
-        check_cookie(tmp_path, store, ZNODES)
+        bookie_id_of(tmp_path, store, ZNODES)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import threading
+
 import pytest
 
 from bk_spark.bookie.disk import REAL_DISK, TEMPORARY_SUFFIX
@@ -55,6 +58,39 @@ def test_a_failed_sync_is_not_tried_again(harness, tmp_path):
     file.close()
 
 
+def test_after_a_failed_write_a_sync_says_so_though_all_that_was_written_is_synced(harness, tmp_path):
+    """Storage rule 6: what could not be written must not pass for durable."""
+    file = harness.disk.create(tmp_path / "log", b"x")
+    harness.disk.fail("write", "log")
+    with pytest.raises(StorageError):
+        file.append([b"y"])
+    assert file.is_dirty
+    with pytest.raises(StorageError, match="an earlier write or sync failed"):
+        file.sync()
+    file.close()
+
+
+def test_a_file_that_could_not_be_created_leaves_nothing_open(harness, tmp_path):
+    """Compaction tries again and again while a disk is full."""
+    harness.disk.fail("write", "log")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(StorageError):
+            harness.disk.create(tmp_path / "log", b"x")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_is_rewritten_stays_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("bk_spark.bookie.disk.REWRITTEN_BYTES", 7)
+    data = bytes(range(100))
+    (tmp_path / "log").write_bytes(data)
+    for start in (0, 33, 100):
+        REAL_DISK.rewrite(tmp_path / "log", start)
+        assert (tmp_path / "log").read_bytes() == data
+    with pytest.raises(StorageError, match="rewriting"):
+        REAL_DISK.rewrite(tmp_path / "other", 0)
+
+
 def _append_and_sync(file):
     file.append([b"y"])
     file.sync()
@@ -85,3 +121,30 @@ def test_a_read_is_short_only_at_the_end_of_the_file(tmp_path):
     (tmp_path / "file").write_bytes(b"0123456789")
     with REAL_DISK.open_read(tmp_path / "file") as file:
         assert (file.read(2, 3), file.read(8, 10), file.read(20, 5)) == (b"234", b"89", b"")
+
+
+def test_files_are_synced_together_and_all_have_ended_when_one_has_failed(harness, tmp_path):
+    files = [harness.disk.create(tmp_path / name, b"") for name in ("a", "b", "c", "d", "e", "f", "g")]
+    for file in files:
+        file.append([b"x"])
+    for name in ("a", "c"):
+        harness.disk.fail("sync", f"/{name}")
+    with pytest.raises(StorageError, match=r"syncing .*/a failed"):
+        harness.disk.sync_all(files)
+    assert [file.synced for file in files] == [0, 1, 0, 1, 1, 1, 1]
+    with pytest.raises(StorageError, match=r"syncing .*/c failed: an earlier write or sync failed"):
+        harness.disk.sync_all(files[1:3])
+    harness.disk.sync_all([])
+    for file in files:
+        file.close()
+
+
+def test_one_file_is_synced_by_its_caller(harness, tmp_path):
+    file = harness.disk.create(tmp_path / "a", b"")
+    file.append([b"x"])
+    threads = []
+    sync = file._fdatasync
+    file._fdatasync = lambda: (threads.append(threading.current_thread()), sync())
+    harness.disk.sync_all([file])
+    assert (threads, file.synced) == ([threading.current_thread()], 1)
+    file.close()

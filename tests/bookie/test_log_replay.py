@@ -1,279 +1,279 @@
-"""Tears and damage. Ref: docs/rules.md, storage rules 2 and 7."""
+"""Tears, damage, and the end of a replay. Ref: docs/rules.md, storage rules 2, 6 and 7, protocol rule 40, situation 54."""
 
 from __future__ import annotations
 
-import os
+import random
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.log_file import FILE_HEADER_BYTES
+from bk_spark.bookie.log_scan import SECTOR_BYTES
 from bk_spark.bookie.record import RECORD_HEADER_BYTES
-from bk_spark.checksum import crc32c
-from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
-from bk_spark.wire import Status
+from bk_spark.errors import StorageError
+from tests.bookie.log_home import LARGE, SMALL, LogHome, make_batch
+from tests.simulation.choices import SeededChoices
+from tests.simulation.simulated_disk import Content, MachineStops, SimulatedDisk
 
-KINDS = pytest.mark.parametrize(("kind", "size"), [("journal", 10), ("entry_log", 2000)])
-
-
-def _write_three(harness, size):
-    """Batches of one ledger: 0–2 and 3–5 are acked, 6–8 is acked too but stands for an add that was not.
-
-    Returns the length of the file after the second, when nothing of the third was written.
-    """
-    kind = "journal" if size == 10 else "entry_log"
-    harness.start()
-    harness.add(1, 0, 2, size=size)
-    harness.add(1, 3, 5, size=size)
-    (path,) = harness.files(kind)
-    acked = path.stat().st_size
-    harness.add(1, 6, 8, size=size)
-    harness.kill()
-    return harness.files(kind)[0], acked
+LAST_FILES = pytest.mark.parametrize(("kind", "size"), [("journals", SMALL), ("entry_logs", 300)])
+THREE = [(1, 0, 2), (1, 3, 5), (1, 6, 8)]
 
 
-def _cuts(acked, end, size):
-    """Every length for a journal; for the long records of an entry log all around the borders and some between."""
-    near = {one for border in (acked, end, -(-acked // 4096) * 4096) for one in range(border - 120, border + 120, 5)}
-    chosen = range(acked, end) if size == 10 else sorted(near | set(range(acked, end, 907)))
-    return [one for one in chosen if acked <= one < end]
+class LastFile:
+    """Three batches in one file, whose bytes can be changed. Two were acked for sure when the third was written."""
+
+    def __init__(self, kind: str, size: int, *, is_idle: bool = False) -> None:
+        self.disk = SimulatedDisk(1)
+        self.home = LogHome(Path("/b"), self.disk, direct_add_bytes=600).open()
+        self.ends = []
+        for ids in THREE:
+            self.home.add(*ids, size)
+            (self.path,) = self.home.paths(kind)
+            self.ends.append(self.size)
+        if is_idle:
+            self.home.logs.idle()
+        self.home.kill()
+        self.data = bytes(self.content.data)
+        self.starts = [FILE_HEADER_BYTES, *(end if kind == "journals" else end + -end % 4096 for end in self.ends[:2])]
+
+    @property
+    def content(self) -> Content:
+        return self.disk._names[str(self.path)]
+
+    @property
+    def size(self) -> int:
+        return len(self.content.data)
+
+    def put(self, data: bytes) -> None:
+        self.content.data[:] = data
+        self.content.synced = len(data)
+
+    def start_with(self, data: bytes) -> LogHome:
+        """What a start finds if the file holds these bytes; a second start must find the same."""
+        self.put(data)
+        self.home.open().kill()
+        found, damages = self.home.ids(), [(one.offset, one.problem) for one in self.home.damages]
+        self.home.open().kill()
+        assert self.home.ids() == found
+        assert [(one.offset, one.problem) for one in self.home.damages] == damages
+        return self.home
+
+    def flipped(self, bit: int) -> bytes:
+        data = bytearray(self.data)
+        data[bit // 8] ^= 1 << bit % 8
+        return bytes(data)
 
 
-@KINDS
-def test_a_file_that_is_cut_anywhere_above_its_acked_length_loses_no_acked_entry(new_harness, tmp_path, kind, size):
-    harness = new_harness(tmp_path)
-    path, acked = _write_three(harness, size)
-    whole = path.read_bytes()
-    origin = harness.data_dir
-    for length in _cuts(acked, len(whole), size):
-        harness.data_dir = origin
-        target = harness.copy()
-        harness.data_dir = target
-        os.truncate(target / kind / path.name, length)
-        harness.start()
-        harness.assert_holds(1, 0, 5, size=size)
-        assert harness.read(1, 6, 6)[1].status is Status.NO_SUCH_ENTRY
-        assert (target / kind / path.name).stat().st_size == acked + RECORD_HEADER_BYTES  # cut and sealed
-        harness.kill()
-        if length % 10 == 0:  # a second crash finds the torn file whole
-            harness.start()
-            harness.assert_holds(1, 0, 5, size=size)
-            harness.kill()
+# --- above the durable length: the third batch was not acked
 
 
-@KINDS
-def test_zeros_at_the_end_of_a_file_are_a_tear(harness, kind, size):
-    path, acked = _write_three(harness, size)
-    data = path.read_bytes()
-    path.write_bytes(data[:acked] + bytes(len(data) - acked + 9000))
-    harness.start()
-    harness.assert_holds(1, 0, 5, size=size)
+@LAST_FILES
+def test_a_file_that_is_cut_at_any_byte_above_its_durable_length_is_torn(kind, size):
+    file = LastFile(kind, size)
+    for length in range(file.ends[1], file.ends[2]):
+        home = file.start_with(file.data[:length])
+        assert (home.ids(), home.damages) == (THREE[:2], [])
+        assert file.size == file.ends[1] + RECORD_HEADER_BYTES  # cut and sealed
 
 
-@KINDS
-def test_a_file_that_is_cut_below_the_mark_stops_the_bookie(harness, kind, size):
-    harness.start()
-    harness.add(1, 0, 2, size=size)
-    harness.bookie._storage.checkpoint()
-    (path,) = harness.files(kind)
-    marked = path.stat().st_size
-    harness.kill()
-    os.truncate(harness.files(kind)[0], marked - 1)
-    with pytest.raises(CorruptionError, match=f"{path.name} at byte {marked} is damaged: it breaks off"):
-        harness.start()
+@LAST_FILES
+def test_zeros_from_any_byte_above_the_durable_length_are_a_tear_or_are_reported(kind, size):
+    """No acked batch is lost, no unacked one comes back torn; which of the two it is, sectors tell."""
+    file = LastFile(kind, size)
+    begin, end = file.starts[2], file.ends[2]
+    seen = set()
+    for place in range(begin, end - 9):
+        home = file.start_with(file.data[:place] + bytes(end - place + 7000))
+        assert home.ids() == THREE[:2]
+        is_reported = bool(home.damages)
+        assert not (is_reported and place in (begin, file.ends[1]))
+        assert not (is_reported and place % SECTOR_BYTES == 0)
+        assert all(one.offset == file.ends[1] for one in home.damages)
+        seen.add(is_reported)
+    assert seen == {True, False}
 
 
-@KINDS
-@pytest.mark.parametrize("idle", [True, False])
-def test_an_acked_record_that_turns_to_zeros_is_damage_once_the_bookie_was_idle(harness, kind, size, idle):
+@LAST_FILES
+def test_a_flipped_bit_at_any_byte_above_the_durable_length_is_reported_as_undecidable(kind, size):
+    file = LastFile(kind, size)
+    for place in range(file.starts[2], file.ends[2]):
+        home = file.start_with(file.flipped(8 * place + place % 8))
+        assert home.ids() == THREE[:2]
+        assert [(one.offset, one.end, one.is_below_durable) for one in home.damages] == [
+            # the second start finds it below the SEAL that the first has set behind it
+            (file.ends[1], file.ends[2], True)
+        ]
+
+
+@LAST_FILES
+def test_undecidable_damage_is_not_said_to_have_been_durable(kind, size):
+    file = LastFile(kind, size)
+    file.put(file.flipped(8 * file.starts[2]))
+    (damage,) = file.home.open().damages
+    assert not damage.is_below_durable
+    assert str(damage).endswith("whether it was ever durable is not known")
+
+
+# --- below the durable length
+
+
+@LAST_FILES
+def test_every_flipped_bit_of_a_header_below_the_durable_length_is_damage_and_later_batches_come_back(kind, size):
+    file = LastFile(kind, size)
+    for bit in range(8 * file.starts[1], 8 * (file.starts[1] + RECORD_HEADER_BYTES)):
+        _is_damage_of_the_second(file, file.start_with(file.flipped(bit)))
+
+
+@LAST_FILES
+def test_flipped_bits_of_a_body_below_the_durable_length_are_damage_and_later_batches_come_back(kind, size):
+    file = LastFile(kind, size)
+    begin = file.starts[1] + RECORD_HEADER_BYTES
+    bits = range(8 * begin, 8 * file.ends[1])
+    for bit in random.Random(2).sample(bits, 300):
+        _is_damage_of_the_second(file, file.start_with(file.flipped(bit)))
+
+
+def _is_damage_of_the_second(file, home):
+    assert home.ids() == [THREE[0], THREE[2]]
+    (damage,) = home.damages
+    assert (damage.path, damage.is_below_durable) == (file.path, True)
+    assert damage.offset <= file.starts[1] < damage.end <= file.starts[2]
+
+
+@LAST_FILES
+def test_the_last_acked_batch_that_turns_to_zeros_is_damage_once_the_log_was_idle(kind, size):
     """Without the IDLE record it cannot be told from a tear."""
-    harness.start()
-    harness.add(1, 0, 2, size=size)
-    (path,) = harness.files(kind)
-    first = path.stat().st_size
-    harness.add(1, 3, 5, size=size)
-    second = path.stat().st_size
-    if idle:
-        harness.bookie.idle()
-        harness.bookie.idle()
-        assert path.stat().st_size == second + RECORD_HEADER_BYTES
-    harness.kill()
-    (path,) = harness.files(kind)
-    data = path.read_bytes()
-    path.write_bytes(data[:first] + bytes(second - first) + data[second:])
-    if idle:
-        with pytest.raises(CorruptionError, match=path.name):
-            harness.start()
-    else:
-        harness.start()
-        harness.assert_holds(1, 0, 2, size=size)
+    for is_idle in (True, False):
+        file = LastFile(kind, size, is_idle=is_idle)
+        zeros = file.data[: file.ends[1]] + bytes(file.ends[2] - file.ends[1]) + file.data[file.ends[2] :]
+        home = file.start_with(zeros)
+        assert home.ids() == THREE[:2]
+        assert [one.is_below_durable for one in home.damages] == [True] * is_idle
 
 
-@KINDS
-def test_a_flipped_bit_in_a_log_gives_an_error_or_the_right_data(harness, kind, size):
-    path, acked = _write_three(harness, size)
-    origin = harness.data_dir
-    places = [*range(0, 80, 7), *range(FILE_HEADER_BYTES - 4, acked, 13 if size == 10 else 997)]
-    for number, place in enumerate(places):
-        harness.data_dir = origin
-        harness.data_dir = harness.copy()
-        target = harness.data_dir / kind / path.name
-        data = bytearray(target.read_bytes())
-        data[place] ^= 1 << number % 8
-        target.write_bytes(data)
+@LAST_FILES
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_file_that_is_cut_below_the_mark_or_gone_is_damage_until_the_mark_has_passed_it(kind, size, is_gone):
+    file = LastFile(kind, size)
+    home = file.home.open()
+    home.commit()
+    home.kill()
+    file.put(file.data[: file.ends[2] - 5])
+    if is_gone:
+        file.disk.unlink(file.path)
+    for _ in range(2):
+        (damage,) = home.open().damages
+        assert (damage.path, damage.offset, damage.is_below_durable) == (file.path, 0 if is_gone else file.ends[2] - 5, True)
+        home.kill()
+    assert is_gone or file.size == file.ends[2] - 5
+    home.open().commit()
+    assert home.kill().open().damages == []
+    home.add(2, 0, 2, size)
+    assert home.kill().open().ids() == [(2, 0, 2)]
+    assert home.damages == []
+
+
+# --- the end of a replay
+
+
+@LAST_FILES
+def test_starting_again_and_again_does_not_grow_a_file(kind, size):
+    file = LastFile(kind, size)
+    home = file.start_with(file.data)
+    size_before = file.size
+    for _ in range(3):
+        home.open().kill()
+        assert (file.size, len(home.paths(kind))) == (size_before, 1)
+    assert home.ids() == THREE
+
+
+def test_files_that_never_got_their_names_are_removed_from_every_directory(tmp_path):
+    home = LogHome(tmp_path).open().kill()
+    left = [
+        home.directories.journals[0] / "0000000009.journal.creating",
+        home.directories.entry_logs[0] / "0000000009.log.creating",
+    ]
+    for path in left:
+        path.write_bytes(b"part of a header")
+    home.open()
+    assert not any(path.exists() for path in left)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_second_crash_at_any_step_of_a_replay_loses_nothing_and_hides_no_damage(tmp_path, is_damaged):
+    """Storage rule 7. Two journal directories and two for entry logs, each with a torn end."""
+    places = [tmp_path / name for name in "abcd"]
+    for steps in range(1, 300):
+        disk = SimulatedDisk(steps)
+        home = LogHome(tmp_path, disk, journal_dirs=f"{places[0]},{places[1]}", ledger_dirs=f"{places[2]},{places[3]}").open()
+        for ledger_id in range(4):
+            home.add(ledger_id, 0, 0, LARGE if ledger_id > 1 else SMALL)
+            home.add(ledger_id, 1, 1, LARGE if ledger_id > 1 else SMALL)
+        _tear(disk, home, is_damaged)
+        acked = sorted((ledger_id, first, first) for ledger_id in range(4) for first in range(2))
+        expected = [one for one in acked if not (is_damaged and one == (0, 0, 0))]
+        disk.stop_after(steps)
         try:
-            harness.start()
-        except BookKeeperError:
-            continue
-        harness.assert_holds(1, 0, 5, size=size)
-        harness.stop()
+            home.open()
+            is_over = True
+        except MachineStops:
+            is_over = False
+        disk.stop_never()
+        disk.crash_machine(SeededChoices(steps), may_garble=False)
+        for _ in range(2):
+            home.open()
+            assert sorted(home.ids()) == expected
+            assert [one.offset for one in home.damages] == [FILE_HEADER_BYTES] * is_damaged
+            home.logs.close()
+        if is_over:
+            break
+    assert is_over
 
 
-def test_a_record_that_is_damaged_in_the_indexed_part_is_damaged_and_never_missing(harness):
-    harness.start()
-    harness.add(1, 0, 2, size=2000)
-    harness.add(1, 3, 5)
-    harness.stop()
-    (path,) = harness.files("entry_log")
-    data = path.read_bytes()
-    seen = set()
-    for place in range(FILE_HEADER_BYTES, len(data) - RECORD_HEADER_BYTES, 101):
-        flipped = bytearray(data)
-        flipped[place] ^= 16
-        path.write_bytes(flipped)
-        harness.start()
-        statuses = {harness.read(1, first, first)[1].status for first in (0, 3)}
-        assert statuses <= {Status.OK, Status.DAMAGED}
-        assert Status.DAMAGED in statuses
-        seen |= statuses
-        harness.stop()
-        path.write_bytes(data)
-    assert seen == {Status.OK, Status.DAMAGED}
+def test_after_a_replay_the_ends_of_all_files_are_durable_before_anything_new_is(tmp_path):
+    """Storage rule 7: the next file's header says how the one before it was sealed."""
+    for seed in range(20):
+        disk = SimulatedDisk(seed)
+        home = LogHome(tmp_path, disk).open()
+        home.add(1, 0, 0)
+        home.append(make_batch(1, 1, 1))
+        home.logs.write()
+        home.kill().open().add(1, 2, 2)
+        disk.crash_machine(SeededChoices(seed), may_garble=False)
+        assert home.open().damages == []
+        assert home.ids() == [(1, 0, 0), (1, 1, 1), (1, 2, 2)]
 
 
-def test_a_damaged_record_is_replaced_when_its_batch_comes_again(harness):
-    harness.start()
-    harness.add(1, 0, 2, size=2000)
-    harness.stop()
-    (path,) = harness.files("entry_log")
-    data = bytearray(path.read_bytes())
-    data[FILE_HEADER_BYTES + 500] ^= 1
-    path.write_bytes(data)
-    harness.start()
-    assert harness.read(1, 0, 2)[1].status is Status.DAMAGED
-    assert harness.add(1, 0, 2, size=2000).status is Status.OK
-    harness.assert_holds(1, 0, 2, size=2000)
+def _tear(disk, home, is_damaged):
+    """Every log gets the beginning of a record that was never synced, the first journal a flipped bit in its first batch."""
+    home.logs.close()
+    for content in disk._names.values():
+        content.data += content.data[FILE_HEADER_BYTES : FILE_HEADER_BYTES + 16]  # magic, and no more of the place
+    if is_damaged:
+        path = home.paths("journals", 0)[0]
+        disk._names[str(path)].data[FILE_HEADER_BYTES + 40] ^= 1
 
 
-@KINDS
-def test_a_missing_file_between_two_others_stops_the_bookie_by_its_name(harness, kind, size):
-    harness.start(journal_file_bytes=5000, entry_log_file_bytes=12000)
-    for first in range(0, 45, 3):
-        harness.add(1, first, first + 2, size=size)
-    harness.kill()
-    files = harness.files(kind)
-    assert len(files) > 3
-    files[1].unlink()
-    with pytest.raises(CorruptionError, match=f"{files[1].name} is damaged: it is missing"):
-        harness.start()
+def test_a_replay_that_cannot_sync_what_it_found_does_not_end(harness, tmp_path):
+    """Storage rule 6: nothing is served from a file whose sync failed."""
+    home = LogHome(tmp_path, harness.disk).open()
+    home.add(1, 0, 0)
+    home.kill()
+    harness.disk.fail("sync", "/journal/")
+    with pytest.raises(StorageError, match="syncing"):
+        home.open()
+    harness.disk.failing.clear()
+    assert home.open().ids() == [(1, 0, 0)]
 
 
-@KINDS
-def test_a_file_with_a_successor_must_be_exactly_as_long_as_that_says(harness, kind, size):
-    harness.start(journal_file_bytes=5000, entry_log_file_bytes=12000)
-    for first in range(0, 45, 3):
-        harness.add(1, first, first + 2, size=size)
-    harness.kill()
-    before_last = harness.files(kind)[-2]
-    os.truncate(before_last, before_last.stat().st_size - RECORD_HEADER_BYTES)
-    with pytest.raises(CorruptionError, match=before_last.name):
-        harness.start()
-
-
-def test_a_file_must_end_with_the_sequence_that_its_successor_says(harness):
-    harness.start(journal_file_bytes=5000)
-    for first in range(0, 45, 3):
-        harness.add(1, first, first + 2)
-    harness.kill()
-    before_last, last = harness.files("journal")[-2:]
-    data = bytearray(last.read_bytes())
-    data[48] ^= 1  # the predecessor's last sequence
-    data[FILE_HEADER_BYTES - 4 : FILE_HEADER_BYTES] = crc32c(bytes(data[: FILE_HEADER_BYTES - 4])).to_bytes(4, "little")
-    last.write_bytes(data)
-    with pytest.raises(CorruptionError, match=f"{before_last.name} .*its successor says"):
-        harness.start()
-
-
-@KINDS
-def test_starting_again_and_again_does_not_grow_a_file(harness, kind, size):
-    harness.start()
-    harness.add(1, 0, 2, size=size)
-    harness.kill()
-    harness.start()
-    sizes = [path.stat().st_size for path in harness.files(kind)]
-    for end in (harness.kill, harness.stop, harness.kill):
-        end()
-        harness.start()
-        assert [path.stat().st_size for path in harness.files(kind)] == sizes
-    harness.assert_holds(1, 0, 2, size=size)
-
-
-@KINDS
-def test_no_file_of_an_earlier_process_is_appended_to_and_no_id_comes_again(harness, kind, size):
-    seen = set()
-    for round_number in range(4):
-        harness.start()
-        before = {path.name: path.stat().st_size for path in harness.files(kind)}
-        harness.add(1, round_number, round_number, size=size * 3)
-        after = {path.name: path.stat().st_size for path in harness.files(kind)}
-        new = set(after) - set(before)
-        assert len(new) == 1
-        assert not new & seen
-        assert all(after[name] == before[name] for name in before if name in after)
-        seen |= set(before) | new
-        harness.kill() if round_number % 2 else harness.stop()
-
-
-@KINDS
-def test_a_newer_log_file_is_refused_by_name(harness, kind, size):
-    harness.start()
-    harness.add(1, 0, 2, size=size)
-    harness.kill()
-    (path,) = harness.files(kind)
-    data = bytearray(path.read_bytes())
-    data[8] = 2
-    data[FILE_HEADER_BYTES - 4 : FILE_HEADER_BYTES] = crc32c(bytes(data[: FILE_HEADER_BYTES - 4])).to_bytes(4, "little")
-    path.write_bytes(data)
-    with pytest.raises(FormatVersionError, match=f"{path.name} has format version 2"):
-        harness.start()
-
-
-def test_a_file_that_never_got_its_name_is_removed(harness):
-    harness.start()
-    harness.add(1, 0, 2)
-    harness.kill()
-    unfinished = harness.data_dir / "journal" / "0000000009.journal.creating"
-    unfinished.write_bytes(b"part of a header")
-    harness.start()
-    assert not unfinished.exists()
-
-
-def test_bookie_files_stored_as_payload_are_not_taken_for_records(harness):
-    harness.start()
-    harness.add(1, 0, 2, size=2000)
-    stolen = harness.files("entry_log")[0].read_bytes()
-    harness.kill()
-    (path,) = harness.files("entry_log")
-    with path.open("ab") as file:  # looks like more records, aligned as in their own file
-        file.write(bytes(-path.stat().st_size % 4096) + stolen[FILE_HEADER_BYTES:])
-    with pytest.raises(CorruptionError, match="another place"):
-        harness.start()
-
-
-def test_two_master_keys_for_one_ledger_stop_the_bookie(harness, monkeypatch):
-    harness.start()
-    harness.add(1, 0, 2)
-    monkeypatch.setattr("bk_spark.bookie.admission.hmac.compare_digest", lambda *_: True)
-    harness.add(1, 3, 5, key=bytes(32))
-    harness.kill()
-    with pytest.raises(CorruptionError, match="another master key"):
-        harness.start()
+def test_sequences_go_on_above_all_that_was_found(tmp_path):
+    home = LogHome(tmp_path).open()
+    for first in range(5):
+        home.add(1, first, first)
+    home.kill()
+    home.mark = replace(home.mark, next_sequence=3)
+    home.open()
+    assert home.logs.sequences.next_sequence == 7  # the SEAL has 6
+    assert REAL_DISK.size(home.paths("journals")[0]) > 0

@@ -35,7 +35,7 @@ def test_overlapping_striped_and_re_added_batches_answer_as_a_dict_would(new_har
             if verb == "add":
                 model |= _add(harness, expected_payload, tag, *arguments)
             elif verb == "checkpoint":
-                harness.bookie._storage.checkpoint()
+                harness.bookie.storage.checkpoint()
             else:
                 getattr(harness, "kill" if verb == "kill" else "stop")()
                 harness.start()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from bk_spark.bookie.record import (
@@ -8,17 +10,24 @@ from bk_spark.bookie.record import (
     Place,
     RecordKind,
     batch_of,
+    may_begin_record,
     pack_batch,
     pack_mark,
     pack_note,
     unpack,
 )
 from bk_spark.checksum import crc32c
+from bk_spark.entry import coalesce
 from bk_spark.errors import CorruptionError, FormatVersionError
 from bk_spark.quorum import IdPattern
 
 PLACE = Place(salt=2**63 + 5, offset=4096, synced_through=4000)
 KEY = bytes(range(16))
+NOTES = [
+    LedgerNote(RecordKind.FENCE, 7),
+    LedgerNote(RecordKind.CONFIRMED, 7, 2**40),
+    LedgerNote(RecordKind.DELETED, 7, deleted_ms=1_763_692_800_000),
+]
 
 
 @pytest.fixture
@@ -33,6 +42,30 @@ def test_a_batch_comes_back_from_its_record(striped):
     assert batch_of(header, striped.body, "here") == striped
 
 
+def test_a_joined_batch_comes_back_from_its_record(harness):
+    joined = coalesce([harness.batch(7, one, one) for one in range(5)])
+    header = unpack(pack_batch(PLACE, 12, joined, KEY), "here", PLACE.salt, PLACE.offset)
+    assert joined.header.mixed_lac
+    assert batch_of(header, joined.body, "here") == joined
+
+
+@pytest.mark.parametrize(("zeros", "noted"), [(0, 0), (1, 1), (254, 254), (255, 255), (256, 255), (9000, 255)])
+def test_a_record_says_in_how_many_zeros_its_body_ends(striped, zeros, noted):
+    batch = dataclasses.replace(striped, body=b"\x01" + bytes(zeros))
+    header = unpack(pack_batch(PLACE, 12, batch, KEY), "here", PLACE.salt, PLACE.offset)
+    assert header.trailing_zeros == noted
+
+
+@pytest.mark.parametrize(("kind", "flags"), [(RecordKind.BATCH, 2), (RecordKind.SEAL, 1)])
+def test_flags_of_a_record_that_are_not_known_are_damage(striped, kind, flags):
+    whole = pack_batch(PLACE, 3, striped, KEY) if kind is RecordKind.BATCH else pack_mark(PLACE, 3, kind)
+    packed = bytearray(whole)
+    packed[10] = flags
+    packed[-4:] = crc32c(bytes(packed[:-4])).to_bytes(4, "little")
+    with pytest.raises(CorruptionError, match="flags"):
+        unpack(bytes(packed), "here", PLACE.salt, PLACE.offset)
+
+
 @pytest.mark.parametrize("kind", [RecordKind.IDLE, RecordKind.SEAL])
 def test_idle_and_seal_have_no_body(kind):
     packed = pack_mark(PLACE, 3, kind)
@@ -41,7 +74,7 @@ def test_idle_and_seal_have_no_body(kind):
     assert header.note is None
 
 
-@pytest.mark.parametrize("note", [LedgerNote(RecordKind.FENCE, 7), LedgerNote(RecordKind.CONFIRMED, 7, 2**40)])
+@pytest.mark.parametrize("note", NOTES)
 def test_a_note_of_a_ledger_comes_back_from_its_record_with_the_master_key(note):
     packed = pack_note(PLACE, 3, note, KEY)
     header = unpack(packed, "here", PLACE.salt, PLACE.offset)
@@ -51,10 +84,18 @@ def test_a_note_of_a_ledger_comes_back_from_its_record_with_the_master_key(note)
 
 def test_a_kind_of_record_that_is_not_known_is_damage():
     packed = bytearray(pack_mark(PLACE, 3, RecordKind.SEAL))
-    packed[5] = 6
+    packed[5] = 7
     packed[-4:] = crc32c(bytes(packed[:-4])).to_bytes(4, "little")
     with pytest.raises(CorruptionError, match="wrong fields"):
         unpack(bytes(packed), "here", PLACE.salt, PLACE.offset)
+
+
+def test_any_part_of_a_beginning_may_begin_a_record_and_that_of_another_place_does_not(striped):
+    packed = pack_batch(PLACE, 12, striped, KEY)
+    assert all(may_begin_record(packed[:length], PLACE.salt, PLACE.offset) for length in range(len(packed)))
+    assert not any(may_begin_record(packed[:length], PLACE.salt + 1, PLACE.offset) for length in range(17, len(packed)))
+    assert not any(may_begin_record(packed[:length], PLACE.salt, PLACE.offset + 1) for length in range(25, len(packed)))
+    assert not any(may_begin_record(b"x" + packed[1:length], PLACE.salt, PLACE.offset) for length in range(1, len(packed)))
 
 
 def test_every_flipped_bit_of_a_header_is_found(striped):

@@ -8,19 +8,22 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from bk_spark.bookie.disk import AppendFile
 from bk_spark.cli import main
+from bk_spark.config import BookieConfig
+from bk_spark.local_cluster import bookie_command
 
 DELAY_FILE = "sync-delay-ms"
 
-SETTINGS = {
-    "session-timeout-s": "2",
-    "journal-file-bytes": "300000",
-    "entry-log-file-bytes": "2000000",
-    "write-cache-bytes": "200000",
-    "checkpoint-bytes": "1000000",
+CONFIG = {
+    "session_timeout_s": 2.0,
+    "journal_file_bytes": 300_000,
+    "entry_log_file_bytes": 2_000_000,
+    "write_cache_bytes": 200_000,
+    "checkpoint_bytes": 1_000_000,
 }
 """Small, so that files are rolled and checkpoints run in every round, and dead bookies leave the list within seconds."""
 
@@ -29,11 +32,10 @@ def delay_file(data_dir: Path) -> Path:
     return data_dir.parent / DELAY_FILE
 
 
-def slow_bookie_command(data_dir: Path, metadata_uri: str, port: int) -> list[str]:
+def slow_bookie_command(data_dir: Path, metadata_uri: str, port: int, config: BookieConfig) -> list[str]:
     """In place of bk_spark.local_cluster.bookie_command."""
-    options = ["--data-dir", str(data_dir), "--metadata", metadata_uri, "--port", str(port)]
-    settings = [part for name, value in SETTINGS.items() for part in (f"--{name}", value)]
-    return [sys.executable, "-P", "-m", "tests.chaos.slow_bookie", *options, *settings]
+    command = bookie_command(data_dir, metadata_uri, port, replace(config, **CONFIG))
+    return [sys.executable, "-P", "-m", "tests.chaos.slow_bookie", *command[command.index("start") + 1 :]]
 
 
 def _make_syncs_slow(file: Path) -> None:

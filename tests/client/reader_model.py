@@ -57,6 +57,14 @@ def small_answers(request: SendRead) -> Answer:
     return encoded_of(entries(request.first, min(request.first + 4, request.last)), request.pattern), Status.OK
 
 
+def joined(request: SendRead) -> Answer:
+    """Sends what it joined of single entries, which have a LAC each."""
+    batch = entries(request.first, request.last)
+    lacs = batch.entry_ids - 1
+    digests = DIGESTER.compute(LEDGER, batch.entry_ids, lacs, batch.lengths, batch.payloads)
+    return encoded_of(dataclasses.replace(batch, last_add_confirmed=lacs, digests=digests), request.pattern), Status.OK
+
+
 def failing(status: Status) -> Replica:
     return lambda request: ([], status)
 

@@ -35,6 +35,7 @@ from tests.client.reader_model import (
     ending_before,
     failing,
     healthy,
+    joined,
     ledger,
     reader_of,
     small_answers,
@@ -45,7 +46,7 @@ SHAPES = [(1, 1), (3, 3), (3, 2), (4, 2), (5, 3), (6, 3)]
 
 
 @pytest.mark.parametrize(("e", "w"), SHAPES)
-@pytest.mark.parametrize("replica", [healthy, small_answers])
+@pytest.mark.parametrize("replica", [healthy, small_answers, joined])
 def test_every_entry_of_the_range_is_delivered_once_and_in_order(e: int, w: int, replica: Replica) -> None:
     assert reader_of(*[replica] * e, e=e, w=w).read(3, 40) == list(range(3, 41))
 
@@ -69,6 +70,14 @@ def test_one_replica_that_is_down_slow_or_damaged_is_left_for_the_next(e: int, w
         replicas: list[Replica | Late] = [small_answers] * e
         replicas[slot] = broken
         assert reader_of(*replicas, e=e, w=w).read(0, 40) == list(range(41))
+
+
+@pytest.mark.parametrize(("e", "w"), SHAPES)
+def test_the_entries_of_joined_batches_are_delivered_with_their_own_lacs(e: int, w: int) -> None:
+    reader = reader_of(*[joined] * e, e=e, w=w)
+    reader.read(3, 40)
+    delivered = [command.batch for command in reader.log if isinstance(command, Deliver)]
+    assert [lac for batch in delivered for lac in batch.last_add_confirmed.tolist()] == list(range(2, 40))
 
 
 def test_an_entry_is_missing_only_if_every_replica_says_so() -> None:

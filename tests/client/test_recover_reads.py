@@ -22,7 +22,7 @@ from bk_spark.client.operation import (
     WriteMetadata,
 )
 from bk_spark.config import DigestType
-from bk_spark.entry import NO_ENTRY, EncodedBatch, EntryBatch, decode, encode, seal
+from bk_spark.entry import NO_ENTRY, EncodedBatch, EntryBatch, coalesce, decode, encode, seal
 from bk_spark.errors import (
     BookieUnavailableError,
     CorruptionError,
@@ -220,6 +220,26 @@ def test_the_entries_of_a_batch_are_judged_one_by_one_and_written_back_in_bounde
     recovery.do(ReadArrived(recovery.reads[1].request_id, cluster.bookies["b1"].encoded(4)))
     assert max(add.batch.header.last_entry_id for add in recovery.adds) == 11
     assert max(len(decode(add.batch)) for add in recovery.adds) == 3
+
+
+def test_a_batch_that_a_bookie_joined_of_adds_with_a_lac_each_brings_all_its_entries() -> None:
+    """Each entry is verified with its own LAC; what is written back carries the frozen one (S6)."""
+    cluster = Cluster()
+    cluster.hold("b0", *range(4))
+    recovery = Recovery(cluster)
+    recovery.run(until=lambda command: isinstance(command, SendRead))
+    whole = coalesce([single(i, i - 1) for i in range(4)])
+    assert whole.header.mixed_lac
+    recovery.do(ReadArrived(recovery.reads[0].request_id, whole))
+    written = [decode(add.batch) for add in recovery.adds]
+    assert {one for batch in written for one in batch.entry_ids.tolist()} == {0, 1, 2, 3}
+    assert {one for batch in written for one in batch.last_add_confirmed.tolist()} == {NO_ENTRY}
+
+
+def single(entry_id: int, last_add_confirmed: int) -> EncodedBatch:
+    batch = encode(entry(entry_id, last_add_confirmed), DigestType.CRC32C)
+    assert batch is not None
+    return batch
 
 
 def test_a_bookie_that_keeps_sending_is_not_timed_out() -> None:

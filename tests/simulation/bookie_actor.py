@@ -39,6 +39,9 @@ from tests.simulation.world import Wake, World
 SYNC_MS = 4
 """How long after a request its sync comes, at most: one of a disk that is idle."""
 
+MAX_FLUSH_MS = 20
+"""How long a checkpoint may take, so that adds come in between."""
+
 RESTART_MS = 500
 """What brings a machine up again after it stopped by itself."""
 
@@ -78,7 +81,7 @@ class BookieActor:
         self.sync_ms = SYNC_MS
         self.may_garble: Callable[[], bool] = lambda: False
         """Whether a crash may leave what looks like damage."""
-        self._watermark: int | None = None
+        self._loss = ""
         self._world = world
         self._config = config
         self._process: _Process | None = None
@@ -101,9 +104,11 @@ class BookieActor:
                 self.name,
                 self._config,
                 self.disk,
-                fence_watermark=self._watermark,
+                possible_loss=self._loss,
+                highest_issued=lambda: world.ledger_id,
                 open_index=open_simulated_index,
                 durable_wait_s=0,
+                background=self._run_later,
             )
         except MachineStops:
             world.count("crashes while starting")
@@ -114,14 +119,15 @@ class BookieActor:
             self._refused(problem)
             return
         self._process = _Process(bookie)
+        self._loss = ""
         bookie.set_read_only(self.name in world.read_only)
-        world.note(self.name, "starts" + ("" if self._watermark is None else ", in limbo"))
+        world.note(self.name, "starts" + ("" if bookie.limbo is None else ", in limbo"))
         world.invariants.bookie_started(self.name)
         audit(self.name, bookie, world)
 
-    def lose_disk(self, watermark: int) -> None:
-        """From the next start on ledgers up to ``watermark`` are in limbo."""
-        self._watermark = watermark
+    def lose_disk(self) -> None:
+        """The next start is one after a possible loss of data; the limbo that it begins is stored."""
+        self._loss = "its disk was lost"
 
     def crash(self, *, is_machine: bool) -> None:
         """The process ends at once, or its machine does: then what was not synced is at risk."""
@@ -177,6 +183,17 @@ class BookieActor:
             self._world.count("crashes in the middle of a call")
             self._ended(is_machine=True)
             self._world.later(RESTART_MS, self, self.start)
+
+    def _run_later(self, step: Callable[[], None]) -> None:
+        """The slow part of a checkpoint, on a thread of its own: it comes after a drawn delay, if the process lives."""
+        process = self._process
+
+        def run() -> None:
+            if process is not None and process is self._process:
+                with self._stopping():
+                    step()
+
+        self._world.later(self._world.choices.choose(MAX_FLUSH_MS + 1, "checkpoint after"), self, run)
 
     # --- requests
 

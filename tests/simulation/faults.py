@@ -186,7 +186,7 @@ class Faults:
                 bookie.disk.wipe()
             else:
                 bookie.disk.restore(snapshot)
-            bookie.lose_disk(self._schedule.ledger_id)
+            bookie.lose_disk()
             bookie.start()
 
         self._later(fault.for_ms if snapshot is not None else 0, lose)

@@ -245,7 +245,7 @@ class Script:
     def start(self, name: str, limbo: str | None) -> None:
         if limbo:
             self.world.invariants.history.lossy.add(name)
-            self.bookies[name].lose_disk(LEDGER_ID)
+            self.bookies[name].lose_disk()
         self.bookies[name].start()
         if name not in self.world.registered:
             self.world.registered.append(name)

@@ -16,7 +16,8 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,10 @@ class SimulatedDisk(Disk):
 
     def __init__(self, seed: int) -> None:
         self.databases: dict[str, Any] = {}
+        self.at_step: Callable[[], None] = lambda: None
+        """Called at every point at which the machine may stop."""
+        self.is_copied = False
+        """Whether ``copy`` is called in the midst of transactions of the databases."""
         self.fails_on: str | None = None
         """``write`` for a full disk, ``sync`` for one whose syncs fail, None for a healthy one."""
         self._names: dict[str, Content] = {}
@@ -113,6 +118,19 @@ class SimulatedDisk(Disk):
         files = {path: bytes(one.data[: one.synced]) for path, one in self._names.items()}
         return Snapshot(files, {path: one.serialize() for path, one in self.databases.items()})
 
+    @property
+    def state(self) -> object:
+        """Differs from one moment to another if what a crash leaves may."""
+        files = [(path, len(one.data), one.synced) for path, one in self._names.items()]
+        return files, len(self._renamed), [one.commits for one in self.databases.values()]
+
+    def copy(self, seed: int) -> SimulatedDisk:
+        """Another disk in the very state of this one, what is not synced included; a transaction under way is not there."""
+        other = SimulatedDisk(seed)
+        other._names, other._renamed = deepcopy((self._names, self._renamed))
+        other.databases = {path: _loaded(one.durable()) for path, one in self.databases.items()}
+        return other
+
     def restore(self, snapshot: Snapshot) -> None:
         """Put an older state in the place of the present one."""
         self.wipe()
@@ -127,10 +145,21 @@ class SimulatedDisk(Disk):
             raise StorageError(f"opening {path}", os.strerror(errno.ENOENT))
         return _SimulatedReadFile(path, content)
 
+    def sync_all(self, files: Sequence[AppendFile]) -> None:
+        """One after the other, as always in the same order."""
+        for file in files:
+            file.sync()
+
     def truncate(self, path: Path, size: int) -> None:
         self.step()
         content = self._names[str(path)]
         del content.data[size:]
+        content.synced = len(content.data)
+        self.step()
+
+    def rewrite(self, path: Path, start: int) -> None:
+        self.step()
+        content = self._names[str(path)]
         content.synced = len(content.data)
         self.step()
 
@@ -166,6 +195,7 @@ class SimulatedDisk(Disk):
 
     def step(self) -> None:
         """A point at which the machine may stop."""
+        self.at_step()
         if self._calls_left is None:
             return
         self._calls_left -= 1
@@ -237,7 +267,7 @@ class _SimulatedReadFile(ReadFile):
     def size(self) -> int:
         return len(self._content.data)
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Nothing is held."""
 
 
@@ -265,5 +295,6 @@ def _loaded(data: bytes) -> Any:
     from tests.simulation.simulated_index import new_database
 
     database = new_database()
-    database.deserialize(data)
+    if data:
+        database.deserialize(data)
     return database

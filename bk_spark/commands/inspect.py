@@ -1,0 +1,274 @@
+"""``bk-spark inspect``: what a bookie's files hold, of a running bookie too. Changes nothing; damage is shown like the rest."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from bk_spark.bookie.boot_file import read_boot
+from bk_spark.bookie.directories import Directories
+from bk_spark.bookie.disk import REAL_DISK
+from bk_spark.bookie.index_generation import read_generation
+from bk_spark.bookie.index_inspection import IndexReading, IndexView, read_index
+from bk_spark.bookie.index_rows import BatchRow, EntryLogRow, IndexState, LedgerSummary, LogMark
+from bk_spark.bookie.log_file import FileKind
+from bk_spark.bookie.log_inspection import InspectedFile, inspect_files, inspect_records
+from bk_spark.bookie.log_scan import Gap, ScannedRecord
+from bk_spark.bookie.record import RecordHeader, RecordKind
+from bk_spark.bookie.sqlite_index import GENERATION_FILE
+from bk_spark.commands.output import Record, print_json
+from bk_spark.commands.settings import bookie_config
+from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
+
+T = TypeVar("T")
+
+
+def journal(args: argparse.Namespace) -> None:
+    _print_logs(args, FileKind.JOURNAL, _directories(args).journals)
+
+
+def entry_log(args: argparse.Namespace) -> None:
+    directories = _directories(args)
+    _print_logs(args, FileKind.ENTRY_LOG, directories.entry_logs)
+    if args.ledgers:
+        reading = read_index(directories.index, REAL_DISK, IndexView.live_bytes)
+        for (file_id, ledger_id), size in (reading.value or {}).items():
+            if args.file in (None, file_id):
+                _print({"what": "live", "file_id": file_id, "ledger": ledger_id, "bytes": size}, args)
+        _print_notes(reading, args)
+
+
+def index(args: argparse.Namespace) -> None:
+    reading = read_index(_directories(args).index, REAL_DISK, lambda view: _index_lines(view, args))
+    for line in reading.value or []:
+        _print(line, args)
+    _print_notes(reading, args)
+
+
+def mark(args: argparse.Namespace) -> None:
+    directories = _directories(args)
+    for root in directories.roots:
+        _print(_boot_line(root), args)
+    _print(_generation_line(directories.index), args)
+    reading = read_index(directories.index, REAL_DISK, lambda view: [*_state_lines(view.state), *_mark_lines(view.state.mark)])
+    for line in reading.value or []:
+        _print(line, args)
+    _print_notes(reading, args)
+
+
+def _index_lines(view: IndexView, args: argparse.Namespace) -> list[Record]:
+    """What there is of one state of the index, up to the first thing in it that is damaged."""
+    lines = list(_state_lines(view.state))
+    try:
+        lines += [_entry_log_line(log) for log in view.entry_logs()]
+        if args.ledger is None:
+            lines += [_ledger_line(one) for one in view.ledgers(0, args.limit)]
+        else:
+            lines += _lines_of_one(view, args.ledger)
+        view.verify(full=args.verify)
+        lines.append({"what": "tallies", "fit": True, "rows_read": "all" if args.verify else "none"})
+    except CorruptionError as problem:
+        lines.append({"what": "damage", "problem": str(problem)})
+    return lines
+
+
+def _lines_of_one(view: IndexView, ledger_id: int) -> list[Record]:
+    found = [one for one in view.ledgers(ledger_id, 1) if one.ledger_id == ledger_id]
+    if not found:
+        return [{"what": "note", "ledger": ledger_id, "problem": "the index has no such ledger"}]
+    return [_ledger_line(found[0]), *(_row_line(row) for row in view.rows(ledger_id))]
+
+
+def _print_notes(reading: IndexReading[T], args: argparse.Namespace) -> None:
+    if reading.problem:
+        _print({"what": "damage", "problem": reading.problem}, args)
+    if not reading.is_one_state:
+        problem = "commits came while it was read, or one was cut short: what is shown is no single state of the index"
+        _print({"what": "note", "problem": problem, "rollback_bytes": reading.rollback_bytes}, args)
+
+
+def _state_lines(state: IndexState) -> Iterator[Record]:
+    yield {
+        "what": "index",
+        "bookie_id": state.bookie_id,
+        "incarnation": state.incarnation.hex(),
+        "generation": state.generation,
+        "buckets_of_ledgers": state.buckets.size,
+        "entry_logs": state.logs.size,
+    }
+    limbo = state.limbo
+    if limbo is not None:
+        through = {"fence_watermark": limbo.fence_watermark, "settled_through": limbo.settled_through}
+        yield {"what": "limbo", **through, "unsettled": sorted(limbo.unsettled)}
+
+
+def _mark_lines(mark: LogMark) -> Iterator[Record]:
+    ids = {"next_sequence": mark.next_sequence, "next_journal_id": mark.next_journal_id}
+    yield {"what": "mark", **ids, "next_entry_log_id": mark.next_entry_log_id}
+    for name, positions in (("journal", mark.journals), ("entry_log", mark.entry_logs)):
+        for directory, position in enumerate(positions):
+            yield {"what": f"mark of {name}", "directory": directory, "file_id": position.file_id, "offset": position.offset}
+
+
+def _generation_line(directory: Path) -> Record:
+    try:
+        witness = read_generation(REAL_DISK, directory / GENERATION_FILE)
+    except BookKeeperError as problem:
+        return {"what": "generation file", "problem": str(problem)}
+    if witness is None:
+        return {"what": "generation file", "problem": "it is missing"}
+    return {"what": "generation file", "incarnation": witness.incarnation.hex(), "generation": witness.generation}
+
+
+def _boot_line(root: Path) -> Record:
+    line: dict[str, object] = {"what": "boot", "directory": str(root)}
+    try:
+        boot = read_boot(REAL_DISK, root)
+    except BookKeeperError as problem:
+        return {**line, "problem": str(problem)}
+    if boot is None:
+        return {**line, "problem": "it has no boot file"}
+    line |= {"confirmed": boot.confirmed.number, "pending": None if boot.pending is None else boot.pending.number}
+    line |= {"phase": boot.phase.value, "skipped_journal": boot.skipped_journal}
+    return {**line, "incarnation": boot.index.incarnation.hex(), "generation": boot.index.generation}
+
+
+def _entry_log_line(log: EntryLogRow) -> Record:
+    line = {"what": "entry log", "file_id": log.file_id, "directory": log.directory, "state": log.state.name}
+    return {**line, "bytes": log.total_bytes, "live_bytes": log.live_bytes}
+
+
+def _ledger_line(one: LedgerSummary) -> Record:
+    line: dict[str, object] = {
+        "what": "ledger",
+        "ledger": one.ledger_id,
+        "rows": one.row_count,
+        "highest": one.highest_entry_id,
+    }
+    line |= {"lac": one.last_add_confirmed, "fenced": one.is_fenced, "deleted": one.is_deleted}
+    return {**line, "deleted_at": one.deleted_at, "deleted_ms": one.deleted_ms} if one.deleted_at else line
+
+
+def _row_line(row: BatchRow) -> Record:
+    line: dict[str, object] = {"what": "row", "first": row.first_entry_id, "last": row.last_entry_id, "sequence": row.sequence}
+    place = row.location
+    return {**line, "file_id": place.file_id, "offset": place.offset, "bytes": place.length} if place is not None else line
+
+
+def _directories(args: argparse.Namespace) -> Directories:
+    data_dir = Path(args.data_dir)
+    if not data_dir.is_dir():
+        raise ConfigError("the data directory", args.data_dir, "there is no such directory")
+    return Directories.of(data_dir, bookie_config(args))
+
+
+def _print_logs(args: argparse.Namespace, kind: FileKind, directories: tuple[Path, ...]) -> None:
+    files = [file for file in inspect_files(directories, kind, REAL_DISK) if args.file in (None, _file_id(file))]
+    for file in files:
+        for line in _file_lines(file, with_records=args.records):
+            _print(line, args)
+    if not files:
+        where = ", ".join(str(directory) for directory in directories)
+        _print({"what": "note", "problem": f"there is no such file in {where}"}, args)
+
+
+def _file_id(file: InspectedFile) -> int | None:
+    return int(file.path.stem) if file.path.stem.isdecimal() else None
+
+
+def _print(line: Record, args: argparse.Namespace) -> None:
+    if args.json:
+        print_json(line)
+    else:
+        print("  ".join(str(value) if name == "what" else f"{name} {value}" for name, value in line.items()))
+
+
+def _file_lines(file: InspectedFile, *, with_records: bool) -> Iterator[Record]:
+    """The file, its damage and, if wanted, its records in the order in which they stand; last what they add up to."""
+    yield _file_line(file)
+    total = _Total()
+    for item in inspect_records(file, REAL_DISK):
+        total.add(item)
+        if isinstance(item, Gap):
+            yield _gap_line(item)
+        elif with_records:
+            yield _record_line(item.header)
+    if file.header is not None:
+        yield total.line()
+
+
+def _file_line(file: InspectedFile) -> Record:
+    line: dict[str, object] = {"what": "file", "path": str(file.path), "bytes": file.size_bytes}
+    header = file.header
+    if header is None:
+        return {**line, "problem": file.problem}
+    line |= {"kind": header.kind.name, "file_id": header.file_id, "bookie_id": header.bookie_id, "salt": f"{header.salt:016x}"}
+    before = header.predecessor
+    if before.file_id:
+        line |= {"after_file": before.file_id, "after_bytes": before.sealed_bytes, "after_sequence": before.last_sequence}
+    return line
+
+
+def _gap_line(gap: Gap) -> Record:
+    what = "torn end" if gap.looks_torn else "damage"
+    return {"what": what, "offset": gap.start, "end": gap.end, "problem": gap.problem}
+
+
+def _record_line(header: RecordHeader) -> Record:
+    line: dict[str, object] = {"what": header.kind.name, "offset": header.place.offset, "sequence": header.sequence}
+    batch, note = header.batch, header.note
+    if batch is not None:
+        line |= {"ledger": batch.ledger_id, "first": batch.first_entry_id, "last": batch.last_entry_id, "entries": batch.count}
+        line |= {"lac": batch.last_add_confirmed, "bytes": header.body_length}
+    elif note is not None:
+        line |= {"ledger": note.ledger_id}
+        if note.kind is RecordKind.CONFIRMED:
+            line |= {"lac": note.last_add_confirmed}
+        if note.kind is RecordKind.DELETED:
+            line |= {"deleted_ms": note.deleted_ms}
+    return {**line, "synced_through": header.place.synced_through, "checksums": "right"}
+
+
+class _Total:
+    """What the records of a file add up to."""
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(RecordKind, 0)
+        self._entries = 0
+        self._ledgers: set[int] = set()
+        self._damaged_bytes = 0
+        self._sequences: list[int] = []
+        """The lowest and the highest."""
+        self._synced_through = 0
+        self._last: RecordHeader | None = None
+
+    def add(self, item: ScannedRecord | Gap) -> None:
+        if isinstance(item, Gap):
+            self._damaged_bytes += item.end - item.start
+            return
+        header = item.header
+        self._counts[header.kind] += 1
+        self._last = header
+        self._synced_through = max(self._synced_through, header.place.synced_through)
+        if header.sequence:  # the seal of copies has none
+            self._sequences.append(header.sequence)
+            self._sequences = [min(self._sequences), max(self._sequences)]
+        if header.batch is not None:
+            self._entries += header.batch.count
+            self._ledgers.add(header.batch.ledger_id)
+
+    def line(self) -> Record:
+        counts = {kind.name.lower(): count for kind, count in self._counts.items() if count}
+        return {
+            "what": "total",
+            **counts,
+            "entries": self._entries,
+            "ledgers": len(self._ledgers),
+            "first_sequence": min(self._sequences, default=None),
+            "last_sequence": max(self._sequences, default=None),
+            "synced_through": self._synced_through,
+            "sealed": self._last is not None and self._last.kind is RecordKind.SEAL,
+            "damaged_bytes": self._damaged_bytes,
+        }

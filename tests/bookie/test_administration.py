@@ -1,0 +1,109 @@
+"""What an operator asks of a running bookie, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from unittest import mock
+
+import pytest
+
+from bk_spark.bookie.administration import Administration, Tasks
+from bk_spark.bookie.disk_watch import DiskState
+from bk_spark.wire import AdministerReply, Operation, Status
+
+
+@dataclass
+class TaskStatus:
+    count: int
+    last_error: str = ""
+
+    def figures(self) -> dict[str, int]:
+        return {"runs": self.count}
+
+
+@dataclass
+class Task:
+    asked: list[str] = field(default_factory=list)
+
+    def force(self) -> None:
+        self.asked.append("force")
+
+    def suspend(self) -> None:
+        self.asked.append("suspend")
+
+    def resume(self) -> None:
+        self.asked.append("resume")
+
+    def status(self) -> TaskStatus:
+        return TaskStatus(len(self.asked), "the last run failed" if "suspend" in self.asked else "")
+
+
+class World:
+    def __init__(self, repair: Task | None = None) -> None:
+        self.bookie = mock.Mock(is_read_only=False, failure=None, limbo=None)
+        self.watch = mock.Mock(state=DiskState())
+        self.collector, self.scrub = Task(), Task()
+        self.tasks = Tasks(self.collector, self.scrub, repair)
+        self.administration = Administration(self.bookie, "b1", self.watch)
+
+    def ask(self, operation: Operation, bookie_id: str = "b1") -> AdministerReply:
+        return self.administration.administer(bookie_id, operation)
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.administration.begin(made.tasks)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("operation", "asked"),
+    [
+        (Operation.GC_RUN, ["force"]),
+        (Operation.GC_SUSPEND, ["suspend"]),
+        (Operation.GC_RESUME, ["resume"]),
+        (Operation.GC_STATUS, []),
+    ],
+)
+def test_garbage_collection_is_asked_for_and_answers_with_its_figures(
+    world: World, operation: Operation, asked: list[str]
+) -> None:
+    error = "the last run failed" if asked == ["suspend"] else ""
+    assert world.ask(operation) == AdministerReply(Status.OK, error, {"runs": len(asked)})
+    assert (world.collector.asked, world.scrub.asked) == (asked, [])
+
+
+def test_the_scrub_is_asked_for(world: World) -> None:
+    assert world.ask(Operation.SCRUB) == AdministerReply(Status.OK, "", {"runs": 1})
+    assert (world.collector.asked, world.scrub.asked) == ([], ["force"])
+
+
+def test_a_request_that_means_another_bookie_does_nothing(world: World) -> None:
+    """Protocol rule 49."""
+    assert world.ask(Operation.GC_RUN, "b2") == AdministerReply(Status.WRONG_BOOKIE, "this is bookie b1")
+    assert world.collector.asked == []
+
+
+def test_a_bookie_that_starts_says_so_and_tells_its_state() -> None:
+    starting = World()
+    assert starting.ask(Operation.GC_RUN).status is Status.UNKNOWN
+    assert starting.ask(Operation.BOOKIE_STATUS).figures == {"read_only": 0, "failed": 0, "limbo": 0}
+
+
+def test_the_state_tells_why_a_bookie_takes_no_adds(world: World) -> None:
+    world.bookie.is_read_only = True
+    world.watch.state = DiskState(problem="too little free space in /data")
+    reply = world.ask(Operation.BOOKIE_STATUS)
+    assert (reply.detail, reply.figures["read_only"]) == ("too little free space in /data", 1)
+    world.bookie.failure = OSError("input/output error")
+    reply = world.ask(Operation.BOOKIE_STATUS)
+    assert (reply.detail, reply.figures["failed"]) == ("input/output error", 1)
+
+
+def test_the_state_tells_how_far_scrub_and_repair_came() -> None:
+    repairing = World(Task())
+    repairing.administration.begin(repairing.tasks)
+    repairing.bookie.limbo = object()
+    figures = repairing.ask(Operation.BOOKIE_STATUS).figures
+    assert figures == {"read_only": 0, "failed": 0, "limbo": 1, "scrub_runs": 0, "repair_runs": 0}

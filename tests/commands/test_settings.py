@@ -1,0 +1,84 @@
+"""A bookie's settings: command line before file before default, and nothing that is misspelt passes."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from bk_spark.commands.settings import add_settings, bookie_config
+from bk_spark.config import BookieConfig
+from bk_spark.errors import ConfigError
+from bk_spark.local_cluster import bookie_command
+
+
+def parsed(*arguments: str) -> BookieConfig:
+    parser = argparse.ArgumentParser()
+    add_settings(parser)
+    return bookie_config(parser.parse_args(arguments))
+
+
+def written(tmp_path: Path, text: str) -> str:
+    (tmp_path / "bookie.toml").write_text(text)
+    return str(tmp_path / "bookie.toml")
+
+
+def test_without_options_all_settings_are_the_defaults() -> None:
+    assert parsed() == BookieConfig()
+
+
+def test_every_setting_has_an_option_of_its_name() -> None:
+    for field in dataclasses.fields(BookieConfig):
+        value = {bool: not field.default, str: "/x"}.get(type(field.default), field.default)
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        assert getattr(parsed("--" + field.name.replace("_", "-"), text), field.name) == value
+
+
+def test_a_truth_is_spelled_true_or_false(capsys: pytest.CaptureFixture[str]) -> None:
+    """A type of bool would take any text, "false" too, for true."""
+    assert parsed("--journal-write-data", "false").journal_write_data is False
+    assert parsed("--journal-write-data", "true").journal_write_data is True
+    for text in ("False", "0", "no", ""):
+        with pytest.raises(SystemExit) as ended:
+            parsed("--journal-write-data", text)
+        assert ended.value.code == 2
+    assert "is neither true nor false" in capsys.readouterr().err
+
+
+def test_a_file_goes_before_the_defaults_and_an_option_before_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, 'gc_interval_s = 60\njournal_write_data = false\njournal_dirs = "/nvme"\nread_threads = 7\n')
+    found = parsed("--config", path, "--read-threads", "2", "--journal-write-data", "true")
+    assert found == BookieConfig(gc_interval_s=60, journal_dirs="/nvme", read_threads=2)
+    assert parsed("--config", path).journal_write_data is False
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gc_intervall_s = 60", "is 'gc_intervall_s': there is none of this name, there are direct_add_bytes"),
+        ('read_threads = "7"', "read_threads is '7'"),
+        ("read_threads = 1.5", "read_threads is 1.5"),
+        ("journal_write_data = 1", "journal_write_data is 1: it must be true or false"),
+        ('journal_dirs = ["/a"]', "must be a text in quotation marks"),
+        ("[bookie]\nread_threads = 7", "is 'bookie': there is none of this name"),
+        ("read_threads", "it is not TOML"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parsed("--config", written(tmp_path, text))
+    assert words in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"missing.toml'.*it cannot be read"):
+        parsed("--config", str(tmp_path / "missing.toml"))
+
+
+def test_a_local_clusters_bookies_are_started_with_the_settings_that_differ() -> None:
+    config = BookieConfig(journal_write_data=False, gc_interval_s=1.5, ledger_dirs="/a,/b")
+    command = bookie_command(Path("/d"), "zk://h:1/l", 7, config)
+    assert parsed(*command[command.index("--port") + 2 :]) == config
+    assert bookie_command(Path("/d"), "zk://h:1/l", 7, BookieConfig())[-2:] == ["--port", "7"]
