@@ -53,7 +53,7 @@ STANDARD = {
         "metadata_store.py",
         "datasource/connection.py",
     },
-    "time": {"client/transport.py", "bookie/process.py", "bookie/registered.py", "bookie/gc_thread.py", "zookeeper.py"},
+    "time": {"client/transport.py", "bookie/process.py", "bookie/registered.py", "bookie/clocks.py", "zookeeper.py"},
     "random": {"client/transport.py"},
 }
 """Modules that touch the machine, and the drivers that may use them."""

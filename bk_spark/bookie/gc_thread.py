@@ -3,7 +3,7 @@
 A run that fails changes nothing that it was not sure of; the next one tries again. Suspending ends a run at its next step: what
 was begun is finished, nothing new is begun, neither deletions nor compaction.
 
-``threading`` and ``time`` are here, against the import table, for the thread, its waits and the clocks of all that it drives.
+``threading`` is here, against the import table, for the thread and its waits.
 
 Ref: gc_schedule.py for when, gc_run.py for what.
 """
@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
+from bk_spark.bookie.clocks import SYSTEM_CLOCKS, Clocks
 from bk_spark.bookie.garbage_collection import Cluster, LocalLedgers
 from bk_spark.bookie.gc_run import GcReport, GcRun
 from bk_spark.bookie.gc_schedule import GcPlan, GcSchedule
@@ -25,17 +24,6 @@ from bk_spark.config import BookieConfig
 from bk_spark.errors import BookKeeperError
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    wall_ms: Callable[[], int]
-    """Since 1970: the age of tombstones."""
-    steady_s: Callable[[], float]
-    """Never goes back: intervals and rates."""
-
-
-SYSTEM_CLOCKS = Clocks(lambda: time.time_ns() // 1_000_000, time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
+from bk_spark.bookie.clocks import SYSTEM_CLOCKS, Clocks
 from bk_spark.bookie.damaged_rows import MAX_DAMAGED, PAGE_ROWS, DamagedRows
-from bk_spark.bookie.gc_thread import SYSTEM_CLOCKS, Clocks
 from bk_spark.bookie.index_rows import BatchRow
 from bk_spark.bookie.ledger_repair import LedgerRepair
 from bk_spark.bookie.ledger_storage import LedgerStorage

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from bk_spark.bookie.clocks import Clocks
 from bk_spark.bookie.gc_schedule import GcPlan
-from bk_spark.bookie.gc_thread import Clocks, GarbageCollector, GcStatus
+from bk_spark.bookie.gc_thread import GarbageCollector, GcStatus
 from bk_spark.bookie.index_rows import EntryLogRow, LogState
 from bk_spark.config import BookieConfig
 from tests.bookie.gc_cluster import GcCluster

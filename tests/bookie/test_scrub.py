@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bk_spark.bookie import scrub
-from bk_spark.bookie.gc_thread import SYSTEM_CLOCKS, Clocks
+from bk_spark.bookie.clocks import SYSTEM_CLOCKS, Clocks
 from bk_spark.bookie.index_rows import BatchRow
 from bk_spark.bookie.ledger_repair import LedgerRepair
 from bk_spark.bookie.scrub import Scrubber
