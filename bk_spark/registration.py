@@ -89,6 +89,18 @@ def instance_id(store: MetadataStore, znodes: Znodes) -> str:
         raise _not_initialised(store) from None
 
 
+def sync_same_cluster(store: MetadataStore, znodes: Znodes, expected: str) -> None:
+    """Later reads of this session see all that was committed before: call it before acting on what is absent.
+
+    Raises MetadataConflictError if the instance id is not ``expected``: a root that was made anew lacks every ledger.
+    """
+    store.sync(znodes.root)
+    found = instance_id(store, znodes)
+    if found != expected:
+        problem = f"it has instance id {found}, and had {expected} when this bookie started: nothing is concluded from it"
+        raise MetadataConflictError(f"the metadata store {store.uri}", problem)
+
+
 def register(
     store: MetadataStore,
     znodes: Znodes,

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 
 from bk_spark.bookie.index_rows import BatchRow, LedgerSummary
 from bk_spark.bookie.ledger_storage import LedgerStorage
-from bk_spark.errors import MetadataConflictError, StorageError
+from bk_spark.errors import StorageError
 from bk_spark.ledger_listing import listed_among
 from bk_spark.metadata_store import MetadataStore
-from bk_spark.registration import instance_id
+from bk_spark.registration import instance_id, sync_same_cluster
 from bk_spark.znodes import Znodes
 
 TOMBSTONE_MS = 7 * 24 * 3600 * 1000
@@ -63,11 +63,7 @@ class Cluster:
 
     def sync(self) -> None:
         """Later reads see all that was committed before. Raises MetadataConflictError if the store is another cluster's."""
-        self.store.sync(self.znodes.root)
-        found = instance_id(self.store, self.znodes)
-        if found != self.instance_id:
-            problem = f"it has instance id {found}, and had {self.instance_id} when this bookie started: nothing is deleted"
-            raise MetadataConflictError(f"the metadata store {self.store.uri}", problem)
+        sync_same_cluster(self.store, self.znodes, self.instance_id)
 
 
 @dataclass(frozen=True, slots=True)

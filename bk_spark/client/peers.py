@@ -26,11 +26,11 @@ from bk_spark.client.transport import Transport
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES, ClientConfig
 from bk_spark.digest import master_key, payload_sizes
 from bk_spark.entry import ENTRY_OVERHEAD_BYTES, EncodedBatch, EntryBatch, coalesce, encode
-from bk_spark.errors import BookKeeperError, CorruptionError, MetadataConflictError
+from bk_spark.errors import BookKeeperError, CorruptionError
 from bk_spark.ledger_metadata import LedgerMetadata
 from bk_spark.metadata_store import MetadataStore
 from bk_spark.quorum import IdPattern
-from bk_spark.registration import instance_id
+from bk_spark.registration import instance_id, sync_same_cluster
 from bk_spark.znodes import Znodes
 
 COPY_BYTES = 512 * KIB
@@ -92,12 +92,7 @@ class ClusterPeers:
         self.close()
 
     def _sync(self) -> None:
-        """Later reads see all that was committed before this call, in the same cluster: an emptied one lacks every ledger."""
-        self._store.sync(self._znodes.root)
-        found = instance_id(self._store, self._znodes)
-        if found != self._instance_id:
-            problem = f"it has instance id {found}, and had {self._instance_id} when this bookie started"
-            raise MetadataConflictError(f"the metadata store {self._store.uri}", problem)
+        sync_same_cluster(self._store, self._znodes, self._instance_id)
 
 
 def _copies(batches: Iterable[EntryBatch], metadata: LedgerMetadata, pattern: IdPattern) -> Iterator[EncodedBatch]:
