@@ -4,8 +4,11 @@
 #   make test     linters, types and all tests
 #   make lint     linters and types alone
 #   make mutants  the deliberate bugs, and after how many runs each engine catches them (an hour)
-#   make simulate the protocol under faults in virtual time, on all cores (SEEDS=20000; FIRST=the first seed; COVERAGE=1)
+#   make simulate the protocol under faults in virtual time, on all cores, and duels for a log (SEEDS=20000; DUELS=5000;
+#                 FIRST=the first seed; COVERAGE=1)
 #   make chaos    the protocol under faults of real processes (ROUNDS=200; FIRST=the first seed; KEEP=directory for all records)
+#   make duel     two processes that take one log from each other, suspended and killed (SECONDS=60; SEED=1)
+#   make streams  a real stream, exactly once while its processes are killed (KILLS=50; SEED=1; KEEP=directory for all logs)
 #   make bench    every benchmark (SMALL=1: each as small as it goes)
 #   make proto    the generated code in bk_spark/proto, after a change of a .proto file
 #   make clean    removes what the others made
@@ -20,10 +23,14 @@ SOURCES := $(shell find bk_spark -name '*.py') pyspark_bookkeeper.py setup.cfg p
 export PYSPARK_PYTHON := $(abspath $(RUN))
 
 SEEDS ?= 20000
+DUELS ?= 5000
 FIRST ?= 0
 ROUNDS ?= 200
+KILLS ?= 50
+SECONDS ?= 60
+SEED ?= 1
 
-.PHONY: demo test lint simulate mutants chaos bench proto clean check-java
+.PHONY: demo test lint simulate mutants chaos duel streams bench proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -38,12 +45,20 @@ lint: $(VENV)/test-installed
 
 simulate: $(VENV)/test-installed
 	$(RUN) -m tests.simulation run --seeds $(SEEDS) --first $(FIRST) $(if $(COVERAGE),--coverage)
+	$(RUN) -m tests.simulation run-logs --seeds $(DUELS) --first $(FIRST)
 
 mutants: $(VENV)/test-installed
 	$(RUN) -m tests.simulation mutants
+	$(RUN) -m tests.simulation log-mutants
 
 chaos: $(VENV)/test-installed check-java
 	$(RUN) -m tests.chaos --rounds $(ROUNDS) --first $(FIRST) $(if $(KEEP),--keep $(KEEP))
+
+duel: $(VENV)/test-installed
+	$(RUN) -m tests.chaos.duel --seconds $(SECONDS) --seed $(SEED)
+
+streams: $(VENV)/test-installed check-java
+	$(RUN) -m tests.streams --kills $(KILLS) --seed $(SEED) $(if $(KEEP),--keep $(KEEP))
 
 bench: $(VENV)/test-installed check-java
 	$(RUN) benchmarks/run_all.py $(if $(SMALL),--small)

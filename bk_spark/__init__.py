@@ -16,6 +16,7 @@ from bk_spark.errors import (
     BookKeeperError,
     ConfigError,
     CorruptionError,
+    DataLossError,
     DigestMismatchError,
     DuplicateEntryError,
     EnsembleChangesExceededError,
@@ -23,10 +24,12 @@ from bk_spark.errors import (
     FormatVersionError,
     InternalError,
     JobEndedError,
+    JobFailedError,
     LedgerClosedError,
     LedgerExistsError,
     LedgerFencedError,
     LedgerNotClosedError,
+    LogReplacedError,
     MetadataConflictError,
     MetadataUnavailableError,
     NoSuchEntryError,
@@ -42,16 +45,24 @@ from bk_spark.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from bk_spark.client.bookkeeper import BookKeeper
+    from bk_spark.client.log_layout import CommittedLedger, LogVersion, Retention
+    from bk_spark.client.log_read import LogPosition
     from bk_spark.config import BookieConfig, ClientConfig, DigestType
+    from bk_spark.datasource.compaction import compact_log
     from bk_spark.datasource.source import register
     from bk_spark.local_cluster import LocalCluster
 
 _LAZY = {
+    "compact_log": "bk_spark.datasource.compaction",
     "BookKeeper": "bk_spark.client.bookkeeper",
     "BookieConfig": "bk_spark.config",
     "ClientConfig": "bk_spark.config",
+    "CommittedLedger": "bk_spark.client.log_layout",
     "DigestType": "bk_spark.config",
     "LocalCluster": "bk_spark.local_cluster",
+    "LogPosition": "bk_spark.client.log_read",
+    "LogVersion": "bk_spark.client.log_layout",
+    "Retention": "bk_spark.client.log_layout",
     "register": "bk_spark.datasource.source",
 }
 
@@ -63,8 +74,10 @@ __all__ = [
     "BookieConfig",
     "BookieUnavailableError",
     "ClientConfig",
+    "CommittedLedger",
     "ConfigError",
     "CorruptionError",
+    "DataLossError",
     "DigestMismatchError",
     "DigestType",
     "DuplicateEntryError",
@@ -73,11 +86,15 @@ __all__ = [
     "FormatVersionError",
     "InternalError",
     "JobEndedError",
+    "JobFailedError",
     "LedgerClosedError",
     "LedgerExistsError",
     "LedgerFencedError",
     "LedgerNotClosedError",
     "LocalCluster",
+    "LogPosition",
+    "LogReplacedError",
+    "LogVersion",
     "MetadataConflictError",
     "MetadataUnavailableError",
     "NoSuchEntryError",
@@ -85,10 +102,12 @@ __all__ = [
     "NoSuchLogError",
     "NotEnoughBookiesError",
     "ProcessFailedError",
+    "Retention",
     "SchemaMismatchError",
     "StorageError",
     "UnauthorizedAccessError",
     "__version__",
+    "compact_log",
     "register",
 ]
 

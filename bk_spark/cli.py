@@ -10,7 +10,24 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from bk_spark.commands import administration, bookies, cluster, cookies, doctor, inspect, ledgers, logs, rebuild_index, sanity
+from bk_spark.client.log_compaction import TARGET_BYTES
+from bk_spark.client.log_orphans import OLDER_THAN_S
+from bk_spark.commands import (
+    administration,
+    bookies,
+    cluster,
+    cookies,
+    doctor,
+    inspect,
+    ledgers,
+    log_changes,
+    log_show,
+    logs,
+    orphans,
+    rebuild_index,
+    sanity,
+)
+from bk_spark.commands.arguments import count, log_position, or_none, positive_size_bytes, size_bytes
 from bk_spark.commands.settings import add_settings
 from bk_spark.errors import BookKeeperError
 from bk_spark.version import VERSION
@@ -51,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_cookie(commands)
     _add_ledger(commands)
     _add_log(commands)
+    _add_orphans(commands)
     _command(commands, "doctor", "check this machine and the cluster, and say what to do", doctor.run)
     return parser
 
@@ -209,17 +227,107 @@ def _add_ledger(commands: Commands) -> None:  # type: ignore[valid-type]
 
 def _add_log(commands: Commands) -> None:  # type: ignore[valid-type]
     group = _group(commands, "log", "logs: named, ordered lists of ledgers")
-    _command(group, "list", "all logs", logs.list_)
+    _command(group, "list", "all logs", log_show.list_)
+    show = _log_command(group, "show", "one log's state, commits, ledgers, and the streams that read it", log_show.show)
+    show.add_argument(
+        "--limit",
+        type=count,
+        default=20,
+        metavar="N",
+        help="at most N commits and N ledgers, the last ones (default %(default)s)",
+    )
+    read = _log_command(group, "read", "one log's rows or entries", logs.read)
+    read.add_argument("--limit", type=int, default=100, metavar="N", help="at most N rows (default %(default)s)")
+    read.add_argument("--password", default="", help="the password of its ledgers (default: none)")
+    _log_command(group, "delete", "delete one log and all its ledgers for good", logs.delete)
+    text = (
+        "fence and close the ledgers that a writer (log.open_writer) left open, so that readers see all that it confirmed; "
+        "a writer that is still there confirms nothing more"
+    )
+    _log_command(group, "recover", text, log_changes.recover)
+    _add_log_space(group)
+
+
+def _log_command(group: Commands, name: str, text: str, handler: Handler) -> argparse.ArgumentParser:  # type: ignore[valid-type]
+    parser = _command(group, name, text, handler)
+    parser.add_argument("name", metavar="NAME", help="the log")
+    return parser
+
+
+def _add_log_space(group: Commands) -> None:  # type: ignore[valid-type]
+    """What is kept of a log, and in which form."""
+    text = "remove the oldest ledgers of one log; they stay readable by version (versionAsOf) until a vacuum deletes them"
+    truncate = _log_command(group, "truncate", text, log_changes.truncate)
+    truncate.add_argument(
+        "--before",
+        type=log_position,
+        required=True,
+        metavar="LEDGER[:ENTRY]",
+        help="what is wholly before this place goes, by whole ledgers; the last ledger always stays",
+    )
+    text = (
+        "rewrite many small ledgers of one log into few large ones, as a Spark job on this machine: the same rows in the same "
+        "order, put in place at once; the old ledgers stay readable by version until a vacuum deletes them"
+    )
+    compact = _log_command(group, "compact", text, log_changes.compact)
+    compact.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs the job (default %(default)s)")
+    compact.add_argument(
+        "--target-bytes",
+        type=positive_size_bytes,
+        default=TARGET_BYTES,
+        metavar="N",
+        help="merge neighbours up to this size; what has half of it stays (default %(default)s, also as 128m)",
+    )
+    compact.add_argument("--password", default="", help="the password of its ledgers (default: none)")
+    text = (
+        "give back space: truncate what the log's retention lets go, delete ledgers that no version lists which is still kept. "
+        "The bookies' disks follow with their next garbage collection (bk-spark bookie gc run)"
+    )
+    vacuum = _command(group, "vacuum", text, log_changes.vacuum)
+    vacuum.add_argument("name", metavar="NAME", nargs="?", help="the log")
+    vacuum.add_argument("--all", action="store_true", help="every log")
+    vacuum.set_defaults(parser=vacuum)
+    _add_log_set(group)
+
+
+def _add_log_set(group: Commands) -> None:  # type: ignore[valid-type]
+    text = "what a vacuum keeps of one log; what is not given stays as it is"
+    parser = _log_command(group, "set", text, log_changes.set_)
+    for name, kind, text in (
+        (
+            "--version-retention-s",
+            count,
+            "old versions, and ledgers that only they list, stay N seconds (at first 604800, 7 days)",
+        ),
+        (
+            "--retention-s",
+            or_none(count),
+            "rows older than N seconds are truncated, by whole ledgers; none: they stay (at first)",
+        ),
+        (
+            "--retention-bytes",
+            or_none(size_bytes),
+            "the oldest ledgers are truncated while N bytes of payload stay without them; none: no limit (at first)",
+        ),
+    ):
+        parser.add_argument(name, type=kind, default=argparse.SUPPRESS, metavar="N", help=text)
+    parser.set_defaults(parser=parser)
+
+
+def _add_orphans(commands: Commands) -> None:  # type: ignore[valid-type]
+    group = _group(commands, "orphans", "what writes that failed or were killed have left behind; no reader ever saw it")
     for name, text, handler in (
-        ("show", "one log's versions, schema and ledgers", logs.show),
-        ("read", "one log's rows or entries", logs.read),
-        ("delete", "delete one log and all its ledgers for good", logs.delete),
+        ("list", "what a sweep would remove; changes nothing", orphans.list_),
+        ("sweep", "remove it; writes that are running are told by their signs of life and stay", orphans.sweep),
     ):
         parser = _command(group, name, text, handler)
-        parser.add_argument("name", metavar="NAME")
-        if name == "read":
-            parser.add_argument("--limit", type=int, default=100, metavar="N", help="at most N rows (default %(default)s)")
-            parser.add_argument("--password", default="", help="the password of its ledgers (default: none)")
+        parser.add_argument(
+            "--older-than-s",
+            type=count,
+            default=OLDER_THAN_S,
+            metavar="N",
+            help="only what nobody has touched for N seconds (default %(default)s, a day); below 3600 stop all writers first",
+        )
 
 
 if __name__ == "__main__":

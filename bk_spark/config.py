@@ -42,6 +42,16 @@ class DigestType(Enum):
     HMAC = 2
     CRC32C = 3
 
+    @staticmethod
+    def of(given: DigestType | str) -> DigestType:
+        """By its name, in any case. Raises ConfigError."""
+        if isinstance(given, DigestType):
+            return given
+        try:
+            return DigestType[given.upper()]
+        except KeyError:
+            raise ConfigError("digest type (digestType)", given, "it must be CRC32C or HMAC") from None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LedgerOptions:
@@ -88,8 +98,11 @@ class ClientConfig:
     replacement_retry_s: float = 5.0
     """After no replacement for a failed bookie was found, when to look again; a bookie's restart takes as long."""
 
-    explicit_lac_s: float = 1.0
-    """An idle writer tells its bookies after this long how far the ledger is confirmed, once, so that readers see its end."""
+    explicit_lac_s: float = 0.05
+    """An idle writer tells its bookies after this long how far the ledger is confirmed, once, so that readers see its end.
+
+    It is the larger part of the time from an append to a stream that follows the log. A pause costs each bookie one small
+    record; a writer that appends more often than this pays nothing."""
 
     read_timeout_s: float = 5.0
     """A replica that has sent nothing for this long is left for the next one."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from bk_spark.errors import ConfigError
@@ -123,7 +123,10 @@ class MetadataStore(Protocol):
         """The value at ``path``. Raises NoNodeError."""
 
     def get_many(self, paths: Sequence[str]) -> list[Versioned | None]:
-        """The values at all ``paths``, None where there is nothing. Pipelined: costs about one round trip."""
+        """The values at all ``paths``, None where there is nothing. Pipelined: costs about one round trip.
+
+        Each is read after those before it, not all at one moment: something may change between two of them.
+        """
 
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False, make_parents: bool = False) -> None:
         """Create ``path``. An ephemeral one goes with this store's session. Raises NodeExistsError, NoNodeError."""
@@ -152,6 +155,13 @@ class MetadataStore(Protocol):
     def watch_children(self, path: str, on_change: Callable[[], None]) -> None:
         """Call ``on_change`` (from any thread, briefly) when the names below ``path`` change, until the store closes."""
 
+    def watch(self, path: str, on_change: Callable[[], None]) -> Callable[[], None]:
+        """Call ``on_change`` (from any thread, briefly) when the value at ``path`` changes, or ``path`` comes or goes.
+
+        Until the store closes or the function that this gives back is called. There may be calls without a change, and one
+        call for several changes.
+        """
+
     def close(self) -> None:
         """End the session; its ephemeral paths go."""
 
@@ -163,6 +173,8 @@ class _Node:
     modified_ms: int
     owner: MemoryStore | None
     next_sequence: int = 0
+    children: set[str] = field(default_factory=set)
+    """The names right below."""
 
 
 class MemoryTree:
@@ -173,6 +185,7 @@ class MemoryTree:
         self.lock = threading.RLock()
         self.nodes: dict[str, _Node] = {"/": _Node(b"", 0, 0, None)}
         self.watches: list[tuple[MemoryStore, str, Callable[[], None]]] = []
+        self.value_watches: list[tuple[MemoryStore, str, Callable[[], None]]] = []
 
 
 class MemoryStore:
@@ -189,7 +202,7 @@ class MemoryStore:
     def get(self, path: str) -> Versioned:
         with self._tree.lock:
             node = self._node(path)
-            return Versioned(node.value, node.version, node.modified_ms, len(self.children(path)))
+            return Versioned(node.value, node.version, node.modified_ms, len(node.children))
 
     def get_many(self, paths: Sequence[str]) -> list[Versioned | None]:
         with self._tree.lock:
@@ -202,7 +215,7 @@ class MemoryStore:
                 self.ensure_path(_parent(path))
             self._check_create(path)
             self._add(path, value, self if ephemeral else None)
-        self._notify(_parent(path))
+        self._notify(path)
 
     def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
         check_sizes([Create(prefix, value)])
@@ -211,30 +224,26 @@ class MemoryStore:
             path = f"{prefix}{parent.next_sequence:010d}"
             parent.next_sequence += 1
             self._add(path, value, self if ephemeral else None)
-        self._notify(_parent(path))
+        self._notify(path)
         return path
 
     def set(self, path: str, value: bytes, version: int) -> int:
         check_sizes([SetValue(path, value, version)])
         with self._tree.lock:
             self._check_version(path, version)
-            return self._write(path, value)
+            written = self._write(path, value)
+        self._notify(path, names=False)
+        return written
 
     def delete(self, path: str, version: int | None = None) -> None:
         with self._tree.lock:
             self._check_delete(path, version)
-            del self._tree.nodes[path]
-        self._notify(_parent(path))
+            self._remove(path)
+        self._notify(path)
 
     def children(self, path: str) -> list[str]:
         with self._tree.lock:
-            self._node(path)
-            prefix = path if path.endswith("/") else path + "/"
-            return sorted(
-                name[len(prefix) :]
-                for name in self._tree.nodes
-                if name.startswith(prefix) and name != path and "/" not in name[len(prefix) :]
-            )
+            return sorted(self._node(path).children)
 
     def ensure_path(self, path: str) -> None:
         with self._tree.lock:
@@ -242,21 +251,21 @@ class MemoryStore:
                 return
             self.ensure_path(_parent(path))
             self._add(path, b"", None)
-        self._notify(_parent(path))
+        self._notify(path)
 
     def transaction(self, operations: Sequence[Operation]) -> None:
         check_sizes(operations)
         with self._tree.lock:
-            before = {path: _copy(node) for path, node in self._tree.nodes.items()}
+            before = self._touched(operations)
             for index, operation in enumerate(operations):
                 try:
                     self._apply(operation)
                 except StoreError as reason:
-                    self._tree.nodes = before
+                    self._restore(before)
                     raise TransactionFailedError(index, reason) from None
         for operation in operations:
-            if isinstance(operation, (Create, Delete)):
-                self._notify(_parent(operation.path))
+            if not isinstance(operation, Check):
+                self._notify(operation.path, names=isinstance(operation, (Create, Delete)))
 
     def sync(self, path: str) -> None:
         """Nothing to do: every session reads the one tree."""
@@ -265,15 +274,27 @@ class MemoryStore:
         with self._tree.lock:
             self._tree.watches.append((self, path, on_change))
 
+    def watch(self, path: str, on_change: Callable[[], None]) -> Callable[[], None]:
+        watch = (self, path, on_change)
+        with self._tree.lock:
+            self._tree.value_watches.append(watch)
+
+        def end() -> None:
+            with self._tree.lock:
+                self._tree.value_watches = [one for one in self._tree.value_watches if one is not watch]
+
+        return end
+
     def close(self) -> None:
         with self._tree.lock:
             self._open = False
             mine = [path for path, node in self._tree.nodes.items() if node.owner is self]
             for path in mine:
-                del self._tree.nodes[path]
+                self._remove(path)
             self._tree.watches = [watch for watch in self._tree.watches if watch[0] is not self]
+            self._tree.value_watches = [watch for watch in self._tree.value_watches if watch[0] is not self]
         for path in mine:
-            self._notify(_parent(path))
+            self._notify(path)
 
     def _apply(self, operation: Operation) -> None:
         if isinstance(operation, Create):
@@ -284,7 +305,7 @@ class MemoryStore:
             self._write(operation.path, operation.value)
         elif isinstance(operation, Delete):
             self._check_delete(operation.path, operation.version)
-            del self._tree.nodes[operation.path]
+            self._remove(operation.path)
         else:
             self._check_version(operation.path, operation.version)
 
@@ -307,26 +328,46 @@ class MemoryStore:
 
     def _check_delete(self, path: str, version: int | None) -> None:
         self._check_version(path, version)
-        if self.children(path):
+        if self._node(path).children:
             raise NotEmptyError(path)
 
     def _add(self, path: str, value: bytes, owner: MemoryStore | None) -> None:
         self._tree.nodes[path] = _Node(value, 0, self._tree.clock_ms(), owner)
+        self._node(_parent(path)).children.add(_name(path))
+
+    def _remove(self, path: str) -> None:
+        del self._tree.nodes[path]
+        self._node(_parent(path)).children.discard(_name(path))
+
+    def _touched(self, operations: Sequence[Operation]) -> dict[str, _Node | None]:
+        """All that the operations can change, as it stands: a transaction costs the same in a large tree."""
+        paths = {path for one in operations for path in (one.path, _parent(one.path))}
+        found = {path: self._tree.nodes.get(path) for path in paths}
+        return {path: node and replace(node, children=set(node.children)) for path, node in found.items()}
+
+    def _restore(self, before: dict[str, _Node | None]) -> None:
+        for path, node in before.items():
+            if node is None:
+                self._tree.nodes.pop(path, None)
+            else:
+                self._tree.nodes[path] = node
 
     def _write(self, path: str, value: bytes) -> int:
         node = self._node(path)
         node.value, node.version, node.modified_ms = value, node.version + 1, self._tree.clock_ms()
         return node.version
 
-    def _notify(self, path: str) -> None:
-        for _, watched, on_change in list(self._tree.watches):
-            if watched == path:
-                on_change()
-
-
-def _copy(node: _Node) -> _Node:
-    return _Node(node.value, node.version, node.modified_ms, node.owner, node.next_sequence)
+    def _notify(self, path: str, *, names: bool = True) -> None:
+        """Tell those who watch the value at ``path``, and, with ``names``, the names below its parent."""
+        told = [watch for watch in list(self._tree.value_watches) if watch[1] == path]
+        told += [watch for watch in list(self._tree.watches) if names and watch[1] == _parent(path)]
+        for _, _, on_change in told:
+            on_change()
 
 
 def _parent(path: str) -> str:
     return path.rsplit("/", 1)[0] or "/"
+
+
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[1]

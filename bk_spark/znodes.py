@@ -75,6 +75,11 @@ class Znodes:
     def log_data(self) -> str:
         return f"{self.root}/bk_spark/logs/data"
 
+    @property
+    def log_clock(self) -> str:
+        """Written to learn the store's own time."""
+        return f"{self.root}/bk_spark/logs/clock"
+
     def registration(self, bookie_id: str, *, read_only: bool = False) -> str:
         return f"{self.read_only if read_only else self.available}/{bookie_id}"
 

@@ -24,6 +24,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from kazoo import exceptions as kazoo_errors
@@ -48,6 +49,7 @@ from bk_spark.metadata_store import (
     Versioned,
     check_sizes,
 )
+from bk_spark.zookeeper_watch import Watch
 
 T = TypeVar("T")
 
@@ -146,7 +148,7 @@ class ZooKeeperStore:
         )
         self._handler.is_connected = lambda: bool(self._client.connected)
         self._client.add_listener(self._on_state)
-        self._watches: list[_ChildrenWatch] = []
+        self._watches: list[Watch] = []
         self._new_session: list[Callable[[], None]] = []
         self._session_lost = False
         self._closed = False
@@ -217,9 +219,18 @@ class ZooKeeperStore:
 
     def watch_children(self, path: str, on_change: Callable[[], None]) -> None:
         """See MetadataStore. After a lost connection there is one call, because something may have changed meanwhile."""
-        watch = _ChildrenWatch(self, path, on_change)
-        watch.arm()
-        self._watches.append(watch)
+        self._watch(Watch(lambda on_event: self.watch_names(path, on_event), on_change))
+
+    def watch(self, path: str, on_change: Callable[[], None]) -> Callable[[], None]:
+        """See MetadataStore. After a lost connection there is one call, because something may have changed meanwhile."""
+        watch = self._watch(Watch(lambda on_event: self._watch_value(path, on_event), on_change))
+
+        def end() -> None:
+            watch.end()
+            with suppress(ValueError):  # ended before
+                self._watches.remove(watch)  # in place: another thread may add one at the same time
+
+        return end
 
     def on_new_session(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when a new session has replaced an expired one, whose ephemeral paths are gone.
@@ -255,6 +266,14 @@ class ZooKeeperStore:
                     return
             else:
                 return
+
+    def _watch(self, watch: Watch) -> Watch:
+        watch.arm()
+        self._watches.append(watch)
+        return watch
+
+    def _watch_value(self, path: str, on_event: Callable[[WatchedEvent], None]) -> None:
+        self._read(path, lambda: self._client.exists_async(path, watch=on_event))
 
     def _stop(self) -> None:
         self._closed = True
@@ -338,30 +357,6 @@ class ZooKeeperStore:
             if isinstance(result, Exception) and not isinstance(result, _NOT_THE_REASON):
                 reason = self._translated(operation.path, result)
                 raise TransactionFailedError(index, reason) if isinstance(reason, StoreError) else reason
-
-
-class _ChildrenWatch:
-    """ZooKeeper's watches fire once and die with their connection: this one is set again each time."""
-
-    def __init__(self, store: ZooKeeperStore, path: str, on_change: Callable[[], None]) -> None:
-        self._store = store
-        self._path = path
-        self._on_change = on_change
-
-    def arm(self) -> None:
-        self._store.watch_names(self._path, self._on_event)
-
-    def refresh(self) -> None:
-        """Set the watch again, then report: what changes after the report fires the new watch."""
-        try:
-            self.arm()
-        except MetadataUnavailableError:
-            return  # the next connection refreshes again
-        self._on_change()
-
-    def _on_event(self, event: WatchedEvent) -> None:
-        if event.path is not None:  # None: the connection was lost, and the next one refreshes
-            self.refresh()
 
 
 def _exactly(path: str, version: int | None) -> int:

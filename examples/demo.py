@@ -5,6 +5,8 @@ A local cluster (one ZooKeeper server, three bookie processes), and through Spar
 1. MovieLens ratings, which come with PySpark, parsed and typed, into the log "ratings".
 2. The event log that Spark writes about this very program, nested, in several commits, into the log "events".
 3. A bookie is killed with SIGKILL; both logs are read back and compared. The bookie comes back.
+4. A stream copies "events" into the log "copy". Then Spark is made to forget its last batch, as if its driver had been killed
+   between the log's commit and its own note of it, and repeats it: the log has each row once.
 """
 
 from __future__ import annotations
@@ -71,6 +73,13 @@ def run(spark: SparkSession, cluster: LocalCluster, scratch: Path) -> int:
 
     with step("the bookie starts again and replays what it had made durable"):
         victim.start()
+
+    streams = Stream(spark, cluster.metadata_uri, scratch / "checkpoint")
+    with step('a stream copies the log "events" into the log "copy", at most 100 rows a batch'):
+        streams.copy_all("events", "copy")
+    with step(f"Spark forgets that batch {streams.forget_last_batch()} was committed, and the stream starts again"):
+        streams.copy_all("events", "copy")
+    equal &= compare("copy", events.seen(), logs.read("copy"))
     say("Equal." if equal else "NOT EQUAL: this is a bug, please report it.")
     return 0 if equal else 1
 
@@ -87,6 +96,30 @@ class Logs:
 
     def read(self, log: str) -> DataFrame:
         return self._spark.read.format("bookkeeper").option("metadata", self._metadata_uri).load(log)
+
+
+class Stream:
+    """A query from one log to another; it ends when it has read all that there is."""
+
+    def __init__(self, spark: SparkSession, metadata_uri: str, checkpoint: Path) -> None:
+        self._spark = spark
+        self._metadata_uri = metadata_uri
+        self._checkpoint = checkpoint
+
+    def copy_all(self, source: str, sink: str) -> None:
+        stream = self._spark.readStream.format("bookkeeper").option("metadata", self._metadata_uri)
+        rows = stream.option("startingOffsets", "earliest").option("maxRowsPerTrigger", 100).load(source)
+        writing = rows.writeStream.format("bookkeeper").option("metadata", self._metadata_uri).option("path", sink)
+        query = writing.option("checkpointLocation", str(self._checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    def forget_last_batch(self) -> int:
+        """Takes the last batch out of Spark's commit log; gives back its number."""
+        commits = self._checkpoint / "commits"
+        last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+        return last
 
 
 class EventLog:

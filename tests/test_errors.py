@@ -38,3 +38,9 @@ def test_an_error_pickles_with_its_fields_and_says_one_sentence(kind: type[BookK
 def test_the_tree_in_the_docstring_names_every_error() -> None:
     drawn = errors.__doc__ or ""
     assert [kind.__name__ for kind in _all_classes() if kind.__name__ not in drawn] == []
+
+
+def test_every_error_is_named_as_it_is_imported() -> None:
+    kinds: list[type[BookKeeperError]] = [BookKeeperError, *_all_classes()]
+    assert {kind.__module__ for kind in kinds} == {"bk_spark.errors"}
+    assert sorted(errors.__all__) == sorted(kind.__name__ for kind in kinds)

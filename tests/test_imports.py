@@ -41,6 +41,7 @@ STANDARD = {
     "threading": {
         "client/event_loop.py",
         "client/write_queue.py",
+        "client/log_write_handle.py",
         "bookie/sync_thread.py",
         "bookie/ledger_storage.py",
         "bookie/entry_log_files.py",
@@ -52,8 +53,20 @@ STANDARD = {
         "zookeeper.py",
         "metadata_store.py",
         "datasource/connection.py",
+        "datasource/job_refresh.py",
+        "datasource/ledger_poll.py",
+        "datasource/tail.py",
     },
-    "time": {"client/transport.py", "bookie/process.py", "bookie/registered.py", "bookie/clocks.py", "zookeeper.py"},
+    "time": {
+        "client/transport.py",
+        "bookie/process.py",
+        "bookie/registered.py",
+        "bookie/clocks.py",
+        "zookeeper.py",
+        "datasource/followed_log.py",
+        "datasource/ledger_poll.py",
+        "datasource/tail.py",
+    },
     "random": {"client/transport.py"},
 }
 """Modules that touch the machine, and the drivers that may use them."""

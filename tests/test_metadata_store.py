@@ -306,5 +306,39 @@ def test_a_change_of_a_value_or_deeper_down_is_not_reported(new_session: Connect
     assert calls == []
 
 
+def test_a_watch_of_a_value_reports_its_changes_and_that_the_path_comes_and_goes(new_session: Connect, root: str) -> None:
+    watcher, other = new_session(), new_session()
+    changed = threading.Semaphore(0)
+    watcher.watch(f"{root}/a", changed.release)
+    for change in (
+        lambda: other.create(f"{root}/a", b"0"),
+        lambda: other.set(f"{root}/a", b"1", 0),
+        lambda: other.transaction([SetValue(f"{root}/a", b"2", 1)]),
+        lambda: other.delete(f"{root}/a"),
+        lambda: other.create(f"{root}/a", b"3", ephemeral=True),
+        other.close,
+    ):
+        change()
+        assert changed.acquire(timeout=DEADLINE_S)
+        watcher.sync(root)
+
+
+def test_a_watch_of_a_value_is_quiet_about_others_and_once_it_was_ended(new_session: Connect, root: str) -> None:
+    watcher, other = new_session(), new_session()
+    other.create(f"{root}/a", b"x")
+    calls: list[int] = []
+    marked = threading.Semaphore(0)
+    watcher.watch(f"{root}/a", lambda: calls.append(1))()
+    watcher.watch(f"{root}/b", lambda: calls.append(2))
+    watcher.watch(f"{root}/a", marked.release)
+    other.create(f"{root}/a/deeper")
+    other.set(f"{root}/a", b"y", 0)
+    assert marked.acquire(timeout=DEADLINE_S)
+    watcher.sync(root)
+    other.set(f"{root}/a", b"z", 1)
+    assert marked.acquire(timeout=DEADLINE_S)
+    assert calls == []
+
+
 def _fields(operation: object) -> dict[str, object]:
     return {name: getattr(operation, name) for name in type(operation).__slots__}  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent
 TESTS = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path != Path(__file__)]
 PROTOCOL_RULE = r"(?<!storage )(?<!log )\brule"
 STORAGE_RULE = r"storage\s+rule"
+LOG_RULE = r"log\s+rule"
 SITUATIONS = {
     "Write, ensemble change, close": set[int](),
     "Fencing and recovery": {39, 40},
@@ -49,6 +50,10 @@ def test_protocol_rules_1_to_52_are_each_named_by_a_test_or_by_the_design() -> N
 
 def test_the_storage_rules_are_each_named_by_a_test() -> None:
     assert sorted(set(range(1, 15)) - _named_by_tests(STORAGE_RULE)) == []
+
+
+def test_the_log_rules_are_each_named_by_a_test() -> None:
+    assert sorted(set(range(1, 11)) - _named_by_tests(LOG_RULE)) == []
 
 
 @pytest.mark.parametrize("heading", SITUATIONS)

@@ -252,11 +252,14 @@ def test_a_watch_reports_what_changed_while_the_connection_was_lost(own_server: 
     fragile.ensure_path("/watched")
     changed = threading.Event()
     fragile.watch_children("/watched", changed.set)
+    value_changed = threading.Event()
+    fragile.watch("/watched", value_changed.set)
     own_server.zookeeper.stop()
     own_server.zookeeper.start()
     with connect(own_server.metadata_uri, connect_timeout_s=10.0, session_timeout_s=6.0) as other:
         other.create("/watched/meanwhile")
     assert changed.wait(DEADLINE_S)
+    assert value_changed.wait(DEADLINE_S)
     until(lambda: fragile.children("/watched") == ["meanwhile"])
 
 

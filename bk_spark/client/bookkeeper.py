@@ -7,10 +7,14 @@ from dataclasses import replace
 from types import TracebackType
 
 from bk_spark.client.ledger_store import LedgerStore
-from bk_spark.client.log import Log
+from bk_spark.client.log import LedgerAccess, Log
 from bk_spark.client.log_jobs import WriteJob
 from bk_spark.client.log_layout import LOG_TAG
+from bk_spark.client.log_orphans import OLDER_THAN_S, Orphan, OrphanSearch
 from bk_spark.client.log_store import LogStore
+from bk_spark.client.log_sweep import LogSweep
+from bk_spark.client.log_times import Progress, no_progress
+from bk_spark.client.log_vacuum import LogVacuum, VacuumReport
 from bk_spark.client.read_handle import ReadHandle
 from bk_spark.client.recovery_on_open import recovered
 from bk_spark.client.transport import Transport
@@ -51,7 +55,7 @@ class BookKeeper:
             self._store.close()
             raise
         self._ledgers = LedgerStore(self._store, self._znodes)
-        self.logs = LogStore(self._store, self._znodes, self._transport.wall_clock_ms)
+        self.logs = LogStore(self._store, self._znodes, self._transport.wall_clock_ms, recover_ledger=self._recover_ledger)
         """The logs' metadata: what the data source commits through."""
 
     # --- ledgers
@@ -167,11 +171,29 @@ class BookKeeper:
         Raises NoSuchLogError.
         """
         uid = self.logs.open(name, create=create)
-        return Log(self.logs, name, uid, lambda ledger_id: self.open_ledger(ledger_id, password, recover=False))
+        access = LedgerAccess(
+            lambda ledger_id: self.open_ledger(ledger_id, password, recover=False),
+            lambda options, job: WriteHandle(self._transport, self._create(options, job), version=0),
+            password,
+            self.config.add_window_bytes,
+        )
+        return Log(self.logs, name, uid, access)
 
     def list_logs(self) -> list[str]:
         """The names of all logs, ascending."""
         return self.logs.names()
+
+    def vacuum_log(self, name: str, progress: Progress = no_progress) -> VacuumReport:
+        """Give back what the log keeps for nobody any more, as its retention says: see ``LogVacuum``. Raises NoSuchLogError."""
+        return LogVacuum(self._store, self._znodes, self.logs, progress).run(name)
+
+    def find_orphans(self, older_than_s: int = OLDER_THAN_S, progress: Progress = no_progress) -> Iterator[Orphan]:
+        """What writes that failed or were cut short have left of all logs, and that nobody has touched for so long."""
+        return OrphanSearch(self._store, self._znodes, self.logs, progress).find(older_than_s)
+
+    def sweep_orphans(self, older_than_s: int = OLDER_THAN_S, progress: Progress = no_progress) -> Iterator[Orphan]:
+        """Remove them, each when the iterator comes to it. Jobs that are running, and what they wrote, stay."""
+        return LogSweep(self._store, self._znodes, self.logs, progress).run(older_than_s)
 
     # --- the client itself
 
@@ -185,6 +207,11 @@ class BookKeeper:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def _recover_ledger(self, ledger_id: int) -> LedgerMetadata:
+        """Take a log's ledger from its leader. Whoever may commit to the log may do so: no password is asked for."""
+        metadata, version = self._ledgers.versioned(ledger_id)
+        return recovered(self._transport, self._ledgers, metadata, version)
 
     def _create(self, options: LedgerOptions, job: WriteJob | None) -> LedgerMetadata:
         ensemble = self._transport.choose_ensemble(options.ensemble_size, options.write_quorum)
@@ -226,16 +253,7 @@ def _options(
         ensemble_size=ensemble_size,
         write_quorum=write_quorum,
         ack_quorum=ack_quorum,
-        digest_type=_digest_type(digest_type),
+        digest_type=DigestType.of(digest_type),
         password=password,
         custom_metadata=dict(custom_metadata or {}),
     )
-
-
-def _digest_type(given: DigestType | str) -> DigestType:
-    if isinstance(given, DigestType):
-        return given
-    try:
-        return DigestType[given.upper()]
-    except KeyError:
-        raise ConfigError("digest type (digestType)", given, "it must be CRC32C or HMAC") from None

@@ -2,15 +2,21 @@
 
 The head says *deleting* first: from then on no commit succeeds and no job begins. Then the name goes, so that a new log
 may have it; then every job ends and its ledgers go; then the rest, the head last. Each step can be repeated, and as
-long as the head is there a second call finds what the first left.
+long as the head is there a second call finds what the first left. What tells of a ledger goes after the ledger.
+
+Every ledger of a log is in the index of its job until the job is finished, and then in the pages of the job's commit, or
+opened by it, or, once a vacuum has deleted that record, in the checkpoint of a version that was vacuumed.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 
+from bk_spark.client.log_checkpoint import CheckpointState
 from bk_spark.client.log_jobs import WriteJob, WriteJobs, decode_state
-from bk_spark.client.log_layout import Head, Page
+from bk_spark.client.log_layout import Head, LogVersion, Page
 from bk_spark.client.log_ledgers import LogLedgers, chunks, remove_tree
 from bk_spark.client.log_names import LogNames
 from bk_spark.client.log_paths import LogPaths
@@ -19,7 +25,7 @@ from bk_spark.metadata_store import BadVersionError, Delete, MetadataStore, NoNo
 from bk_spark.znodes import Znodes
 
 _TRIES = 100
-"""Each of them means that a commit to the log succeeded meanwhile."""
+"""Each of them means that something was written below the log meanwhile."""
 _HEADS_AT_ONCE = 1000
 
 
@@ -47,19 +53,8 @@ class LogDeleter:
             self._remove(name, one)
 
     def _mark(self, name: str, uid: str) -> None:
-        path = self._names.paths(uid).head
-        for _ in range(_TRIES):
-            try:
-                stored = self._store.get(path)
-                head = Head.decode(f"the head of log '{name}'", stored.value)
-                if not head.deleting:
-                    self._store.set(path, replace(head, deleting=True).encode(), stored.version)
-            except BadVersionError:
-                continue
-            except NoNodeError:
-                return
-            return
-        raise MetadataConflictError(f"log '{name}'", f"{_TRIES} commits came before its deletion: stop its writers first")
+        with contextlib.suppress(NoSuchLogError):  # it is marked already, or gone
+            self._names.change_head(name, uid, lambda head: replace(head, deleting=True))
 
     def _remove_name(self, name: str, uid: str) -> None:
         """Unless the name points to another log already."""
@@ -85,6 +80,7 @@ class LogDeleter:
 
     def _remove(self, name: str, uid: str) -> None:
         paths = self._names.paths(uid)
+        self._remove_vacuumed(name, uid)
         for bucket in self._children(paths.jobs):
             for job_id in self._children(f"{paths.jobs}/{bucket}"):
                 self._remove_job(WriteJob(name, uid, job_id, is_new_log=False))
@@ -96,6 +92,27 @@ class LogDeleter:
                 return
         problem = f"something was written below {paths.root} during its deletion: try again"
         raise MetadataConflictError(f"log '{name}'", problem)
+
+    def _remove_vacuumed(self, name: str, uid: str) -> None:
+        """The ledgers whose records a vacuum deleted: they stand in checkpoints that readers start from."""
+        paths = self._names.paths(uid)
+        (stored,) = self._store.get_many([paths.head])
+        if stored is None:
+            return
+        oldest = Head.decode(f"the head of log '{name}'", stored.value).oldest_version
+        for bucket in self._children(paths.checkpoints):
+            for version in self._children(f"{paths.checkpoints}/{bucket}"):
+                if int(version) <= oldest:
+                    self._remove_checkpointed(paths, uid, int(version))
+
+    def _remove_checkpointed(self, paths: LogPaths, uid: str, version: int) -> None:
+        what = f"checkpoint {version} of log uid {uid}"
+        for page in self._pages(what, paths.checkpoint(version)):
+            self._ledgers.delete_listed([one.ledger_id for one in page.ledgers], uid)
+        (root,) = self._store.get_many([paths.checkpoint(version)])
+        if root is not None and root.value:
+            state = CheckpointState.decode(what, root.value)
+            self._ledgers.delete_listed([one.ledger_id for one in state.open_ledgers], uid)
 
     def _remove_head(self, paths: LogPaths) -> bool:
         """The head and the log's own directory, at once: a directory without a head would be found by nobody."""
@@ -112,10 +129,32 @@ class LogDeleter:
         (stored,) = self._store.get_many([paths.root])
         state = decode_state(job.job_id, stored)
         if state is not None and state.version is not None:
-            for index in self._children(paths.pages):
-                page = Page.decode(f"a page of write job {job.job_id}", self._store.get(paths.page(int(index))).value)
-                self._ledgers.delete([one.ledger_id for one in page.ledgers], job.job_id)
+            self._remove_committed(job, state.version)
+            if state.home is not None:
+                self._remove_own(WriteJob(job.log_name, state.home, job.job_id, is_new_log=True))
         remove_tree(self._store, paths.root)
+
+    def _remove_own(self, job: WriteJob) -> None:
+        """The directory in which a job that moved here began: nobody else looks there for what it left."""
+        self._jobs.clear(job, frozenset())
+        remove_tree(self._store, self._jobs.paths(job).root)
+
+    def _remove_committed(self, job: WriteJob, version: int) -> None:
+        """What a commit lists, in its pages here, and what it opened. Nothing where it committed to another log."""
+        paths = self._jobs.paths(job)
+        for page in self._pages(f"a page of write job {job.job_id}", paths.pages):
+            self._ledgers.delete([one.ledger_id for one in page.ledgers], job.job_id)
+        (record,) = self._store.get_many([self._names.paths(job.uid).version(version)])
+        if record is not None:
+            opened = LogVersion.decode(f"version {version} of log '{job.log_name}'", record.value).opened
+            self._ledgers.delete([] if opened is None else [opened], job.job_id)
+
+    def _pages(self, what: str, directory: str) -> Iterator[Page]:
+        """Those that are there: who deletes the log at the same moment deletes a page after its ledgers."""
+        for index in self._children(directory):
+            (stored,) = self._store.get_many([f"{directory}/{index}"])
+            if stored is not None:
+                yield Page.decode(what, stored.value)
 
     def _children(self, path: str) -> list[str]:
         try:

@@ -2,8 +2,8 @@
 
 The invariant, for log rule 1 (a commit's transaction is in flight, abort runs, the transaction applies):
 a job ends when its ``running`` goes, and ``running`` goes in one of two ways. The commit's transaction deletes it *and*
-writes into the job's directory where it committed; abort deletes it alone. So whoever finds ``running`` gone knows from
-the directory which of the two it was, and only after a job ended without a commit may its ledgers be deleted.
+writes into the job's directory where it committed; abort deletes it alone. So whoever finds ``running`` gone, and reads the
+directory after that, knows which of the two it was; only after a job ended without a commit may its ledgers be deleted.
 Every ledger is created in a transaction that checks ``running``, so after the end there are no new ones. The directory
 of an aborted job stays: a task that comes late finds it and cannot begin the job anew.
 """
@@ -19,6 +19,7 @@ from bk_spark.client.log_names import LogNames
 from bk_spark.client.log_paths import JobPaths
 from bk_spark.errors import JobEndedError, MetadataConflictError, MetadataUnavailableError, NoSuchLogError
 from bk_spark.metadata_store import (
+    BadVersionError,
     Check,
     Create,
     MetadataStore,
@@ -84,6 +85,20 @@ class WriteJobs:
             self._store.sync(self.paths(job).root)
         raise self._too_busy(job)
 
+    def refresh(self, job: WriteJob) -> None:
+        """Set ``running`` anew, so that it looks young to a sweep; nothing while no task has begun. Raises JobEndedError."""
+        state, running = self._store.get_many([self.paths(job).root, self.paths(job).running])
+        if state is None and running is None:
+            return
+        try:
+            if running is None:
+                raise NoNodeError(self.paths(job).running)
+            self._store.set(self.paths(job).running, b"", running.version)
+        except NoNodeError:
+            raise JobEndedError(job.log_name, job.job_id) from None
+        except BadVersionError:
+            return  # another task did so right now
+
     def creation_of_ledger(self, job: WriteJob, ledger_id: int) -> list[Operation]:
         """What the creation of a ledger adds to its transaction. Raises JobEndedError if the job is gone altogether."""
         paths = self.paths(job)
@@ -117,17 +132,22 @@ class WriteJobs:
         raise AssertionError("unreachable")
 
     def end(self, job: WriteJob) -> bool:
-        """End the job without a commit; False if it has committed. Once True, no commit of it can ever apply."""
+        """End the job without a commit; False if it has committed. Once True, no commit of it can ever apply.
+
+        That ``running`` is missing says so only where the directory was there before: a first task makes both, at any time.
+        """
+        was_begun = False
         for _ in range(_TRIES):
             try:
                 self._store.delete(self.paths(job).running)
                 return True
             except NoNodeError:
                 state = self.state(job)
-            if state is not None:
-                return state.version is None
-            if self._leave_tombstone(job):
+            if state is None and self._leave_tombstone(job):
                 return True
+            if state is not None and (was_begun or state.version is not None):
+                return state.version is None
+            was_begun = state is not None
         raise self._too_busy(job)
 
     def clear(self, job: WriteJob, keep: frozenset[int]) -> None:

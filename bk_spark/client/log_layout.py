@@ -1,21 +1,19 @@
 """The values of a log in the metadata store.
 
-JSON objects with sorted keys and a ``format``; a newer format is refused by name. No value is above
-``MAX_VALUE_BYTES``. Where each stands: ``log_paths.py``. Layout: docs/formats.md, "Logs in the metadata store".
+How they are written: ``log_json.py``. No value is above ``MAX_VALUE_BYTES``. Where each stands: ``log_paths.py``.
+Names and schemas: ``log_names.py``, ``log_schema.py``. Layout: docs/formats.md, "Logs in the metadata store".
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
-from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
-from bk_spark.metadata_store import MAX_VALUE_BYTES
+from bk_spark.client.log_json import decode, encode
+from bk_spark.errors import ConfigError
 
-FORMAT = 1
 LEDGERS_PER_PAGE = 5000
 """A ledger takes at most 73 bytes of a page and a removed id 11, so a full page stays below 512 KiB."""
 LOG_TAG = "bk_spark.log"
@@ -24,7 +22,6 @@ JOB_TAG = "bk_spark.job"
 """Custom metadata of a ledger: the one write job that may commit it."""
 
 _MAX_INT = 2**63 - 1
-_Record = TypeVar("_Record")
 
 
 class Content(Enum):
@@ -42,7 +39,11 @@ class CommitKind(Enum):
     OVERWRITE = "overwrite"
     """Removes all that is listed at the commit: a reader needs nothing that is older."""
     REPLACE = "replace"
-    """Puts ledgers in the place of the named ones."""
+    """Puts ledgers in the place of the named ones: other content."""
+    COMPACT = "compact"
+    """Puts ledgers with the same rows in the place of the named ones: readers of streams step over it."""
+    TRUNCATE = "truncate"
+    """Removes the first ledgers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,47 @@ class CommittedLedger:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenLedger:
+    """A ledger that a leader opened, and whose end no version has recorded."""
+
+    ledger_id: int
+    version: int
+    """The version that opened it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterState:
+    """Who may append entries through open ledgers."""
+
+    epoch: int = 0
+    """Raised by every opening of a writer, and by every commit that ends a leadership: a leader is the one of its epoch."""
+    open_ledgers: tuple[OpenLedger, ...] = ()
+    """In log order, behind all other ledgers. Every listed ledger that is not here is CLOSED, and its end is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What ``vacuum`` removes. The first is counted from the moment a version stops being the newest."""
+
+    version_retention_s: int = 604_800
+    """Old versions, and the ledgers that only they list, stay readable so long: 7 days."""
+    retention_s: int | None = None
+    """Ledgers whose rows are older are truncated; None for never."""
+    retention_bytes: int | None = None
+    """Of payload: the oldest ledgers above it are truncated; None for no limit."""
+
+    def __post_init__(self) -> None:
+        for name in ("version_retention_s", "retention_s", "retention_bytes"):
+            value = getattr(self, name)
+            if value is None and name != "version_retention_s":
+                continue
+            if type(value) is not int or not 0 <= value <= _MAX_INT:
+                raise ConfigError(name, value, "it must be an integer from 0 to 2^63 - 1")
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
-    """How much some ledgers hold. ``length`` is payload bytes."""
+    """How much some closed ledgers hold. ``length`` is payload bytes."""
 
     ledgers: int = 0
     rows: int = 0
@@ -99,9 +139,26 @@ class Head:
     total: Totals = Totals()
     deleting: bool = False
     """Set by the first step of a deletion, for ever: no commit succeeds from then on."""
+    oldest_version: int = 0
+    """Versions below cannot be read; 0: all can."""
+    vacuumed_version: int = 0
+    """Ledgers that the versions up to this one stopped listing are deleted."""
+    oldest_record: int = 0
+    """The records and pages of versions below are deleted."""
+    replaced_version: int = 0
+    """The last OVERWRITE or REPLACE, 0 for none: what a stream read before is other content."""
+    end_row: int = 0
+    """How many rows were ever put in the log: the row number behind the last row of a closed ledger."""
+    writer: WriterState = WriterState()
+    retention: Retention = Retention()
+
+    @property
+    def first_row(self) -> int:
+        """The row number of the first listed row: what is below was truncated, or is other content."""
+        return self.end_row - self.total.rows
 
     def encode(self) -> bytes:
-        return _encode(
+        return encode(
             name=self.name,
             version=self.version,
             time_ms=self.time_ms,
@@ -111,11 +168,18 @@ class Head:
             base_version=self.base_version,
             total=_totals_out(self.total),
             deleting=self.deleting,
+            oldest_version=self.oldest_version,
+            vacuumed_version=self.vacuumed_version,
+            oldest_record=self.oldest_record,
+            replaced_version=self.replaced_version,
+            end_row=self.end_row,
+            writer={"epoch": self.writer.epoch, "open": open_out(self.writer.open_ledgers)},
+            retention=asdict(self.retention),
         )
 
     @staticmethod
     def decode(what: str, value: bytes) -> Head:
-        return _decode(what, value, _head_in)
+        return decode(what, value, _head_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +201,26 @@ class LogVersion:
     """The write job that made it: nobody else writes this token, and the job's pages hold the ledgers."""
     pages: int
     added: Totals
-    removed_ledgers: int
+    """What its pages add."""
+    removed: Totals
     total: Totals
-    """The log's totals at this version."""
+    """The log's closed ledgers at this version."""
+    replaced_version: int
+    """The last OVERWRITE or REPLACE up to this version, itself included; 0 for none."""
+    end_row: int
+    """The row number behind the last row of this version's closed ledgers. See ``log_plan.end_row_after``."""
+    epoch: int
+    """The writer's epoch from this version on."""
+    opened: int | None = None
+    """The ledger that it opens at the end of the log."""
+    closed: tuple[CommittedLedger, ...] = ()
+    """The recorded ends of ledgers that earlier versions opened, in log order."""
     duplicate_of: int | None = None
-    """Set where a commit was dropped because its application version was there already: the version that holds it,
-    which is this one. Never stored."""
+    """Set where a commit was dropped because its application version was there already: the version that holds it.
+    It is this one, or, where its record is gone, this is the newest one. Never stored."""
 
     def encode(self) -> bytes:
-        return _encode(
+        return encode(
             version=self.version,
             time_ms=self.time_ms,
             kind=self.kind.value,
@@ -156,16 +231,18 @@ class LogVersion:
             job=self.job_id,
             pages=self.pages,
             added=_totals_out(self.added),
-            removed_ledgers=self.removed_ledgers,
+            removed=_totals_out(self.removed),
             total=_totals_out(self.total),
+            replaced_version=self.replaced_version,
+            end_row=self.end_row,
+            epoch=self.epoch,
+            opened=self.opened,
+            closed=ledgers_out(self.closed),
         )
 
     @staticmethod
     def decode(what: str, value: bytes) -> LogVersion:
-        return _decode(what, value, _version_in)
-
-    def as_duplicate(self) -> LogVersion:
-        return replace(self, duplicate_of=self.version)
+        return decode(what, value, _version_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +253,11 @@ class Page:
     removed: tuple[int, ...]
 
     def encode(self) -> bytes:
-        ledgers = [[one.ledger_id, one.last_entry_id, one.length, one.rows] for one in self.ledgers]
-        return _encode(ledgers=ledgers, removed=list(self.removed))
+        return encode(ledgers=ledgers_out(self.ledgers), removed=list(self.removed))
 
     @staticmethod
     def decode(what: str, value: bytes) -> Page:
-        return _decode(what, value, lambda r: Page(tuple(CommittedLedger(*one) for one in r["ledgers"]), tuple(r["removed"])))
+        return decode(what, value, lambda r: Page(ledgers_in(r["ledgers"]), tuple(r["removed"])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +271,11 @@ class JobState:
     """Where it committed: both set by the commit's transaction, or neither."""
 
     def encode(self) -> bytes:
-        return _encode(home=self.home, log=self.log_uid, version=self.version)
+        return encode(home=self.home, log=self.log_uid, version=self.version)
 
     @staticmethod
     def decode(what: str, value: bytes) -> JobState:
-        return _decode(what, value, lambda r: JobState(r["home"], r["log"], r["version"]))
+        return decode(what, value, lambda r: JobState(r["home"], r["log"], r["version"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,35 +285,20 @@ class ApplicationState:
     application_id: str
     application_version: int
     version: int
+    dropped: int = 0
+    """How many commits were dropped as duplicates of what the id had committed before."""
 
     def encode(self) -> bytes:
-        return _encode(id=self.application_id, application_version=self.application_version, version=self.version)
+        return encode(
+            id=self.application_id,
+            application_version=self.application_version,
+            version=self.version,
+            dropped=self.dropped,
+        )
 
     @staticmethod
     def decode(what: str, value: bytes) -> ApplicationState:
-        return _decode(what, value, lambda r: ApplicationState(r["id"], int(r["application_version"]), int(r["version"])))
-
-
-def encode_name(uid: str) -> bytes:
-    return _encode(uid=uid)
-
-
-def decode_name(what: str, value: bytes) -> str:
-    return _decode(what, value, lambda record: str(record["uid"]))
-
-
-def encode_schema(what: str, schema: dict[str, Any]) -> bytes:
-    """Raises ConfigError where the schema does not fit into one znode."""
-    encoded = _encode(schema=schema)
-    if len(encoded) > MAX_VALUE_BYTES:
-        raise ConfigError(
-            what, f"{len(encoded)} bytes long", f"the maximum is {MAX_VALUE_BYTES}: write fewer or shorter columns"
-        )
-    return encoded
-
-
-def decode_schema(what: str, value: bytes) -> dict[str, Any]:
-    return _decode(what, value, lambda record: dict(record["schema"]))
+        return decode(what, value, _application_in)
 
 
 def page_count(ledgers: Sequence[CommittedLedger], removed: Sequence[int]) -> int:
@@ -251,54 +312,71 @@ def pages_of(ledgers: Sequence[CommittedLedger], removed: Sequence[int]) -> list
     return [Page(tuple(ledgers[s : s + LEDGERS_PER_PAGE]), tuple(removed[s : s + LEDGERS_PER_PAGE])) for s in starts]
 
 
+def ledgers_out(ledgers: Iterable[CommittedLedger]) -> list[list[int]]:
+    """As a value holds them."""
+    return [[one.ledger_id, one.last_entry_id, one.length, one.rows] for one in ledgers]
+
+
+def ledgers_in(values: Iterable[Sequence[int]]) -> tuple[CommittedLedger, ...]:
+    return tuple(CommittedLedger(*one) for one in values)
+
+
+def open_out(ledgers: Iterable[OpenLedger]) -> list[list[int]]:
+    return [[one.ledger_id, one.version] for one in ledgers]
+
+
+def open_in(values: Iterable[Sequence[int]]) -> tuple[OpenLedger, ...]:
+    return tuple(OpenLedger(int(ledger_id), int(version)) for ledger_id, version in values)
+
+
 def _head_in(record: dict[str, Any]) -> Head:
     return Head(
-        record["name"],
-        int(record["version"]),
-        int(record["time_ms"]),
-        Content(record["content"]) if record["content"] else None,
-        record["schema_id"],
-        int(record["schema_count"]),
-        int(record["base_version"]),
-        Totals(*record["total"]),
-        bool(record["deleting"]),
+        name=record["name"],
+        version=int(record["version"]),
+        time_ms=int(record["time_ms"]),
+        content=Content(record["content"]) if record["content"] else None,
+        schema_id=record["schema_id"],
+        schema_count=int(record["schema_count"]),
+        base_version=int(record["base_version"]),
+        total=Totals(*record["total"]),
+        deleting=bool(record["deleting"]),
+        oldest_version=int(record["oldest_version"]),
+        vacuumed_version=int(record["vacuumed_version"]),
+        oldest_record=int(record["oldest_record"]),
+        replaced_version=int(record["replaced_version"]),
+        end_row=int(record["end_row"]),
+        writer=WriterState(int(record["writer"]["epoch"]), open_in(record["writer"]["open"])),
+        retention=Retention(**record["retention"]),
     )
 
 
 def _version_in(record: dict[str, Any]) -> LogVersion:
     application = record["application"]
     return LogVersion(
-        int(record["version"]),
-        int(record["time_ms"]),
-        CommitKind(record["kind"]),
-        Content(record["content"]),
-        record["schema_id"],
-        int(record["base_version"]),
-        (str(application[0]), int(application[1])) if application else None,
-        str(record["job"]),
-        int(record["pages"]),
-        Totals(*record["added"]),
-        int(record["removed_ledgers"]),
-        Totals(*record["total"]),
+        version=int(record["version"]),
+        time_ms=int(record["time_ms"]),
+        kind=CommitKind(record["kind"]),
+        content=Content(record["content"]),
+        schema_id=record["schema_id"],
+        base_version=int(record["base_version"]),
+        application=(str(application[0]), int(application[1])) if application else None,
+        job_id=str(record["job"]),
+        pages=int(record["pages"]),
+        added=Totals(*record["added"]),
+        removed=Totals(*record["removed"]),
+        total=Totals(*record["total"]),
+        replaced_version=int(record["replaced_version"]),
+        end_row=int(record["end_row"]),
+        epoch=int(record["epoch"]),
+        opened=record["opened"],
+        closed=ledgers_in(record["closed"]),
     )
+
+
+def _application_in(record: dict[str, Any]) -> ApplicationState:
+    version, dropped = int(record["version"]), int(record["dropped"])
+    return ApplicationState(record["id"], int(record["application_version"]), version, dropped)
 
 
 def _totals_out(total: Totals) -> list[int]:
     return [total.ledgers, total.rows, total.length]
-
-
-def _encode(**record: object) -> bytes:
-    return json.dumps({"format": FORMAT, **record}, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _decode(what: str, value: bytes, build: Callable[[dict[str, Any]], _Record]) -> _Record:
-    try:
-        record = json.loads(value)
-        found = record["format"]
-        if type(found) is not int or found < FORMAT:
-            raise CorruptionError(what, f"its format version is {found!r}")
-        if found > FORMAT:
-            raise FormatVersionError(what, found, FORMAT)
-        return build(record)
-    except (ValueError, KeyError, TypeError, IndexError, ConfigError) as problem:
-        raise CorruptionError(what, f"{type(problem).__name__}: {problem}") from None

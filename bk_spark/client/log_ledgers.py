@@ -88,6 +88,22 @@ class LogLedgers:
             described += [_closed(one, value) for one, value in zip(ids, stored, strict=True)]
         return described
 
+    def find(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata | None]:
+        """The metadata of each, in their order; None for one that does not exist."""
+        found: list[LedgerMetadata | None] = []
+        for ids in chunks(ledger_ids, READS_AT_ONCE):
+            stored = self._store.get_many([self._znodes.ledger(one) for one in ids])
+            found += [LedgerMetadata.decode(one, v.value) if v else None for one, v in zip(ids, stored, strict=True)]
+        return found
+
+    def check_own(self, claim: Claim, ledger_id: int) -> None:
+        """Raises NoSuchLedgerError, or ConfigError for a ledger that was not created for the claim's log and job."""
+        (metadata,) = self.find([ledger_id])
+        if metadata is None:
+            raise NoSuchLedgerError(ledger_id)
+        if (_tag(metadata, LOG_TAG), _tag(metadata, JOB_TAG)) != (claim.uid, claim.job_id):
+            raise _refusal(claim, ledger_id, f"it was not created by write job {claim.job_id}, which is to open it")
+
     def claim(self, claim: Claim, ledgers: Sequence[CommittedLedger]) -> None:
         """Make each ledger the job's own, or raise for the first that cannot be, with its id.
 
@@ -102,23 +118,30 @@ class LogLedgers:
     def delete(self, ledger_ids: Sequence[int], job_id: str, index: Callable[[int], str] | None = None) -> None:
         """Delete the ledgers among these that carry ``job_id``, each together with its path in the index of its job."""
         for ids in chunks(ledger_ids, _DELETES_AT_ONCE):
-            self._delete_some(ids, job_id, index)
+            self._delete(ids, JOB_TAG, job_id, index)
 
-    def _delete_some(self, ids: Sequence[int], job_id: str, index: Callable[[int], str] | None) -> None:
+    def delete_listed(self, ledger_ids: Sequence[int], uid: str) -> int:
+        """Delete the ledgers among these that belong to the log, which must not list them any more; gives back how many."""
+        return sum(self._delete(ids, LOG_TAG, uid) for ids in chunks(ledger_ids, _DELETES_AT_ONCE))
+
+    def _delete(self, ids: Sequence[int], tag: str, value_of_tag: str, index: Callable[[int], str] | None = None) -> int:
         for _ in range(_TRIES):
-            operations = self._deletions(ids, job_id) + (self._present(ids, index) if index else [])
+            deletions = self._deletions(ids, tag, value_of_tag)
+            operations = deletions + (self._present(ids, index) if index else [])
             try:
-                return self._store.transaction(operations) if operations else None
+                if operations:
+                    self._store.transaction(operations)
+                return len(deletions)
             except TransactionFailedError:
-                self._store.sync(self._znodes.root)
+                self._store.sync(self._znodes.root)  # somebody else deletes the same ones
         raise MetadataConflictError(f"ledgers {ids[0]} to {ids[-1]}", f"{_TRIES} tries to delete them met another change")
 
-    def _deletions(self, ids: Sequence[int], job_id: str) -> list[Operation]:
+    def _deletions(self, ids: Sequence[int], tag: str, value_of_tag: str) -> list[Operation]:
         paths = [self._znodes.ledger(one) for one in ids]
         return [
             Delete(path, value.version)
             for one, path, value in zip(ids, paths, self._store.get_many(paths), strict=True)
-            if value is not None and _tag(LedgerMetadata.decode(one, value.value), JOB_TAG) == job_id
+            if value is not None and _tag(LedgerMetadata.decode(one, value.value), tag) == value_of_tag
         ]
 
     def _present(self, ids: Sequence[int], index: Callable[[int], str]) -> list[Operation]:
@@ -160,12 +183,19 @@ class LogLedgers:
 
     def _check_job_ended(self, claim: Claim, ledger_id: int, job_id: str) -> None:
         paths = claim.paths.job(job_id)
-        directory, running = self._store.get_many([paths.root, paths.running])
+        running, directory = self._store.get_many([paths.running, paths.root])  # in this order: see log_jobs.py
         state = JobState.decode(f"the state of write job {job_id}", directory.value) if directory else None
         if state is not None and state.version is not None:
             raise _refusal(claim, ledger_id, f"version {state.version} of the log has listed it already")
         if state is None or running is not None or state.home is not None:
             raise _refusal(claim, ledger_id, f"it belongs to another write job ({job_id}) that has not ended")
+
+
+def ledger_of_entries(metadata: LedgerMetadata) -> CommittedLedger:
+    """A CLOSED ledger as a log of entries lists it: one row an entry."""
+    assert metadata.last_entry_id is not None, "a CLOSED ledger has a last entry id"
+    last = metadata.last_entry_id
+    return CommittedLedger(metadata.ledger_id, last, metadata.length, last + 1)
 
 
 def _closed(ledger_id: int, stored: Versioned | None) -> LedgerMetadata:

@@ -6,17 +6,29 @@ A name only points to a uid. A log is there from the moment at which one transac
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from bk_spark.client.log_layout import Head, decode_name, encode_name
+from bk_spark.client.log_json import decode, encode
+from bk_spark.client.log_layout import Head
 from bk_spark.client.log_paths import LogPaths
 from bk_spark.errors import ConfigError, MetadataConflictError, NoSuchLogError
-from bk_spark.metadata_store import Create, MetadataStore, NodeExistsError, NoNodeError, Operation, TransactionFailedError
+from bk_spark.metadata_store import (
+    BadVersionError,
+    Create,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    TransactionFailedError,
+)
 from bk_spark.znodes import Znodes
 
 MAX_LOGS = 10_000
 """Names stand in one directory, and listing it must fit into one reply of ZooKeeper (1 MiB)."""
 MAX_NAME_CHARACTERS = 200
+_TRIES = 100
+"""Each of them means that a commit to the log succeeded meanwhile."""
 
 _FORBIDDEN_CATEGORIES = {"Cc", "Cs", "Co"}
 """Control characters, surrogates and private use: ZooKeeper refuses them in paths."""
@@ -28,6 +40,14 @@ class StoredHead:
 
     head: Head
     znode_version: int
+
+
+def encode_name(uid: str) -> bytes:
+    return encode(uid=uid)
+
+
+def decode_name(what: str, value: bytes) -> str:
+    return decode(what, value, lambda record: str(record["uid"]))
 
 
 def check_log_name(name: str) -> None:
@@ -84,6 +104,26 @@ class LogNames:
             raise NoSuchLogError(name)
         return StoredHead(head, stored.version)
 
+    def change_head(self, name: str, uid: str, change: Callable[[Head], Head]) -> Head:
+        """Compare-and-set what ``change`` makes of the head, again on each head that comes between; gives the new one.
+
+        Raises NoSuchLogError; MetadataUnavailableError, then the outcome is unknown: ``change`` may be made again.
+        """
+        for _ in range(_TRIES):
+            self._store.sync(self.paths(uid).head)  # a head that is old may look as if there was nothing to change
+            stored = self.head(name, uid)
+            changed = change(stored.head)
+            if changed == stored.head:
+                return changed
+            try:
+                self._store.set(self.paths(uid).head, changed.encode(), stored.znode_version)
+                return changed
+            except BadVersionError:
+                continue
+            except NoNodeError:
+                raise NoSuchLogError(name) from None
+        raise MetadataConflictError(f"log '{name}'", f"{_TRIES} commits came between: stop its writers for a moment, try again")
+
     def check_free(self, name: str) -> None:
         """Raises unless a log named ``name``, which ``find`` did not see, can be made."""
         self._store.ensure_path(self._znodes.log_names)
@@ -101,7 +141,7 @@ class LogNames:
     def prepare(self, uid: str) -> None:
         """Make the directories of a new log. Nobody sees them before its head is there."""
         paths = self.paths(uid)
-        for directory in (paths.version_bucket(0), paths.applications, paths.schemas, paths.jobs):
+        for directory in (paths.version_bucket(0), *paths.directories):
             self._store.ensure_path(directory)
 
     def creation(self, name: str, uid: str, head: Head) -> list[Operation]:
@@ -117,7 +157,8 @@ class LogNames:
         except TransactionFailedError as failure:
             if isinstance(failure.reason, NodeExistsError):
                 return False
-            raise
+            problem = "a sweep of orphans removed the directories that were made for it: open it again"
+            raise MetadataConflictError(f"log '{name}'", problem) from failure
         return True
 
     def all(self) -> list[str]:

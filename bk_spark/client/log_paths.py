@@ -7,6 +7,8 @@
     data/<uid>/versions/<n // 1000>/<n>           one commit, immutable
     data/<uid>/applications/<2 hex>/<sha256>      the last version of one application id
     data/<uid>/schemas/<k>                        Spark JSON, immutable
+    data/<uid>/checkpoints/<n // 1000000>/<n>     the whole listing of a version, immutable; its pages are <n>/<i>
+    data/<uid>/cursors/<sha256>                   how far a stream has read
     data/<uid>/jobs/<2 hex>/<job id>              one write job: whether it committed, and as which version
     …/<job id>/running                            exists until the job ends: by its commit, by abort, by nothing else
     …/<job id>/pages/<i>                          the ledgers that the commit adds and removes
@@ -22,6 +24,8 @@ from dataclasses import dataclass
 
 BUCKET = 1000
 """Versions and ledgers per directory: with 10,000 directories, ten million of each."""
+CHECKPOINT_INTERVAL = 1000
+"""Versions from one checkpoint to the next: what a reader folds at most where none is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +82,33 @@ class LogPaths:
     def jobs(self) -> str:
         return f"{self.root}/jobs"
 
+    @property
+    def checkpoints(self) -> str:
+        return f"{self.root}/checkpoints"
+
+    @property
+    def cursors(self) -> str:
+        return f"{self.root}/cursors"
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """What every log has from its beginning."""
+        return self.applications, self.schemas, self.jobs, self.checkpoints, self.cursors
+
     def version_bucket(self, version: int) -> str:
         return f"{self.versions}/{version // BUCKET}"
 
     def version(self, version: int) -> str:
         return f"{self.version_bucket(version)}/{version}"
+
+    def checkpoint_bucket(self, version: int) -> str:
+        return f"{self.checkpoints}/{version // (BUCKET * CHECKPOINT_INTERVAL)}"
+
+    def checkpoint(self, version: int) -> str:
+        return f"{self.checkpoint_bucket(version)}/{version}"
+
+    def checkpoint_page(self, version: int, index: int) -> str:
+        return f"{self.checkpoint(version)}/{index}"
 
     def schema(self, schema_id: int) -> str:
         return f"{self.schemas}/{schema_id}"
@@ -92,6 +118,9 @@ class LogPaths:
 
     def application(self, application_id: str) -> str:
         return f"{self.application_bucket(application_id)}/{_sha256(application_id)}"
+
+    def cursor(self, name: str) -> str:
+        return f"{self.cursors}/{_sha256(name)}"
 
     def job_bucket(self, job_id: str) -> str:
         return f"{self.jobs}/{_sha256(job_id)[:2]}"

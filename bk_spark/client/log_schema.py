@@ -10,12 +10,28 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from bk_spark.client.log_json import decode, encode
 from bk_spark.errors import ConfigError, SchemaMismatchError
+from bk_spark.metadata_store import MAX_VALUE_BYTES
 
 Schema = dict[str, Any]
 """Spark's JSON of a StructType, parsed."""
 
 _SIMPLE_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+
+
+def encode_schema(what: str, schema: Schema) -> bytes:
+    """Raises ConfigError where the schema does not fit into one znode."""
+    encoded = encode(schema=schema)
+    if len(encoded) > MAX_VALUE_BYTES:
+        raise ConfigError(
+            what, f"{len(encoded)} bytes long", f"the maximum is {MAX_VALUE_BYTES}: write fewer or shorter columns"
+        )
+    return encoded
+
+
+def decode_schema(what: str, value: bytes) -> Schema:
+    return decode(what, value, lambda record: dict(record["schema"]))
 
 
 def parse_schema(log: str, schema_json: str) -> Schema:

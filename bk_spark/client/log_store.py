@@ -14,15 +14,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
+from bk_spark.client.commit_job import commit_job
+from bk_spark.client.log_checkpoint import Checkpoints
 from bk_spark.client.log_commit import CommitContext, commit
+from bk_spark.client.log_cursors import LogCursors
 from bk_spark.client.log_delete import LogDeleter
 from bk_spark.client.log_jobs import WriteJob, WriteJobs
-from bk_spark.client.log_layout import LogVersion
+from bk_spark.client.log_layout import CommitKind, Head, LogVersion, Retention
 from bk_spark.client.log_ledgers import LogLedgers
 from bk_spark.client.log_names import LogNames
 from bk_spark.client.log_plan import CommitRequest
 from bk_spark.client.log_snapshot import LogReader, LogSnapshot
+from bk_spark.client.log_watch import LogWatch
 from bk_spark.errors import ConfigError, JobEndedError, NoSuchLogError
 from bk_spark.ledger_metadata import LedgerMetadata
 from bk_spark.metadata_store import MetadataStore, Operation, TransactionFailedError
@@ -36,20 +41,35 @@ def _random_id() -> str:
 class LogStore:
     """The logs of one cluster. Holds no state of its own; safe to call from several threads.
 
-    ``clock_ms`` gives the time of commits, in milliseconds since 1970; ``draw_id`` an id that nobody else draws.
+    ``clock_ms`` gives the time of commits, in milliseconds since 1970; ``draw_id`` an id that nobody else draws;
+    ``recover_ledger`` fences and closes an open ledger, and gives its metadata (errors as ``BookKeeper.open_ledger``).
     """
 
     def __init__(
-        self, store: MetadataStore, znodes: Znodes, clock_ms: Callable[[], int], draw_id: Callable[[], str] = _random_id
+        self,
+        store: MetadataStore,
+        znodes: Znodes,
+        clock_ms: Callable[[], int],
+        draw_id: Callable[[], str] = _random_id,
+        *,
+        recover_ledger: Callable[[int], LedgerMetadata],
     ) -> None:
         self._clock_ms = clock_ms
         self._draw_id = draw_id
         self._names = LogNames(store, znodes)
         self._ledgers = LogLedgers(store, znodes)
         self._jobs = WriteJobs(store, self._names, self._ledgers, draw_id)
-        self._reader = LogReader(store, self._names)
+        self._checkpoints = Checkpoints(store, self._names)
+        self.reader = LogReader(store, self._names, self._checkpoints)
+        """Versions, listings and pages."""
+        self.cursors = LogCursors(store, self._names)
+        """How far streams have read."""
+        self.watch = LogWatch(store, znodes, self._names)
+        """Being told of changes."""
         self._deleter = LogDeleter(store, znodes, self._names, self._jobs, self._ledgers)
-        self._commits = CommitContext(store, self._names, self._jobs, self._ledgers, self._reader, clock_ms)
+        self._commits = CommitContext(
+            store, self._names, self._jobs, self._ledgers, self.reader, self._checkpoints, clock_ms, recover_ledger
+        )
 
     def open(self, name: str, *, create: bool = False) -> str:
         """The uid of the log ``name``. ``create`` makes an empty one, version 0 without schema, where there is none.
@@ -71,6 +91,25 @@ class LogStore:
         """The name of every log, sorted."""
         return self._names.all()
 
+    def uid(self, name: str) -> str:
+        """The uid that the name points to now. Raises NoSuchLogError."""
+        return self._names.uid(name)
+
+    def head(self, name: str, uid: str) -> Head:
+        """Where the log stands. Raises NoSuchLogError where it is gone or being deleted."""
+        return self.reader.head(name, uid)
+
+    def change_head(self, name: str, uid: str, change: Callable[[Head], Head]) -> Head:
+        """Compare-and-set what ``change``, a pure function, makes of the head, on each try anew; gives the new head.
+
+        Raises NoSuchLogError; MetadataUnavailableError, then whether it took effect is unknown; MetadataConflictError.
+        """
+        return self._names.change_head(name, uid, change)
+
+    def set_retention(self, name: str, uid: str, retention: Retention) -> None:
+        """What ``vacuum`` keeps of the log from now on. Raises NoSuchLogError, MetadataUnavailableError."""
+        self.change_head(name, uid, lambda head: replace(head, retention=retention))
+
     def begin_job(self, name: str) -> WriteJob:
         """A write job on the log ``name``, which need not exist: on the driver, before any task. Changes nothing.
 
@@ -84,6 +123,13 @@ class LogStore:
         Raises JobEndedError where the job was committed or aborted, NoSuchLogError where its log was deleted.
         """
         self._jobs.ensure(job)
+
+    def refresh_job(self, job: WriteJob) -> None:
+        """Tell the sweep, which takes jobs by the age of this sign of life, that the job goes on.
+
+        Nothing to do while no task has begun the job. Raises JobEndedError.
+        """
+        self._jobs.refresh(job)
 
     def ledger_operations(self, job: WriteJob, ledger_id: int) -> list[Operation]:
         """What the creation of a ledger adds to its transaction: refused once the job has ended, and indexed until then.
@@ -105,10 +151,30 @@ class LogStore:
 
         Raises SchemaMismatchError; NoSuchLedgerError, LedgerNotClosedError or ConfigError for a ledger that cannot be
         listed; MetadataConflictError where ``remove`` is not listed (any more); JobEndedError after an abort;
-        NoSuchLogError where the log was deleted since the job began; MetadataUnavailableError, whose sentence says so
-        where the outcome is unknown. After any of them: ``abort``, which knows whether the commit took effect.
+        NoSuchLogError where the log was deleted since the job began; LedgerFencedError for a leader that lost the log; what
+        the recovery of an open ledger raises; MetadataUnavailableError, whose sentence says so where the outcome is
+        unknown. After any of them: ``abort``, which knows whether the commit took effect.
         """
         return commit(self._commits, job, request)
+
+    def truncate(self, name: str, uid: str, before_ledger_id: int) -> LogVersion:
+        """Remove all ledgers before this one from the log; older versions keep them. Gives the version without them:
+        the newest one, and no commit, where nothing stands before it.
+
+        Raises MetadataConflictError where the log does not list the ledger, or an open ledger stands before it; as
+        ``commit`` otherwise.
+        """
+        job = self.begin_job(name)
+        if job.uid != uid:
+            raise NoSuchLogError(name)
+        return commit_job(self, job, CommitRequest(CommitKind.TRUNCATE, before=before_ledger_id))
+
+    def write_checkpoint(self, name: str, uid: str, version: int) -> None:
+        """Write down the whole listing of ``version``: no reader of it, or of a later one, needs a commit up to it.
+
+        Once it returns the checkpoint is whole. May be called again, and by many at once. Raises as ``reader.listing``.
+        """
+        self._checkpoints.write(name, uid, version, self.reader.listing(name, uid, version))
 
     def finish(self, job: WriteJob, committed_ids: Iterable[int]) -> None:
         """After a commit: delete the ledgers of losing attempts, all that the job created save ``committed_ids``.
@@ -131,14 +197,15 @@ class LogStore:
     def snapshot(self, name: str, version: int | None = None) -> LogSnapshot:
         """The log as it stands at ``version``, by default the newest.
 
-        Raises NoSuchLogError; ConfigError for a version that the log does not have.
+        Raises NoSuchLogError; ConfigError for a version that the log does not have, or does not keep any more.
         """
-        return self._reader.snapshot(name, version)
+        return self.reader.snapshot(name, version)
 
     def versions(self, name: str) -> list[LogVersion]:
-        """Every commit, oldest first; empty for a log without any. Raises NoSuchLogError."""
+        """Every version that can be read, oldest first; empty for a log without any commit. Raises NoSuchLogError."""
         uid = self._names.uid(name)
-        return list(self._reader.versions(name, uid, 1, self._names.head(name, uid).head.version))
+        head = self.reader.head(name, uid)
+        return list(self.reader.versions(name, uid, max(head.oldest_version, 1), head.version))
 
     def describe_ledgers(self, ledger_ids: list[int]) -> list[LedgerMetadata]:
         """The metadata of ledgers that are to be committed. Raises NoSuchLedgerError, LedgerNotClosedError."""

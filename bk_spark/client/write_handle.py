@@ -109,7 +109,7 @@ class WriteHandle(_Writer):
 
     def append_async(self, payload: bytes) -> Future[int]:
         """Append one entry; the future holds its id once it is confirmed. Entries made close together travel together."""
-        return self._queue.append_one(_checked_payload(payload))
+        return self._queue.append_one(checked_payload(payload))
 
     def append_batch(self, payloads: Payloads) -> tuple[int, int]:
         """Append many entries, at least one; gives back the first and the last id, inclusive, once all are confirmed."""
@@ -117,7 +117,7 @@ class WriteHandle(_Writer):
 
     def append_batch_async(self, payloads: Payloads) -> Future[tuple[int, int]]:
         """As ``append_batch``; the future holds the ids once all are confirmed."""
-        return self._queue.append_many(_checked_payloads(payloads))
+        return self._queue.append_many(checked_payloads(payloads))
 
 
 class AdvWriteHandle(_Writer):
@@ -136,7 +136,7 @@ class AdvWriteHandle(_Writer):
     def append_async(self, entry_id: int, payload: bytes) -> Future[int]:
         """Append one entry; the future holds its id once it and all entries below it are confirmed."""
         _check_entry_id(entry_id, 1)
-        return self._queue.append_one(_checked_payload(payload), entry_id)
+        return self._queue.append_one(checked_payload(payload), entry_id)
 
     def append_batch(self, first_entry_id: int, payloads: Payloads) -> tuple[int, int]:
         """Append consecutive entries, at least one; gives back the first and the last id, once all are confirmed.
@@ -148,7 +148,7 @@ class AdvWriteHandle(_Writer):
 
     def append_batch_async(self, first_entry_id: int, payloads: Payloads) -> Future[tuple[int, int]]:
         """As ``append_batch``; the future holds the ids once all are confirmed."""
-        array = _checked_payloads(payloads)
+        array = checked_payloads(payloads)
         _check_entry_id(first_entry_id, len(array))
         return self._queue.append_many(array, first_entry_id)
 
@@ -170,14 +170,14 @@ def _check_entry_id(entry_id: object, count: int) -> None:
         raise ConfigError("an entry id", entry_id, f"it must be a whole number from 0 to {MAX_ENTRY_ID - count}")
 
 
-def _checked_payload(payload: object) -> bytes:
+def checked_payload(payload: object) -> bytes:
     if not isinstance(payload, (bytes, bytearray, memoryview)):
         raise ConfigError("a payload", payload, "it must be bytes")
     _check_payload_size(len(payload))
     return bytes(payload)
 
 
-def _checked_payloads(payloads: Payloads) -> pa.BinaryArray:
+def checked_payloads(payloads: Payloads) -> pa.BinaryArray:
     array = _binary_array(payloads)
     if len(array) == 0:
         raise ConfigError("payloads", [], "append at least one entry")

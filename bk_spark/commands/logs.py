@@ -1,10 +1,9 @@
-"""``bk-spark log``."""
+"""``bk-spark log read`` and ``log delete``; the other commands of logs are in ``log_show.py`` and ``log_changes.py``."""
 
 from __future__ import annotations
 
 import argparse
 import base64
-import json
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -13,38 +12,8 @@ from bk_spark.client.log_layout import Content
 from bk_spark.client.log_snapshot import LogSnapshot
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.ledgers import print_entries
-from bk_spark.commands.output import print_json, print_record, print_records, readable, say
+from bk_spark.commands.output import print_json, say
 from bk_spark.datasource.row_codec import decode_stored
-from bk_spark.errors import NoSuchLogError
-
-
-def list_(args: argparse.Namespace) -> None:
-    with bookkeeper(args) as client:
-        records = []
-        for name in client.list_logs():
-            try:
-                snapshot = client.logs.snapshot(name)
-            except NoSuchLogError:
-                continue  # it was deleted between the two calls
-            records.append({"log": name, **_summary(snapshot, args.json)})
-        print_records(records, ["log", "content", "version", "ledgers", "rows", "size"], as_json=args.json)
-
-
-def show(args: argparse.Namespace) -> None:
-    with bookkeeper(args) as client:
-        snapshot = client.logs.snapshot(args.name)
-        versions = client.logs.versions(args.name)
-    ledgers = [f"{one.ledger_id} ({one.rows} rows, {one.length} bytes)" for one in snapshot.ledgers]
-    commits = [f"{one.version} {one.kind.name.lower()} {one.added.rows} rows" for one in versions]
-    record = {
-        "log": args.name,
-        "uid": snapshot.uid,
-        **_summary(snapshot, args.json),
-        "schema": json.loads(snapshot.schema_json) if args.json and snapshot.schema_json else _columns(snapshot.schema_json),
-        "commits": commits,
-        "in_ledgers": ledgers,
-    }
-    print_record(record, as_json=args.json)
 
 
 def read(args: argparse.Namespace) -> None:
@@ -107,24 +76,3 @@ def _plain(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
     return value
-
-
-def _summary(snapshot: LogSnapshot, as_json: bool) -> dict[str, object]:
-    size = sum(one.length for one in snapshot.ledgers)
-    return {
-        "content": None if snapshot.content is None else snapshot.content.name.lower(),
-        "version": snapshot.version,
-        "ledgers": len(snapshot.ledgers),
-        "rows": sum(one.rows for one in snapshot.ledgers),
-        "size": size if as_json else readable(size),
-    }
-
-
-def _columns(schema_json: str | None) -> list[str]:
-    if schema_json is None:
-        return []
-    return [f"{f['name']}: {_type_name(f['type'])}" for f in json.loads(schema_json)["fields"]]
-
-
-def _type_name(kind: object) -> str:
-    return kind if isinstance(kind, str) else str(kind.get("type", kind)) if isinstance(kind, dict) else str(kind)

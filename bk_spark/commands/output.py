@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
 
 Record = Mapping[str, object]
 
@@ -48,6 +51,37 @@ def readable(size_bytes: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+class ProgressBar:
+    """How far long work is: one line on stderr, drawn over itself, and only if that is a terminal."""
+
+    def __init__(self, redraw_s: float = 0.1) -> None:
+        self._redraw_s = redraw_s
+        self._next_s = 0.0
+        self._width = 0
+        self._is_on = sys.stderr.isatty()
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """Draw it, unless that was done a moment ago. ``total`` may grow."""
+        now_s = time.monotonic()
+        if not self._is_on or now_s < self._next_s:
+            return
+        self._next_s = now_s + self._redraw_s
+        filled = 30 * min(done, total) // max(total, 1)
+        self._draw(f"{what}  [{'#' * filled}{'.' * (30 - filled)}]  {done} of {total}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._width:
+            self._draw("")
+            print("\r", end="", file=sys.stderr, flush=True)
+
+    def _draw(self, line: str) -> None:
+        print("\r" + line.ljust(self._width), end="", file=sys.stderr, flush=True)
+        self._width = max(self._width, len(line))
 
 
 def _text(value: object) -> str:

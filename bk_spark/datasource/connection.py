@@ -1,12 +1,14 @@
 """The BookKeeper clients of this Python process.
 
 Spark reuses its Python workers for many tasks, and a connection costs more than a small task: clients are kept. Every
-worker runs one task at a time and imports user code only after its fork, so neither locks nor process ids are needed.
+worker imports user code only after its fork, so process ids are not needed. It runs one task at a time, but the task's
+background thread may ask for the client too: hence the lock.
 """
 
 from __future__ import annotations
 
 import gc
+import threading
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ MAX_CLIENTS = 4
 """Clusters, or settings for one, that a process serves at a time; each client holds a ZooKeeper session and a thread."""
 
 _clients: dict[tuple[str, ClientConfig], BookKeeper] = {}
+_lock = threading.Lock()
 
 
 def connect(metadata_uri: str, config: ClientConfig) -> BookKeeper:
@@ -27,10 +30,11 @@ def connect(metadata_uri: str, config: ClientConfig) -> BookKeeper:
     Raises ConfigError for a malformed URI, MetadataUnavailableError where no metadata store answers.
     """
     key = (metadata_uri, config)
-    client = _clients.pop(key, None) or _load_client()(metadata_uri, config)
-    while len(_clients) >= MAX_CLIENTS:
-        _clients.pop(next(iter(_clients))).close()
-    _clients[key] = client
+    with _lock:
+        client = _clients.pop(key, None) or _load_client()(metadata_uri, config)
+        while len(_clients) >= MAX_CLIENTS:
+            _clients.pop(next(iter(_clients))).close()
+        _clients[key] = client
     return client
 
 

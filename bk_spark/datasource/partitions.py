@@ -50,7 +50,8 @@ def cut(stretch: Stretch, target: int) -> list[Stretch]:
 
 def cut_at_fragments(stretch: Stretch, metadata: LedgerMetadata) -> list[Stretch]:
     """One stretch for each fragment, so that a partition need not change from one ensemble to the next."""
-    return [_part(stretch, first, last) for _, first, last in metadata.fragment_ranges(stretch.last_entry_id)]
+    ranges = [(max(first, stretch.first_entry_id), last) for _, first, last in metadata.fragment_ranges(stretch.last_entry_id)]
+    return [_part(stretch, first, last) for first, last in ranges if first <= last]
 
 
 def _part(stretch: Stretch, first: int, last: int) -> Stretch:

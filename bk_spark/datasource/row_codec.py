@@ -8,10 +8,13 @@ offset type   header, little endian
 ====== ====== ===========================================================
 0      4s     magic, ``BKRW``
 4      u16    format version, 1; a newer one is refused by name
-6      u16    bytes of this header, 16; whoever reads skips what it does not know
+6      u16    bytes of this header; whoever reads skips what it does not know
 8      u32    rows, at least 1
 12     u32    bytes of the schema message
+16     …      fields, each: u16 what it is, u16 its bytes, and these
 ====== ====== ===========================================================
+
+Field 1 holds statistics of the columns: row_statistics.py. Headers without fields are valid, their payloads are decoded.
 
 The schema travels with each payload, so that a payload can be decoded by itself: in any slice of a ledger, after the log's
 schema has grown or was replaced, and in a log that adopts the ledger; no look-up can pair it with a wrong schema. It
@@ -28,17 +31,21 @@ Ref: docs/formats.md, "Row payloads".
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from bk_spark.config import MAX_ENTRY_BYTES
+from bk_spark.datasource.row_statistics import ColumnStatistics, decode_statistics, encode_statistics
 from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError
 
 MAGIC = b"BKRW"
 VERSION = 1
 _HEADER = struct.Struct("<4sHHII")
+_FIELD = struct.Struct("<HH")
+_STATISTICS = 1
+_MAX_FIELD_BYTES = 2**16 - 1 - _HEADER.size - _FIELD.size
 
 _LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
@@ -75,11 +82,14 @@ class RowEncoder:
 
     def _payload(self, batch: pa.RecordBatch) -> pa.Buffer:
         message = self._message(batch)
-        size = _HEADER.size + self._schema_message.size + message.size
+        statistics = encode_statistics(batch, _MAX_FIELD_BYTES)
+        header_bytes = _HEADER.size + _FIELD.size + len(statistics)
+        size = header_bytes + self._schema_message.size + message.size
         if size > MAX_ENTRY_BYTES:
             raise EntryTooLargeError(size, MAX_ENTRY_BYTES)
         sink = pa.BufferOutputStream()
-        sink.write(_HEADER.pack(MAGIC, VERSION, _HEADER.size, batch.num_rows, self._schema_message.size))
+        sink.write(_HEADER.pack(MAGIC, VERSION, header_bytes, batch.num_rows, self._schema_message.size))
+        sink.write(_FIELD.pack(_STATISTICS, len(statistics)) + statistics)
         sink.write(self._schema_message)
         sink.write(message)
         return sink.getvalue()
@@ -116,6 +126,7 @@ class RowDecoder:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
+        self._stored = pa.schema([])
         self._message: pa.Buffer | None = None
         self._options = pa.ipc.IpcReadOptions(use_threads=False)
 
@@ -125,17 +136,33 @@ class RowDecoder:
         Raises CorruptionError for bytes that are no payload or hold a column of another type, FormatVersionError for a newer
         payload.
         """
-        rows, stream, schema_message = _open(payload, what)
+        opened = _open(payload, what)
         try:
-            self._follow(schema_message, what)
-            found = pa.ipc.open_stream(stream, options=self._options).read_next_batch()
+            self._follow(opened.schema_message, what)
+            found = pa.ipc.open_stream(opened.stream, options=self._options).read_next_batch()
             found.validate(full=True)
         except (pa.ArrowException, OSError, StopIteration, UnicodeDecodeError) as problem:
             raise CorruptionError(what, f"not Arrow rows ({problem})") from None
-        if found.num_rows != rows:
-            raise CorruptionError(what, f"{found.num_rows} rows where {rows} are announced")
+        if found.num_rows != opened.rows:
+            raise CorruptionError(what, f"{found.num_rows} rows where {opened.rows} are announced")
         columns = [self._column(found, field) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def statistics(self, payload: pa.Buffer, what: str, columns: Collection[str]) -> tuple[int, Mapping[str, ColumnStatistics]]:
+        """How many rows the payload has, and what its header says of some columns; one that it lacks is null throughout.
+
+        Decodes no row. Columns of which nothing is known are left out. Raises as ``decode``.
+        """
+        opened = _open(payload, what)
+        try:
+            self._follow(opened.schema_message, what)
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:
+            raise CorruptionError(what, f"not an Arrow schema ({problem})") from None
+        lacking = {name: ColumnStatistics(opened.rows) for name in columns if self._stored.get_field_index(name) < 0}
+        return opened.rows, {
+            **lacking,
+            **decode_statistics(_statistics_field(opened.fields, what), self._stored, columns, what),
+        }
 
     def _follow(self, schema_message: pa.Buffer, what: str) -> None:
         """Check the payload's schema, once for all payloads that have the same, and choose what is read of it."""
@@ -151,6 +178,7 @@ class RowDecoder:
                 raise CorruptionError(what, f"its column '{field.name}' is {here}, the log's is {there}")
         wanted = [index for index, name in enumerate(stored.names) if self._schema.get_field_index(name) >= 0]
         self._options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=wanted)
+        self._stored = stored
         self._message = schema_message
 
     def _column(self, found: pa.RecordBatch, field: pa.Field) -> pa.Array:
@@ -158,11 +186,15 @@ class RowDecoder:
         return found.column(index) if index >= 0 else pa.nulls(found.num_rows, field.type)
 
 
+def row_count(payload: pa.Buffer, what: str) -> int:
+    """How many rows a payload holds, by its header. Raises CorruptionError, FormatVersionError."""
+    return _open(payload, what).rows
+
+
 def decode_stored(payload: pa.Buffer, what: str) -> pa.RecordBatch:
     """The rows of one payload with all columns that it has, in its own schema. Raises as ``RowDecoder.decode``."""
-    _, _, schema_message = _open(payload, what)
     try:
-        schema = pa.ipc.read_schema(schema_message)
+        schema = pa.ipc.read_schema(_open(payload, what).schema_message)
     except (pa.ArrowException, OSError) as problem:
         raise CorruptionError(what, f"not an Arrow schema ({problem})") from None
     return RowDecoder(schema).decode(payload, what)
@@ -205,8 +237,20 @@ def _rebuilt(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) ->
     return kind
 
 
-def _open(payload: pa.Buffer, what: str) -> tuple[int, pa.Buffer, pa.Buffer]:
-    """Rows, the Arrow stream, and the schema message at its start."""
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A payload, taken apart."""
+
+    rows: int
+    fields: bytes
+    """Of the header, behind its fixed part."""
+    stream: pa.Buffer
+    """An Arrow stream."""
+    schema_message: pa.Buffer
+    """The stream's beginning."""
+
+
+def _open(payload: pa.Buffer, what: str) -> _Opened:
     if payload.size < _HEADER.size or bytes(payload[:4]) != MAGIC:
         raise CorruptionError(what, "it does not start as rows do; entries are read with option content=entries")
     _, version, header_bytes, rows, schema_bytes = _HEADER.unpack(bytes(payload[: _HEADER.size]))
@@ -215,4 +259,16 @@ def _open(payload: pa.Buffer, what: str) -> tuple[int, pa.Buffer, pa.Buffer]:
     if version < VERSION or header_bytes < _HEADER.size or header_bytes + schema_bytes >= payload.size:
         raise CorruptionError(what, f"its header says version {version}, {header_bytes} and {schema_bytes} bytes")
     stream = payload[header_bytes:]
-    return rows, stream, stream[:schema_bytes]
+    return _Opened(rows, bytes(payload[_HEADER.size : header_bytes]), stream, stream[:schema_bytes])
+
+
+def _statistics_field(fields: bytes, what: str) -> bytes:
+    """The statistics among a header's fields; empty where there are none."""
+    while fields:
+        if len(fields) < _FIELD.size or len(fields) < _FIELD.size + _FIELD.unpack_from(fields)[1]:
+            raise CorruptionError(what, "its header ends within a field")
+        kind, size = _FIELD.unpack_from(fields)
+        if kind == _STATISTICS:
+            return fields[_FIELD.size : _FIELD.size + size]
+        fields = fields[_FIELD.size + size :]
+    return b""

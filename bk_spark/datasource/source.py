@@ -5,48 +5,33 @@ Reader, writer and all that they need are imported where they are made: Spark's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.types import StructType
 
 from bk_spark.datasource.connection import connect
-from bk_spark.datasource.options import SourceOptions, parse_options
-from bk_spark.errors import (
-    ConfigError,
-    NoSuchLogError,
-    NotEnoughBookiesError,
-    SchemaMismatchError,
-    UnauthorizedAccessError,
-)
+from bk_spark.datasource.options import parse_options
+from bk_spark.errors import BookKeeperError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bk_spark.client.bookkeeper import BookKeeper
-    from bk_spark.client.log_snapshot import LogSnapshot
+    from bk_spark.datasource.loaded_log import LoadedLog
     from bk_spark.datasource.reader import EntryReader
+    from bk_spark.datasource.stream_reader import StreamReader
+    from bk_spark.datasource.stream_writer import StreamWriter
     from bk_spark.datasource.writer import LogWriter
 
 
 def register(spark: SparkSession) -> None:
     """Make the format ``bookkeeper`` known to ``spark``, where Spark cannot find it by itself.
 
-    That is: a zip given with ``--py-files``, files added after Spark first looked for formats, a local Connect server.
-    The package must be importable on the executors too.
+    That is: a zip given with ``--py-files``, files added after Spark first looked for formats, a Spark Connect server on which
+    the package is not installed (send it first: ``spark.addArtifacts("bk_spark.zip", pyfile=True)``). ``spark`` may be a
+    session of Spark Connect. The package must be importable on the executors too.
     """
     spark.dataSource.register(BookKeeperDataSource)
-
-
-@dataclass(frozen=True, slots=True)
-class _LoadedLog:
-    """What ``schema()`` saw of the log, so that the partitions are planned at the same version."""
-
-    uid: str
-    version: int
-    content: str | None
-    schema_json: str | None
 
 
 class BookKeeperDataSource(DataSource):
@@ -62,39 +47,72 @@ class BookKeeperDataSource(DataSource):
 
     Modes are ``append`` and ``overwrite`` (one atomic replacement, also of the schema); Spark refuses all others for
     Python data sources, and ``append`` must be said. With ``.schema(…)`` only those columns are read; their types must be
-    the log's. ``collect()`` without a shuffle gives log order. In SQL: ``CREATE TEMPORARY VIEW v USING bookkeeper
-    OPTIONS (metadata '…', path 'orders')``, then SELECT and INSERT INTO; a view stays on its first snapshot.
+    the log's. ``collect()`` without a shuffle gives log order.
+
+    ``where`` takes comparisons of columns with literals, joined by AND: ``day = '2026-01-31' AND amount > 5``. Operators are
+    ``= != <> < <= > >=``, ``IN (…)``, ``BETWEEN … AND …``, ``IS [NOT] NULL``; literals are numbers, strings, true and
+    false, ``X'00FF'``; dates and times are strings, times in UTC unless they say ``+01:00``. Exactly the rows that match come
+    back, as Spark SQL would compare them, also if the columns are not asked for; entries whose statistics exclude the
+    condition are not decoded. Anything else is refused, and belongs into ``DataFrame.where()``.
+
+    A batch read goes from ``startingOffsets`` or ``startingTimestamp`` (included) to ``endingOffsets`` (excluded), or to what
+    the log held at ``versionAsOf`` or ``timestampAsOf``. Offsets are those that a stream reports: between two of them lie
+    the rows of its micro-batches. A ledger that is still open is read as far as it is confirmed, and nothing behind it.
+
+    In SQL: ``CREATE TEMPORARY VIEW v USING bookkeeper OPTIONS (metadata '…', path 'orders')``, then SELECT, INSERT INTO and
+    INSERT OVERWRITE; a view stays on its first snapshot. Spark 4.3 loses the options of a catalog table when the table is
+    used: give them again with ``SELECT … FROM t WITH ('metadata' = '…', 'path' = '…')``, ``INSERT INTO t WITH (…)``,
+    ``spark.read.option(…).table("t")`` or ``writeTo("t").option(…)``.
 
     A write has no effect until the driver's commit: each task attempt with rows writes a ledger of its own, the commit
     lists those of the attempts that Spark chose, and all others are deleted.
 
-    Options: an unknown one, or one that does not apply, is an error. Sizes are in bytes, or like ``64m``.
+    ``writeStream`` puts each row into the log exactly once, also across retries, killed executors and a killed driver: each
+    batch is one commit, known to the log as version ``batchId`` of application ``spark-stream:<StreamingQuery.id>``, and
+    dropped where the log has it. The id lives in the checkpoint: restart from there; a new checkpoint is a new query, whose
+    rows are added to what is there. ``bk-spark log show`` lists the application of each commit. Output mode ``append`` adds,
+    ``complete`` replaces the content with each batch; Spark refuses ``update``. Any number of queries may write one log.
+    In ``foreachBatch`` writes are batch writes: only ``applicationId`` with ``applicationVersion`` (such as the batch's id)
+    makes their repetition harmless, an id of its own for each write to one log.
 
-    ==================== =========== ======================= ====================
-    option               for         default                 meaning
-    ==================== =========== ======================= ====================
-    metadata             read, write $BK_SPARK_METADATA      the cluster: `zk://host:port[,host:port…]/root`
-    path                 read, write (required, or `ledger`) name of the log; what `load(…)` and `save(…)` are given
-    ledger               read        (none)                  ledgers to read as entries: an id, a list `3,5` or a range `3-9`
-    content              read, write rows                    `rows`: any DataFrame; `entries`: one row an entry
-    ensembleSize         write       3                       bookies that a ledger is spread over
-    writeQuorum          write       3                       bookies that hold each entry
-    ackQuorum            write       2                       bookies that have an entry on disk before it is confirmed
-    digestType           read, write CRC32C                  `CRC32C` or `HMAC`: protects entries from writer to reader
-    password             read, write (none)                  authenticates adds and reads; never shown
-    compression          write       zstd                    of row payloads
-    maxRowsPerEntry      write       65536                   cut of row payloads
-    maxBytesPerEntry     write       1m                      the same, before compression
-    maxBytesPerPartition read        128m                    larger ledgers are split, smaller ones are packed together
-    minPartitions        read        1                       a hint: partitions are made smaller to reach it
-    recover              read        false                   `true`: fences and closes open ledgers, then reads to their end
-    includeMetadata      read        false                   adds `_ledger_id` and `_entry_id` to rows
-    versionAsOf          read        (latest)                the log as it stood at that version
-    applicationId        write       (none)                  with `applicationVersion`: makes a repeated batch write harmless
-    applicationVersion   write       (none)                  a write not above the log's last one is dropped
-    mergeSchema          write       false                   new columns are added to the log's schema
-    client.<field>       read, write                         any field of ClientConfig, such as ``client.add_timeout_s``
-    ==================== =========== ======================= ====================
+    Options: an unknown one, or one that does not apply, is an error. Sizes are in bytes, or like ``64m``. Where the table says
+    read or write, batches and streams are meant; ``startingOffsets`` is earliest for a batch, latest for a stream.
+
+    ==================== =========== ======================== ====================
+    option               for         default                  meaning
+    ==================== =========== ======================== ====================
+    metadata             all         $BK_SPARK_METADATA       the cluster: `zk://host:port[,host:port…]/root`
+    path                 all         (required, or `ledger`)  name of the log; what `load(…)` and `save(…)` are given
+    ledger               batch read  (none)                   ledgers to read as entries: an id, a list `3,5` or a range `3-9`
+    content              all         rows                     `rows`: any DataFrame; `entries`: one row an entry
+    ensembleSize         write       3                        bookies that a ledger is spread over
+    writeQuorum          write       3                        bookies that hold each entry
+    ackQuorum            write       2                        bookies that have an entry on disk before it is confirmed
+    digestType           all         CRC32C                   `CRC32C` or `HMAC`: protects entries from writer to reader
+    password             all         (none)                   authenticates adds and reads; never shown
+    compression          write       zstd                     of row payloads: `none`, `lz4` or `zstd`
+    maxRowsPerEntry      write       65536                    cut of row payloads
+    maxBytesPerEntry     write       1m                       the same, before compression
+    where                read        (none)                   comparisons of columns, joined by AND: only rows that match
+    maxBytesPerPartition read        128m                     larger ledgers are split, smaller ones are packed together
+    minPartitions        read        1                        a hint: partitions are made smaller to reach it
+    recover              batch read  false                    `true`: fences and closes open ledgers, then reads to their end
+    includeMetadata      read        false                    adds `_ledger_id` and `_entry_id` to rows
+    startingOffsets      read        earliest; stream: latest `earliest`, `latest` or an offset (JSON): the first that is read
+    endingOffsets        batch read  latest                   `latest` or an offset (JSON): the first that is not read
+    startingTimestamp    read        (none)                   reads what was committed at that time or later
+    versionAsOf          batch read  (latest)                 the log as it stood at that version
+    timestampAsOf        batch read  (latest)                 the log as it stood at that time
+    maxRowsPerTrigger    stream read (unlimited)              rows of a micro-batch; it has one entry at least
+    maxBytesPerTrigger   stream read (unlimited)              the same in payload bytes
+    failOnDataLoss       read        true                     `false`: skips what truncation removed, with a warning
+    overwrites           read        fail                     where the content was replaced: `fail`, `read` it anew, or `skip`
+    cursorName           stream read (random)                 the stream's name for its position, in `bk-spark log show`
+    applicationId        batch write (none)                   with `applicationVersion`: makes a repeated batch write harmless
+    applicationVersion   batch write (none)                   a write not above the log's last one is dropped
+    mergeSchema          write       false                    new columns are added to the log's schema
+    client.<field>       all                                  any field of ClientConfig, such as ``client.add_timeout_s``
+    ==================== =========== ======================== ====================
 
     Example, with a cluster that lives as long as the ``with`` block::
 
@@ -114,7 +132,7 @@ class BookKeeperDataSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._options = parse_options(options)
-        self._loaded: _LoadedLog | None = None
+        self._loaded: LoadedLog | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -122,116 +140,82 @@ class BookKeeperDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The log's schema, or that of entries. Raises NoSuchLogError, MetadataUnavailableError, ConfigError."""
+        from bk_spark.datasource.loaded_log import columns_of
         from bk_spark.datasource.spark_schema import ENTRIES
 
-        self._options.check_use("read")
-        return ENTRIES if self._options.ledger else self._columns(self._load())
+        options = self._options
+        options.check_use("batch read", "stream read")
+        return ENTRIES if options.ledger else columns_of(options, self._load())
 
     def reader(self, schema: StructType) -> EntryReader:
         """Reads the columns ``schema``. Raises SchemaMismatchError where the log has not got them."""
-        from bk_spark.datasource.reader import EntryReader, PlannedLog
+        from bk_spark.datasource.batch_range import PlannedLog
+        from bk_spark.datasource.loaded_log import columns_of, filter_of
+        from bk_spark.datasource.reader import EntryReader
+        from bk_spark.datasource.reading import Reading
         from bk_spark.datasource.spark_schema import ENTRIES, check_asked
 
         options = self._options
-        options.check_use("read")
+        options.check_use("batch read")
         if options.ledger:
             check_asked("(entries)", ENTRIES, schema)
-            return EntryReader(options, schema, None)
-        loaded = self._load()
-        check_asked(options.log, self._columns(loaded), schema)
-        return EntryReader(options, schema, PlannedLog(options.log, loaded.uid, loaded.version))
+            return EntryReader(Reading(options, schema), None)
+        if options.recover:
+            self._recover()
+        log = self._load()
+        check_asked(log.name, columns_of(options, log), schema)
+        return EntryReader(Reading(options, schema, filter_of(options, log)), PlannedLog(log.name, log.uid, log.version))
 
     def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
         """Checks all that can be known before the tasks run, then begins a write job.
 
         Raises SchemaMismatchError, NotEnoughBookiesError, MetadataUnavailableError, ConfigError.
         """
-        from bk_spark.client.log_layout import CommitKind
-        from bk_spark.datasource.writer import LogWriter
+        from bk_spark.datasource.writer import begin_write
+
+        self._options.check_use("batch write")
+        return begin_write(self._options, schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Follows the log, with the columns ``schema`` for the query's whole life. What is wrong its methods raise."""
+        from bk_spark.datasource.refused_stream import RefusedStream
+
+        try:
+            return self._stream_reader(schema)
+        except BookKeeperError as problem:
+            return RefusedStream(problem)
+
+    def _stream_reader(self, schema: StructType) -> StreamReader:
+        from bk_spark.datasource.loaded_log import columns_of, filter_of
+        from bk_spark.datasource.reading import Reading
+        from bk_spark.datasource.spark_schema import check_asked
+        from bk_spark.datasource.stream_reader import StreamReader
 
         options = self._options
-        options.check_use("write")
-        stored = None if options.reads_entries else self._rows_schema(schema)
-        if stored is None:
-            _check_entries(schema)
-        bookkeeper = connect(options.metadata, options.client)
-        _check_bookies(bookkeeper, options)
-        if not overwrite:
-            _check_append(bookkeeper, options, stored)
-        kind = CommitKind.OVERWRITE if overwrite else CommitKind.APPEND
-        return LogWriter(options, bookkeeper.logs.begin_job(options.log), kind, stored)
+        options.check_use("stream read")
+        log = self._load()
+        check_asked(log.name, columns_of(options, log), schema)
+        return StreamReader(Reading(options, schema, filter_of(options, log)), log.name, log.uid)
 
-    def _load(self) -> _LoadedLog:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """One batch of a streaming query: Spark calls this before the batch's tasks, and again to commit what they wrote.
+
+        Raises SchemaMismatchError, MetadataUnavailableError, ConfigError.
+        """
+        from bk_spark.datasource.stream_writer import begin_batch
+
+        self._options.check_use("stream write")
+        return begin_batch(self._options, schema, overwrite)
+
+    def _load(self) -> LoadedLog:
+        """The same for schema and reader, so that both see one version."""
+        from bk_spark.datasource.loaded_log import load_log
+
         if self._loaded is None:
-            options = self._options
-            snapshot = connect(options.metadata, options.client).logs.snapshot(options.log, options.version_as_of)
-            content = snapshot.content.value if snapshot.content else None
-            self._loaded = _LoadedLog(snapshot.uid, snapshot.version, content, snapshot.schema_json)
+            self._loaded = load_log(connect(self._options.metadata, self._options.client), self._options)
         return self._loaded
 
-    def _columns(self, log: _LoadedLog) -> StructType:
-        """What a load of ``log`` gives without a user's schema."""
-        from bk_spark.datasource.spark_schema import ENTRIES, from_json, with_metadata_columns
-
-        options = self._options
-        if options.reads_entries:
-            return ENTRIES
-        if log.content == "entries":
-            remedy = f"log '{options.log}' holds entries: read it with content=entries"
-            raise ConfigError("option 'content'", options.content, remedy)
-        if log.schema_json is None:
-            what = f"version {log.version} of log '{options.log}'"
-            raise ConfigError(
-                what, "empty", "it holds nothing and has no schema: write to the log first, or read a later version"
-            )
-        stored = from_json(log.schema_json)
-        return with_metadata_columns(options.log, stored) if options.include_metadata else stored
-
-    def _rows_schema(self, schema: StructType) -> StructType:
-        from bk_spark.datasource.spark_schema import nullable, to_arrow
-
-        if not schema.fields:
-            raise ConfigError("the DataFrame's schema", schema.simpleString(), "it has no columns, there is nothing to write")
-        stored = nullable(self._options.log, schema)
-        to_arrow(stored)
-        return stored
-
-
-def _check_entries(schema: StructType) -> None:
-    if schema.names != ["payload"] or not isinstance(schema["payload"].dataType, (BinaryType, StringType)):
-        remedy = "entries are written from one column 'payload', BINARY or STRING: select it, cast or renamed as needed"
-        raise ConfigError("the DataFrame's schema", schema.simpleString(), remedy)
-
-
-def _check_bookies(bookkeeper: BookKeeper, options: SourceOptions) -> None:
-    bookies = bookkeeper.list_bookies()
-    writable = sum(not bookie.read_only for bookie in bookies)
-    if writable < options.ensemble_size:
-        purpose = f"an ensemble of {options.ensemble_size} (option 'ensembleSize')"
-        raise NotEnoughBookiesError(options.ensemble_size, writable, purpose, len(bookies) - writable)
-
-
-def _check_password(bookkeeper: BookKeeper, options: SourceOptions, log: LogSnapshot) -> None:
-    """One password for all ledgers of a log: with two of them, nobody could read all of it."""
-    for metadata in bookkeeper.ledger_metadata_many([ledger.ledger_id for ledger in log.ledgers[-1:]]):
-        if metadata.password != options.password:
-            raise UnauthorizedAccessError(metadata.ledger_id)
-
-
-def _check_append(bookkeeper: BookKeeper, options: SourceOptions, given: StructType | None) -> None:
-    """The commit checks this again, against the log as it stands then; here it spares the user writing it all in vain."""
-    from bk_spark.client.log_schema import appended_schema, parse_schema
-
-    try:
-        log = bookkeeper.logs.snapshot(options.log)
-    except NoSuchLogError:
-        return
-    if log.content is None:
-        return
-    _check_password(bookkeeper, options, log)
-    if log.content.value != options.content:
-        problem = f"the log holds {log.content.value}, option 'content' is {options.content}: use another log"
-        raise SchemaMismatchError(log.name, problem)
-    if given is not None and log.schema_json is not None:
-        stored, appended = (parse_schema(log.name, text) for text in (log.schema_json, given.json()))
-        appended_schema(log.name, stored, appended, merge=options.merge_schema)
+    def _recover(self) -> None:
+        """Fence and close the log's open ledgers: a version that lists them as open is then read to their ends, too."""
+        bookkeeper = connect(self._options.metadata, self._options.client)
+        bookkeeper.open_log(self._options.log, password=self._options.password).recover()

@@ -18,6 +18,7 @@ from typing import Any
 
 from bk_spark.client.bookkeeper import BookKeeper
 from tests.chaos import workload
+from tests.chaos.duellist import Duellist
 from tests.chaos.history import Recorder
 from tests.chaos.plan import Load
 
@@ -33,6 +34,7 @@ class Agent:
             "recover": lambda command, recorder, stop: workload.recover(client, recorder, command["ledger_id"], stop),
             "read": lambda command, recorder, stop: workload.read_all(client, recorder, command["ledger_id"], stop),
             "follow": self._follow,
+            "duel": lambda command, recorder, stop: Duellist(client, recorder, command["log"], command["seed"]).fight(stop),
         }
 
     def obey(self, command: Command) -> None:

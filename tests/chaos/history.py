@@ -47,11 +47,11 @@ class Recorder:
     """Appends events to one file. Threads may share it."""
 
     def __init__(self, path: Path, who: str) -> None:
-        self._who = who
+        self.who = who
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def record(self, kind: str, **facts: Any) -> None:
-        line = json.dumps({"at_ns": time.monotonic_ns(), "who": self._who, "kind": kind, "facts": facts})
+        line = json.dumps({"at_ns": time.monotonic_ns(), "who": self.who, "kind": kind, "facts": facts})
         os.write(self._file, line.encode() + b"\n")
 
     def close(self) -> None:

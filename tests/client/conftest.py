@@ -12,6 +12,7 @@ import pytest
 
 from bk_spark.client.log_jobs import WriteJob
 from bk_spark.client.log_layout import CommittedLedger
+from bk_spark.client.log_ledgers import ledger_of_entries
 from bk_spark.client.log_paths import LogPaths
 from bk_spark.client.log_store import LogStore
 from bk_spark.config import LedgerOptions
@@ -86,13 +87,32 @@ class LogWorld:
     znodes: Znodes
     now_ms: int = 1_000_000
     ids: Any = field(default_factory=lambda: itertools.count(1))
+    recovered: list[int] = field(default_factory=list)
+    """Open ledgers that commits recovered, in order."""
 
     def __post_init__(self) -> None:
         self.store = self.new_session()
         self.logs = self.log_store(self.store)
 
     def log_store(self, store: Any) -> LogStore:
-        return LogStore(store, self.znodes, lambda: self.now_ms)
+        return LogStore(store, self.znodes, lambda: self.now_ms, recover_ledger=self.recover)
+
+    def recover(self, ledger_id: int) -> LedgerMetadata:
+        """As a client does it: the writer of an open ledger got ten entries confirmed."""
+        self.recovered.append(ledger_id)
+        self.close_ledger(ledger_id)
+        stored = self.store.get(self.znodes.ledger(ledger_id))
+        return LedgerMetadata.decode(ledger_id, stored.value)
+
+    def close_ledger(self, ledger_id: int, entries: int = 10) -> CommittedLedger:
+        """As its writer or a recovery does it; one that is closed stays as it is."""
+        path = self.znodes.ledger(ledger_id)
+        stored = self.store.get(path)
+        metadata = LedgerMetadata.decode(ledger_id, stored.value)
+        if not metadata.is_closed:
+            metadata = metadata.closed_at(entries - 1, entries * 100)
+            self.store.set(path, metadata.encode(), stored.version)
+        return ledger_of_entries(metadata)
 
     def scripted(self) -> tuple[ScriptedStore, LogStore]:
         store = ScriptedStore(self.new_session())
@@ -116,6 +136,10 @@ class LogWorld:
 
     def job_ledger(self, job: WriteJob, entries: int = 10, logs: LogStore | None = None) -> CommittedLedger:
         """A ledger as a task of the job makes it: created with the job's operations, then closed."""
+        return self.close_ledger(self.open_ledger(job, logs), entries)
+
+    def open_ledger(self, job: WriteJob, logs: LogStore | None = None) -> int:
+        """A ledger of the job that is not closed yet."""
         logs = logs or self.logs
         metadata = self.new_metadata(job.ledger_tags())
         path = self.znodes.ledger(metadata.ledger_id)
@@ -123,8 +147,7 @@ class LogWorld:
         logs.ensure_job(job)
         operations = logs.ledger_operations(job, metadata.ledger_id)
         self.store.transaction([Create(path, metadata.encode()), *operations])
-        self.store.set(path, metadata.closed_at(entries - 1, entries * 100).encode(), 0)
-        return CommittedLedger(metadata.ledger_id, entries - 1, entries * 100, entries)
+        return metadata.ledger_id
 
     def ledger_exists(self, ledger: CommittedLedger) -> bool:
         return self.store.get_many([self.znodes.ledger(ledger.ledger_id)]) != [None]

@@ -1,48 +1,23 @@
-"""The public face of a log."""
+"""The public face of a log, on the metadata store alone. Leaders: test_log_leadership.py; reading: test_log_reading.py."""
 
 from __future__ import annotations
 
-import json
-
-import pyarrow as pa
 import pytest
 
-from bk_spark.client.log import Log, LogPosition
-from bk_spark.client.log_layout import CommitKind, CommittedLedger
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.errors import ConfigError, MetadataUnavailableError, NoSuchLogError, SchemaMismatchError
-
-
-class Reader:
-    def __init__(self, ledger_id, reads):
-        self.ledger_id, self.reads = ledger_id, reads
-
-    def read(self, first, last):
-        self.reads.append((self.ledger_id, first, last))
-        yield pa.record_batch({"entry_id": list(range(first, last + 1))})
+from bk_spark.client.log import LogPosition
+from bk_spark.client.log_layout import CommitKind, CommittedLedger, Retention
+from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError, NoSuchLogError, SchemaMismatchError
+from tests.client.leader_model import ENTRY, WorldLedger, WorldLogs
 
 
 @pytest.fixture
-def reads():
-    return []
+def world_logs(world):
+    return WorldLogs(world)
 
 
 @pytest.fixture
-def log(world, reads):
-    return open_log(world, reads)
-
-
-def open_log(world, reads=None, logs=None, name="orders"):
-    logs = logs or world.logs
-    return Log(logs, name, logs.open(name, create=True), lambda ledger_id: Reader(ledger_id, reads))
-
-
-def rows_log(world):
-    schema = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
-    job = world.logs.begin_job("rows")
-    ledger = world.job_ledger(job)
-    world.logs.commit(job, CommitRequest(CommitKind.APPEND, (ledger,), schema_json=json.dumps(schema)))
-    return open_log(world, [], name="rows"), ledger
+def log(world_logs):
+    return world_logs.open()
 
 
 def test_ledgers_are_appended_by_id_with_their_ends_and_entries_counted(world, log):
@@ -70,9 +45,9 @@ def test_a_failed_append_keeps_the_caller_s_ledgers_and_may_be_repeated(world, l
     assert log.ledgers() == [ledger]
 
 
-def test_an_append_whose_outcome_was_unknown_tells_it_once_abort_has_found_out(world):
+def test_an_append_whose_outcome_was_unknown_tells_it_once_abort_has_found_out(world, world_logs):
     store, logs = world.scripted()
-    log = open_log(world, logs=logs)
+    log = world_logs.open(logs)
     ledger = world.plain_ledger()
 
     def lose(operations):
@@ -104,8 +79,8 @@ def test_ledgers_are_replaced_by_name(world, log):
     assert log.snapshot(1).ledgers == (a, b)
 
 
-def test_ledgers_of_entries_do_not_enter_a_log_of_rows(world):
-    log, ledger = rows_log(world)
+def test_ledgers_of_entries_do_not_enter_a_log_of_rows(world, world_logs):
+    log, ledger = world_logs.open_rows()
     with pytest.raises(SchemaMismatchError):
         log.append_ledgers([world.plain_ledger().ledger_id])
     new = world.plain_ledger()
@@ -115,34 +90,91 @@ def test_ledgers_of_entries_do_not_enter_a_log_of_rows(world):
     assert log.versions()[-1].total.rows == 5000
 
 
-def test_a_log_is_read_in_its_own_order_and_empty_ledgers_are_not_opened(world, log, reads):
-    a, empty, b = world.plain_ledger(3), world.plain_ledger(0), world.plain_ledger(5)
-    log.append_ledgers([b, empty, a])
-    assert sum(batch.num_rows for batch in log.read()) == 8
-    assert reads == [(b.ledger_id, 0, 4), (a.ledger_id, 0, 2)]
-
-
-def test_reading_starts_at_start_and_ends_before_end(world, log, reads):
-    a, b, c = (world.plain_ledger(5) for _ in range(3))
-    log.append_ledgers([a, b, c])
-    list(log.read(LogPosition(a.ledger_id, 3), LogPosition(c.ledger_id, 2)))
-    list(log.read(LogPosition(b.ledger_id, 1), LogPosition(b.ledger_id, 3)))
-    list(log.read(LogPosition(b.ledger_id, 5), LogPosition(c.ledger_id, 0)))
-    assert reads == [(a.ledger_id, 3, 4), (b.ledger_id, 0, 4), (c.ledger_id, 0, 1), (b.ledger_id, 1, 2)]
-
-
-def test_a_position_in_a_ledger_that_the_log_does_not_list_is_refused_at_the_call(world, log):
-    with pytest.raises(ConfigError, match="log 'orders' does not list ledger 99"):
-        log.read(start=LogPosition(99, 0))
-
-
-def test_a_log_that_was_deleted_stays_gone_also_when_its_name_is_used_anew(world, log):
+def test_a_log_that_was_deleted_stays_gone_also_when_its_name_is_used_anew(world, log, world_logs):
     log.delete()
-    other = open_log(world, [])
+    other = world_logs.open()
     ledger = world.plain_ledger()
-    calls = (log.ledgers, log.versions, log.delete, log.read, lambda: log.append_ledgers([ledger]))
+    whole = (
+        log.ledgers,
+        log.versions,
+        log.delete,
+        lambda: log.append_ledgers([ledger]),
+        lambda: log.set_retention(Retention()),
+    )
+    calls = (*whole, log.read, log.open_writer, log.recover, lambda: log.retention, lambda: log.truncate(LogPosition(1, 0)))
     for call in calls:
         with pytest.raises(NoSuchLogError):
             call()
     assert other.ledgers() == []
     assert world.ledger_exists(ledger)
+
+
+# --- truncation, retention
+
+
+@pytest.fixture
+def long_log(world, log):
+    """Three ledgers of five entries each."""
+    ledgers = [world.plain_ledger(5) for _ in range(3)]
+    log.append_ledgers(ledgers)
+    return log, ledgers
+
+
+def test_truncation_removes_the_ledgers_whose_entries_are_all_before_the_position(long_log):
+    log, (a, b, c) = long_log
+    log.truncate(LogPosition(b.ledger_id, 4))
+    assert log.ledgers() == [b, c]
+    assert log.snapshot(1).ledgers == (a, b, c)
+    with pytest.raises(ConfigError, match="before is None: it must be a LogPosition"):
+        log.truncate(None)  # type: ignore[arg-type]
+    version = log.truncate(LogPosition(b.ledger_id, 5))
+    assert log.ledgers() == [c]
+    assert (version.kind, version.removed.rows) == (CommitKind.TRUNCATE, 5)
+
+
+def test_truncation_to_where_the_log_begins_changes_nothing(long_log):
+    log, (a, _, _) = long_log
+    assert log.truncate(LogPosition(a.ledger_id, 3)).version == 1
+    assert len(log.versions()) == 1
+
+
+def test_the_last_ledger_stays_at_a_truncation(long_log):
+    log, (_, _, c) = long_log
+    log.truncate(LogPosition(c.ledger_id, 5))
+    assert log.ledgers() == [c]
+
+
+def test_truncation_to_a_position_that_is_not_in_the_log_is_refused(long_log):
+    log, (a, b, _) = long_log
+    log.truncate(LogPosition(b.ledger_id, 0))
+    with pytest.raises(ConfigError, match=f"does not list ledger {a.ledger_id}: it was truncated"):
+        log.truncate(LogPosition(a.ledger_id, 2))
+
+
+def test_truncation_up_to_a_leader_s_ledger_leaves_the_leader_alone(world, log):
+    writer = log.open_writer()
+    first = writer.ledger_id
+    writer.append(ENTRY)
+    writer.roll()
+    place = writer.append(ENTRY)
+    log.truncate(place)
+    assert [one.ledger_id for one in log.ledgers()] == [place.ledger_id]
+    assert first != place.ledger_id
+    writer.roll()
+    writer.close()
+    assert [one.last_entry_id for one in log.ledgers()] == [0, -1]
+
+
+def test_a_ledger_that_was_left_open_is_not_truncated(log, monkeypatch):
+    monkeypatch.setattr(WorldLedger, "close", lambda ledger: None)
+    writer = log.open_writer()
+    writer.append(ENTRY)
+    writer.roll()
+    with pytest.raises(MetadataConflictError):
+        log.truncate(LogPosition(writer.ledger_id, 0))
+
+
+def test_a_retention_is_stored_with_the_log(log, world_logs):
+    assert log.retention == Retention()
+    log.set_retention(Retention(3600, retention_s=86_400, retention_bytes=10**9))
+    assert world_logs.open().retention == Retention(3600, 86_400, 10**9)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 
-from bk_spark.client.log_layout import CommitKind
+from bk_spark.client.log_layout import CommitKind, CommittedLedger
+from bk_spark.client.log_ledgers import remove_tree
 from bk_spark.client.log_plan import CommitRequest
 from bk_spark.errors import JobEndedError, MetadataConflictError, NoSuchLogError
 from bk_spark.metadata_store import Create, TransactionFailedError
@@ -229,3 +231,71 @@ def test_no_ledger_goes_before_the_head_says_so(world):
             assert head is None or b'"deleting":true' in head.value
             return
     pytest.fail("the ledger was never deleted")
+
+
+def open_writer(world):
+    """A leader's ledger, listed and open."""
+    job = world.logs.begin_job("orders")
+    opened = world.open_ledger(job)
+    world.logs.commit(job, CommitRequest(CommitKind.APPEND, opened=opened))
+    world.logs.finish(job, [opened])
+    return CommittedLedger(opened, 9, 1000, 10)
+
+
+def vacuumed(world, version):
+    """As a vacuum leaves it: what is below is gone, save for the checkpoint."""
+    uid = world.logs.uid("orders")
+    paths = world.paths(uid)
+    world.logs.write_checkpoint("orders", uid, version)
+    commits = list(world.logs.reader.versions("orders", uid, 1, version - 1))
+    change = {"oldest_version": version, "vacuumed_version": version, "oldest_record": version}
+    world.logs.change_head("orders", uid, lambda head: replace(head, **change))
+    for commit in commits:
+        remove_tree(world.store, paths.job(commit.job_id).root)
+        world.store.delete(paths.version(commit.version))
+
+
+def test_deleting_a_log_deletes_what_its_leaders_opened_and_what_a_vacuum_left_in_checkpoints(world):
+    """Log rule 10."""
+    ledgers = [*write(world, "orders"), open_writer(world), *write(world, "orders"), open_writer(world), open_writer(world)]
+    vacuumed(world, 4)
+    ledgers.append(open_writer(world))
+    world.logs.delete("orders")
+    assert not any(world.ledger_exists(one) for one in ledgers)
+    assert world.store.children(world.znodes.log_data) == []
+
+
+@pytest.mark.parametrize("steps", range(0, 40, 3))
+def test_a_deletion_of_a_vacuumed_log_cut_short_anywhere_is_finished_when_called_again(world, steps):
+    """Log rule 10."""
+    ledgers = [*write(world, "orders"), open_writer(world), *write(world, "orders"), open_writer(world)]
+    vacuumed(world, 4)
+    ledgers += write(world, "orders")
+    try:
+        dying(world, steps).delete("orders")
+    except RuntimeError:
+        world.logs.delete("orders")
+    assert not any(world.ledger_exists(one) for one in ledgers)
+    assert world.store.children(world.znodes.log_data) == []
+
+
+def test_deleting_a_log_deletes_a_ledger_that_is_open_for_longer_than_records_are_kept(world):
+    """Log rule 10."""
+    (old,), leader, new = write(world, "orders"), open_writer(world), world.plain_ledger()
+    job = world.logs.begin_job("orders")
+    world.logs.commit(job, CommitRequest(CommitKind.COMPACT, (new,), remove=(old.ledger_id,)))
+    vacuumed(world, 3)
+    world.logs.delete("orders")
+    assert not any(world.ledger_exists(one) for one in (leader, new))
+
+
+def test_a_leader_s_roll_fails_when_the_log_is_deleted(world):
+    """Log rule 10."""
+    open_writer(world)
+    store, logs = world.scripted()
+    job = logs.begin_job("orders")
+    opened = world.open_ledger(job)
+    store.script = [store.first(lambda: world.logs.delete("orders"))]
+    with pytest.raises(NoSuchLogError):
+        logs.commit(job, CommitRequest(CommitKind.APPEND, opened=opened, epoch=1))
+    assert not world.ledger_exists(CommittedLedger(opened, 9, 1000, 10))

@@ -160,7 +160,7 @@ def test_abort_after_a_commit_that_raised_and_took_effect_deletes_nothing(world)
 
 
 def test_a_commit_in_flight_when_abort_runs_never_applies(world):
-    """Schedule 1: the connection drops, commit raises, abort deletes, and then the transaction arrives."""
+    """Log rule 1: the connection drops, commit raises, abort deletes, and then the transaction arrives."""
     store, logs = world.scripted()
     job = logs.begin_job("orders")
     ledger = world.job_ledger(job)
@@ -321,3 +321,45 @@ def test_no_job_begins_on_a_log_that_is_gone(world):
         world.logs.ensure_job(job)
     assert world.logs.abort(job)
     assert world.store.children(world.znodes.log_data) == []
+
+
+def test_refreshing_a_job_moves_the_time_of_its_running_and_nothing_else(world):
+    """Log rule 1: the sweep takes jobs by this time."""
+    job = world.logs.begin_job("orders")
+    world.job_ledger(job)
+    path = world.paths(job.uid).job(job.job_id).running
+    before = world.store.get(path)
+    world.logs.refresh_job(job)
+    after = world.store.get(path)
+    assert (after.version, after.value) == (before.version + 1, b"")
+    assert world.job_ledger(job).ledger_id
+
+
+def test_refreshing_a_job_that_no_task_has_begun_does_nothing(world):
+    job = world.logs.begin_job("orders")
+    world.logs.refresh_job(job)
+    assert world.store.get_many([world.paths(job.uid).job(job.job_id).root]) == [None]
+
+
+@pytest.mark.parametrize("end", ["abort", "commit"])
+def test_a_job_that_has_ended_cannot_be_refreshed(world, end):
+    job = world.logs.begin_job("orders")
+    ledger = world.job_ledger(job)
+    world.logs.abort(job) if end == "abort" else world.logs.commit(job, append(ledger))
+    with pytest.raises(JobEndedError):
+        world.logs.refresh_job(job)
+
+
+def test_two_tasks_may_refresh_a_job_at_once(world):
+    job = world.logs.begin_job("orders")
+    world.job_ledger(job)
+    session = world.new_session()
+    real = session.set
+
+    def beaten(path, value, version):
+        session.set = real
+        world.logs.refresh_job(job)
+        return real(path, value, version)
+
+    session.set = beaten
+    world.log_store(session).refresh_job(job)

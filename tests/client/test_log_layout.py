@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from bk_spark.client.log_checkpoint import CheckpointState
 from bk_spark.client.log_layout import (
     LEDGERS_PER_PAGE,
     ApplicationState,
@@ -13,24 +14,58 @@ from bk_spark.client.log_layout import (
     Head,
     JobState,
     LogVersion,
+    OpenLedger,
     Page,
+    Retention,
     Totals,
-    decode_name,
-    decode_schema,
-    encode_name,
-    encode_schema,
+    WriterState,
     pages_of,
 )
+from bk_spark.client.log_names import decode_name, encode_name
 from bk_spark.client.log_paths import LogPaths
+from bk_spark.client.log_schema import decode_schema, encode_schema
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
 from bk_spark.metadata_store import MAX_VALUE_BYTES
 
-HEAD = Head("orders", 7, 123, Content.ROWS, 2, 3, 5, Totals(4, 50, 600))
+HEAD = Head(
+    "orders",
+    7,
+    123,
+    Content.ROWS,
+    2,
+    3,
+    5,
+    Totals(4, 50, 600),
+    oldest_version=3,
+    vacuumed_version=2,
+    oldest_record=1,
+    replaced_version=6,
+    end_row=70,
+    writer=WriterState(4, (OpenLedger(8, 6), OpenLedger(9, 7))),
+    retention=Retention(60, None, 10**12),
+)
 VERSION = LogVersion(
-    7, 123, CommitKind.REPLACE, Content.ROWS, 2, 5, ("query", 9), "j" * 32, 1, Totals(1, 2, 3), 4, Totals(4, 50, 600)
+    version=7,
+    time_ms=123,
+    kind=CommitKind.REPLACE,
+    content=Content.ROWS,
+    schema_id=2,
+    base_version=5,
+    application=("query", 9),
+    job_id="j" * 32,
+    pages=1,
+    added=Totals(1, 2, 3),
+    removed=Totals(4, 5, 6),
+    total=Totals(4, 50, 600),
+    replaced_version=7,
+    end_row=70,
+    epoch=4,
+    opened=9,
+    closed=(CommittedLedger(8, 4, 500, 5),),
 )
 PAGE = Page((CommittedLedger(1, -1, 0, 0), CommittedLedger(9, 99, 1000, 500)), (3, 4))
-RECORDS = [HEAD, Head("empty"), VERSION, PAGE, JobState(), JobState("a" * 32, "b" * 32, 7), ApplicationState("query", 9, 7)]
+RECORDS = [HEAD, Head("empty"), VERSION, PAGE, JobState(), JobState("a" * 32, "b" * 32, 7), ApplicationState("query", 9, 7, 3)]
+RECORDS.append(CheckpointState(7, 20, (OpenLedger(8, 6),)))
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
@@ -42,17 +77,17 @@ def test_every_record_is_read_back_as_it_was_written(record):
 def test_every_record_is_json_with_sorted_keys_and_a_format(record):
     pairs = json.loads(record.encode(), object_pairs_hook=list)
     assert [key for key, _ in pairs] == sorted(key for key, _ in pairs)
-    assert ["format", 1] in [list(pair) for pair in pairs]
+    assert ["format", 2] in [list(pair) for pair in pairs]
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_a_newer_format_is_refused_by_name_even_if_all_else_is_unknown(record):
-    with pytest.raises(FormatVersionError, match="the head has format version 2, this bk_spark reads up to version 1"):
-        type(record).decode("the head", b'{"format":2,"shape":"round"}')
+    with pytest.raises(FormatVersionError, match="the head has format version 3, this bk_spark reads up to version 2"):
+        type(record).decode("the head", b'{"format":3,"shape":"round"}')
 
 
-@pytest.mark.parametrize("damage", [b"", b"\xff", b"{}", b'{"format":1}', b"[1]", b'{"format":"1"}', b'{"format":0}', b"7"])
-@pytest.mark.parametrize("record", RECORDS[2:], ids=lambda record: type(record).__name__)
+@pytest.mark.parametrize("damage", [b"", b"\xff", b"{}", b'{"format":2}', b"[1]", b'{"format":"2"}', b'{"format":1}', b"7"])
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_damage_is_reported_and_never_read_as_something(record, damage):
     with pytest.raises(CorruptionError, match="the record is damaged"):
         type(record).decode("the record", damage)
@@ -97,3 +132,18 @@ def test_no_directory_gets_more_than_ten_thousand_children():
     assert paths.version(12_345) == "/l/bk_spark/logs/data/u/versions/12/12345"
     assert paths.job("j").ledger(4_321_000).split("/")[-3:] == ["ledgers", "4321", "4321000"]
     assert len(paths.application("query").split("/")[-2]) == len(paths.job_bucket("j").split("/")[-1]) == 2
+
+
+def test_the_first_row_is_where_truncation_has_come_to():
+    assert HEAD.first_row == 20
+
+
+@pytest.mark.parametrize("numbers", [(-1,), (None,), (1, -1), (1, 1.5), (1, None, True), (1, None, 2**63)])
+def test_a_retention_cannot_be_built_with_impossible_numbers(numbers):
+    with pytest.raises(ConfigError, match=r"retention.* it must be an integer from 0"):
+        Retention(*numbers)
+
+
+def test_checkpoints_stand_below_a_directory_of_a_thousand():
+    paths = LogPaths("/l/bk_spark/logs/data/u")
+    assert paths.checkpoint_page(3_141_000, 7) == "/l/bk_spark/logs/data/u/checkpoints/3/3141000/7"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from bk_spark.client import log_names
-from bk_spark.client.log_layout import CommitKind
+from bk_spark.client.log_layout import CommitKind, Retention
 from bk_spark.client.log_plan import CommitRequest
-from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, NoSuchLogError
+from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, MetadataConflictError, NoSuchLogError
+from bk_spark.metadata_store import BadVersionError
 
 
 def commit(world, kind, *ledgers, remove=(), name="orders"):
@@ -154,8 +156,8 @@ def test_a_missing_version_is_damage_and_named(world):
 
 def test_a_head_of_a_newer_program_is_refused_by_name(world):
     uid = world.logs.open("orders", create=True)
-    world.store.set(world.paths(uid).head, b'{"format":2}', 0)
-    with pytest.raises(FormatVersionError, match="the head of log 'orders' has format version 2"):
+    world.store.set(world.paths(uid).head, b'{"format":3}', 0)
+    with pytest.raises(FormatVersionError, match="the head of log 'orders' has format version 3"):
         world.logs.snapshot("orders")
 
 
@@ -177,3 +179,65 @@ def test_totals_and_listings_agree_with_a_plain_list_over_random_commits(world, 
         version = commit(world, kind, *added, remove=[one.ledger_id for one in remove])
         assert world.logs.snapshot("orders").ledgers == tuple(expected)
         assert (version.total.ledgers, version.total.rows) == (len(expected), sum(one.rows for one in expected))
+
+
+def test_a_retention_is_kept_by_later_commits_and_changes_nothing_else(world):
+    commit(world, CommitKind.APPEND, world.plain_ledger())
+    uid = world.logs.uid("orders")
+    before = world.logs.head("orders", uid)
+    world.logs.set_retention("orders", uid, Retention(60, 3600, 10**9))
+    assert world.logs.head("orders", uid) == replace(before, retention=Retention(60, 3600, 10**9))
+    commit(world, CommitKind.OVERWRITE, world.plain_ledger())
+    assert world.logs.head("orders", uid).retention == Retention(60, 3600, 10**9)
+    with pytest.raises(NoSuchLogError):
+        world.logs.set_retention("orders", "f" * 32, Retention(60))
+
+
+def test_a_change_of_the_head_is_made_again_on_what_was_committed_meanwhile(world):
+    commit(world, CommitKind.APPEND, world.plain_ledger())
+    uid = world.logs.uid("orders")
+    session = world.new_session()
+    real = session.set
+
+    def beaten(path, value, version):
+        session.set = real
+        commit(world, CommitKind.APPEND, world.plain_ledger())
+        return real(path, value, version)
+
+    session.set = beaten
+    head = world.log_store(session).change_head("orders", uid, lambda one: replace(one, oldest_record=one.version))
+    assert (head.version, head.oldest_record) == (2, 2)
+    assert world.logs.head("orders", uid) == head
+
+
+def test_a_change_of_the_head_that_never_gets_through_ends_after_a_bounded_number_of_tries(world):
+    uid = world.logs.open("orders", create=True)
+    session = world.new_session()
+
+    def beaten(path, value, version):
+        raise BadVersionError(path)
+
+    session.set = beaten
+    with pytest.raises(MetadataConflictError, match="100 commits came between"):
+        world.log_store(session).set_retention("orders", uid, Retention(60))
+
+
+def test_a_new_log_has_a_directory_for_cursors_and_checkpoints(world):
+    paths = world.paths(world.logs.open("orders", create=True))
+    assert None not in world.store.get_many([paths.cursors, paths.checkpoints])
+
+
+def test_a_change_of_the_head_is_made_on_the_newest_one_also_where_an_old_one_was_read(world):
+    """A follower of ZooKeeper's leader may lag until a sync: there the retention to set looks as if it were set."""
+    uid = world.logs.open("orders", create=True)
+    session = world.new_session()
+    old, fresh = session.get(world.paths(uid).head), session.get
+    world.logs.set_retention("orders", uid, Retention(60))
+
+    def catch_up(path):
+        session.get = fresh
+
+    session.get = lambda path: old if path == world.paths(uid).head else fresh(path)
+    session.sync = catch_up
+    world.log_store(session).set_retention("orders", uid, Retention())
+    assert world.logs.head("orders", uid).retention == Retention()

@@ -21,7 +21,7 @@ def parse(**options: str) -> SourceOptions:
 def test_defaults_of_the_table_are_those_of_the_options() -> None:
     defaults = SourceOptions(metadata=URI, path="orders")
     for option in OPTIONS:
-        if option.default and option.name not in ("metadata", "path", "versionAsOf"):
+        if option.default and option.default[0] not in "($" and option.name != "startingOffsets":
             assert option.parse(option.name, option.default) == getattr(defaults, option.attribute), option.name
 
 
@@ -60,6 +60,18 @@ def test_sizes_are_bytes_or_have_a_binary_suffix(text: str, size: int) -> None:
         ("client.read_ahead_requests", "1.5"),
         ("client.delay_ensemble_change", "1"),
         ("recover", "yes"),
+        ("startingOffsets", "first"),
+        ("startingOffsets", '{"version": 3}'),
+        ("endingOffsets", "7"),
+        ("endingOffsets", "earliest"),
+        ("startingTimestamp", "yesterday"),
+        ("timestampAsOf", "2026-02-30"),
+        ("maxRowsPerTrigger", "0"),
+        ("maxBytesPerTrigger", "some"),
+        ("failOnDataLoss", "no"),
+        ("overwrites", "ignore"),
+        ("cursorName", ""),
+        ("where", "a = 1 OR b = 2"),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_its_name_and_value(name: str, value: str) -> None:
@@ -75,7 +87,7 @@ def test_an_unknown_option_is_refused_and_the_nearest_one_named() -> None:
         parse(**{"client.add_timeout": "3"})
 
 
-@pytest.mark.parametrize("name", ["startingOffsets", "where", "tlsCa", "checkpointLocation"])
+@pytest.mark.parametrize("name", ["tlsCa", "zookeeperAuth"])
 def test_options_of_later_versions_are_not_taken(name: str) -> None:
     with pytest.raises(ConfigError, match="no such option"):
         parse(**{name: "x"})
@@ -117,22 +129,95 @@ def test_a_log_and_ledgers_together_are_refused() -> None:
 
 def test_more_acks_than_replicas_are_refused() -> None:
     with pytest.raises(ConfigError, match="writeQuorum"):
-        parse(ensembleSize="2").check_use("write")
+        parse(ensembleSize="2").check_use("batch write")
 
 
 def test_an_option_that_does_not_apply_to_the_use_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'ensembleSize'.*does not apply to a read"):
-        parse(ensembleSize="5").check_use("read")
-    with pytest.raises(ConfigError, match=r"'versionAsOf'.*does not apply to a write"):
-        parse(versionAsOf="5").check_use("write")
-    parse(ensembleSize="5", password="x").check_use("write")
+    with pytest.raises(ConfigError, match=r"'ensembleSize'.*does not apply to a batch read"):
+        parse(ensembleSize="5").check_use("batch read")
+    with pytest.raises(ConfigError, match=r"'versionAsOf'.*does not apply to a batch write"):
+        parse(versionAsOf="5").check_use("batch write")
+    parse(ensembleSize="5", password="x").check_use("batch write")
+
+
+@pytest.mark.parametrize(
+    ("options", "use", "others"),
+    [
+        ({"maxRowsPerTrigger": "5"}, "stream read", ["batch read", "batch write", "stream write"]),
+        ({"versionAsOf": "5"}, "batch read", ["stream read", "batch write", "stream write"]),
+        ({"applicationId": "a", "applicationVersion": "5"}, "batch write", ["stream write", "batch read", "stream read"]),
+        ({"checkpointLocation": "/tmp/x"}, "stream write", ["stream read", "batch write", "batch read"]),
+        ({"queryName": "x"}, "stream write", ["batch write"]),
+    ],
+)
+def test_an_option_of_streams_or_batches_does_not_apply_to_the_other(options, use, others) -> None:
+    parse(**options).check_use(use)
+    for other in others:
+        with pytest.raises(ConfigError, match=f"does not apply to a {other}: it belongs to a {use}"):
+            parse(**options).check_use(other)
+
+
+def test_an_option_passes_if_it_applies_to_one_of_several_uses() -> None:
+    parse(maxRowsPerTrigger="5").check_use("batch read", "stream read")
+    parse(versionAsOf="5").check_use("batch read", "stream read")
+    with pytest.raises(ConfigError, match="does not apply to a batch read"):
+        parse(mergeSchema="true").check_use("batch read", "stream read")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"startingOffsets": "earliest"}, {"startingTimestamp": "5"}),
+        ({"endingOffsets": "latest"}, {"versionAsOf": "5"}),
+        ({"versionAsOf": "5"}, {"timestampAsOf": "5"}),
+    ],
+)
+def test_a_read_starts_and_ends_at_one_place_each(first, second) -> None:
+    parse(**first)
+    parse(**second)
+    with pytest.raises(ConfigError, match=f"'{next(iter(first))}' says where too: give one of the two"):
+        parse(**first, **second)
+
+
+@pytest.mark.parametrize("name", ["versionAsOf", "timestampAsOf", "startingOffsets", "endingOffsets", "startingTimestamp"])
+def test_ledgers_have_neither_versions_nor_offsets(name) -> None:
+    value = "latest" if name.endswith("Offsets") else "5"
+    with pytest.raises(ConfigError, match=f"'{name}'.*does not apply to ledgers"):
+        parse_options({"metadata": URI, "ledger": "7", name: value}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("1767225600000", 1767225600000),
+        ("2026-01-01", 1767225600000),
+        ("2026-01-01 00:00:00.001999", 1767225600001),
+        ("2026-01-01T01:00:00+01:00", 1767225600000),
+        ("2025-12-31T23:59:59.999Z", 1767225599999),
+    ],
+)
+def test_times_are_in_utc_unless_they_say_otherwise(text, milliseconds) -> None:
+    assert parse(timestampAsOf=text).timestamp_as_of == milliseconds
+
+
+def test_a_batch_read_does_not_start_at_the_end() -> None:
+    parse(startingOffsets="latest").check_use("stream read")
+    with pytest.raises(ConfigError, match="only a stream starts there"):
+        parse(startingOffsets="latest").check_use("batch read")
+
+
+def test_an_offset_is_taken_as_a_stream_reports_it() -> None:
+    offset = '{"entry":12,"index":3,"ledger":7,"log":"abc","version":41}'
+    assert parse(startingOffsets=offset).starting_offsets == offset
+    assert parse(startingOffsets="Earliest").starting_offsets == "earliest"
+    assert parse().starting_offsets is None
 
 
 def test_recovery_is_for_reads_and_off_by_default() -> None:
     assert parse(recover="true").recover
     assert not parse().recover
-    with pytest.raises(ConfigError, match=r"'recover'.*does not apply to a write"):
-        parse(recover="true").check_use("write")
+    with pytest.raises(ConfigError, match=r"'recover'.*does not apply to a batch write"):
+        parse(recover="true").check_use("batch write")
 
 
 def test_an_option_of_rows_does_not_apply_to_entries() -> None:

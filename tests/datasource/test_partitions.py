@@ -63,3 +63,5 @@ def test_a_stretch_is_cut_where_the_ensemble_changes() -> None:
     fragments = (Fragment(0, ("a", "b")), Fragment(30, ("a", "c")))
     metadata = LedgerMetadata(7, 2, 2, 2, DigestType.CRC32C, b"", fragments, LedgerState.CLOSED, 99, 1000)
     assert cut_at_fragments(Stretch(7, 0, 99, 1000), metadata) == [Stretch(7, 0, 29, 300), Stretch(7, 30, 99, 700)]
+    assert cut_at_fragments(Stretch(7, 20, 39, 200), metadata) == [Stretch(7, 20, 29, 100), Stretch(7, 30, 39, 100)]
+    assert cut_at_fragments(Stretch(7, 40, 49, 100), metadata) == [Stretch(7, 40, 49, 100)]

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.datasource.row_codec import PayloadFormat, RowDecoder, RowEncoder, cut, decode_stored, layout, without_large
+from bk_spark.datasource.row_statistics import ColumnStatistics
 from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError
 
 PLAIN = PayloadFormat(compression="none", max_rows=1000, max_bytes=1 << 20)
@@ -145,8 +146,59 @@ def test_a_newer_format_is_refused_by_name() -> None:
 
 def test_a_longer_header_is_skipped() -> None:
     (payload,) = encode(pa.record_batch({"a": pa.array([1])}))
-    longer = bytes(payload[:6]) + struct.pack("<H", 24) + bytes(payload[8:16]) + b"\xff" * 8 + bytes(payload[16:])
+    (header_bytes,) = struct.unpack("<H", bytes(payload[6:8]))
+    head, rest = bytes(payload[:header_bytes]), bytes(payload[header_bytes:])
+    longer = head[:6] + struct.pack("<H", header_bytes + 8) + head[8:] + b"\xff" * 8 + rest
     assert RowDecoder(pa.schema([("a", pa.int64())])).decode(pa.py_buffer(longer), "it").to_pylist() == [{"a": 1}]
+
+
+def test_a_header_without_fields_is_read() -> None:
+    """As payloads were written before there were statistics."""
+    (payload,) = encode(pa.record_batch({"a": pa.array(range(100))}))
+    (header_bytes,) = struct.unpack("<H", bytes(payload[6:8]))
+    bare = pa.py_buffer(bytes(payload[:6]) + struct.pack("<H", 16) + bytes(payload[8:16]) + bytes(payload[header_bytes:]))
+    decoder = RowDecoder(pa.schema([("a", pa.int64())]))
+    assert decoder.decode(bare, "it").column("a").to_pylist() == list(range(100))
+    assert decoder.statistics(bare, "it", ["a"]) == (100, {})
+
+
+def test_statistics_ride_in_the_header_and_a_column_that_is_not_there_is_null() -> None:
+    (payload,) = encode(pa.record_batch({"a": pa.array(range(100)), "b": pa.array(["x"] * 100)}))
+    found = RowDecoder(pa.schema([("a", pa.int64())])).statistics(payload, "it", ["a", "new"])
+    assert found == (100, {"a": ColumnStatistics(0, 0, 99), "new": ColumnStatistics(100)})
+
+
+def test_fields_that_are_not_known_are_skipped_and_a_torn_one_is_damage() -> None:
+    (payload,) = encode(pa.record_batch({"a": pa.array(range(100))}))
+    (header_bytes,) = struct.unpack("<H", bytes(payload[6:8]))
+
+    def with_fields(fields: bytes) -> pa.Buffer:
+        head = bytes(payload[:6]) + struct.pack("<H", 16 + len(fields)) + bytes(payload[8:16])
+        return pa.py_buffer(head + fields + bytes(payload[header_bytes:]))
+
+    fields, decoder = bytes(payload[16:header_bytes]), RowDecoder(pa.schema([("a", pa.int64())]))
+    later = with_fields(struct.pack("<HH", 7, 3) + b"abc" + fields)
+    assert decoder.statistics(later, "it", ["a"])[1] == {"a": ColumnStatistics(0, 0, 99)}
+    for torn in (fields[:-1], fields[:3], b"\x01"):
+        assert decoder.decode(with_fields(torn), "it").num_rows == 100
+        with pytest.raises(CorruptionError, match="entry 3"):
+            decoder.statistics(with_fields(torn), "entry 3", ["a"])
+
+
+def test_only_the_columns_asked_for_are_decoded() -> None:
+    """Also beside nested ones: of the others not a buffer is decompressed."""
+    nested = pa.array([{"x": i, "y": ["a", "b"]} for i in range(100)])
+    (payload,) = encode(pa.record_batch({"n": nested, "a": pa.array(range(100)), "m": nested}))
+    found: list[pa.Schema] = []
+
+    class Watched(RowDecoder):
+        def _column(self, decoded: pa.RecordBatch, field: pa.Field) -> pa.Array:
+            found.append(decoded.schema)
+            return super()._column(decoded, field)
+
+    decoder = Watched(pa.schema([("a", pa.int64())]))
+    assert decoder.decode(payload, "it").column("a").to_pylist() == list(range(100))
+    assert [schema.names for schema in found] == [["a"]]
 
 
 def test_bytes_that_are_no_rows_are_refused() -> None:

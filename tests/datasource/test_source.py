@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType, LongType, StructField, StructType
+from pyspark.sql.types import DataType
 
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
@@ -209,16 +208,6 @@ def test_a_password_protects_a_log_and_is_never_shown(logs, log, capfd) -> None:
     assert "s3cret" not in back._jdf.queryExecution().toString()
 
 
-def test_sql_selects_from_a_view_and_inserts_into_it(logs, log) -> None:
-    logs.write(logs.spark.sql("SELECT 1L AS id, 'a' AS name"), log)
-    logs.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW v USING bookkeeper OPTIONS (metadata '{logs.uri}', path '{log}')")
-    logs.spark.sql("INSERT INTO v VALUES (2L, 'b')")
-    assert logs.spark.sql("SELECT max(id) FROM v").first()[0] == 1
-    assert logs.read(log).count() == 2
-    logs.spark.sql("INSERT OVERWRITE v VALUES (3L, 'c')")
-    assert rows(logs.read(log)) == ["Row(id=3, name='c')"]
-
-
 def test_a_repeated_write_of_an_application_version_is_dropped(logs, log, bookkeeper: BookKeeper) -> None:
     for _ in range(2):
         logs.write(logs.spark.range(3), log, applicationId="nightly", applicationVersion=7)
@@ -242,92 +231,6 @@ def test_the_example_of_the_manual_runs(spark, capsys) -> None:
     assert "|  2|3.0|[2, 3]|" in capsys.readouterr().out.replace(" ", "").replace("|2|3.0|[2,3]|", "|  2|3.0|[2, 3]|")
 
 
-def bad(problem: str, *, within: str) -> None:
-    """The last line of what Spark's user sees, but for Spark's own SQLSTATE, is one clear sentence."""
-    last = [line for line in problem.splitlines() if line.strip() and not line.strip().startswith("SQLSTATE")][-1]
-    assert within in last, problem
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"ensembleSize": 2}, "write quorum (writeQuorum) is 3: it must be from 1 to the ensemble size, which is 2"),
-        ({"ensembleSiz": 2}, "'ensemblesiz': the format 'bookkeeper' has no such option, the nearest is 'ensembleSize'"),
-        ({"minPartitions": 2}, "option 'minPartitions' is 2: it does not apply to a write"),
-        ({"ensembleSize": 7}, "an ensemble of 7 (option 'ensembleSize') needs 7 bookies and 3 can be used"),
-        ({"content": "entries"}, "entries are written from one column 'payload'"),
-        ({"client.nonsense": 1}, "has no such option"),
-    ],
-)
-def test_a_bad_write_ends_in_one_clear_sentence(logs, log, options, sentence) -> None:
-    with pytest.raises(Exception) as refused:  # noqa: PT011
-        logs.write(logs.spark.range(3), log, **options)
-    bad(str(refused.value), within=sentence)
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    ("expression", "sentence"),
-    [
-        ("interval '1' year AS y", "the type of column 'y' is 'interval year'"),
-        ("cast(id AS string) AS id", "column 'id' is bigint in the log and string in the data"),
-        ("id, id AS extra", "the log has no column 'extra'"),
-        ("id, id AS ID", "rename one"),
-        ("id, id", "rename one"),
-    ],
-)
-def test_data_that_does_not_fit_is_refused_before_it_is_written(logs, log, expression, sentence) -> None:
-    logs.write(logs.spark.range(3), log)
-    with pytest.raises(Exception) as refused:  # noqa: PT011
-        logs.write(logs.spark.range(3).selectExpr(*expression.split(", ")), log)
-    bad(str(refused.value), within=sentence)
-    assert "Failed to initialize Python data source writer" in str(refused.value)
-
-
-def test_a_dataframe_without_columns_is_refused(logs, log) -> None:
-    with pytest.raises(Exception) as refused:  # noqa: PT011
-        logs.write(logs.spark.range(3).select(), log)
-    bad(str(refused.value), within="it has no columns")
-
-
-def test_null_payloads_are_refused(logs, log) -> None:
-    with pytest.raises(Exception) as refused:  # noqa: PT011
-        logs.write(logs.spark.sql("SELECT cast(null AS binary) AS payload"), log, content="entries")
-    assert "an entry may be empty, not null" in str(refused.value)
-
-
-def test_a_bad_read_ends_in_one_clear_sentence(logs, log) -> None:
-    logs.write(logs.spark.range(3), log, password="right")
-    cases = [
-        ({"log": "nobody"}, "there is no log 'nobody'"),
-        ({"log": log, "password": "wrong"}, "wrong password for ledger"),
-        ({"log": log, "versionAsOf": 9}, "has the versions 0 to 1"),
-        ({"log": log, "ensembleSize": 3}, "option 'ensembleSize' is 3: it does not apply to a read"),
-        ({"log": log, "schema": "id int"}, "column 'id' is bigint, it is asked for as int"),
-        ({"log": log, "schema": "nope int"}, "column 'nope' is asked for, the columns are id"),
-        ({"log": log, "schema": StructType([StructField("id", LongType(), False)])}, "asked for as NOT NULL"),
-        ({"log": log, "password": "right", "digestType": "HMAC"}, "was created with CRC32C"),
-        ({"log": None, "ledger": "99999999"}, "there is no ledger 99999999"),
-        ({"log": log, "metadata": "zk://127.0.0.1:1/ledgers", "client.connect_timeout_s": 1}, "does not answer"),
-        ({"log": log, "metadata": "nonsense"}, "nonsense"),
-    ]
-    for options, sentence in cases:
-        with pytest.raises(Exception) as refused:  # noqa: PT011
-            logs.read(**options).collect()
-        bad(str(refused.value), within=sentence)
-
-
-def test_a_log_of_entries_is_not_read_as_rows(logs, log) -> None:
-    logs.write(logs.spark.sql("SELECT 'x' AS payload"), log, content="entries")
-    with pytest.raises(Exception) as refused:  # noqa: PT011
-        logs.read(log)
-    bad(str(refused.value), within="holds entries: read it with content=entries")
-    with pytest.raises(Exception) as refused:  # noqa: PT011
-        logs.write(logs.spark.range(3), log)
-    bad(str(refused.value), within="the log holds entries, option 'content' is rows")
-
-
 def test_sparks_look_up_of_formats_imports_none_of_the_heavy_libraries() -> None:
     heavy = "{'grpc', 'kazoo', 'pyarrow', 'pandas', 'bk_spark.client'} & set(sys.modules)"
     command = [sys.executable, "-c", f"import sys, pyspark_bookkeeper; sys.exit(str({heavy}) if {heavy} else 0)"]
@@ -347,25 +250,3 @@ def test_the_command_line_reads_rows_as_json_lines(logs, log, capsys) -> None:
     assert json.loads(capsys.readouterr().out) == {"id": 1, "tags": ["a", None], "bin": "AP8="}
     assert main(["log", "show", log, "--metadata", logs.uri]) == 0
     assert "tags: array" in capsys.readouterr().out
-
-
-def test_an_append_with_another_password_is_refused_before_it_makes_the_log_unreadable(logs, log) -> None:
-    logs.write(logs.spark.range(3), log, password="right")
-    for other in ({"password": "wrong"}, {}):
-        with pytest.raises(AnalysisException, match="wrong password for ledger"):
-            logs.write(logs.spark.range(3), log, **other)
-    logs.write(logs.spark.range(3), log, password="right")
-    assert logs.read(log, password="right").count() == 6
-
-
-@pytest.mark.parametrize(
-    ("query", "sentence"),
-    [
-        ("SELECT map() AS a", "the type of column 'a'"),
-        ("SELECT named_struct('x', 1, 'x', 2) AS a", "it has two fields 'x'"),
-        ("SELECT array(named_struct('x', 1, 'x', 2)) AS a", "it has two fields 'x'"),
-    ],
-)
-def test_a_type_that_cannot_travel_is_refused_before_any_task(logs, log, query, sentence) -> None:
-    with pytest.raises(AnalysisException, match=sentence):
-        logs.write(logs.spark.sql(query), log)

@@ -5,6 +5,9 @@ python -m tests.simulation show SEED        the trace of one seed
 python -m tests.simulation replay FILE      the trace of a failure that ``run`` wrote down
 python -m tests.simulation script FILE      the trace of a script of tests/scenarios
 python -m tests.simulation mutants          after how many runs each deliberate bug is caught
+python -m tests.simulation run-logs [--seeds N] [--first SEED] [--processes N]    duels for a log
+python -m tests.simulation show-log SEED    the trace of one duel
+python -m tests.simulation log-mutants      after how many duels each deliberate bug of the log's code is caught
 python -m tests.simulation exhaustive [--states N]    every schedule of small scopes, or the first N states of each
 """
 
@@ -28,6 +31,8 @@ def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "script":
         return _script(options.file)
+    if options.command in ("run-logs", "show-log", "log-mutants"):
+        return _logs(options)
     if options.command in ("mutants", "exhaustive"):
         return _mutants() if options.command == "mutants" else _exhaustive(options.states)
     coverage = Coverage() if options.command == "run" and options.coverage else None
@@ -46,9 +51,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="play many seeds")
-    run.add_argument("--seeds", type=int, default=1000, help="how many schedules (default: 1000)")
-    run.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
-    run.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one for each core")
+    logs = commands.add_parser("run-logs", help="play many duels for a log")
+    for one in (run, logs):
+        one.add_argument("--seeds", type=int, default=1000, help="how many (default: 1000)")
+        one.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
+        one.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one for each core")
+    commands.add_parser("show-log", help="play one duel and print its trace").add_argument("seed", type=int)
+    commands.add_parser("log-mutants", help="search for all deliberate bugs of the log's code")
     run.add_argument("--failures", type=Path, default=Path("simulation-failures"), help="where failures are written to")
     run.add_argument("--coverage", action="store_true", help="count the branches of the state machines (in one process, slow)")
     show = commands.add_parser("show", help="play one seed and print its trace")
@@ -68,6 +77,25 @@ def _script(file: Path) -> int:
 
     print("\n".join(play(file.read_text()).trace))
     return 0
+
+
+def _logs(options: argparse.Namespace) -> int:
+    from tests.simulation import log_campaign, log_mutants
+    from tests.simulation.choices import SeededChoices
+    from tests.simulation.log_duel import run_duel
+
+    if options.command == "log-mutants":
+        return _print_all(log_mutants.table())
+    if options.command == "show-log":
+        outcome = run_duel(SeededChoices(options.seed), is_traced=True)
+        print("\n".join(outcome.trace))
+        return 1 if outcome.violation is not None else 0
+    started_s = time.monotonic()
+    totals = log_campaign.run_campaign(options.first, options.seeds, options.processes)
+    print(totals.report(time.monotonic() - started_s))
+    for seed, problem in sorted(totals.failures.items()):
+        print(f"seed {seed}: {problem}")
+    return 1 if totals.failures else 0
 
 
 def _mutants() -> int:

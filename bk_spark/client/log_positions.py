@@ -1,0 +1,102 @@
+"""Positions of streams in a log: Spark's offsets.
+
+A stream reads a log by its commits, in the order of versions, never by the current list. A position is the next entry to
+read: version, ledger, entry. What a version gives a stream to read, and so how ``index`` counts:
+
+- an APPEND: the ledgers that it added, then the one that it opened, from index 0. Those that it found have negative
+  indexes: only a stream that started in the middle of the log, at this version's listing, reads them;
+- an OVERWRITE or a REPLACE: all that it lists, from index 0;
+- a COMPACT or a TRUNCATE: nothing. All that it lists has negative indexes, the last one -1.
+
+There is one normal form: the next entry stays in the ledger of the last entry read until a later ledger holds one.
+Worked example: version 1 added ledger 7 with entries 0 to 11, version 2 is a compaction, version 3 added ledger 9. After
+all of ledger 7 the position is version 1, ledger 7, entry 12; it stays there through version 2, and also through version 3
+unless ledger 9 has an entry. A stream that starts behind all that is there has read nothing: it stands behind a version.
+
+Ref: docs/rules.md, log rule 6; docs/formats.md, "Positions".
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import total_ordering
+
+from bk_spark.errors import ConfigError
+
+BEHIND = -1
+"""The ledger id of a position behind everything that its version gives to read."""
+
+_FIELDS = ("entry", "index", "ledger", "log", "version")
+_MAX = 2**63 - 1
+_FORM = 'an offset looks like {"entry":12,"index":3,"ledger":7,"log":"<the log\'s id>","version":41}'
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class StreamPosition:
+    """The next entry to read; ordered as a stream reads."""
+
+    version: int
+    index: int
+    ledger_id: int
+    """BEHIND: everything of ``version`` was read or is not wanted; index and entry are 0."""
+    entry_id: int
+
+    @property
+    def is_behind(self) -> bool:
+        return self.ledger_id == BEHIND
+
+    def __lt__(self, other: StreamPosition) -> bool:
+        return self._key < other._key
+
+    def to_offset(self, uid: str) -> dict[str, int | str]:
+        """As Spark stores it. Its keys are sorted, as Spark compares offsets as strings."""
+        values = (self.entry_id, self.index, self.ledger_id, uid, self.version)
+        return dict(zip(_FIELDS, values, strict=True))
+
+    def to_json(self, uid: str) -> str:
+        """The one text of this position: sorted keys, no spaces."""
+        return json.dumps(self.to_offset(uid), sort_keys=True, separators=(",", ":"))
+
+    @property
+    def _key(self) -> tuple[int, bool, int, int]:
+        return (self.version, self.is_behind, self.index, self.entry_id)
+
+
+def behind(version: int) -> StreamPosition:
+    """Behind everything that ``version`` gives to read. Version 0 is the empty log: there, a stream reads all commits."""
+    return StreamPosition(version, 0, BEHIND, 0)
+
+
+def position_of_offset(offset: object, name: str, uid: str, what: str = "the offset in the checkpoint") -> StreamPosition:
+    """``offset`` as Spark gives it back, in the log ``name`` with the id ``uid``. ``what`` names it in errors.
+
+    Raises ConfigError for what is no offset, and for that of another log, such as one of this name that was deleted.
+    """
+    if not isinstance(offset, dict) or set(offset) != set(_FIELDS):
+        raise ConfigError(what, offset, _FORM)
+    numbers = {field: offset[field] for field in _FIELDS if field != "log"}
+    for field, number in numbers.items():
+        least = {"index": -_MAX, "ledger": BEHIND}.get(field, 0)
+        if type(number) is not int or not least <= number <= _MAX:
+            raise ConfigError(what, offset, f"'{field}' must be a whole number from {least} on; {_FORM}")
+    if not isinstance(offset["log"], str):
+        raise ConfigError(what, offset, f"'log' must be the log's id; {_FORM}")
+    if offset["log"] != uid:
+        problem = f"log '{name}' has the id {uid} now: it was deleted and made anew, start with a new checkpoint"
+        raise ConfigError(what, json.dumps(offset), problem)
+    if numbers["ledger"] == BEHIND and (numbers["index"], numbers["entry"]) != (0, 0):
+        raise ConfigError(what, offset, f"behind everything of a version (ledger {BEHIND}), index and entry are 0; {_FORM}")
+    if numbers["version"] == 0 and numbers["ledger"] != BEHIND:
+        raise ConfigError(what, offset, f"version 0 is the empty log, which has no ledger; {_FORM}")
+    return StreamPosition(numbers["version"], numbers["index"], numbers["ledger"], numbers["entry"])
+
+
+def parse_position(text: str, name: str, uid: str, what: str) -> StreamPosition:
+    """An offset as a user writes it. ``what`` names the option in errors, which are those of ``position_of_offset``."""
+    try:
+        offset = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ConfigError(what, text[:200], f"it is not JSON; {_FORM}") from None
+    return position_of_offset(offset, name, uid, what)

@@ -1,0 +1,178 @@
+"""Which ledger an append of a log's leader goes to, while the log rolls from one ledger to the next.
+
+Decisions alone, without threads, time or input and output: the driver (log_write_handle.py) calls a method for whatever
+happened, and does what it gives back. One roll:
+
+    STEADY      appends go to the ledger; the one before it is closed
+    OPENING     the next ledger is created and committed, while appends still go to the old one
+    DRAINING    the next ledger is listed: appends are queued until every append to the old one is confirmed
+    RELEASING   the queue goes to the next ledger, in order; what is appended meanwhile goes behind it
+    CLOSING     appends go to the next ledger, and the old one is closed
+    STEADY      …
+
+Why the queue (log rule 3): a0 a1 are on their way to ledger 5, ledger 6 is listed, and b0 is appended. Sent to ledger 6 at
+once, b0 could be confirmed while a1 is not; whoever takes the log over then may recover ledger 5 as a0 alone, and the log
+is a0 b0: an entry without its predecessor. And were a third ledger opened before the first one is closed, a leader that is
+displaced could leave three that may still take entries, where who takes over looks at two.
+
+The first append that fails ends it, with all that is queued: nothing may be confirmed behind an entry that is in doubt.
+
+Ref: the BookKeeper protocol, "Rolling ledgers"; docs/rules.md, log rule 3.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+from bk_spark.errors import BookKeeperError, ConfigError
+
+RETRY_PART = 16
+"""After a ledger could not be created, the next try comes once a sixteenth of ``roll_bytes`` more was appended: with the
+default of a gibibyte, 64 MiB, so few tries and few warnings."""
+
+_Ledger = TypeVar("_Ledger")
+_Append = TypeVar("_Append")
+
+
+class RollState(Enum):
+    """Where a roll stands: see the module's text."""
+
+    STEADY = 1
+    OPENING = 2
+    DRAINING = 3
+    RELEASING = 4
+    CLOSING = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RollLimits:
+    """Raises ConfigError."""
+
+    roll_bytes: int
+    """A roll is due once so many bytes were appended to a ledger."""
+    window_bytes: int
+    """The most that is queued during a roll."""
+
+    def __post_init__(self) -> None:
+        if type(self.roll_bytes) is not int or self.roll_bytes <= 0:
+            raise ConfigError("roll_bytes", self.roll_bytes, "it must be a whole number of bytes above 0")
+
+
+class RollLog(Generic[_Ledger, _Append]):
+    """Not safe for threads: its driver calls one method at a time."""
+
+    def __init__(self, ledger: _Ledger, limits: RollLimits) -> None:
+        self.state = RollState.STEADY
+        self.ledger = ledger
+        """Where appends go; while they are queued, where they will go."""
+        self.refusal: BookKeeperError | None = None
+        """What further appends fail with: the first failure of the leader, or that it was closed."""
+        self.has_failed = False
+        self._limits = limits
+        self._due_bytes = limits.roll_bytes
+        self._ledger_bytes = 0
+        self._unconfirmed = 0
+        self._queue: deque[tuple[_Append, int]] = deque()
+        self._queued_bytes = 0
+
+    # --- appends
+
+    def admits(self, nbytes: int) -> bool:
+        """Whether an append of this size may come in now. False: the roll under way will make room."""
+        if self.refusal is not None or not self._is_queueing:
+            return True
+        return not self._queue or self._queued_bytes + nbytes <= self._limits.window_bytes
+
+    def append(self, append: _Append, nbytes: int) -> _Ledger | None:
+        """The ledger to send an append to, before any later one of the same caller; None: it is queued.
+
+        Only while ``refusal`` is None, and if ``admits`` said so.
+        """
+        assert self.refusal is None
+        if self._is_queueing:
+            self._queue.append((append, nbytes))
+            self._queued_bytes += nbytes
+            return None
+        return self._sent(nbytes)
+
+    def confirmed(self) -> None:
+        """One append that was sent is confirmed; or it was not sent after all, because the call was refused."""
+        self._unconfirmed -= 1
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether every append that was sent is confirmed."""
+        return self._unconfirmed == 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been sent to the ledger."""
+        return self._ledger_bytes == 0
+
+    def fail(self, error: BookKeeperError) -> list[_Append]:
+        """An append, or a step of a roll, failed. Gives back the queued appends, which fail with ``refusal``."""
+        if not self.has_failed:
+            self.has_failed, self.refusal = True, error
+        queued = [append for append, _ in self._queue]
+        self._queue.clear()
+        self._queued_bytes = 0
+        return queued
+
+    def refuse(self, error: BookKeeperError) -> None:
+        """The leader is being closed: no further appends. What was appended before is still sent."""
+        self.refusal = self.refusal or error
+
+    # --- the roll
+
+    @property
+    def is_roll_due(self) -> bool:
+        """Whether the ledger is full, and a roll may begin."""
+        return self.state is RollState.STEADY and self.refusal is None and self._ledger_bytes >= self._due_bytes
+
+    def begin_roll(self) -> None:
+        """STEADY → OPENING: create the next ledger, and commit it."""
+        self._move(RollState.STEADY, RollState.OPENING)
+
+    def call_off(self) -> None:
+        """OPENING → STEADY: no ledger could be created; nothing was committed. Another roll is due a little later."""
+        self._move(RollState.OPENING, RollState.STEADY)
+        self._due_bytes = self._ledger_bytes + max(1, self._limits.roll_bytes // RETRY_PART)
+
+    def opened(self, ledger: _Ledger) -> None:
+        """OPENING → DRAINING: the log lists ``ledger``."""
+        self._move(RollState.OPENING, RollState.DRAINING)
+        self.ledger = ledger
+        self._ledger_bytes, self._due_bytes = 0, self._limits.roll_bytes
+
+    def release(self) -> _Append | None:
+        """Once drained: the next queued append, to be sent to ``ledger``; None when there is none left, → CLOSING."""
+        if self.state is RollState.DRAINING:
+            assert self.is_drained
+            self.state = RollState.RELEASING
+        if not self._queue:
+            self._move(RollState.RELEASING, RollState.CLOSING)
+            return None
+        append, nbytes = self._queue.popleft()
+        self._queued_bytes -= nbytes
+        self._sent(nbytes)
+        return append
+
+    def closed(self) -> None:
+        """CLOSING → STEADY: the old ledger is closed."""
+        self._move(RollState.CLOSING, RollState.STEADY)
+
+    @property
+    def _is_queueing(self) -> bool:
+        return self.state in (RollState.DRAINING, RollState.RELEASING)
+
+    def _sent(self, nbytes: int) -> _Ledger:
+        self._unconfirmed += 1
+        self._ledger_bytes += nbytes
+        return self.ledger
+
+    def _move(self, before: RollState, after: RollState) -> None:
+        assert self.state is before, f"{self.state} is not {before}"
+        self.state = after

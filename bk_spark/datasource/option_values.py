@@ -1,0 +1,150 @@
+"""What the value of an option may look like: strings from Spark → Python values.
+
+Each parser gets the option's name and the string, and raises ConfigError with both and what would be right.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from bk_spark.config import KIB, MIB, DigestType
+from bk_spark.errors import ConfigError
+
+EARLIEST, LATEST = "earliest", "latest"
+
+MAX_LEDGERS = 10_000
+"""Ledgers that one ``ledger`` option may name: each costs a look-up in the metadata store before the first row."""
+
+_SIZE = re.compile(r"(\d+)\s*([kmg]?)(?:i?b)?", re.IGNORECASE)
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_BINARY_UNITS = {"": 1, "k": KIB, "m": MIB, "g": 1024 * MIB}
+_POSITION_KEYS = {"entry", "index", "ledger", "log", "version"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def text(name: str, value: str) -> str:
+    """Anything but nothing."""
+    if not value:
+        raise ConfigError(f"option '{name}'", value, "it must not be empty")
+    return value
+
+
+def short_text(most: int) -> Callable[[str, str], str]:
+    def parse(name: str, value: str) -> str:
+        if not 1 <= len(value) <= most:
+            raise ConfigError(f"option '{name}'", value[:most], f"it must have 1 to {most} characters")
+        return value
+
+    return parse
+
+
+def integer(low: int, high: int) -> Callable[[str, str], int]:
+    """A whole number, both bounds included."""
+
+    def parse(name: str, value: str) -> int:
+        if not re.fullmatch(r"\d{1,19}", value.strip()) or not low <= int(value) <= high:
+            raise ConfigError(f"option '{name}'", value, f"it must be a whole number from {low} to {high}")
+        return int(value)
+
+    return parse
+
+
+def size(low: int, high: int) -> Callable[[str, str], int]:
+    """Bytes, also as ``64m`` or ``1 GiB``; both bounds included."""
+
+    def parse(name: str, value: str) -> int:
+        match = _SIZE.fullmatch(value.strip())
+        found = int(match[1]) * _BINARY_UNITS[match[2].lower()] if match and len(match[1]) < 20 else -1
+        if not low <= found <= high:
+            raise ConfigError(f"option '{name}'", value, f"it must be a size from {low} to {high} bytes, such as 65536 or 64m")
+        return found
+
+    return parse
+
+
+def seconds(name: str, value: str) -> float:
+    """A number that is not negative."""
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value):
+        raise ConfigError(f"option '{name}'", value, "it must be a number of seconds, such as 2.5")
+    return float(value)
+
+
+def boolean(name: str, value: str) -> bool:
+    """``true`` or ``false``."""
+    if value.lower() not in ("true", "false"):
+        raise ConfigError(f"option '{name}'", value, "it must be true or false")
+    return value.lower() == "true"
+
+
+def one_of(*choices: str) -> Callable[[str, str], str]:
+    """One of the words, in any case."""
+
+    def parse(name: str, value: str) -> str:
+        if value.lower() not in choices:
+            raise ConfigError(f"option '{name}'", value, f"it must be one of {', '.join(choices)}")
+        return value.lower()
+
+    return parse
+
+
+def digest_type(name: str, value: str) -> DigestType:
+    """The name of a digest type."""
+    if value.upper() not in DigestType.__members__:
+        raise ConfigError(f"option '{name}'", value, f"it must be one of {', '.join(DigestType.__members__)}")
+    return DigestType[value.upper()]
+
+
+def password(_name: str, value: str) -> bytes:
+    """Any string; it is in no error."""
+    return value.encode()
+
+
+def ledger_ids(name: str, value: str) -> tuple[int, ...]:
+    """``7``, ``3,5`` or ``3-9``, in the order given."""
+    ids: list[int] = []
+    for part in value.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if not match:
+            raise ConfigError(f"option '{name}'", value, "it must be a ledger id, a list such as 3,5 or a range such as 3-9")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first or len(ids) + last - first >= MAX_LEDGERS:
+            raise ConfigError(f"option '{name}'", value, f"it must name ascending ranges, {MAX_LEDGERS} ledgers at most")
+        ids += range(first, last + 1)
+    if len(set(ids)) != len(ids):
+        raise ConfigError(f"option '{name}'", value, "it names a ledger twice")
+    return tuple(ids)
+
+
+def offsets(*words: str) -> Callable[[str, str], str]:
+    """One of the words, or the JSON of an offset as a stream reports and records it, which is not decoded here."""
+
+    def parse(name: str, value: str) -> str:
+        if value.lower() in words:
+            return value.lower()
+        try:
+            found = json.loads(value)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict) or found.keys() != _POSITION_KEYS:
+            example = '{"entry":12,"index":3,"ledger":7,"log":"<uid>","version":41}'
+            remedy = f"it must be {' or '.join(words)}, or an offset of a stream such as {example}"
+            raise ConfigError(f"option '{name}'", value, remedy)
+        return value
+
+    return parse
+
+
+def timestamp_ms(name: str, value: str) -> int:
+    """A date, a date and time, or milliseconds since 1970; UTC where no offset is given, cut below the millisecond."""
+    if re.fullmatch(r"\d{1,15}", value.strip()):
+        return int(value)
+    try:
+        moment = datetime.fromisoformat(value.strip())
+    except ValueError:
+        remedy = "it must be a time such as 2026-03-01 or 2026-03-01T12:30:00+01:00, or milliseconds since 1970"
+        raise ConfigError(f"option '{name}'", value, remedy) from None
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // timedelta(milliseconds=1)

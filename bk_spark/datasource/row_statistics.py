@@ -1,0 +1,198 @@
+"""Smallest and largest value and the number of nulls of each column of a row payload, kept in its header.
+
+They tell a reader with a condition (option ``where``) that no row of an entry can match, before the entry is decoded.
+Only top-level columns whose type has an order are described. Values are compared as one of four *kinds*:
+
+======== ================================================== ============ ==========================
+kind     Arrow types                                        in Python    in the header
+======== ================================================== ============ ==========================
+INTEGER  bool, intN, date32, timestamp[us], time64[ns]      int          8 bytes, little endian
+DECIMAL  decimal128                                         int, unscaled 16 bytes, little endian
+FLOAT    float, double                                      float        8 bytes, little endian
+BYTES    string (as UTF-8), binary                          bytes        at most 64 bytes
+======== ================================================== ============ ==========================
+
+The block: one row for each described column, as many as fit.
+
+====== ====== ==================================================================
+offset type   row
+====== ====== ==================================================================
+0      u16    index of the column in the payload's schema
+2      u8     flags: 1 there are bounds; 2 there is a NaN, which bounds leave out
+3      u32    nulls
+7      u8     bytes of the lower bound, then the bound      (only with flag 1)
+…      u8     bytes of the upper bound, then the bound      (only with flag 1)
+====== ====== ==================================================================
+
+Bounds hold for every value that is neither null nor NaN, but need not occur: a long string is cut, for the upper bound
+after adding one to the last byte that is left.
+
+Ref: docs/formats.md, "Row payloads".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from enum import Enum
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bk_spark.errors import CorruptionError
+
+BOUND_BYTES = 64
+"""Of a string: enough to tell most keys apart, and a thousand columns of them stay below the header's 64 KiB."""
+
+MIN_ROWS = 64
+"""A payload of fewer rows is described by no statistics: they take longer to make than it takes to decode."""
+
+_ROW = struct.Struct("<HBI")
+_HAS_BOUNDS, _HAS_NAN = 1, 2
+_EXACT = Context(prec=76)
+_MAX_COLUMNS = 2**16
+
+Key: TypeAlias = int | float | bytes
+"""A value in the form in which it is compared."""
+
+
+class Kind(Enum):
+    """How the values of a column are compared."""
+
+    INTEGER = "integer"
+    DECIMAL = "decimal"
+    FLOAT = "float"
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """What is known of one column of one payload. Bounds are both there or both not: for want of a value, or of a bound."""
+
+    nulls: int
+    low: Key | None = None
+    high: Key | None = None
+    has_nan: bool = False
+
+
+def kind_of(of: pa.DataType) -> Kind | None:
+    """None for a type without an order, and for those that are not described."""
+    if pa.types.is_integer(of) or pa.types.is_boolean(of) or pa.types.is_date32(of):
+        return Kind.INTEGER
+    if pa.types.is_timestamp(of) or pa.types.is_time64(of):
+        return Kind.INTEGER
+    if pa.types.is_decimal128(of):
+        return Kind.DECIMAL
+    if pa.types.is_floating(of):
+        return Kind.FLOAT
+    return Kind.BYTES if pa.types.is_string(of) or pa.types.is_binary(of) else None
+
+
+def encode_statistics(batch: pa.RecordBatch, max_bytes: int) -> bytes:
+    """The block for the rows of ``batch``. A column that does not fit in ``max_bytes`` any more is left out."""
+    if batch.num_rows < MIN_ROWS:
+        return b""
+    rows: list[bytes] = []
+    left = max_bytes
+    for index, column in enumerate(batch.columns[:_MAX_COLUMNS]):
+        row = _encoded(index, column)
+        if len(row) <= left:
+            rows.append(row)
+            left -= len(row)
+    return b"".join(rows)
+
+
+def decode_statistics(block: bytes, schema: pa.Schema, wanted: Collection[str], what: str) -> Mapping[str, ColumnStatistics]:
+    """By column name, of those in ``wanted`` that the block describes. Raises CorruptionError; ``what`` names the payload."""
+    try:
+        return {
+            schema.field(index).name: _decoded(schema.field(index).type, flags, nulls, bounds)
+            for index, flags, nulls, bounds in _rows(block)
+            if schema.field(index).name in wanted
+        }
+    except (struct.error, IndexError, ValueError) as problem:
+        raise CorruptionError(what, f"its statistics cannot be read ({problem})") from None
+
+
+def _encoded(index: int, column: pa.Array) -> bytes:
+    kind = kind_of(column.type)
+    if kind is None:
+        return b""
+    has_nan, bounds = _of_floats(column) if kind is Kind.FLOAT else (False, _bounds(kind, column))
+    flags = (_HAS_BOUNDS if bounds else 0) | (_HAS_NAN if has_nan else 0)
+    return _ROW.pack(index, flags, column.null_count) + b"".join(bytes([len(bound)]) + bound for bound in bounds or ())
+
+
+def _of_floats(column: pa.Array) -> tuple[bool, tuple[bytes, bytes] | None]:
+    """Whether there is a NaN, and the bounds of all else. numpy's minimum, NaN if there is one, is faster than Arrow's."""
+    values = column.drop_null().to_numpy(zero_copy_only=False)
+    has_nan = bool(len(values) and np.isnan(values.min()))
+    if has_nan:
+        values = values[~np.isnan(values)]
+    bounds = (struct.pack("<d", values.min()), struct.pack("<d", values.max())) if len(values) else None
+    return has_nan, bounds
+
+
+def _bounds(kind: Kind, column: pa.Array) -> tuple[bytes, bytes] | None:
+    extremes = pc.min_max(column)
+    low, high = extremes["min"], extremes["max"]
+    if not low.is_valid:
+        return None
+    if kind is Kind.BYTES:
+        above = _rounded_up(bytes(high.as_buffer()))
+        return None if above is None else (bytes(low.as_buffer()[:BOUND_BYTES]), above)
+    size = 16 if kind is Kind.DECIMAL else 8
+    return _integer(low).to_bytes(size, "little", signed=True), _integer(high).to_bytes(size, "little", signed=True)
+
+
+def _integer(value: pa.Scalar) -> int:
+    if pa.types.is_decimal128(value.type):
+        return unscaled(value.as_py(), value.type.scale)
+    return int(value.value) if hasattr(value, "value") else int(value.as_py())
+
+
+def unscaled(value: Decimal, scale: int) -> int:
+    """``value`` in units of its last digit; it has no digits beyond ``scale``."""
+    return int(value.scaleb(scale, _EXACT))
+
+
+def _rounded_up(value: bytes) -> bytes | None:
+    """The same, or something larger that is not above BOUND_BYTES long; None where there is no such thing."""
+    if len(value) <= BOUND_BYTES:
+        return value
+    head = value[:BOUND_BYTES].rstrip(b"\xff")
+    return head[:-1] + bytes([head[-1] + 1]) if head else None
+
+
+def _rows(block: bytes) -> Iterator[tuple[int, int, int, tuple[bytes, ...]]]:
+    at = 0
+    while at < len(block):
+        index, flags, nulls = _ROW.unpack_from(block, at)
+        at += _ROW.size
+        bounds = []
+        for _ in range(2 if flags & _HAS_BOUNDS else 0):
+            size = block[at]
+            bounds.append(block[at + 1 : at + 1 + size])
+            at += 1 + size
+            if at > len(block):
+                raise ValueError("it ends in a bound")
+        yield index, flags, nulls, tuple(bounds)
+
+
+def _decoded(of: pa.DataType, flags: int, nulls: int, bounds: tuple[bytes, ...]) -> ColumnStatistics:
+    kind = kind_of(of)
+    low, high = (_unpacked(kind, bound) for bound in bounds) if bounds else (None, None)
+    return ColumnStatistics(nulls, low, high, bool(flags & _HAS_NAN))
+
+
+def _unpacked(kind: Kind | None, bound: bytes) -> Key:
+    if kind in (Kind.INTEGER, Kind.DECIMAL):
+        return int.from_bytes(bound, "little", signed=True)
+    if kind is Kind.FLOAT:
+        (value,) = struct.unpack("<d", bound)
+        return float(value)
+    return bound

@@ -1,0 +1,226 @@
+"""The condition of option ``where``: its text → comparisons of columns with literals, all of which must hold.
+
+::
+
+    condition   = comparison { AND comparison }           parentheses may stand around either
+    comparison  = column operator literal                 operator: = == != <> < <= > >=
+                | column IN ( literal { , literal } )
+                | column BETWEEN literal AND literal      both bounds included
+                | column IS [NOT] NULL
+    column      = a name, or `any name` in backquotes
+    literal     = 5, -1.5, 2e9, 'text', "text", true, false, DATE '2026-01-31', TIMESTAMP '…', TIME '…', X'00FF'
+
+What is not understood is refused: a condition is applied exactly, or not at all. Types are not looked at here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from typing import TypeAlias
+
+from bk_spark.errors import ConfigError
+
+MAX_COMPARISONS = 100
+"""Each is worked out for every row: more is no simple condition."""
+
+MAX_LIST = 1000
+"""Literals of one IN: each is looked at for every entry."""
+
+_ALLOWED = (
+    "it takes comparisons of a column with a literal (=, !=, <, <=, >, >=, IN (…), BETWEEN … AND …, IS NULL, IS NOT NULL), "
+    "joined by AND; put anything else into DataFrame.where()"
+)
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
+    | (?P<prefixed>(?:DATE|TIMESTAMP|TIME|X)\s*'[^'\\]*')
+    | (?P<string>'(?:[^'\\]|''|\\['"\\])*'|"(?:[^"\\]|""|\\['"\\])*")
+    | (?P<word>[^\W\d]\w*)
+    | (?P<quoted>`(?:[^`]|``)+`)
+    | (?P<operator><=>|<=|>=|<>|!=|==|=|<|>)
+    | (?P<mark>[(),])
+    | (?P<other>\S)
+    )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+class Operator(Enum):
+    """What is asked of a column. IN has any number of literals, the two of null none, all others one."""
+
+    EQUAL = "="
+    NOT_EQUAL = "!="
+    LESS = "<"
+    AT_MOST = "<="
+    MORE = ">"
+    AT_LEAST = ">="
+    IN = "IN"
+    IS_NULL = "IS NULL"
+    IS_NOT_NULL = "IS NOT NULL"
+
+
+_OPERATORS = {operator.value: operator for operator in Operator} | {"==": Operator.EQUAL, "<>": Operator.NOT_EQUAL}
+
+
+@dataclass(frozen=True, slots=True)
+class TypedText:
+    """A literal such as ``DATE '2026-01-31'``; ``kind`` is DATE, TIMESTAMP, TIME or X."""
+
+    kind: str
+    text: str
+
+
+Literal: TypeAlias = Decimal | str | bool | TypedText
+"""A number is a Decimal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One column against literals."""
+
+    column: str
+    operator: Operator
+    literals: tuple[Literal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Condition:
+    """The option's text and what it means: all of ``comparisons`` must hold."""
+
+    text: str
+    comparisons: tuple[Comparison, ...]
+
+    def __repr__(self) -> str:
+        return repr(self.text)
+
+
+def parse_where(name: str, text: str) -> Condition:
+    """The condition that ``text`` spells. Raises ConfigError for what is not understood; ``name`` is the option's."""
+    comparisons = _Parser(name, text).condition()
+    if len(comparisons) > MAX_COMPARISONS:
+        raise ConfigError(f"option '{name}'", text, f"it takes {MAX_COMPARISONS} comparisons at most")
+    return Condition(text, tuple(comparisons))
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+
+    @property
+    def keyword(self) -> str:
+        return self.text.upper() if self.kind == "word" else ""
+
+
+_END = _Token("end", "its end")
+
+
+class _Parser:
+    """Reads from left to right; every method leaves the position behind what it read."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name = name
+        self._text = text
+        self._tokens = [_Token(str(m.lastgroup), m[0].strip()) for m in _TOKEN.finditer(text.rstrip())] + [_END]
+        self._at = 0
+
+    def condition(self) -> list[Comparison]:
+        found = self._all()
+        if self._next.kind != "end":
+            self._refuse()
+        return found
+
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._at]
+
+    def _all(self) -> list[Comparison]:
+        found = self._part()
+        while self._take("AND"):
+            found += self._part()
+        return found
+
+    def _part(self) -> list[Comparison]:
+        if not self._take("("):
+            return self._comparison()
+        inside = self._all()
+        self._expect(")")
+        return inside
+
+    def _comparison(self) -> list[Comparison]:
+        column = self._column()
+        if self._take("IS"):
+            operator = Operator.IS_NOT_NULL if self._take("NOT") else Operator.IS_NULL
+            self._expect("NULL")
+            return [Comparison(column, operator)]
+        if self._take("IN"):
+            return [Comparison(column, Operator.IN, self._list())]
+        if self._take("BETWEEN"):
+            low = self._literal()
+            self._expect("AND")
+            return [Comparison(column, Operator.AT_LEAST, (low,)), Comparison(column, Operator.AT_MOST, (self._literal(),))]
+        if self._next.text not in _OPERATORS or self._next.kind != "operator":
+            self._refuse()
+        operator = _OPERATORS[self._next.text]
+        self._at += 1
+        return [Comparison(column, operator, (self._literal(),))]
+
+    def _column(self) -> str:
+        token = self._next
+        if token.kind not in ("word", "quoted") or token.keyword in ("NOT", "TRUE", "FALSE", "NULL"):
+            self._refuse("a column comes first")
+        self._at += 1
+        if self._next.text == ".":
+            self._refuse("fields inside of columns are not looked at, and a name with a dot stands in `backquotes`")
+        return token.text if token.kind == "word" else token.text[1:-1].replace("``", "`")
+
+    def _list(self) -> tuple[Literal, ...]:
+        self._expect("(")
+        found = [self._literal()]
+        while self._take(","):
+            found.append(self._literal())
+        self._expect(")")
+        if len(found) > MAX_LIST:
+            raise ConfigError(f"option '{self._name}'", self._text, f"IN takes {MAX_LIST} literals at most")
+        return tuple(found)
+
+    def _literal(self) -> Literal:
+        token = self._next
+        if token.keyword == "NULL":
+            self._refuse("nothing is equal to NULL, ask IS NULL or IS NOT NULL")
+        if token.kind not in _LITERALS and token.keyword not in ("TRUE", "FALSE"):
+            self._refuse("a literal is expected")
+        self._at += 1
+        return _LITERALS[token.kind](token.text) if token.kind in _LITERALS else token.keyword == "TRUE"
+
+    def _take(self, text: str) -> bool:
+        if self._next.keyword == text or (self._next.kind == "mark" and self._next.text == text):
+            self._at += 1
+            return True
+        return False
+
+    def _expect(self, text: str) -> None:
+        if not self._take(text):
+            self._refuse(f"{text} is expected")
+
+    def _refuse(self, why: str = "") -> None:
+        reason = f"at {self._next.text} {why}; " if why else f"{self._next.text} is not understood there; "
+        raise ConfigError(f"option '{self._name}'", self._text, reason + _ALLOWED)
+
+
+def _string(text: str) -> str:
+    quote = text[0]
+    return re.sub(rf"{quote}{quote}|\\(.)", lambda match: match[1] or quote, text[1:-1])
+
+
+def _typed(text: str) -> TypedText:
+    kind, _, rest = text.partition("'")
+    return TypedText(kind.strip().upper(), rest[:-1])
+
+
+_LITERALS: dict[str, Callable[[str], Literal]] = {"number": Decimal, "string": _string, "prefixed": _typed}

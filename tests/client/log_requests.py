@@ -1,0 +1,39 @@
+"""What tests of logs ask of a commit, in short."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bk_spark.client.log_layout import CommitKind
+from bk_spark.client.log_plan import CommitRequest
+
+ON_BOTH_STORES = pytest.mark.parametrize("world", ["memory", "zookeeper"], indirect=True)
+
+
+def schema_json(**columns):
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in columns.items()]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+def append(*ledgers, **more):
+    return CommitRequest(CommitKind.APPEND, tuple(ledgers), **more)
+
+
+def overwrite(*ledgers, **more):
+    return CommitRequest(CommitKind.OVERWRITE, tuple(ledgers), **more)
+
+
+def replacement(remove, *ledgers):
+    return CommitRequest(CommitKind.REPLACE, tuple(ledgers), remove=tuple(one.ledger_id for one in remove))
+
+
+def write(world, name, *ledgers, request=append, logs=None, **more):
+    logs = logs or world.logs
+    job = logs.begin_job(name)
+    return logs.commit(job, request(*(ledgers or [world.job_ledger(job)]), **more))
+
+
+def ids(*ledgers):
+    return [one.ledger_id for one in ledgers]

@@ -1,0 +1,72 @@
+"""Positions of streams: their order, and the one text of each."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from bk_spark.client.log_positions import BEHIND, StreamPosition, behind, parse_position, position_of_offset
+from bk_spark.errors import ConfigError
+
+WHAT = "option 'startingOffsets'"
+
+
+def test_an_offset_is_json_with_sorted_keys_and_whole_numbers():
+    """Log rule 6."""
+    position = StreamPosition(41, 3, 7, 12)
+    assert position.to_json("u") == '{"entry":12,"index":3,"ledger":7,"log":"u","version":41}'
+    assert json.dumps(position.to_offset("u"), separators=(",", ":")) == position.to_json("u")
+    assert parse_position(position.to_json("u"), "orders", "u", WHAT) == position
+
+
+def test_positions_are_ordered_as_a_stream_reads():
+    """Log rule 7: the newest position must never be below an older one."""
+    in_order = [
+        behind(0),
+        StreamPosition(1, -2, 9, 0),
+        StreamPosition(1, -1, 3, 5),
+        StreamPosition(1, 0, 7, 0),
+        StreamPosition(1, 0, 7, 12),
+        StreamPosition(1, 1, 2, 0),
+        behind(1),
+        StreamPosition(2, -9, 1, 0),
+        StreamPosition(2, 0, 4, 0),
+    ]
+    assert sorted({*in_order}) == in_order
+    assert all(a < b for a, b in itertools.pairwise(in_order))
+
+
+GOOD = {"entry": 0, "index": 0, "ledger": 7, "log": "u", "version": 1}
+
+
+@pytest.mark.parametrize(
+    ("offset", "problem"),
+    [
+        ({**GOOD, "entry": -1}, "'entry' must be a whole number from 0 on"),
+        ({**GOOD, "entry": 1.0}, "'entry' must be a whole number"),
+        ({**GOOD, "entry": True}, "'entry' must be a whole number"),
+        ({**GOOD, "entry": 2**63}, "'entry' must be a whole number"),
+        ({**GOOD, "version": None}, "'version' must be a whole number from 0 on"),
+        ({**GOOD, "ledger": -2}, "'ledger' must be a whole number from -1 on"),
+        ({**GOOD, "log": 5}, "'log' must be the log's id"),
+        ({**GOOD, "log": "v"}, "log 'orders' has the id u now: it was deleted and made anew, start with a new checkpoint"),
+        ({**GOOD, "ledger": BEHIND, "entry": 1}, "index and entry are 0"),
+        ({**GOOD, "version": 0}, "version 0 is the empty log, which has no ledger"),
+        ({**GOOD, "more": 1}, "an offset looks like"),
+        ({"version": 1}, "an offset looks like"),
+        ([1], "an offset looks like"),
+        (None, "an offset looks like"),
+    ],
+)
+def test_what_is_no_offset_of_the_log_is_refused_in_one_sentence_that_names_it(offset, problem):
+    """Log rule 6."""
+    with pytest.raises(ConfigError, match=f"^the offset in the checkpoint is .*{problem}"):
+        position_of_offset(offset, "orders", "u")
+
+
+@pytest.mark.parametrize("text", ["", "{", "earliest", "[" * 100_000])
+def test_text_that_is_no_json_is_refused_in_one_sentence(text):
+    with pytest.raises(ConfigError, match=r"^option 'startingOffsets' is .{0,300}: it is not JSON; an offset looks like"):
+        parse_position(text, "orders", "u", WHAT)

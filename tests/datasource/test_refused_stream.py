@@ -1,0 +1,44 @@
+"""A stream that cannot be read says why at whatever Spark asks first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
+
+from bk_spark.datasource.refused_stream import RefusedStream
+from bk_spark.errors import ConfigError
+from tests.datasource.batches import NUMBERS
+from tests.datasource.direct import Direct
+
+PROBLEM = ConfigError("option 'x'", 1, "leave it out")
+ASKED: list[Callable[[RefusedStream], object]] = [
+    lambda reader: reader.getDefaultReadLimit(),
+    lambda reader: reader.prepareForTriggerAvailableNow(),
+    lambda reader: reader.initialOffset(),
+    lambda reader: reader.latestOffset({}, ReadAllAvailable()),
+    lambda reader: reader.partitions({}, {}),
+    lambda reader: reader.read(InputPartition(None)),
+]
+
+
+@pytest.mark.parametrize("ask", ASKED)
+def test_whatever_is_asked_first_raises_the_problem(ask) -> None:
+    with pytest.raises(ConfigError) as refused:
+        ask(RefusedStream(PROBLEM))
+    assert refused.value is PROBLEM
+
+
+def test_spark_may_stop_it_and_takes_it_for_a_reader_of_every_trigger() -> None:
+    reader = RefusedStream(PROBLEM)
+    reader.stop()
+    assert isinstance(reader, DataSourceStreamReader)
+    assert isinstance(reader, SupportsTriggerAvailableNow)
+
+
+def test_making_a_stream_raises_nothing_of_ours(direct: Direct) -> None:
+    """What ``streamReader`` raises, Spark covers with an error of its own."""
+    reader = direct.source("nobody").streamReader(NUMBERS)
+    assert isinstance(reader, RefusedStream)
