@@ -155,11 +155,15 @@ class LogFollower:
                 if self._is_kept(given, head, fail_on_data_loss):
                     yield piece
 
-    def row_number(self, position: StreamPosition) -> int:
-        """How many rows come before a position. Inside a ledger of rows, as if they were spread evenly over its entries."""
+    def row_number(self, position: StreamPosition, head: Head) -> int:
+        """How many rows come before a position. Inside a ledger of rows, as if they were spread evenly over its entries.
+
+        In a ledger that was opened behind another open one, a lower bound until ``head`` knows the end of that one.
+        """
         if position.version == 0 or position.is_behind:
             return self._order.record(position.version).end_row if position.version else 0
-        given = next(self._order.walk(position, position.version))
+        found = next(self._order.walk(position, position.version))
+        given = self._order.recorded(found, head.version) or found
         if given.ledger is None or given.version.content is Content.ENTRIES:
             return given.row + position.entry_id
         return given.row + _share(given.ledger.rows, position.entry_id, given.ledger)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log_cursors import Cursor
+from bk_spark.client.log_follow import LogFollower
 from bk_spark.client.log_layout import CommittedLedger, Head, LogVersion, OpenLedger, Retention
 from bk_spark.client.log_snapshot import LogSnapshot
+from bk_spark.client.log_stream_order import FAIL
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import print_json, print_record, print_records, readable, say
-from bk_spark.errors import NoSuchLogError
+from bk_spark.errors import ConfigError, NoSuchLogError
 
 Record = Mapping[str, object]
 
@@ -38,7 +41,8 @@ def show(args: argparse.Namespace) -> None:
         record = {"log": args.name, "uid": snapshot.uid, **_summary(head, args.json), **_state(head, snapshot, args.json)}
         commits = [_commit(one) for one in _newest(client, head, snapshot, args.limit)]
         ledgers = _ledgers((*snapshot.ledgers, *snapshot.open_ledgers), args.limit)
-        cursors = [_cursor(one, head) for one in client.logs.cursors.all(args.name, snapshot.uid)]
+        follower = LogFollower(client.logs.reader, args.name, snapshot.uid, FAIL, client.existing_ledgers)
+        cursors = [_cursor(one, head, follower) for one in client.logs.cursors.all(args.name, snapshot.uid)]
     if args.json:
         print_json({**record, "commits": commits, "in_ledgers": ledgers, "cursors": cursors})
         return
@@ -126,7 +130,12 @@ def _ledger(one: CommittedLedger | OpenLedger) -> Record:
     }
 
 
-def _cursor(cursor: Cursor, head: Head) -> Record:
+def _cursor(published: Cursor, head: Head, follower: LogFollower) -> Record:
+    """Its row number as the log knows it now: the stream published what was known then."""
+    try:
+        cursor = replace(published, row=follower.row_number(published.position, head))
+    except ConfigError:
+        cursor = published  # its version's record was vacuumed
     return {
         "cursor": cursor.name,
         "lag_rows": cursor.lag(head),

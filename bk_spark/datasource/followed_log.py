@@ -93,7 +93,7 @@ class CursorPublisher:
         self._published, self._due_s = position, time.monotonic() + CURSOR_INTERVAL_S
         log = self._log
         try:
-            row = log.follower.row_number(position)
+            row = log.follower.row_number(position, log.head_with(position))
             log.logs.cursors.publish(log.name, log.uid, Cursor(self._name, position, row, self._is_named))
         except BookKeeperError as problem:
             _LOGGER.warning("the cursor '%s' of a stream on log '%s' is not published: %s", self._name, log.name, problem)

@@ -50,5 +50,5 @@ def _given(log: FollowedLog, text: str, head: Head) -> StreamPosition:
     if not head.oldest_version <= position.version <= head.version:
         problem = f"log '{log.name}' can be read from version {head.oldest_version} to {head.version}"
         raise ConfigError(what, text, problem)
-    log.follower.row_number(position)  # raises where nothing stands there
+    log.follower.row_number(position, head)  # raises where nothing stands there
     return position

@@ -26,6 +26,19 @@ def stream(world):
     return Stream(world, behind(0))
 
 
+def test_the_row_number_in_a_leader_s_second_open_ledger_is_exact_once_the_ends_are_recorded(world, stream):
+    """Otherwise an operator sees a stream behind that has read all there is."""
+    world.append(2)
+    first = world.open()
+    world.confirm(first, 5)
+    second = world.roll()
+    world.confirm(second, 4)
+    world.recover_all()
+    stream.poll()
+    world.commit(CommitKind.APPEND)
+    assert world.follower().row_number(stream.position, world.head) == world.head.end_row == 11
+
+
 # --- the order of commits
 
 
