@@ -274,11 +274,11 @@ def _check_known(key: str) -> None:
     if key in _SPARKS_QUERY:
         return
     names = [o.name for o in OPTIONS] + [CLIENT_PREFIX + f.name for f in fields(ClientConfig)]
-    by_key = {name.lower(): name for name in names}
-    if key not in by_key:
-        nearest = difflib.get_close_matches(key, by_key, 1)
+    if key not in {name.lower() for name in names}:
         kind = [name for name in names if name.startswith(CLIENT_PREFIX) is key.startswith(CLIENT_PREFIX)]
-        known = f"the nearest is '{by_key[nearest[0]]}'" if nearest else f"there are {', '.join(kind)}"
+        bare = {name.removeprefix(CLIENT_PREFIX).lower(): name for name in kind}
+        nearest = difflib.get_close_matches(key.removeprefix(CLIENT_PREFIX), bare, 1)
+        known = f"the nearest is '{bare[nearest[0]]}'" if nearest else f"there are {', '.join(kind)}"
         raise ConfigError("option", key, f"the format 'bookkeeper' has no such option, {known}")
 
 
