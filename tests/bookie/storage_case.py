@@ -5,8 +5,6 @@ A ``Case`` names the guard that keeps its schedule from going wrong, and can tak
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from bk_spark.errors import BookKeeperError
 from bk_spark.wire import ReadEnd, Status
 from tests.bookie.bookie_home import Home
 from tests.bookie.conftest import Harness, payload
+from tests.schedule_cases import Mutation, ScheduleCase, ScheduleCases
 
 DENIALS = {Status.NO_SUCH_ENTRY, Status.NO_SUCH_LEDGER}
 WATERMARK = 9
@@ -50,29 +49,8 @@ class Scene:
             let_go(one)
 
 
-Schedule = Callable[[Scene], None]
-Mutation = Callable[[pytest.MonkeyPatch], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    rule: int
-    schedule: Schedule
-    without: Mutation
-    guard: str
-    """What ``without`` takes out, in one line."""
-
-    def __str__(self) -> str:
-        return f"{self.rule}-{self.schedule.__name__}"
-
-
-class Cases(list[Case]):
-    def add(self, rule: int, without: Mutation, guard: str) -> Callable[[Schedule], Schedule]:
-        def decorate(schedule: Schedule) -> Schedule:
-            self.append(Case(rule, schedule, without, guard))
-            return schedule
-
-        return decorate
+Case = ScheduleCase[Scene]
+Cases = ScheduleCases[Scene]
 
 
 class Life:

@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
 from bk_spark.client.log_layout import CommitKind, CommittedLedger, LogVersion
 from bk_spark.client.log_plan import CommitRequest
 from bk_spark.client.log_store import LogStore
@@ -19,6 +17,7 @@ from bk_spark.ledger_metadata import LedgerMetadata
 from bk_spark.metadata_store import MemoryStore, MemoryTree, MetadataStore, Operation
 from bk_spark.znodes import Znodes
 from tests.client.conftest import LogWorld
+from tests.schedule_cases import ScheduleCase, ScheduleCases
 
 DAY_MS = 24 * 3_600_000
 
@@ -63,29 +62,8 @@ class Scene(LogWorld):
             must(found != [None], f"version {version or 'head'} lists ledger {ledger_id}, which is deleted: its rows are lost")
 
 
-Schedule = Callable[[Scene], None]
-Mutation = Callable[[pytest.MonkeyPatch], None]
-
-
-@dataclass(frozen=True, slots=True)
-class LogCase:
-    rule: int
-    schedule: Schedule
-    without: Mutation
-    guard: str
-    """What ``without`` takes out, in one line."""
-
-    def __str__(self) -> str:
-        return f"{self.rule}-{self.schedule.__name__}"
-
-
-class LogCases(list[LogCase]):
-    def add(self, rule: int, without: Mutation, guard: str) -> Callable[[Schedule], Schedule]:
-        def decorate(schedule: Schedule) -> Schedule:
-            self.append(LogCase(rule, schedule, without, guard))
-            return schedule
-
-        return decorate
+LogCase = ScheduleCase[Scene]
+LogCases = ScheduleCases[Scene]
 
 
 @dataclass
