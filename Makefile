@@ -1,7 +1,7 @@
 # One command for each thing a person does here.
 #
 #   make demo     a local cluster, real data through Spark, a bookie killed, everything read back
-#   make test     linters, types and all tests
+#   make test     linters, types and all tests (JOBS=2 files at a time; PYTEST_ARGS)
 #   make lint     linters and types alone
 #   make mutants  the deliberate bugs, and after how many runs each engine catches them (an hour)
 #   make simulate the protocol under faults in virtual time, on all cores, and duels for a log (SEEDS=20000; DUELS=5000;
@@ -22,6 +22,7 @@ SOURCES := $(shell find bk_spark -name '*.py') pyspark_bookkeeper.py setup.cfg p
 
 export PYSPARK_PYTHON := $(abspath $(RUN))
 
+JOBS ?= 2
 SEEDS ?= 20000
 DUELS ?= 5000
 FIRST ?= 0
@@ -36,7 +37,7 @@ demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
 
 test: lint check-java
-	$(RUN) -m pytest $(PYTEST_ARGS)
+	$(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(VENV)/test-installed
 	$(RUN) -m ruff check .

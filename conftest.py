@@ -50,6 +50,16 @@ def store(metadata_uri: str) -> Iterator[ZooKeeperStore]:
         yield store
 
 
+LONGEST_FIRST = ("test_benchmarks.py", "test_examples.py", "test_streams.py", "test_standalone.py", "test_source.py")
+"""Files that take minutes: begun first, so that files that run side by side end together."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, else the order as it is."""
+    places = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--samples``: how many flipped bits are tried of each large file."""
     text = "flipped bits tried of each large file (default 200); with many more, raise --timeout too"

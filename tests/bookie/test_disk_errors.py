@@ -53,6 +53,8 @@ def test_a_bookie_whose_disk_fails_serves_what_it_has_denies_nothing_and_stays_r
     with BookKeeper(cluster.metadata_uri, BRISK) as client, AskedBookie(broken) as raw:
         writer = client.create_ledger(3, 3, 2)
         assert writer.append(b"first") == 0
+        # Two of three confirm it: the bookie whose disk is to fail may be the third.
+        wait_until(lambda: raw.read(writer.ledger_id, 0, 0) == ({0: b"first"}, Status.OK))
         set_disk(broken.data_dir, fails=[(verb, "journal")])
         assert writer.append(b"other") == 1
         wait_until(lambda: modes(client)[broken.bookie_id])
