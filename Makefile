@@ -7,8 +7,10 @@
 #   make simulate the protocol under faults in virtual time, on all cores, and duels for a log (SEEDS=20000; DUELS=5000;
 #                 FIRST=the first seed; COVERAGE=1)
 #   make chaos    the protocol under faults of real processes (ROUNDS=200; FIRST=the first seed; KEEP=directory for all records)
+#   make lost-bookie  a bookie is killed for good, and every copy comes back (LEDGERS=10000)
 #   make duel     two processes that take one log from each other, suspended and killed (SECONDS=60; SEED=1)
 #   make streams  a real stream, exactly once while its processes are killed (KILLS=50; SEED=1; KEEP=directory for all logs)
+#   make fuzz     spoilt messages and files against everything that reads them (FUZZ_SECONDS=600; SEED=1; TARGET=…)
 #   make bench    every benchmark (SMALL=1: each as small as it goes)
 #   make proto    the generated code in bk_spark/proto, after a change of a .proto file
 #   make clean    removes what the others made
@@ -28,10 +30,12 @@ DUELS ?= 5000
 FIRST ?= 0
 ROUNDS ?= 200
 KILLS ?= 50
+LEDGERS ?= 10000
 SECONDS ?= 60
+FUZZ_SECONDS ?= 600
 SEED ?= 1
 
-.PHONY: demo test lint simulate mutants chaos duel streams bench proto clean check-java
+.PHONY: demo test lint simulate mutants chaos lost-bookie duel streams fuzz bench proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -55,18 +59,24 @@ mutants: $(VENV)/test-installed
 chaos: $(VENV)/test-installed check-java
 	$(RUN) -m tests.chaos --rounds $(ROUNDS) --first $(FIRST) $(if $(KEEP),--keep $(KEEP))
 
+lost-bookie: $(VENV)/test-installed check-java
+	$(RUN) -m tests.chaos.lost_bookie --ledgers $(LEDGERS)
+
 duel: $(VENV)/test-installed
 	$(RUN) -m tests.chaos.duel --seconds $(SECONDS) --seed $(SEED)
 
 streams: $(VENV)/test-installed check-java
 	$(RUN) -m tests.streams --kills $(KILLS) --seed $(SEED) $(if $(KEEP),--keep $(KEEP))
 
+fuzz: $(VENV)/test-installed
+	$(RUN) -m tests.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED) $(if $(TARGET),--target $(TARGET))
+
 bench: $(VENV)/test-installed check-java
 	$(RUN) benchmarks/run_all.py $(if $(SMALL),--small)
 
 proto: $(VENV)/test-installed
 	$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. bk_spark/proto/bookie.proto
-	$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. bk_spark/proto/ledger_metadata.proto
+	$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. bk_spark/proto/ledger_metadata.proto bk_spark/proto/under_replication.proto
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis simulation-failures

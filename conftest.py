@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 
 import hypothesis
 import pytest
 
-from bk_spark.local_cluster import LocalCluster, LocalZooKeeper
+from bk_spark.local_cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
+from bk_spark.local_zookeeper import LocalZooKeeper
 from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import ZooKeeperStore, connect, parse_uri
 
@@ -28,6 +30,18 @@ def zookeeper_server() -> Iterator[LocalZooKeeper]:
 def cluster() -> Iterator[LocalCluster]:
     """Three real bookies for the whole run. Who stops one starts it again."""
     with LocalCluster(bookies=3) as cluster:
+        yield cluster
+
+
+ZOOKEEPER_AUTH = "digest:keeper:z00-s3cret"
+"""What the secured cluster protects everything in ZooKeeper with."""
+
+
+@pytest.fixture(scope="session")
+def secured_cluster() -> Iterator[LocalCluster]:
+    """Three real bookies with mutual TLS and a protected root, for the whole run. Who changes its files puts them back."""
+    config = replace(DEFAULT_BOOKIE_CONFIG, zookeeper_auth=ZOOKEEPER_AUTH)
+    with LocalCluster(bookies=3, tls=True, bookie_config=config) as cluster:
         yield cluster
 
 

@@ -136,8 +136,8 @@ class Storage:
     def collect(self, plan: GcPlan) -> GcReport:
         return self._run.run(plan, lambda: True, self.compacts.is_set)
 
-    def _delete(self, ledger_id: int, deleted_ms: int) -> bool:
-        self.bookie.stage(DeleteLedgerRequest(ledger_id, deleted_ms), None)
+    def _delete(self, ledger_id: int, deleted_ms: int, decided_at: int | None = None, /) -> bool:
+        self.bookie.stage(DeleteLedgerRequest(ledger_id, deleted_ms, decided_at), None)
         return all(reply.status is Status.OK for _, reply in self.bookie.sync())
 
     def _pause(self, seconds: float) -> None:

@@ -6,17 +6,22 @@ Exit codes: 0 done; 1 failed, with one line on stderr; 2 wrong usage.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from bk_spark.client.log_compaction import TARGET_BYTES
 from bk_spark.client.log_orphans import OLDER_THAN_S
 from bk_spark.commands import (
     administration,
+    autorecovery,
+    bench,
     bookies,
     cluster,
     cookies,
+    dashboard,
+    decommission,
     doctor,
     inspect,
     ledgers,
@@ -25,15 +30,18 @@ from bk_spark.commands import (
     logs,
     orphans,
     rebuild_index,
+    replicate,
     sanity,
 )
-from bk_spark.commands.arguments import count, log_position, or_none, positive_size_bytes, size_bytes
+from bk_spark.commands.arguments import count, log_position, or_none, port, positive_size_bytes, size_bytes
+from bk_spark.commands.parsers import Commands, Handler, Parser, add_log_option, command, group_of
 from bk_spark.commands.settings import add_settings
 from bk_spark.errors import BookKeeperError
+from bk_spark.ledger_layout import LedgerLayout
 from bk_spark.version import VERSION
 from bk_spark.wire import Operation
 
-Handler = Callable[[argparse.Namespace], None]
+log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,7 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         handler(args)
     except BookKeeperError as problem:
-        print(f"bk-spark: {problem}", file=sys.stderr)
+        if getattr(args, "log_json", False):
+            log.error("%s", problem)
+        else:
+            print(f"bk-spark: {problem}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 1
@@ -54,13 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="bk-spark",
         description="Durable ledgers and logs for Spark, kept by bookies.",
         epilog="The cluster is named by --metadata zk://host:port/ledgers or by the environment variable BK_SPARK_METADATA.",
     )
     parser.add_argument("--version", action="version", version=f"bk-spark {VERSION}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands: Commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_cluster(commands)
     _add_local(commands)
     _add_bookie(commands)
@@ -69,44 +80,39 @@ def build_parser() -> argparse.ArgumentParser:
     _add_ledger(commands)
     _add_log(commands)
     _add_orphans(commands)
-    _command(commands, "doctor", "check this machine and the cluster, and say what to do", doctor.run)
+    replicate.add(commands)
+    bench.add(commands)
+    dashboard.add(commands)
+    autorecovery.add(commands)
+    command(commands, "doctor", "check this machine and the cluster, and say what to do", doctor.run)
     return parser
 
 
-Commands = "argparse._SubParsersAction[argparse.ArgumentParser]"
-
-
-def _command(commands: Commands, name: str, text: str, handler: Handler) -> argparse.ArgumentParser:  # type: ignore[valid-type]
-    """One command, with the options that all have."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)  # type: ignore[attr-defined]
-    parser.add_argument(
-        "--metadata", metavar="URI", default=os.environ.get("BK_SPARK_METADATA"), help="the cluster: zk://host:port[,…]/ledgers"
+def _add_cluster(commands: Commands) -> None:
+    group = group_of(commands, "cluster", "the cluster's root in ZooKeeper")
+    text = "make the root what bookies and clients expect; harmless where it is"
+    init = command(group, "init", text, cluster.init)
+    init.add_argument(
+        "--layout",
+        choices=[layout.value for layout in LedgerLayout],
+        help="how ledgers are laid out, for good (default: hierarchical, or as it is); flat is for some ten thousand ledgers",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON value a line")
-    parser.set_defaults(handler=handler)
-    return parser
+    command(group, "show", "instance id, layout and number of bookies", cluster.show)
 
 
-def _group(commands: Commands, name: str, text: str) -> Commands:  # type: ignore[valid-type]
-    group = commands.add_parser(name, help=text, description=text)  # type: ignore[attr-defined]
-    return group.add_subparsers(title="commands", metavar="COMMAND", required=True)  # type: ignore[no-any-return]
-
-
-def _add_cluster(commands: Commands) -> None:  # type: ignore[valid-type]
-    group = _group(commands, "cluster", "the cluster's root in ZooKeeper")
-    _command(group, "init", "make the root what bookies and clients expect; harmless where it is", cluster.init)
-    _command(group, "show", "instance id, layout and number of bookies", cluster.show)
-
-
-def _add_local(commands: Commands) -> None:  # type: ignore[valid-type]
-    local = _command(commands, "local", "run a local cluster in the foreground: one ZooKeeper, some bookies", cluster.local)
+def _add_local(commands: Commands) -> None:
+    local = command(commands, "local", "run a local cluster in the foreground: one ZooKeeper, some bookies", cluster.local)
     local.add_argument("--bookies", type=int, default=3, metavar="N", help="how many bookies (default %(default)s)")
     local.add_argument("--data-dir", metavar="D", help="keep the data here and find it again (default: a temporary place)")
+    add_log_option(local)
+    local.add_argument(
+        "--tls", action="store_true", help="with TLS: an authority and certificates are made in the data directory"
+    )
 
 
-def _add_bookie(commands: Commands) -> None:  # type: ignore[valid-type]
-    group = _group(commands, "bookie", "bookies: the servers that keep the entries")
-    _command(group, "list", "the cluster's bookies, writable and read-only, with free space", bookies.list_)
+def _add_bookie(commands: Commands) -> None:
+    group = group_of(commands, "bookie", "bookies: the servers that keep the entries")
+    command(group, "list", "the cluster's bookies, writable and read-only, with free space", bookies.list_)
     for name, text, handler in (
         ("format", "prepare an empty directory for a new bookie; prints its id", bookies.format_),
         ("start", "run one bookie in the foreground", bookies.start),
@@ -124,19 +130,22 @@ def _add_bookie(commands: Commands) -> None:  # type: ignore[valid-type]
             rebuild_index.run,
         ),
     ):
-        parser = _command(group, name, text, handler)
+        parser = command(group, name, text, handler)
         parser.add_argument("--data-dir", metavar="D", required=True, help="the bookie's directory")
+        if name == "start":
+            add_log_option(parser)
         if name in ("format", "start"):
             parser.add_argument("--host", default="127.0.0.1", help="the address that clients use (default %(default)s)")
-            parser.add_argument("--port", type=int, default=0, help="the port; 0 takes a free one (default %(default)s)")
+            parser.add_argument("--port", type=port, default=0, help="the port; 0 takes a free one (default %(default)s)")
         if name != "id":
             add_settings(parser)
+    decommission.add(group)
     _add_administration(group)
 
 
-def _add_administration(group: Commands) -> None:  # type: ignore[valid-type]
+def _add_administration(group: Commands) -> None:
     """What is asked of a running bookie."""
-    collection = _group(group, "gc", "garbage collection of a running bookie")
+    collection = group_of(group, "gc", "garbage collection of a running bookie")
     for commands, name, text, operation in (
         (collection, "run", "collect and compact now", Operation.GC_RUN),
         (
@@ -150,19 +159,21 @@ def _add_administration(group: Commands) -> None:  # type: ignore[valid-type]
         (group, "scrub", "have a running bookie read and verify everything it keeps, from now on", Operation.SCRUB),
         (group, "status", "whether a running bookie takes adds, and if not, why", Operation.BOOKIE_STATUS),
     ):
-        parser = _command(commands, name, text, administration.asks(operation))
+        parser = command(commands, name, text, administration.asks(operation))
         parser.add_argument("bookie_id", metavar="BOOKIE_ID", help="as 'bk-spark bookie list' shows it")
+        if administration.can_wait(operation):
+            parser.add_argument("--wait", action="store_true", help="wait for its end, and then print what it did")
 
 
-def _add_inspect(commands: Commands) -> None:  # type: ignore[valid-type]
-    group = _group(commands, "inspect", "what the files of a bookie hold, also while it runs; changes nothing")
+def _add_inspect(commands: Commands) -> None:
+    group = group_of(commands, "inspect", "what the files of a bookie hold, also while it runs; changes nothing")
     for name, text, handler in (
         ("journal", "journal files: headers, damage, and what their records add up to", inspect.journal),
         ("entry-log", "entry log files: headers, damage, and what their records add up to", inspect.entry_log),
         ("index", "the index: limbo, entry logs with live bytes, ledgers, and whether its tallies fit", inspect.index),
         ("mark", "boot numbers, generation, and the LastLogMark", inspect.mark),
     ):
-        parser = _command(group, name, text, handler)
+        parser = command(group, name, text, handler)
         parser.add_argument("--data-dir", metavar="D", required=True, help="the bookie's directory")
         if name in ("journal", "entry-log"):
             parser.add_argument("--file", type=int, metavar="ID", help="only the file of this id")
@@ -176,8 +187,8 @@ def _add_inspect(commands: Commands) -> None:  # type: ignore[valid-type]
         add_settings(parser)
 
 
-def _add_cookie(commands: Commands) -> None:  # type: ignore[valid-type]
-    group = _group(commands, "cookie", "cookies: which directories are which bookie's")
+def _add_cookie(commands: Commands) -> None:
+    group = group_of(commands, "cookie", "cookies: which directories are which bookie's")
     for name, text, handler in (
         ("show", "what the metadata store knows of a bookie; with --data-dir also what its directories say", cookies.show),
         (
@@ -193,16 +204,18 @@ def _add_cookie(commands: Commands) -> None:  # type: ignore[valid-type]
             cookies.delete,
         ),
     ):
-        parser = _command(group, name, text, handler)
+        parser = command(group, name, text, handler)
         parser.add_argument("bookie_id", metavar="BOOKIE_ID", help="as 'bk-spark bookie id' prints it")
         if name != "delete":
             parser.add_argument("--data-dir", metavar="D", required=name == "fix", help="the bookie's directory")
             add_settings(parser)
 
 
-def _add_ledger(commands: Commands) -> None:  # type: ignore[valid-type]
-    group = _group(commands, "ledger", "ledgers")
-    _command(group, "list", "all ledgers", ledgers.list_)
+def _add_ledger(commands: Commands) -> None:
+    group = group_of(commands, "ledger", "ledgers")
+    listing = command(group, "list", "all ledgers, ascending; printed as they are found", ledgers.list_)
+    listing.add_argument("--first", type=count, default=0, metavar="ID", help="ledgers from this id on (default %(default)s)")
+    listing.add_argument("--limit", type=count, metavar="N", help="at most N ledgers (default: all)")
     for name, text, handler in (
         ("show", "one ledger's metadata", ledgers.show),
         ("read", "one ledger's entries", ledgers.read),
@@ -213,21 +226,23 @@ def _add_ledger(commands: Commands) -> None:  # type: ignore[valid-type]
         ),
         ("delete", "delete one ledger for good", ledgers.delete),
     ):
-        parser = _command(group, name, text, handler)
-        parser.add_argument("ledger_id", type=int, metavar="ID")
+        parser = command(group, name, text, handler)
+        parser.add_argument("ledger_id", type=int, metavar="ID", help="the ledger, as 'bk-spark ledger list' shows it")
         if name == "delete":
             parser.add_argument("--force", action="store_true", help="also a ledger that belongs to a log")
         if name == "read":
-            parser.add_argument("--first", type=int, default=0, help="first entry (default %(default)s)")
-            parser.add_argument("--last", type=int, help="last entry, inclusive (default: the last that can be read)")
+            parser.add_argument("--first", type=int, default=0, metavar="N", help="first entry (default %(default)s)")
+            parser.add_argument(
+                "--last", type=int, metavar="N", help="last entry, inclusive (default: the last that can be read)"
+            )
             parser.add_argument("--recover", action="store_true", help="recover the ledger first, if it is open")
         if name in ("read", "recover"):
             parser.add_argument("--password", default="", help="the ledger's password (default: none)")
 
 
-def _add_log(commands: Commands) -> None:  # type: ignore[valid-type]
-    group = _group(commands, "log", "logs: named, ordered lists of ledgers")
-    _command(group, "list", "all logs", log_show.list_)
+def _add_log(commands: Commands) -> None:
+    group = group_of(commands, "log", "logs: named, ordered lists of ledgers")
+    command(group, "list", "all logs", log_show.list_)
     show = _log_command(group, "show", "one log's state, commits, ledgers, and the streams that read it", log_show.show)
     show.add_argument(
         "--limit",
@@ -248,13 +263,13 @@ def _add_log(commands: Commands) -> None:  # type: ignore[valid-type]
     _add_log_space(group)
 
 
-def _log_command(group: Commands, name: str, text: str, handler: Handler) -> argparse.ArgumentParser:  # type: ignore[valid-type]
-    parser = _command(group, name, text, handler)
+def _log_command(group: Commands, name: str, text: str, handler: Handler) -> argparse.ArgumentParser:
+    parser = command(group, name, text, handler)
     parser.add_argument("name", metavar="NAME", help="the log")
     return parser
 
 
-def _add_log_space(group: Commands) -> None:  # type: ignore[valid-type]
+def _add_log_space(group: Commands) -> None:
     """What is kept of a log, and in which form."""
     text = "remove the oldest ledgers of one log; they stay readable by version (versionAsOf) until a vacuum deletes them"
     truncate = _log_command(group, "truncate", text, log_changes.truncate)
@@ -283,14 +298,14 @@ def _add_log_space(group: Commands) -> None:  # type: ignore[valid-type]
         "give back space: truncate what the log's retention lets go, delete ledgers that no version lists which is still kept. "
         "The bookies' disks follow with their next garbage collection (bk-spark bookie gc run)"
     )
-    vacuum = _command(group, "vacuum", text, log_changes.vacuum)
+    vacuum = command(group, "vacuum", text, log_changes.vacuum)
     vacuum.add_argument("name", metavar="NAME", nargs="?", help="the log")
     vacuum.add_argument("--all", action="store_true", help="every log")
     vacuum.set_defaults(parser=vacuum)
     _add_log_set(group)
 
 
-def _add_log_set(group: Commands) -> None:  # type: ignore[valid-type]
+def _add_log_set(group: Commands) -> None:
     text = "what a vacuum keeps of one log; what is not given stays as it is"
     parser = _log_command(group, "set", text, log_changes.set_)
     for name, kind, text in (
@@ -314,13 +329,13 @@ def _add_log_set(group: Commands) -> None:  # type: ignore[valid-type]
     parser.set_defaults(parser=parser)
 
 
-def _add_orphans(commands: Commands) -> None:  # type: ignore[valid-type]
-    group = _group(commands, "orphans", "what writes that failed or were killed have left behind; no reader ever saw it")
+def _add_orphans(commands: Commands) -> None:
+    group = group_of(commands, "orphans", "what writes that failed or were killed have left behind; no reader ever saw it")
     for name, text, handler in (
         ("list", "what a sweep would remove; changes nothing", orphans.list_),
         ("sweep", "remove it; writes that are running are told by their signs of life and stay", orphans.sweep),
     ):
-        parser = _command(group, name, text, handler)
+        parser = command(group, name, text, handler)
         parser.add_argument(
             "--older-than-s",
             type=count,

@@ -35,6 +35,24 @@ MAX_RACK_CHARACTERS = 256
 MAX_SETTING = 1 << 40
 """A bound for numbers: a tebibyte, or thousands of years. Above it clocks and buffers overflow; nan and infinity are none."""
 
+BASE_MEMORY_BYTES = 256 * MIB
+"""What a bookie's process takes beside its queue and its caches: libraries, SQLite, messages under way."""
+
+TLS_NAMES = {
+    "tls_ca": "tls_ca (tlsCa, --tls-ca)",
+    "tls_certificate": "tls_certificate (tlsCertificate, --tls-certificate)",
+    "tls_key": "tls_key (tlsKey, --tls-key)",
+}
+"""What users call these fields: in Python, in Spark, in commands."""
+
+ZOOKEEPER_AUTH_NAME = "zookeeper_auth (zookeeperAuth, --zookeeper-auth-file)"
+
+ZOOKEEPER_AUTH_VARIABLE = "BK_SPARK_ZOOKEEPER_AUTH"
+"""The environment variable that the commands and the data source take the credential from; an option goes before it."""
+
+ZOOKEEPER_AUTH = r"(?!(?:sasl|world|ip|auth):)[a-z0-9_-]+:[^\r\n]+"
+"""Schemes that say who a session is. The ones left out name everybody, a network, or need a handshake of their own."""
+
 
 class DigestType(Enum):
     """What protects an entry from its writer to its reader. The numbers are Apache BookKeeper's metadata enum."""
@@ -133,6 +151,18 @@ class ClientConfig:
     read_ahead_requests: int = 2
     """Read requests under way per reader: one is decoded while the next one travels."""
 
+    tls_ca: str = ""
+    """A PEM file of the authorities that sign bookies' certificates; with it connections to bookies are TLS."""
+
+    tls_certificate: str = ""
+    """A PEM file of this client's certificate and its chain, for bookies that ask for one."""
+
+    tls_key: str = ""
+    """A PEM file of the certificate's private key, without a passphrase."""
+
+    zookeeper_auth: str = field(default="", repr=False)
+    """``scheme:credential``, such as ``digest:user:password``: who this client is to ZooKeeper. Never shown."""
+
     def __post_init__(self) -> None:
         _check_positive(self)
         if self.add_batch_bytes > MAX_ENTRY_BYTES // 2:
@@ -141,6 +171,10 @@ class ClientConfig:
             raise ConfigError(
                 "add_batch_bytes", self.add_batch_bytes, f"it must not exceed add_window_bytes ({self.add_window_bytes})"
             )
+        _check_security(self)
+        if self.tls_certificate and not self.tls_ca:
+            remedy = "a client's certificate is of no use without tls_ca (tlsCa, --tls-ca): give it, or none of the three"
+            raise ConfigError(TLS_NAMES["tls_certificate"], self.tls_certificate, remedy)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,6 +198,15 @@ class BookieConfig:
 
     sync_queue_bytes: int = 64 * MIB
     """Adds received and not yet durable; above it the bookie stops reading from its connections."""
+
+    waiting_add_bytes: int = 512 * MIB
+    """Adds of all streams that came whole and wait for a place in that queue; above it adds of more than 1 MiB are refused."""
+
+    memory_limit_bytes: int = 2048 * MIB
+    """Resident memory above which the calls end that have waited for their clients longest. Its queue and caches stay below."""
+
+    max_connections: int = 4_096
+    """Connections of clients; a further one is closed. Each takes some 100 KiB and an open file of the process."""
 
     read_threads: int = 4
     """Threads that serve reads. Reads wait for disks and decode outside Python's lock; more gained nothing on 2 cores."""
@@ -208,11 +251,13 @@ class BookieConfig:
     """Entry logs of which less than this part is live are compacted at every minor compaction."""
 
     minor_compaction_interval_s: float = 3_600.0
+    """How often entry logs that are mostly dead are compacted."""
 
     major_compaction_threshold: float = 0.8
     """Entry logs of which less than this part is live are compacted at every major compaction."""
 
     major_compaction_interval_s: float = 86_400.0
+    """How often all entry logs that a major compaction may compact are looked at."""
 
     compaction_bytes_per_s: int = 50 * MIB
     """What compaction copies at most, so that adds and reads keep most of the disk."""
@@ -226,16 +271,63 @@ class BookieConfig:
     scrub_bytes_per_s: int = 10 * MIB
     """What the scrub reads at most; a terabyte takes about a day."""
 
+    http_port: int = -1
+    """Where metrics, health and readiness are served: 0 takes a free port, -1 serves none. Whoever reaches it may read them."""
+
+    http_host: str = ""
+    """The address for ``http_port``; empty: that of the bookie. 0.0.0.0 serves on all, and is registered as the bookie's."""
+
+    tls_ca: str = ""
+    """A PEM file of authorities: clients must show a certificate that one of them signed, and so must other bookies."""
+
+    tls_certificate: str = ""
+    """A PEM file of this bookie's certificate and its chain; its subjectAltName names the host of the bookie's address."""
+
+    tls_key: str = ""
+    """A PEM file of the certificate's private key, without a passphrase."""
+
+    zookeeper_auth: str = field(default="", repr=False)
+    """``scheme:credential``, such as ``digest:user:password``: who this bookie is to ZooKeeper. Never shown."""
+
     def __post_init__(self) -> None:
         _check_positive(self)
         _check_rack(self.rack)
+        _check_http_port(self.http_port)
+        _check_memory(self)
         _check_fractions(self)
+        _check_security(self)
+        if self.tls_ca and not self.tls_certificate:
+            remedy = "a bookie without a certificate speaks no TLS: give tls_certificate and tls_key too"
+            raise ConfigError(TLS_NAMES["tls_ca"], self.tls_ca, remedy)
+
+    def client_config(self) -> ClientConfig:
+        """What the client in a bookie's process connects with, which repairs the bookie from the other ones.
+
+        Without ``tls_ca`` it cannot verify them, and shows no certificate.
+        """
+        certificate, key = (self.tls_certificate, self.tls_key) if self.tls_ca else ("", "")
+        return ClientConfig(tls_ca=self.tls_ca, tls_certificate=certificate, tls_key=key, zookeeper_auth=self.zookeeper_auth)
 
 
 def _check_rack(rack: str) -> None:
     if not isinstance(rack, str) or not re.fullmatch(r"(/[^/\s]+)+", rack) or len(rack) > MAX_RACK_CHARACTERS:
         form = f"it must look like /zone/rack, without spaces, of at most {MAX_RACK_CHARACTERS} characters"
         raise ConfigError("rack", rack, form)
+
+
+def _check_http_port(port: int) -> None:
+    if isinstance(port, bool) or not isinstance(port, int) or not -1 <= port <= 65_535:
+        raise ConfigError("http_port", port, "it must be a port, 0 for a free one, or -1 for none")
+
+
+def _check_memory(config: BookieConfig) -> None:
+    if config.waiting_add_bytes < MAX_BATCH_BYTES + MIB:
+        remedy = f"it must be {MAX_BATCH_BYTES + MIB} at least: a single add of the largest size would be refused otherwise"
+        raise ConfigError("waiting_add_bytes", config.waiting_add_bytes, remedy)
+    needed = config.sync_queue_bytes + 2 * config.write_cache_bytes + BASE_MEMORY_BYTES
+    if config.memory_limit_bytes < needed:
+        remedy = f"with this sync_queue_bytes and twice this write_cache_bytes a bookie needs {needed}"
+        raise ConfigError("memory_limit_bytes", config.memory_limit_bytes, remedy)
 
 
 def _check_fractions(config: BookieConfig) -> None:
@@ -250,11 +342,30 @@ def _check_fractions(config: BookieConfig) -> None:
             raise ConfigError(lower, getattr(config, lower), f"it must not exceed {upper} ({getattr(config, upper)})")
 
 
+def _check_security(config: ClientConfig | BookieConfig) -> None:
+    for name, what in TLS_NAMES.items():
+        value = getattr(config, name)
+        if not isinstance(value, str):
+            raise ConfigError(what, value, "it must be the path of a PEM file, as a text")
+    if bool(config.tls_certificate) != bool(config.tls_key):
+        given, lacking = ("tls_certificate", "tls_key") if config.tls_certificate else ("tls_key", "tls_certificate")
+        raise ConfigError(TLS_NAMES[given], getattr(config, given), f"it is of no use without {TLS_NAMES[lacking]}: give both")
+    check_zookeeper_auth(config.zookeeper_auth)
+
+
+def check_zookeeper_auth(auth: str) -> None:
+    """Raise ConfigError, which never shows it, unless it is empty or ``scheme:credential``."""
+    is_good = isinstance(auth, str) and (auth == "" or re.fullmatch(ZOOKEEPER_AUTH, auth) is not None)
+    if not is_good or (auth.startswith("digest:") and auth.count(":") < 2):
+        remedy = "it must be scheme:credential, such as digest:user:password, without a line break"
+        raise ConfigError(ZOOKEEPER_AUTH_NAME, "(not shown)", remedy)
+
+
 def _check_positive(config: Any) -> None:
     """Every field that is a number is above 0; texts are checked by their own classes."""
     for name, declared in config.__dataclass_fields__.items():
         value = getattr(config, name)
-        if declared.type == "str":
+        if declared.type == "str" or name == "http_port":
             continue
         if declared.type == "bool":
             if not isinstance(value, bool):

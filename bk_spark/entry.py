@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bk_spark.arrow_message import record_batch_facts
 from bk_spark.checksum import crc32c
 from bk_spark.config import MAX_BATCH_BYTES, MAX_BATCH_ENTRIES, DigestType
 from bk_spark.digest import DIGEST_BYTES, Digester, payload_sizes
@@ -41,6 +42,9 @@ ENTRY_OVERHEAD_BYTES = 32
 
 NO_ENTRY = -1
 """The last add confirmed, and the last entry id, of a ledger without entries."""
+
+MAX_ENTRY_ID = 1 << 62
+"""No entry id, last add confirmed or length of a ledger is larger: sums of two of them fit into 64 bits. Nobody gets there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ class BatchHeader:
     def _problem(self) -> str | None:
         if self.ledger_id < 0 or self.first_entry_id < 0 or self.length_before < 0:
             return "a negative ledger id, entry id or length"
+        if max(self.last_entry_id, self.length_before) > MAX_ENTRY_ID:
+            return f"entry id {self.last_entry_id} or length {self.length_before} is above {MAX_ENTRY_ID}"
         if not 0 <= self.last_entry_id - self.first_entry_id < MAX_BATCH_ENTRIES:
             return f"ids {self.first_entry_id} to {self.last_entry_id} do not span 1 to {MAX_BATCH_ENTRIES} entries"
         below = self.last_entry_id if self.mixed_lac else self.first_entry_id
@@ -312,6 +318,11 @@ def _read_body(encoded: EncodedBatch) -> pa.RecordBatch:
     """The verified body of a batch: of the right checksum and schema, with as many rows as the header has ids."""
     header = encoded.header
     encoded.check()
+    facts = record_batch_facts(memoryview(encoded.body), _name(header))
+    if facts.is_compressed:
+        raise CorruptionError(_name(header), "the buffers of a batch are not compressed")
+    if facts.rows != header.count:
+        raise CorruptionError(_name(header), f"{facts.rows} rows for {header.count} ids")
     try:
         body = pa.ipc.read_record_batch(pa.py_buffer(encoded.body), _body_schema(header))
         body.validate(full=True)
@@ -319,9 +330,7 @@ def _read_body(encoded: EncodedBatch) -> pa.RecordBatch:
         raise CorruptionError(_name(header), f"not an Arrow record batch ({problem})") from None
     if body.nbytes > len(encoded.body):
         sizes = f"{len(encoded.body)} bytes stand for {body.nbytes}"
-        raise CorruptionError(_name(header), f"{sizes}: the buffers of a batch are not compressed, nor used twice")
-    if body.num_rows != header.count:
-        raise CorruptionError(_name(header), f"{body.num_rows} rows for {header.count} ids")
+        raise CorruptionError(_name(header), f"{sizes}: the buffers of a batch are not used twice")
     return body
 
 

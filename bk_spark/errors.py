@@ -4,6 +4,7 @@
 
     BookKeeperError
     ├── ConfigError                    an argument, option or setting is wrong: nothing was done
+    │   └── MetadataAccessError        ZooKeeper's access control refuses this client's credential, or the lack of one
     ├── FormatVersionError             a file, message or znode was written by a newer version
     ├── SchemaMismatchError            a DataFrame does not fit the log it is written to
     ├── UnauthorizedAccessError        the ledger password is wrong
@@ -42,6 +43,7 @@ from bk_spark.general_errors import (
     CorruptionError,
     FormatVersionError,
     InternalError,
+    MetadataAccessError,
     MetadataConflictError,
     MetadataUnavailableError,
     MissingLogError,
@@ -95,6 +97,7 @@ __all__ = [
     "LedgerFencedError",
     "LedgerNotClosedError",
     "LogReplacedError",
+    "MetadataAccessError",
     "MetadataConflictError",
     "MetadataUnavailableError",
     "MissingLogError",

@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+MAX_SHOWN = 1000
+"""Characters of a wrong value that its error shows."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text)} characters)"
+
 
 @dataclass(eq=False)
 class BookKeeperError(Exception):
@@ -25,7 +32,12 @@ class ConfigError(BookKeeperError):
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.what} is {self.value!r}: {self.remedy}"
+        return f"{self.what} is {'missing' if self.value is None else _cut(repr(self.value))}: {self.remedy}"
+
+
+@dataclass(eq=False)
+class MetadataAccessError(ConfigError):
+    """ZooKeeper's access control refuses this client: it gave no credential, or not the one that the cluster was made with."""
 
 
 @dataclass(eq=False)
@@ -97,7 +109,7 @@ class CorruptionError(BookKeeperError):
     problem: str
 
     def __str__(self) -> str:
-        return f"{self.what} is damaged: {self.problem}"
+        return f"{self.what} is damaged: {_cut(self.problem)}"
 
 
 @dataclass(eq=False)

@@ -4,26 +4,76 @@ The metadata store numbers the children of one path for good, in the order in wh
 takes a number therefore knows that every id issued before is lower, whatever a lagging follower shows: a creation goes
 through the leader.
 
-Ref: Apache BookKeeper's ZkLedgerIdGenerator; docs/rules.md, storage rule 11.
+Such numbers end before 2**31 - 1. A flat cluster then has no more ids. In the others every number that is too large sends
+its taker on to a *bucket*, ``idgen-long/HOB-<high>``, whose own numbers are the lower bits of an id and ``high`` the upper
+32 bits; the first bucket is 1, and a full one sends on to the next. So ids still rise. Where ``idgen-long`` is there, ids come
+from the last bucket, also if somebody made it by hand.
+
+Ref: Apache BookKeeper's ZkLedgerIdGenerator and LongZkLedgerIdGenerator; docs/rules.md, storage rule 11.
 """
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 
-from bk_spark.errors import MetadataUnavailableError
+from bk_spark.errors import ConfigError, MetadataUnavailableError
+from bk_spark.ledger_layout import LARGEST_INT, LedgerLayout
 from bk_spark.metadata_store import MetadataStore, NoNodeError
-from bk_spark.znodes import Znodes, sequence_of
+from bk_spark.znodes import Znodes
+
+_BUCKET = re.compile(r"HOB-([0-9]{10})")
 
 
 def new_ledger_id(store: MetadataStore, znodes: Znodes) -> int:
-    """An id that no other ledger of this cluster got, above all that were issued before. Raises MetadataUnavailableError."""
-    path = store.create_sequential(znodes.id_prefix, ephemeral=True)
-    with suppress(NoNodeError, MetadataUnavailableError):  # it is ephemeral: at the latest it goes with this session
-        store.delete(path)
-    return sequence_of(path)
+    """An id that no other ledger of this cluster got, above all that were issued before.
+
+    Raises MetadataUnavailableError, and ConfigError where the layout has no more ids.
+    """
+    bucket = _last_bucket(store, znodes)
+    if bucket is None:
+        number = _next_number(store, znodes.id_prefix)
+        if number is not None:
+            return number
+    return _long_id(store, znodes, bucket or 1)
 
 
 def highest_issued_id(store: MetadataStore, znodes: Znodes) -> int:
-    """An id that no ledger issued so far is above. It costs one id, taken and never used. Raises MetadataUnavailableError."""
+    """An id that no ledger issued so far is above. It costs one id, taken and never used. Raises as ``new_ledger_id``."""
     return new_ledger_id(store, znodes)
+
+
+def _last_bucket(store: MetadataStore, znodes: Znodes) -> int | None:
+    """The last bucket that this session sees, the first if it sees none; None where ids do not come from buckets.
+
+    An older one than the last does no harm: it is full.
+    """
+    if znodes.layout is LedgerLayout.FLAT:
+        return None
+    try:
+        names = store.children(znodes.long_id_generator)
+    except NoNodeError:
+        return None
+    return max((int(found[1]) for name in names if (found := _BUCKET.fullmatch(name))), default=1)
+
+
+def _long_id(store: MetadataStore, znodes: Znodes, bucket: int) -> int:
+    if znodes.layout is LedgerLayout.FLAT:
+        remedy = f"its ids end before {LARGEST_INT}: initialise another root with the layout hierarchical"
+        raise ConfigError(f"the ledger layout of {store.uri}", znodes.layout.value, remedy)
+    while bucket <= LARGEST_INT:
+        store.ensure_path(znodes.id_bucket(bucket))
+        number = _next_number(store, f"{znodes.id_bucket(bucket)}/ID-")
+        if number is not None:
+            return bucket << 32 | number
+        bucket += 1
+    raise ConfigError(f"the ledger ids of {store.uri}", "used up", "initialise another root")
+
+
+def _next_number(store: MetadataStore, prefix: str) -> int | None:
+    """None if the numbers of this prefix are used up: they go on below zero then."""
+    path = store.create_sequential(prefix, ephemeral=True)
+    with suppress(NoNodeError, MetadataUnavailableError):  # it is ephemeral: at the latest it goes with this session
+        store.delete(path)
+    number = int(path.removeprefix(prefix))
+    return number if 0 <= number < LARGEST_INT else None

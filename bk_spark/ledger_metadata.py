@@ -4,7 +4,7 @@ Invariants, checked whenever a value is made: CLOSED if and only if there is a l
 0 and their first ids strictly increase; each ensemble has E distinct bookies. A change is a pure function from one
 value to the next, written by compare-and-set.
 
-Ref: the BookKeeper protocol, "Ledger metadata"; Apache BookKeeper's LedgerMetadataFormat, version 3 (docs/formats.md).
+Ref: the BookKeeper protocol, "Ledger metadata"; Apache BookKeeper's LedgerMetadataFormat (ledger_metadata_versions.py).
 """
 
 from __future__ import annotations
@@ -13,16 +13,12 @@ import itertools
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from google.protobuf.message import DecodeError
-
 from bk_spark.config import DigestType, LedgerOptions
 from bk_spark.entry import NO_ENTRY
-from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
+from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
+from bk_spark.ledger_metadata_versions import read, written
 from bk_spark.proto.ledger_metadata_pb2 import LedgerMetadataFormat
 from bk_spark.quorum import IdPattern, check_quorums, pattern_of_slot
-
-_MAGIC = b"BookieMetadataFormatVersion\t"
-_VERSION = 3
 
 
 class LedgerState(Enum):
@@ -109,7 +105,7 @@ class LedgerMetadata:
         return replace(self, custom_metadata=_pairs({**dict(self.custom_metadata), key: value}))
 
     def encode(self) -> bytes:
-        """The znode's value."""
+        """The znode's value, in version 3, whichever version it was read in."""
         message = LedgerMetadataFormat(
             quorumSize=self.write_quorum,
             ensembleSize=self.ensemble_size,
@@ -127,24 +123,25 @@ class LedgerMetadata:
             message.segment.add(ensembleMember=fragment.ensemble, firstEntryId=fragment.first_entry_id)
         for key, value in self.custom_metadata:
             message.customMetadata.add(key=key, value=value)
-        encoded = message.SerializeToString(deterministic=True)
-        return _MAGIC + b"%d\n" % _VERSION + _varint(len(encoded)) + encoded
+        return written(message)
 
     @staticmethod
     def decode(ledger_id: int, value: bytes) -> LedgerMetadata:
-        """Raises CorruptionError for what is not ledger metadata, FormatVersionError for a newer version."""
+        """Of a znode's value in version 1, 2 or 3.
+
+        Raises CorruptionError for what is not ledger metadata, FormatVersionError for a newer version, ConfigError for a
+        digest type of Apache BookKeeper's that bk_spark does not have.
+        """
         what = f"the metadata of ledger {ledger_id}"
-        try:
-            message = LedgerMetadataFormat.FromString(_undelimited(what, value))
-            return _from_message(ledger_id, message)
-        except (DecodeError, ValueError) as problem:
-            raise CorruptionError(what, str(problem)) from None
+        return _from_message(ledger_id, what, read(what, value))
 
     def _problem(self) -> str | None:
         if self.is_closed != (self.last_entry_id is not None):
             return f"state {self.state.name} with last entry id {self.last_entry_id}"
         if self.last_entry_id is not None and self.last_entry_id < NO_ENTRY:
             return f"last entry id {self.last_entry_id}"
+        if self.length < 0:
+            return f"length {self.length}"
         firsts = [f.first_entry_id for f in self.fragments]
         if not firsts or firsts[0] != 0 or any(a >= b for a, b in itertools.pairwise(firsts)):
             return f"fragments start at {firsts}"
@@ -174,11 +171,11 @@ def new_ledger(
     )
 
 
-def _from_message(ledger_id: int, message: LedgerMetadataFormat) -> LedgerMetadata:
-    try:
-        digest_type = DigestType(message.digestType)
-    except ValueError:
-        raise CorruptionError(f"the metadata of ledger {ledger_id}", f"unknown digest type {message.digestType}") from None
+def _from_message(ledger_id: int, what: str, message: LedgerMetadataFormat) -> LedgerMetadata:
+    is_closed = message.state == LedgerMetadataFormat.CLOSED
+    if not is_closed and message.HasField("lastEntryId") and message.lastEntryId != NO_ENTRY:
+        raise CorruptionError(what, f"last entry id {message.lastEntryId} of a ledger that is not CLOSED")
+    digest_type = _digest_type(ledger_id, message)
     try:
         return LedgerMetadata(
             ledger_id,
@@ -187,53 +184,38 @@ def _from_message(ledger_id: int, message: LedgerMetadataFormat) -> LedgerMetada
             message.ackQuorumSize if message.HasField("ackQuorumSize") else message.quorumSize,
             digest_type,
             message.password,
-            tuple(Fragment(s.firstEntryId, tuple(s.ensembleMember)) for s in message.segment),
+            tuple(Fragment(s.firstEntryId, tuple(_text(what, one) for one in s.ensembleMember)) for s in message.segment),
             LedgerState(message.state),
-            message.lastEntryId if message.HasField("lastEntryId") else None,
+            message.lastEntryId if is_closed and message.HasField("lastEntryId") else None,
             message.length,
             message.ctime,
             message.cToken,
-            _pairs({entry.key: entry.value for entry in message.customMetadata}),
+            _pairs({_text(what, entry.key): entry.value for entry in message.customMetadata}),
         )
     except CorruptionError:
         raise
     except BookKeeperError as problem:
-        raise CorruptionError(f"the metadata of ledger {ledger_id}", str(problem)) from None
+        raise CorruptionError(what, str(problem)) from None
 
 
-def _undelimited(what: str, value: bytes) -> bytes:
-    if not value.startswith(_MAGIC):
-        raise CorruptionError(what, "it does not start with BookieMetadataFormatVersion")
-    digits, _, rest = value[len(_MAGIC) :].partition(b"\n")
-    if not digits.isdigit() or len(digits) > 9:
-        raise CorruptionError(what, f"its version is {digits[:20]!r}")
-    if int(digits) > _VERSION:
-        raise FormatVersionError(what, int(digits), _VERSION)
-    if int(digits) < _VERSION:
-        raise CorruptionError(what, f"its version {int(digits)} is older than {_VERSION}, the only one that bk_spark reads")
-    size, start = _read_varint(what, rest)
-    if start + size != len(rest):
-        raise CorruptionError(what, f"{len(rest) - start} bytes follow where {size} are announced")
-    return rest[start:]
+def _digest_type(ledger_id: int, message: LedgerMetadataFormat) -> DigestType:
+    """What is not stored, as in version 1, is the default: entries that have another one do not verify."""
+    if not message.HasField("digestType"):
+        return LedgerOptions().digest_type
+    try:
+        return DigestType(message.digestType)
+    except ValueError:
+        name = LedgerMetadataFormat.DigestType.Name(message.digestType)
+        remedy = "bk_spark reads ledgers with CRC32C and HMAC: read this one with Apache BookKeeper's client"
+        raise ConfigError(f"the digest type of ledger {ledger_id}", name, remedy) from None
+
+
+def _text(what: str, value: str | bytes) -> str:
+    """Protobuf 2 gives a string that is no UTF-8 as bytes."""
+    if isinstance(value, bytes):
+        raise CorruptionError(what, f"{value[:100]!r} is no UTF-8 text")
+    return value
 
 
 def _pairs(custom: dict[str, bytes]) -> tuple[tuple[str, bytes], ...]:
     return tuple(sorted(custom.items()))
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _read_varint(what: str, data: bytes) -> tuple[int, int]:
-    number = 0
-    for index, byte in enumerate(data[:5]):
-        number |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            return number, index + 1
-    raise CorruptionError(what, "its length is not a varint")

@@ -5,6 +5,8 @@
     <data_dir>/cluster.json               version, ports
     <data_dir>/zookeeper/zookeeper.cfg    written at each start;  data/ and log/ beside it
     <data_dir>/bookie-1/data              the bookie's data directory;  log/ beside it
+    <data_dir>/autorecovery-1/log         of an AutoRecovery process, if one was started
+    <data_dir>/tls/                       with TLS: certificates and keys (local_security.py)
 
 Ports stay the same as long as the directory is used, if they are free. local_process.py ends what is started here.
 """
@@ -13,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import json
 import os
 import shutil
@@ -23,13 +24,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bk_spark.autorecovery_config import AutoRecoveryConfig
 from bk_spark.bookie.cookie import format_bookie, read_cookie
 from bk_spark.bookie.cookie_file import COOKIE_FILE
 from bk_spark.bookie.directories import Directories
-from bk_spark.config import BookieConfig
-from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, MetadataUnavailableError
+from bk_spark.config import BookieConfig, ClientConfig
+from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
+from bk_spark.ledger_layout import LedgerLayout
+from bk_spark.local_autorecovery import LocalAutoRecovery
 from bk_spark.local_process import HOST, Keeper, LocalProcess, end_all, reserved_port
-from bk_spark.registration import initialise_cluster, lookup, unregister
+from bk_spark.local_security import command_environment, local_tls
+from bk_spark.local_zookeeper import LocalZooKeeper, zookeeper_command
+from bk_spark.registration import initialise_cluster, intended_root, lookup, open_root, unregister
 from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import ZooKeeperStore, connect
 
@@ -38,35 +44,10 @@ STATE_VERSION = 1
 DEFAULT_BOOKIE_CONFIG = BookieConfig(disk_usage_high=0.99, disk_usage_low=0.98)
 """The disk is shared with all else on this machine: that it is nearly full says little of what bookies need."""
 
+DEFAULT_AUTORECOVERY_CONFIG = AutoRecoveryConfig()
+
 _SESSION_S = 10.0
 """Time to connect, and session timeout, of the short sessions with which this module looks at its cluster."""
-
-_ZOOKEEPER_JARS = (
-    "zookeeper",
-    "zookeeper-jute",
-    "slf4j-api",
-    "log4j-slf4j2-impl",
-    "log4j-api",
-    "log4j-core",
-    "metrics-core",
-    "snappy-java",
-)
-"""What the server needs of pyspark's 250 jars: with all of them on the class path it starts half as fast."""
-
-_JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.preAllocSize=1024")
-"""Small and quick to start. preAllocSize is in KiB; ZooKeeper would grow its log by 64 MiB at a time."""
-
-_ZOOKEEPER_CONFIG = """\
-tickTime=250
-minSessionTimeout=500
-maxSessionTimeout=60000
-dataDir={data}
-clientPortAddress={host}
-clientPort={port}
-maxClientCnxns=0
-admin.enableServer=false
-"""
-"""Every Spark worker comes from one address: no limit of connections to an address. Sessions are counted in ticks."""
 
 
 class LocalCluster:
@@ -74,8 +55,13 @@ class LocalCluster:
 
     ``data_dir=None`` is a temporary directory, removed at the end. A directory that was used before has all its data
     again: all of its bookies start, under their ids and on their ports where these are free, also if that is more than
-    ``bookies``. ``bookie_config`` holds for all of them, at this use of the directory. When the constructor returns, every
-    process serves.
+    ``bookies``. ``bookie_config`` holds for all of them, at this use of the directory. ``layout`` is how a new
+    cluster lays out its ledgers in ZooKeeper (None: hierarchical); a directory that was used before keeps its own. When the
+    constructor returns, every process serves.
+
+    With ``tls`` bookies and clients show each other certificates that an authority of the cluster's own signed; clients
+    connect with ``client_config``, whose files lie in ``<data_dir>/tls``. ``bookie_config.zookeeper_auth`` protects
+    everything in ZooKeeper, and is in ``client_config`` too.
 
     Raises ConfigError (no Java, bad arguments, a directory in use) and ProcessFailedError.
 
@@ -88,22 +74,25 @@ class LocalCluster:
         data_dir: str | os.PathLike[str] | None = None,
         *,
         bookie_config: BookieConfig = DEFAULT_BOOKIE_CONFIG,
+        layout: LedgerLayout | None = None,
+        tls: bool = False,
     ) -> None:
         if isinstance(bookies, bool) or not isinstance(bookies, int) or bookies < 0:
             raise ConfigError("bookies", bookies, "it must be a whole number, 0 or more")
-        java, class_path = find_java(), find_zookeeper_jars()
+        java = zookeeper_command()
         self._temporary = data_dir is None
         self.data_dir = _directory(data_dir)
-        self._bookie_config = bookie_config
+        self._bookie_config, self.client_config = _secured(bookie_config, self.data_dir / "tls" if tls else None)
+        self._layout = layout
         self._closed = False
         self._bookies: list[LocalBookie] = []
+        self._autorecoveries: list[LocalAutoRecovery] = []
         with contextlib.ExitStack() as undo:
             undo.callback(self._remove_temporary)
             self._keeper = undo.enter_context(Keeper(self.data_dir, self._temporary))
             self._state = _State(self.data_dir / "cluster.json")
             port = undo.enter_context(reserved_port(self._state.zookeeper_port))
-            command = [java, *_JAVA_OPTIONS, "-cp", class_path]
-            self.zookeeper = LocalZooKeeper(self._keeper, self.data_dir / "zookeeper", port, command)
+            self.zookeeper = LocalZooKeeper(self._keeper, self.data_dir / "zookeeper", port, java)
             undo.callback(self._stop_processes)
             self._undo = undo
             self._start(bookies)
@@ -129,6 +118,15 @@ class LocalCluster:
             bookie.await_ready(store)
         return bookie
 
+    def start_autorecovery(self, config: AutoRecoveryConfig = DEFAULT_AUTORECOVERY_CONFIG) -> LocalAutoRecovery:
+        """Start one more process that finds lost copies, if it is elected auditor, and makes them again."""
+        self._check_open()
+        directory = self.data_dir / f"autorecovery-{len(self._autorecoveries) + 1}"
+        process = LocalAutoRecovery(self._keeper, directory, self.metadata_uri, config, self.client_config)
+        self._autorecoveries.append(process)
+        process.start()
+        return process
+
     def close(self) -> None:
         """Stop everything, and remove the directory if it is a temporary one. A second call does nothing."""
         if not self._closed:
@@ -146,7 +144,7 @@ class LocalCluster:
         self.zookeeper.start()
         ports = self._state.bookie_ports
         with self._connect() as store:
-            initialise_cluster(store, Znodes(ROOT))
+            initialise_cluster(store, intended_root(store, ROOT, self._layout))
             for port in ports + [None] * (bookies - len(ports)):
                 self._join(store, port)
             self._save()
@@ -162,7 +160,8 @@ class LocalCluster:
         if (data_dir / COOKIE_FILE).exists():
             bookie_id = read_cookie(data_dir).bookie_id
         else:
-            bookie_id = format_bookie(Directories.of(data_dir, self._bookie_config), store, Znodes(ROOT), f"{HOST}:{port}")
+            directories = Directories.of(data_dir, self._bookie_config)
+            bookie_id = format_bookie(directories, store, open_root(store, ROOT), f"{HOST}:{port}")
         bookie = LocalBookie(self._keeper, directory, port, bookie_id, self.metadata_uri)
         bookie.config = self._bookie_config
         self._bookies.append(bookie)
@@ -172,46 +171,21 @@ class LocalCluster:
         self._state.save(self.zookeeper.port, [bookie.port for bookie in self._bookies])
 
     def _connect(self) -> ZooKeeperStore:
-        return connect(self.metadata_uri, connect_timeout_s=_SESSION_S, session_timeout_s=_SESSION_S)
+        return _connect(self.metadata_uri, self._bookie_config.zookeeper_auth)
 
     def _check_open(self) -> None:
         if self._closed:
             raise ConfigError("the local cluster", str(self.data_dir), "it is closed: make a new LocalCluster")
 
     def _stop_processes(self) -> None:
-        # Bookies first, and all at once: they take their leave of ZooKeeper.
+        # ZooKeeper last, of which the others take their leave; and AutoRecovery first, which would see bookies go.
+        end_all(self._autorecoveries)
         end_all(self._bookies)
         end_all([self.zookeeper])
 
     def _remove_temporary(self) -> None:
         if self._temporary:
             shutil.rmtree(self.data_dir, ignore_errors=True)
-
-
-class LocalZooKeeper(LocalProcess):
-    """The ZooKeeper server of a local cluster."""
-
-    def __init__(self, keeper: Keeper, directory: Path, port: int, java: Sequence[str]) -> None:
-        super().__init__(keeper, directory, port)
-        self._java = java
-
-    def start(self) -> None:
-        """Start it, and wait until it answers a client."""
-        data = self._directory / "data"
-        data.mkdir(parents=True, exist_ok=True)
-        config = self._directory / "zookeeper.cfg"
-        config.write_text(_ZOOKEEPER_CONFIG.format(data=data, host=HOST, port=self.port))
-        self._launch([*self._java, "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)])
-        self._await(self._accepts)
-        self._await(self._answers)
-
-    def _answers(self) -> bool:
-        try:
-            # Short attempts: while ZooKeeper starts it may accept a connection and forget about it.
-            connect(f"zk://{self.address}{ROOT}", connect_timeout_s=1.0, session_timeout_s=_SESSION_S).close()
-        except MetadataUnavailableError:
-            return False
-        return True
 
 
 class LocalBookie(LocalProcess):
@@ -227,7 +201,7 @@ class LocalBookie(LocalProcess):
 
     def start(self) -> None:
         """Start it, and wait until it is registered and accepts connections."""
-        with connect(self._metadata_uri, connect_timeout_s=_SESSION_S, session_timeout_s=_SESSION_S) as store:
+        with _connect(self._metadata_uri, self.config.zookeeper_auth) as store:
             self.launch(store)
             self.await_ready(store)
 
@@ -235,7 +209,10 @@ class LocalBookie(LocalProcess):
         """Start the process. What an earlier, dead one left registered is removed, so that ``await_ready`` sees the new one."""
         self.check_stopped()
         unregister(store, Znodes(ROOT), self.bookie_id)
-        self._launch(bookie_command(self.data_dir, self._metadata_uri, self.port, self.config))
+        # Metrics are always there, on a free port unless the settings say which: the registration tells where.
+        config = self.config if self.config.http_port >= 0 else dataclasses.replace(self.config, http_port=0)
+        command = bookie_command(self.data_dir, self._metadata_uri, self.port, config)
+        self._launch(command, command_environment(config.client_config()))
 
     def await_ready(self, store: ZooKeeperStore) -> None:
         self._await(lambda: self._is_registered(store) and self._accepts())
@@ -274,40 +251,34 @@ def _read_state(path: Path) -> dict[str, Any]:
 
 
 def bookie_command(data_dir: Path, metadata_uri: str, port: int, config: BookieConfig) -> list[str]:
-    """How a bookie process is started: with all settings that are not the default."""
+    """How a bookie process is started: with all settings that are not the default, but no secret, which ``ps`` would show."""
     options = ["--data-dir", str(data_dir), "--metadata", metadata_uri, "--host", HOST, "--port", str(port)]
     for field in dataclasses.fields(BookieConfig):
         value = getattr(config, field.name)
-        if value != field.default:
+        if value != field.default and field.repr:
             options += ["--" + field.name.replace("_", "-"), str(value).lower() if isinstance(value, bool) else str(value)]
     return [sys.executable, "-P", "-m", "bk_spark.cli", "bookie", "start", *options]
 
 
-def find_java() -> str:
-    """The ``java`` of JAVA_HOME, or else of the PATH. Raises ConfigError."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
-    if java is None:
-        raise ConfigError(
-            "JAVA_HOME" if home else "the program 'java'",
-            home or "not on the PATH",
-            "a local cluster needs Java 17 or newer for ZooKeeper: install it, on Debian or Ubuntu with "
-            "'apt install openjdk-17-jre-headless', on macOS with 'brew install openjdk@17', and let JAVA_HOME or PATH show it",
-        )
-    return java
+def _secured(bookie_config: BookieConfig, tls_dir: Path | None) -> tuple[BookieConfig, ClientConfig]:
+    """The settings of bookies, and of clients that reach them."""
+    if tls_dir is None:
+        return bookie_config, bookie_config.client_config()
+    files = local_tls(tls_dir)
+    bookie, client = files.bookie, files.client
+    return (
+        dataclasses.replace(bookie_config, tls_ca=bookie.ca, tls_certificate=bookie.certificate, tls_key=bookie.key),
+        ClientConfig(
+            tls_ca=client.ca,
+            tls_certificate=client.certificate,
+            tls_key=client.key,
+            zookeeper_auth=bookie_config.zookeeper_auth,
+        ),
+    )
 
 
-def find_zookeeper_jars() -> str:
-    """The class path of the ZooKeeper server in the installed pyspark, which is not imported. Raises ConfigError."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigError("pyspark", "not installed", "a local cluster takes ZooKeeper from it: run 'pip install pyspark'")
-    jars = Path(spec.submodule_search_locations[0]) / "jars"
-    found = [sorted(jars.glob(f"{name}-[0-9]*.jar")) for name in _ZOOKEEPER_JARS]
-    if not all(found):
-        missing = [name for name, files in zip(_ZOOKEEPER_JARS, found, strict=True) if not files]
-        raise ConfigError("pyspark's directory of jars", str(jars), f"it lacks {', '.join(missing)}: install pyspark from PyPI")
-    return os.pathsep.join(str(files[-1]) for files in found)
+def _connect(metadata_uri: str, auth: str) -> ZooKeeperStore:
+    return connect(metadata_uri, connect_timeout_s=_SESSION_S, session_timeout_s=_SESSION_S, auth=auth)
 
 
 def _directory(data_dir: str | os.PathLike[str] | None) -> Path:

@@ -20,8 +20,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO
 
 from bk_spark.errors import ConfigError, ProcessFailedError
@@ -85,8 +86,13 @@ class Keeper:
         )
         os.close(lock)
 
-    def spawn(self, command: Sequence[str], directory: Path, log: BinaryIO) -> subprocess.Popen[bytes]:
-        """A child in the keeper's group. It starts in ``directory``, so that no module of the user's directory is imported."""
+    def spawn(
+        self, command: Sequence[str], directory: Path, log: BinaryIO, environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        """A child in the keeper's group. It starts in ``directory``, so that no module of the user's directory is imported.
+
+        ``environment`` is added to this process's own.
+        """
         if self._process.poll() is not None:
             raise ConfigError("the local cluster", "closed", "nothing can be started in it any more: make a new LocalCluster")
         package = str(Path(__file__).resolve().parent.parent)
@@ -94,7 +100,7 @@ class Keeper:
         return subprocess.Popen(
             command,
             cwd=directory,
-            env={**os.environ, "PYTHONPATH": python_path},
+            env={**os.environ, **environment, "PYTHONPATH": python_path},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -183,11 +189,11 @@ class LocalProcess:
             raise ConfigError(f"the state of {self._name}", "not running", "start() it first")
         return self._child
 
-    def _launch(self, command: Sequence[str]) -> None:
+    def _launch(self, command: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self.check_stopped()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
-            self._child = self._keeper.spawn(command, self._directory, log)
+            self._child = self._keeper.spawn(command, self._directory, log, environment)
 
     def _await(self, is_ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + START_S

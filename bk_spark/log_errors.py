@@ -63,9 +63,10 @@ class JobFailedError(BookKeeperError):
 
     what: str
     problem: str
+    consequence: str = "nothing of it is visible"
 
     def __str__(self) -> str:
-        return f"{self.what} failed, nothing of it is visible: {self.problem}"
+        return f"{self.what} failed, {self.consequence}: {self.problem}"
 
 
 @dataclass(eq=False)

@@ -10,6 +10,7 @@ Ref: Apache BookKeeper's BookieServiceInfoFormat; docs/formats.md, "Znodes of le
 from __future__ import annotations
 
 import contextlib
+import re
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,12 +19,19 @@ from google.protobuf.message import DecodeError
 
 from bk_spark.config import DEFAULT_RACK
 from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
+from bk_spark.ledger_layout import LedgerLayout
 from bk_spark.metadata_store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError, Versioned
 from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
-from bk_spark.znodes import LAYOUT_VALUE, Znodes
+from bk_spark.znodes import Znodes
 
 PROTOCOL = "bk_spark-grpc"
 """The endpoint of a registration that bk_spark's clients speak to. An Apache bookie has none and is no bookie to us."""
+
+HTTP_PROTOCOL = "http"
+"""The endpoint of a registration that serves metrics and health."""
+
+_HOST = re.compile(r"[^\s/,]{1,255}")
+"""What may stand before a port: gRPC takes other things for other kinds of addresses, such as sockets in the file system."""
 
 RACK_PROPERTY = "rack"
 """The property of a registration that names the bookie's rack."""
@@ -37,6 +45,8 @@ class BookieAddress:
     host: str
     port: int
     rack: str = DEFAULT_RACK
+    http: str | None = None
+    """``host:port`` of its metrics and health; None if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +61,16 @@ class RegisteredBookie:
     def rack(self) -> str:
         return self.address.rack
 
+    @property
+    def http(self) -> str | None:
+        """``host:port`` of its metrics and health; None if it has none."""
+        return self.address.http
+
 
 def initialise_cluster(store: MetadataStore, znodes: Znodes) -> None:
     """Make the root and all that belongs to every cluster. Repeating it, or two at once, does no harm.
 
-    Raises ConfigError if the root has another ledger layout.
+    Raises ConfigError if the root has another ledger layout: that stays what it is.
     """
     for path in (znodes.id_generator, znodes.read_only, znodes.cookies, znodes.log_names, znodes.log_data):
         store.ensure_path(path)
@@ -63,22 +78,28 @@ def initialise_cluster(store: MetadataStore, znodes: Znodes) -> None:
         store.create(znodes.instance_id, str(uuid.uuid4()).encode())
     # The layout comes last: where it stands, everything stands.
     with contextlib.suppress(NodeExistsError):
-        store.create(znodes.layout, LAYOUT_VALUE)
+        store.create(znodes.layout_path, znodes.layout_value)
     check_layout(store, znodes)
 
 
+def open_root(store: MetadataStore, root: str) -> Znodes:
+    """The paths of the cluster at ``root``, with its ledger layout. Raises ConfigError if there is none, or of another kind."""
+    layout = _stored_layout(store, root)
+    if layout is None:
+        raise _not_initialised(store)
+    return Znodes(root, layout)
+
+
+def intended_root(store: MetadataStore, root: str, layout: LedgerLayout | None) -> Znodes:
+    """The paths for ``initialise_cluster``. ``layout=None``: that of the cluster which is there, or else the default."""
+    return Znodes(root, layout or _stored_layout(store, root) or LedgerLayout.HIERARCHICAL)
+
+
 def check_layout(store: MetadataStore, znodes: Znodes) -> None:
-    """Raise ConfigError unless the root is initialised, with the ledger layout that this program knows."""
-    try:
-        layout = store.get(znodes.layout).value
-    except NoNodeError:
-        raise _not_initialised(store) from None
-    if layout.strip() != LAYOUT_VALUE:
-        raise ConfigError(
-            f"the ledger layout of {store.uri}",
-            layout.decode(errors="replace"),
-            f"bk_spark knows {LAYOUT_VALUE.decode()!r}: choose another root and run 'bk-spark cluster init' there",
-        )
+    """Raise ConfigError unless the root is initialised, with the ledger layout of ``znodes``."""
+    layout = open_root(store, znodes.root).layout
+    if layout is not znodes.layout:
+        raise _other_layout(store, layout.stored, f"a cluster keeps its layout, and this is not {znodes.layout.value}")
 
 
 def instance_id(store: MetadataStore, znodes: Znodes) -> str:
@@ -153,6 +174,15 @@ def list_bookies(store: MetadataStore, znodes: Znodes) -> list[RegisteredBookie]
     )
 
 
+def watch_bookies(store: MetadataStore, znodes: Znodes, on_change: Callable[[], None]) -> None:
+    """Call ``on_change`` (from any thread, briefly) when a bookie comes, goes or changes its mode, until the store closes.
+
+    Also after a lost connection or session, when something may have changed: it says that one should look, not what changed.
+    """
+    for path in (znodes.available, znodes.read_only):
+        store.watch_children(path, on_change)
+
+
 def lookup(store: MetadataStore, znodes: Znodes, bookie_id: str) -> BookieAddress | None:
     """Where a bookie listens; None if it is not registered, which does not say that it is dead."""
     paths = [znodes.registration(bookie_id, read_only=read_only) for read_only in (False, True)]
@@ -203,11 +233,16 @@ def _remove(store: MetadataStore, path: str, version: int | None = None) -> None
 
 
 def _encode(address: BookieAddress) -> bytes:
-    endpoint = BookieServiceInfoFormat.Endpoint(
-        id="bookie", host=address.host, port=address.port, protocol=PROTOCOL, auth=[], extensions=[]
-    )
-    info = BookieServiceInfoFormat(endpoints=[endpoint], properties={RACK_PROPERTY: address.rack})
+    endpoints = [_endpoint("bookie", address.host, address.port, PROTOCOL)]
+    if address.http is not None:
+        host, _, port = address.http.rpartition(":")
+        endpoints.append(_endpoint("http", host, int(port), HTTP_PROTOCOL))
+    info = BookieServiceInfoFormat(endpoints=endpoints, properties={RACK_PROPERTY: address.rack})
     return info.SerializeToString(deterministic=True)
+
+
+def _endpoint(name: str, host: str, port: int, protocol: str) -> BookieServiceInfoFormat.Endpoint:
+    return BookieServiceInfoFormat.Endpoint(id=name, host=host, port=port, protocol=protocol, auth=[], extensions=[])
 
 
 def _decode(bookie_id: str, path: str, value: bytes) -> BookieAddress | None:
@@ -217,7 +252,14 @@ def _decode(bookie_id: str, path: str, value: bytes) -> BookieAddress | None:
         raise CorruptionError(f"the registration {path}", str(problem)) from problem
     ours = [endpoint for endpoint in info.endpoints if endpoint.protocol == PROTOCOL]
     rack = info.properties.get(RACK_PROPERTY, DEFAULT_RACK)
-    return BookieAddress(bookie_id, ours[0].host, ours[0].port, rack) if ours else None
+    https = [endpoint for endpoint in info.endpoints if endpoint.protocol == HTTP_PROTOCOL]
+    for one in (*ours, *https):
+        if not isinstance(one.host, str) or not _HOST.fullmatch(one.host) or not 0 < one.port < 65536:
+            raise CorruptionError(f"the registration {path}", f"it names the host {one.host!r:.100} and port {one.port}")
+    if not isinstance(rack, str):  # protobuf 2 gives a string that is no UTF-8 as bytes
+        raise CorruptionError(f"the registration {path}", f"it names the rack {rack!r:.100}")
+    http = f"{https[0].host}:{https[0].port}" if https else None
+    return BookieAddress(bookie_id, ours[0].host, ours[0].port, rack, http) if ours else None
 
 
 def _is_at(address: BookieAddress, path: str, other: Versioned) -> bool:
@@ -230,6 +272,23 @@ def _held_by(path: str, other: Versioned) -> str:
     address = _decode("", path, other.value)
     where = f"at {address.host}:{address.port}" if address else "of another kind"
     return f"a process {where} holds it: stop that one, or wait for its session to expire"
+
+
+def _stored_layout(store: MetadataStore, root: str) -> LedgerLayout | None:
+    """The ledger layout of the cluster at ``root``; None if no cluster is initialised there. Raises ConfigError."""
+    found = store.get_many([Znodes(root).layout_path])[0]
+    if found is None:
+        return None
+    layout = LedgerLayout.of_stored(found.value)
+    if layout is None:
+        known = ", ".join(one.value for one in LedgerLayout)
+        raise _other_layout(store, found.value, f"bk_spark knows Apache BookKeeper's ledger managers {known}")
+    return layout
+
+
+def _other_layout(store: MetadataStore, found: bytes, problem: str) -> ConfigError:
+    remedy = f"{problem}: choose another root and run 'bk-spark cluster init' there"
+    return ConfigError(f"the ledger layout of {store.uri}", found.decode(errors="replace"), remedy)
 
 
 def _not_initialised(store: MetadataStore) -> ConfigError:

@@ -23,6 +23,9 @@ KEEPALIVE_MS = 10_000
 MAX_TEXT = 512
 """The most characters of a detail or a bookie id."""
 
+MAX_FIGURES = 1_000
+"""What a bookie counts of itself in one answer to an operator; it is some dozens."""
+
 MASTER_KEY_BYTES = 32
 
 MAX_WAIT_MS = 60_000
@@ -230,6 +233,8 @@ class DeleteLedgerRequest:
     ledger_id: int
     deleted_ms: int
     """When, in milliseconds since 1970."""
+    decided_at: int | None = None
+    """The sequence that was next before it was looked for who needs the ledger: what came in since is not deleted."""
 
     def describe(self) -> str:
         return f"delete ledger {self.ledger_id}"

@@ -9,12 +9,13 @@ Ref: proto/bookie.proto; docs/formats.md, "The wire".
 from __future__ import annotations
 
 from bk_spark.config import DigestType
-from bk_spark.entry import NO_ENTRY, BatchHeader, EncodedBatch
+from bk_spark.entry import MAX_ENTRY_ID, NO_ENTRY, BatchHeader, EncodedBatch
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import IdPattern
 from bk_spark.wire import (
     MASTER_KEY_BYTES,
+    MAX_FIGURES,
     MAX_TEXT,
     MAX_WAIT_MS,
     PROTOCOL_VERSION,
@@ -63,7 +64,7 @@ def encode_add_reply(reply: AddReply) -> pb.AddReply:
 
 
 def decode_add_reply(message: pb.AddReply) -> AddReply:
-    return AddReply(message.request_id, _status(message.status), message.detail[:MAX_TEXT], message.boot)
+    return AddReply(message.request_id, _status(message.status), _detail(message.detail), message.boot)
 
 
 def encode_read_request(request: ReadRequest) -> pb.ReadRequest:
@@ -84,7 +85,7 @@ def decode_read_request(message: pb.ReadRequest) -> ReadRequest:
     _check_version("a read request", message.version)
     _check_text_and_key(message.bookie_id, message.master_key)
     first, last = message.first_entry_id, message.last_entry_id
-    if message.ledger_id < 0 or not 0 <= first <= last or message.maximum_bytes == 0:
+    if message.ledger_id < 0 or not 0 <= first <= last <= MAX_ENTRY_ID or message.maximum_bytes == 0:
         raise CorruptionError("a read request", f"it asks for entries {first} to {last} of ledger {message.ledger_id}")
     return ReadRequest(
         message.bookie_id,
@@ -107,7 +108,9 @@ def encode_read_reply(reply: ReadBatch | ReadEnd) -> pb.ReadReply:
 
 def decode_read_reply(message: pb.ReadReply) -> ReadBatch | ReadEnd:
     if not message.HasField("header"):
-        return ReadEnd(_status(message.status), message.entry_id, message.detail[:MAX_TEXT])
+        # The entry after the last one of all is the end of a read to it.
+        _check_entry_id("the end of an answer to a read", message.entry_id, 0, MAX_ENTRY_ID + 1)
+        return ReadEnd(_status(message.status), message.entry_id, _detail(message.detail))
     return ReadBatch(EncodedBatch(_decode_header(message.header), message.body, message.body_crc32c))
 
 
@@ -125,7 +128,7 @@ def encode_last_add_confirmed_request(request: LastAddConfirmedRequest) -> pb.Re
 
 def decode_last_add_confirmed_request(message: pb.ReadLastAddConfirmedRequest) -> LastAddConfirmedRequest:
     _check_ledger_request("a read of the last add confirmed", message)
-    if message.beyond < NO_ENTRY:
+    if not NO_ENTRY <= message.beyond <= MAX_ENTRY_ID:
         raise CorruptionError("a read of the last add confirmed", f"it waits beyond entry {message.beyond}")
     return LastAddConfirmedRequest(
         message.bookie_id,
@@ -147,7 +150,8 @@ def encode_last_add_confirmed_reply(reply: LastAddConfirmedReply) -> pb.ReadLast
 
 
 def decode_last_add_confirmed_reply(message: pb.ReadLastAddConfirmedReply) -> LastAddConfirmedReply:
-    confirmed, detail = message.last_add_confirmed, message.detail[:MAX_TEXT]
+    confirmed, detail = message.last_add_confirmed, _detail(message.detail)
+    _check_entry_id("an answer with the last add confirmed", confirmed, NO_ENTRY, MAX_ENTRY_ID)
     return LastAddConfirmedReply(_status(message.status), confirmed, detail, message.fenced)
 
 
@@ -164,7 +168,7 @@ def encode_store_last_add_confirmed_request(request: StoreLastAddConfirmedReques
 def decode_store_last_add_confirmed_request(message: pb.StoreLastAddConfirmedRequest) -> StoreLastAddConfirmedRequest:
     what = "a last add confirmed to store"
     _check_ledger_request(what, message)
-    if message.last_add_confirmed < NO_ENTRY:
+    if not NO_ENTRY <= message.last_add_confirmed <= MAX_ENTRY_ID:
         raise CorruptionError(what, f"it is {message.last_add_confirmed}")
     return StoreLastAddConfirmedRequest(message.bookie_id, message.ledger_id, message.master_key, message.last_add_confirmed)
 
@@ -192,11 +196,11 @@ def encode_force_reply(reply: PlainReply) -> pb.ForceReply:
 
 
 def decode_force_reply(message: pb.ForceReply) -> PlainReply:
-    return PlainReply(_status(message.status), message.detail[:MAX_TEXT], message.boot)
+    return PlainReply(_status(message.status), _detail(message.detail), message.boot)
 
 
 def decode_store_last_add_confirmed_reply(message: pb.StoreLastAddConfirmedReply) -> PlainReply:
-    return PlainReply(_status(message.status), message.detail[:MAX_TEXT])
+    return PlainReply(_status(message.status), _detail(message.detail))
 
 
 def encode_describe_request(bookie_id: str) -> pb.DescribeRequest:
@@ -222,10 +226,10 @@ def encode_description(description: BookieDescription) -> pb.DescribeReply:
 def decode_description(message: pb.DescribeReply) -> BookieDescription:
     return BookieDescription(
         _status(message.status),
-        message.bookie_id[:MAX_TEXT],
+        _detail(message.bookie_id),
         message.free_bytes,
         message.total_bytes,
-        message.program_version[:MAX_TEXT],
+        _detail(message.program_version),
     )
 
 
@@ -247,7 +251,7 @@ def encode_administer_reply(reply: AdministerReply) -> pb.AdministerReply:
 
 
 def decode_administer_reply(message: pb.AdministerReply) -> AdministerReply:
-    return AdministerReply(_status(message.status), message.detail[:MAX_TEXT], dict(message.figures))
+    return AdministerReply(_status(message.status), _detail(message.detail), _figures(message))
 
 
 def _wire(status: Status) -> pb.Status:
@@ -301,6 +305,23 @@ def _decode_header(message: pb.BatchHeader) -> BatchHeader:
         digest_type,
         message.mixed_lac,
     )
+
+
+def _check_entry_id(what: str, entry_id: int, least: int, most: int) -> None:
+    if not least <= entry_id <= most:
+        raise CorruptionError(what, f"it names entry {entry_id}")
+
+
+def _figures(message: pb.AdministerReply) -> dict[str, int]:
+    if len(message.figures) > MAX_FIGURES:
+        raise CorruptionError("an answer to an operation", f"it has {len(message.figures)} figures")
+    return {_detail(name): value for name, value in message.figures.items()}
+
+
+def _detail(text: str) -> str:
+    """What another process says of itself, to be shown and logged: short, and no character of it moves a terminal's cursor."""
+    cut = text[:MAX_TEXT]
+    return cut if cut.isprintable() else "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in cut)
 
 
 def _check_ledger_request(

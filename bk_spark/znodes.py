@@ -4,44 +4,46 @@
 
     <root>/LAYOUT                         which ledger manager lays out the ledgers
     <root>/INSTANCEID                     a random id of this cluster
-    <root>/idgen/ID-<sequence>            ephemeral, source of ledger ids
-    <root>/00/0000/L0000                  metadata of ledger 0: ten digits cut 2-4-4 (hierarchical)
+    <root>/idgen/ID-<sequence>            ephemeral, source of ledger ids (flat: <root>/ID-<sequence>)
+    <root>/idgen-long/HOB-<high>/ID-<…>   the same, once the numbers below 2**31 - 1 are used up (ledger_ids.py)
+    <root>/00/0000/L0000                  metadata of ledger 0 (hierarchical; the other layouts: ledger_layout.py)
     <root>/available/<bookie id>          ephemeral registration of a writable bookie
     <root>/available/readonly/<bookie id> the same of a read-only one
     <root>/cookies/<bookie id>            identity of a bookie's disks
     <root>/underreplication/ledgers/…     marks of ledgers that lack copies: four times four hex digits, then urL<id>
     <root>/underreplication/locks/urL<id> ephemeral, held by who works on the copies of a ledger
+    <root>/underreplication/disable       exists while AutoRecovery is switched off
+    <root>/underreplication/auditorelection/V_<sequence>   ephemeral, the lowest one is the auditor's
+    <root>/underreplication/checkallledgersctime   when all ledgers were last checked
+    <root>/underreplication/changes       written when marks came; /audit: when an audit is asked for; /auditor: what it sees
+    <root>/bk_spark/replicators/<random>  ephemeral, proof that a copier's session, and so its locks, lasted
     <root>/bk_spark/logs/names/<name>     → uid of the log
     <root>/bk_spark/logs/data/<uid>/…     the log itself
 
-Ref: Apache BookKeeper's hierarchical ledger manager; docs/formats.md for the values.
+Ref: Apache BookKeeper's ledger managers and id generators; docs/formats.md for the values.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-LAYOUT_VALUE = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
-"""Layout format version 2, the hierarchical ledger manager, its version 1."""
-
-_LEDGER_DIRECTORY = re.compile(r"\d{2}")
-_LEDGER_SUBDIRECTORY = re.compile(r"\d{4}")
-_LEDGER_NODE = re.compile(r"L\d{4}")
-
-MAX_LEDGER_ID = 9_999_999_999
-"""The largest id that ten digits hold."""
+from bk_spark.ledger_layout import LedgerLayout
 
 
 @dataclass(frozen=True, slots=True)
 class Znodes:
-    """The paths below one root, such as ``/ledgers``."""
+    """The paths below one root, such as ``/ledgers``. Of a cluster that is there: ``registration.open_root``."""
 
     root: str
+    layout: LedgerLayout = LedgerLayout.HIERARCHICAL
 
     @property
-    def layout(self) -> str:
+    def layout_path(self) -> str:
         return f"{self.root}/LAYOUT"
+
+    @property
+    def layout_value(self) -> bytes:
+        return self.layout.stored
 
     @property
     def instance_id(self) -> str:
@@ -49,11 +51,20 @@ class Znodes:
 
     @property
     def id_generator(self) -> str:
-        return f"{self.root}/idgen"
+        return self.root if self.layout is LedgerLayout.FLAT else f"{self.root}/idgen"
 
     @property
     def id_prefix(self) -> str:
         return f"{self.id_generator}/ID-"
+
+    @property
+    def long_id_generator(self) -> str:
+        """There once ids are taken from its buckets."""
+        return f"{self.root}/idgen-long"
+
+    def id_bucket(self, high_bits: int) -> str:
+        """Source of the lower 31 bits of the ids whose upper 32 bits are ``high_bits``."""
+        return f"{self.long_id_generator}/HOB-{high_bits:010d}"
 
     @property
     def available(self) -> str:
@@ -87,43 +98,72 @@ class Znodes:
         return f"{self.cookies}/{bookie_id}"
 
     def ledger(self, ledger_id: int) -> str:
-        digits = f"{ledger_id:010d}"
-        return f"{self.root}/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
+        return f"{self.root}/{self.layout.path(ledger_id)}"
+
+    @property
+    def under_replication(self) -> str:
+        return f"{self.root}/underreplication"
+
+    @property
+    def under_replication_layout(self) -> str:
+        return f"{self.under_replication}/LAYOUT"
+
+    @property
+    def under_replication_disabled(self) -> str:
+        """Exists while AutoRecovery is switched off."""
+        return f"{self.under_replication}/disable"
+
+    @property
+    def under_replication_changes(self) -> str:
+        """Written whenever marks came, for those who wait for work."""
+        return f"{self.under_replication}/changes"
+
+    @property
+    def under_replicated_ledgers(self) -> str:
+        return f"{self.under_replication}/ledgers"
+
+    @property
+    def ledger_check_time(self) -> str:
+        """When all ledgers were last checked."""
+        return f"{self.under_replication}/checkallledgersctime"
+
+    @property
+    def audit_request(self) -> str:
+        """Written by who wants an audit now; the auditor watches it."""
+        return f"{self.under_replication}/audit"
+
+    @property
+    def auditor_report(self) -> str:
+        """Ephemeral: what the auditor sees, as JSON, for people."""
+        return f"{self.under_replication}/auditor"
+
+    @property
+    def auditor_election(self) -> str:
+        return f"{self.under_replication}/auditorelection"
+
+    @property
+    def auditor_vote_prefix(self) -> str:
+        return f"{self.auditor_election}/V_"
 
     @property
     def under_replicated_locks(self) -> str:
-        return f"{self.root}/underreplication/locks"
+        return f"{self.under_replication}/locks"
 
     def under_replicated(self, ledger_id: int) -> str:
         """Exists while copies of the ledger are missing."""
         digits = f"{ledger_id:016x}"
         parts = "/".join(digits[start : start + 4] for start in range(0, 16, 4))
-        return f"{self.root}/underreplication/ledgers/{parts}/urL{ledger_id:010d}"
+        return f"{self.under_replicated_ledgers}/{parts}/urL{ledger_id:010d}"
 
     def under_replicated_lock(self, ledger_id: int) -> str:
         return f"{self.under_replicated_locks}/urL{ledger_id:010d}"
+
+    def replicator(self, token: str) -> str:
+        """Ephemeral: exists as long as the session of a process that copies ledgers."""
+        return f"{self.root}/bk_spark/replicators/{token}"
 
     def log_name(self, name: str) -> str:
         return f"{self.log_names}/{name}"
 
     def log(self, uid: str) -> str:
         return f"{self.log_data}/{uid}"
-
-
-def is_ledger_directory(name: str) -> bool:
-    """Whether a name right below the root is the first level of ledger ids."""
-    return _LEDGER_DIRECTORY.fullmatch(name) is not None
-
-
-def is_ledger_subdirectory(name: str) -> bool:
-    return _LEDGER_SUBDIRECTORY.fullmatch(name) is not None
-
-
-def ledger_id_of(directory: str, subdirectory: str, name: str) -> int | None:
-    """The ledger id that three path elements spell, None if the last is not a ledger's."""
-    return int(directory + subdirectory + name[1:]) if _LEDGER_NODE.fullmatch(name) else None
-
-
-def sequence_of(path: str) -> int:
-    """The number that a sequential znode got: its last ten digits."""
-    return int(path[-10:])

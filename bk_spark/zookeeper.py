@@ -17,10 +17,8 @@ Ref: ZooKeeper Programmer's Guide, "ZooKeeper Sessions" and "Consistency Guarant
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,10 +27,11 @@ from typing import Any, TypeVar
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient, KazooState
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
-from kazoo.protocol.states import Callback, WatchedEvent
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import Callback, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
+from bk_spark.config import check_zookeeper_auth
 from bk_spark.errors import ConfigError, MetadataUnavailableError
 from bk_spark.metadata_store import (
     BadVersionError,
@@ -49,6 +48,8 @@ from bk_spark.metadata_store import (
     Versioned,
     check_sizes,
 )
+from bk_spark.zookeeper_auth import REFUSED, access_refused, hide_requests, identity_options, warn_of_open_root
+from bk_spark.zookeeper_connections import Connections
 from bk_spark.zookeeper_watch import Watch
 
 T = TypeVar("T")
@@ -60,10 +61,6 @@ _URI_FORM = "write it as zk://host:port[,host:port]/root, such as zk://127.0.0.1
 _WINDOW = 128
 """Reads under way at once in get_many. A round trip is hidden at tens; kazoo wakes its thread through a socket pair
 that holds some 270 wake-ups, so more gain nothing."""
-
-_HANDSHAKE_S = 3.0
-"""How long a server may take to open a session before the next one, or the same one again, is tried. It takes a synced
-write, tens of milliseconds; but a server that is just starting may accept a connection and forget about it."""
 
 _CLOSE_S = 5.0
 """How long ``close`` waits for the server's farewell before it cuts the connection; the session then expires by itself."""
@@ -83,6 +80,7 @@ _NOT_THE_REASON = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsisten
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())  # kazoo warns once per attempt; users get one MetadataUnavailableError instead
+_log.addFilter(hide_requests)
 
 
 def parse_uri(uri: str) -> tuple[str, str]:
@@ -95,11 +93,18 @@ def parse_uri(uri: str) -> tuple[str, str]:
     return match["hosts"], match["root"]
 
 
-def connect(uri: str, *, connect_timeout_s: float, session_timeout_s: float) -> ZooKeeperStore:
-    """Open a session. Raises ConfigError, and MetadataUnavailableError after ``connect_timeout_s`` without one."""
-    hosts, _ = parse_uri(uri)
-    store = ZooKeeperStore(uri, hosts, session_timeout_s)
+def connect(uri: str, *, connect_timeout_s: float, session_timeout_s: float, auth: str = "") -> ZooKeeperStore:
+    """Open a session. Raises ConfigError, and MetadataUnavailableError after ``connect_timeout_s`` without one.
+
+    With ``auth``, which is ``scheme:credential``, the session and those that follow it are authenticated, and what they
+    create is readable and writable by that identity alone. Raises MetadataAccessError where it may not read the root.
+    """
+    hosts, root = parse_uri(uri)
+    check_zookeeper_auth(auth)
+    store = ZooKeeperStore(uri, hosts, session_timeout_s, auth)
     store.open(connect_timeout_s)
+    if auth:
+        store.check_access(root)
     return store
 
 
@@ -108,49 +113,28 @@ def _is_host(text: str) -> bool:
     return match is not None and 0 < int(match["port"]) < 65536
 
 
-class _Connections(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads, with a deadline for the first connection and a way to end a connection that hangs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.deadline: float | None = None
-        """``time.monotonic()`` after which no connection may be begun; None once the first one stands."""
-        self.is_connected: Callable[[], bool] = lambda: False
-        self._socket: socket.socket | None = None
-
-    def select(self, *args: Any) -> Any:
-        *sockets, timeout = args
-        return super().select(*sockets, timeout if self.is_connected() else min(timeout, _HANDSHAKE_S))
-
-    def create_connection(self, *args: Any, timeout: float, **kwargs: Any) -> socket.socket:
-        if self.deadline is not None:
-            timeout = min(timeout, self.deadline - time.monotonic())
-        if timeout <= 0:
-            raise KazooTimeoutError("the time to connect is over")
-        self._socket = super().create_connection(*args, timeout=timeout, **kwargs)
-        return self._socket
-
-    def cut(self) -> None:
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-
-
 class ZooKeeperStore:
     """One ZooKeeper session. Made by ``connect``. Callbacks run one after the other in one thread and may use the store."""
 
-    def __init__(self, uri: str, hosts: str, session_timeout_s: float) -> None:
+    def __init__(self, uri: str, hosts: str, session_timeout_s: float, auth: str = "") -> None:
         self._uri = uri
+        self._has_auth = bool(auth)
         self._timeout_s = session_timeout_s
-        self._handler = _Connections()
+        self._handler = Connections()
         self._client = KazooClient(
-            hosts, timeout=session_timeout_s, handler=self._handler, connection_retry=_RECONNECT.copy(), logger=_log
+            hosts,
+            timeout=session_timeout_s,
+            handler=self._handler,
+            connection_retry=_RECONNECT.copy(),
+            logger=_log,
+            **identity_options(auth),
         )
         self._handler.is_connected = lambda: bool(self._client.connected)
         self._client.add_listener(self._on_state)
         self._watches: list[Watch] = []
         self._new_session: list[Callable[[], None]] = []
         self._session_lost = False
+        self._auth_failed = False
         self._closed = False
 
     def open(self, timeout_s: float) -> None:
@@ -161,6 +145,17 @@ class ZooKeeperStore:
             self._stop()
             raise MetadataUnavailableError(self._uri, f"no connection within {timeout_s:g} s")
         self._handler.deadline = None
+
+    def check_access(self, root: str) -> None:
+        """Warn of a root that everybody may change. Raises MetadataAccessError, and closes, where this session may not look."""
+        try:
+            acl, _ = self._read(root, lambda: self._client.get_acls_async(root))
+        except NoNodeError:
+            return
+        except BaseException:
+            self.close()
+            raise
+        warn_of_open_root(self._uri, acl)
 
     @property
     def uri(self) -> str:
@@ -284,6 +279,8 @@ class ZooKeeperStore:
         # Runs in kazoo's connection thread, which must not wait: the work is left to the callbacks' thread.
         if state == KazooState.LOST:
             self._session_lost = True
+            # For this moment alone: kazoo gives up after it, and calls itself closed.
+            self._auth_failed = self._client.client_state == KeeperState.AUTH_FAILED
         elif state == KazooState.CONNECTED:
             self._handler.dispatch_callback(Callback("watch", self._after_connection, ()))
 
@@ -292,14 +289,19 @@ class ZooKeeperStore:
             self._session_lost = False
             self._greet_new_session()
         for watch in list(self._watches):
-            watch.refresh()
+            self._tell(watch.refresh)
 
     def _greet_new_session(self) -> None:
         for callback in list(self._new_session):
-            try:
-                callback()
-            except MetadataUnavailableError:
-                self._session_lost = True
+            self._tell(callback, is_new_session=True)
+
+    def _tell(self, callback: Callable[[], None], *, is_new_session: bool = False) -> None:
+        """One that fails must not keep the others from being told, or from watching on."""
+        try:
+            callback()
+        except Exception as problem:
+            self._session_lost |= is_new_session and isinstance(problem, MetadataUnavailableError)
+            _log.exception("what is told of a new connection or session to %s failed", self._uri)
 
     def _get_window(self, paths: Sequence[str]) -> list[Versioned | None]:
         def ask() -> list[Any]:
@@ -334,6 +336,8 @@ class ZooKeeperStore:
     def _await_connection(self, deadline: float) -> None:
         # kazoo would queue a request without a connection, and a change could then happen long after its caller gave up.
         while not self._client.connected:
+            if self._auth_failed:
+                raise access_refused(self._uri, "any path", has_auth=True)
             if self._closed:
                 raise MetadataUnavailableError(self._uri, "this session is closed")
             if time.monotonic() >= deadline:
@@ -349,6 +353,8 @@ class ZooKeeperStore:
             raise self._translated(path, error) from error
 
     def _translated(self, path: str, error: kazoo_errors.KazooException) -> Exception:
+        if isinstance(error, REFUSED):
+            return access_refused(self._uri, path, has_auth=self._has_auth)
         refusal = _REFUSALS.get(type(error))
         return refusal(path) if refusal else MetadataUnavailableError(self._uri, f"{type(error).__name__} at {path}")
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bk_spark.errors import MetadataUnavailableError
+from bk_spark.errors import MetadataAccessError, MetadataUnavailableError
 
 if TYPE_CHECKING:
     from kazoo.protocol.states import WatchedEvent
+
+log = logging.getLogger(__name__)
 
 SetWatch = Callable[[Callable[["WatchedEvent"], None]], None]
 """Asks the server for one event, and says whom to tell. Raises MetadataUnavailableError."""
@@ -37,6 +40,8 @@ class Watch:
             self.arm()
         except MetadataUnavailableError:
             return  # the next connection refreshes again
+        except MetadataAccessError as problem:
+            log.warning("nothing more can be watched: %s", problem)  # who is told reads, and learns why
         if not self._ended:
             self._on_change()
 

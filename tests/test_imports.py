@@ -11,37 +11,76 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bk_spark"
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if not path.name.endswith(("_pb2.py", "_pb2_grpc.py")))
 
-JOINERS = {"__init__.py", "cli.py", "local_cluster.py", "local_process.py", "commands/"}
+JOINERS = {
+    "__init__.py",
+    "cli.py",
+    "local_autorecovery.py",
+    "local_cluster.py",
+    "local_process.py",
+    "local_security.py",
+    "local_zookeeper.py",
+    "commands/",
+}
 """May import from every layer, and use the machine directly."""
 
 THIRD_PARTY = {
     "pyspark": {"datasource/"},
     "py4j": {"datasource/"},
-    "grpc": {"client/transport.py", "client/runner.py", "client/connections.py", "bookie/server.py"},
-    "kazoo": {"zookeeper.py"},
+    "grpc": {
+        "client/transport.py",
+        "client/runner.py",
+        "client/connections.py",
+        "client/channels.py",
+        "bookie/server.py",
+        "bookie/open_calls.py",
+        "tls.py",
+    },
+    "kazoo": {"zookeeper.py", "zookeeper_connections.py", "zookeeper_auth.py"},
+    "cryptography": {"certificates.py", "local_security.py"},
     "sqlite3": {"bookie/sqlite_database.py"},
     "crc32c": {"checksum.py"},
+    "prometheus_client": {"metrics_registry.py", "dashboard/scrape.py"},
 }
 
 STANDARD = {
     "os": {"bookie/disk.py", "client/event_loop.py", "datasource/options.py", "datasource/connection.py"},
-    "socket": {"bookie/server.py", "zookeeper.py"},
+    "socket": {
+        "http_endpoint.py",
+        "bookie/server.py",
+        "bookie/disconnect.py",
+        "client/tls_diagnosis.py",
+        "zookeeper_connections.py",
+    },
     "subprocess": set[str](),
     "asyncio": {
         "client/event_loop.py",
+        "client/ledger_audit.py",
         "client/transport.py",
         "client/runner.py",
         "client/connections.py",
+        "client/channels.py",
         "bookie/server.py",
         "bookie/sync_thread.py",
         "bookie/long_poll.py",
+        "bookie/open_calls.py",
+        "bookie/fair_turns.py",
         "bookie/process.py",
         "bookie/availability.py",
+        "client/replicator.py",
+        "client/replication_worker.py",
     },
     "threading": {
+        "ledger_locks.py",
+        "http_endpoint.py",
+        "logging_setup.py",
+        "client/auditor_process.py",
+        "client/autorecovery.py",
         "client/event_loop.py",
         "client/write_queue.py",
         "client/log_write_handle.py",
+        "client/replication_lock.py",
+        "dashboard/collector.py",
+        "dashboard/snapshots.py",
         "bookie/sync_thread.py",
         "bookie/ledger_storage.py",
         "bookie/entry_log_files.py",
@@ -50,6 +89,7 @@ STANDARD = {
         "bookie/integrity.py",
         "bookie/scrub.py",
         "bookie/registered.py",
+        "tls.py",
         "zookeeper.py",
         "metadata_store.py",
         "datasource/connection.py",
@@ -58,24 +98,34 @@ STANDARD = {
         "datasource/tail.py",
     },
     "time": {
+        "http_endpoint.py",
+        "logging_setup.py",
+        "client/auditor_process.py",
+        "client/auditor_znodes.py",
         "client/transport.py",
+        "dashboard/collector.py",
         "bookie/process.py",
         "bookie/registered.py",
         "bookie/clocks.py",
+        "tls.py",
         "zookeeper.py",
+        "zookeeper_connections.py",
         "datasource/followed_log.py",
         "datasource/ledger_poll.py",
+        "datasource/replication_job.py",
         "datasource/tail.py",
+        "client/decommission.py",
     },
     "random": {"client/transport.py"},
 }
 """Modules that touch the machine, and the drivers that may use them."""
 
 LAYERS = {
-    "bookie": {"client", "datasource"},
-    "client": {"bookie", "datasource"},
-    "datasource": {"bookie"},
-    "": {"bookie", "client", "datasource"},
+    "bookie": {"client", "datasource", "dashboard"},
+    "client": {"bookie", "datasource", "dashboard"},
+    "dashboard": {"bookie", "datasource"},
+    "datasource": {"bookie", "dashboard"},
+    "": {"bookie", "client", "datasource", "dashboard"},
 }
 """Layer (the empty name is the shared modules) → layers that it must not import."""
 

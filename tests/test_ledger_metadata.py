@@ -70,6 +70,7 @@ def test_junk_is_refused(value: bytes) -> None:
         {"state": LedgerState.CLOSED},
         {"last_entry_id": 3},
         {"state": LedgerState.CLOSED, "last_entry_id": -2},
+        {"length": -1},
         {"fragments": ()},
         {"fragments": (Fragment(1, ENSEMBLE),)},
         {"fragments": (Fragment(0, ENSEMBLE), Fragment(0, ENSEMBLE))},

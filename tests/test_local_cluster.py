@@ -17,7 +17,8 @@ import pytest
 
 from bk_spark import local_cluster
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, ProcessFailedError
-from bk_spark.local_cluster import LocalBookie, LocalCluster, find_java, find_zookeeper_jars
+from bk_spark.local_cluster import LocalBookie, LocalCluster
+from bk_spark.local_zookeeper import find_java, find_zookeeper_jars
 from bk_spark.registration import list_bookies, lookup
 from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import ZooKeeperStore, connect, parse_uri
@@ -251,7 +252,7 @@ def test_pyspark_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_finding_the_jars_does_not_import_pyspark() -> None:
-    code = "import sys; from bk_spark.local_cluster import find_zookeeper_jars as f; f(); sys.exit('pyspark' in sys.modules)"
+    code = "import sys; from bk_spark.local_zookeeper import find_zookeeper_jars as f; f(); sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bk_spark.errors import ConfigError
-from bk_spark.local_cluster import LocalZooKeeper
+from bk_spark.local_zookeeper import LocalZooKeeper
 from bk_spark.metadata_store import (
     MAX_TRANSACTION_BYTES,
     MAX_VALUE_BYTES,

@@ -8,19 +8,25 @@ import uuid
 import pytest
 
 from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
+from bk_spark.ledger_layout import LedgerLayout
 from bk_spark.metadata_store import MetadataStore
 from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
 from bk_spark.registration import (
+    PROTOCOL,
     BookieAddress,
+    RegisteredBookie,
     check_layout,
     initialise_cluster,
     instance_id,
+    intended_root,
     list_bookies,
     lookup,
+    open_root,
     register,
     unregister,
+    watch_bookies,
 )
-from bk_spark.znodes import LAYOUT_VALUE, Znodes
+from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import ZooKeeperStore, connect
 
 A = BookieAddress("host:1-aa", "host", 1)
@@ -40,7 +46,7 @@ def other_session(store: MetadataStore) -> ZooKeeperStore:
 def test_initialising_makes_every_family_with_apaches_values(store: ZooKeeperStore, znodes: Znodes) -> None:
     initialise_cluster(store, znodes)
     assert store.children(znodes.root) == ["INSTANCEID", "LAYOUT", "available", "bk_spark", "cookies", "idgen"]
-    assert store.get(znodes.layout).value == LAYOUT_VALUE
+    assert store.get(znodes.layout_path).value == b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
     assert uuid.UUID(instance_id(store, znodes))
     assert store.children(znodes.available) == ["readonly"]
     assert store.children(f"{znodes.root}/bk_spark/logs") == ["data", "names"]
@@ -80,13 +86,54 @@ def test_a_root_that_is_not_initialised_is_refused_with_the_command(store: ZooKe
             call()
 
 
+@pytest.mark.parametrize("layout", LedgerLayout)
+def test_a_cluster_is_opened_with_the_layout_that_it_was_initialised_with(
+    store: ZooKeeperStore, znodes: Znodes, layout: LedgerLayout
+) -> None:
+    initialise_cluster(store, Znodes(znodes.root, layout))
+    assert store.get(f"{znodes.root}/LAYOUT").value == layout.stored
+    assert open_root(store, znodes.root) == Znodes(znodes.root, layout)
+    initialise_cluster(store, intended_root(store, znodes.root, None))
+    assert open_root(store, znodes.root).layout is layout
+
+
+def test_a_root_without_a_cluster_gets_the_layout_that_is_asked_for_or_the_default(
+    store: ZooKeeperStore, znodes: Znodes
+) -> None:
+    assert intended_root(store, znodes.root, None).layout is LedgerLayout.HIERARCHICAL
+    assert intended_root(store, znodes.root, LedgerLayout.FLAT).layout is LedgerLayout.FLAT
+
+
 def test_another_ledger_layout_is_refused_and_kept(store: ZooKeeperStore, znodes: Znodes) -> None:
-    flat = b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1"
-    store.create(znodes.layout, flat, make_parents=True)
+    initialise_cluster(store, Znodes(znodes.root, LedgerLayout.FLAT))
     for call in (check_layout, initialise_cluster):
-        with pytest.raises(ConfigError, match=r"FlatLedgerManagerFactory.*bk-spark cluster init"):
+        with pytest.raises(ConfigError, match=r"FlatLedgerManagerFactory.*not hierarchical.*bk-spark cluster init"):
             call(store, znodes)
-    assert store.get(znodes.layout).value == flat
+    assert open_root(store, znodes.root).layout is LedgerLayout.FLAT
+
+
+def test_a_layout_that_is_not_known_is_refused_and_kept(store: ZooKeeperStore, znodes: Znodes) -> None:
+    value = b"2\norg.apache.bookkeeper.meta.LegacyHierarchicalLedgerManagerFactory:1"
+    store.create(znodes.layout_path, value, make_parents=True)
+    for call in (check_layout, initialise_cluster, lambda store, znodes: intended_root(store, znodes.root, None)):
+        with pytest.raises(ConfigError, match=r"LegacyHierarchical.*knows .*flat, hierarchical, long-hierarchical"):
+            call(store, znodes)
+    assert store.get(znodes.layout_path).value == value
+
+
+def test_who_watches_the_bookies_hears_of_each_that_comes_goes_or_changes_its_mode(
+    store: ZooKeeperStore, cluster_root: Znodes
+) -> None:
+    changed = threading.Semaphore(0)
+    watch_bookies(store, cluster_root, changed.release)
+    with other_session(store) as bookie:
+        register(bookie, cluster_root, A, read_only=True)
+        assert changed.acquire(timeout=10)
+        register(bookie, cluster_root, A)
+        while list_bookies(store, cluster_root) != [RegisteredBookie(A.bookie_id, A, read_only=False)]:
+            assert changed.acquire(timeout=10)
+    while list_bookies(store, cluster_root):
+        assert changed.acquire(timeout=10)
 
 
 def test_a_registration_goes_with_its_session(store: ZooKeeperStore, cluster_root: Znodes) -> None:
@@ -111,6 +158,19 @@ def test_a_registration_names_the_bookies_rack(store: ZooKeeperStore, cluster_ro
     assert [bookie.rack for bookie in list_bookies(store, cluster_root)] == ["/zone-1/rack-2", "/default-rack"]
     info = BookieServiceInfoFormat.FromString(store.get(cluster_root.registration(A.bookie_id)).value)
     assert dict(info.properties) == {"rack": "/zone-1/rack-2"}
+
+
+def test_a_registration_tells_where_the_bookies_metrics_are(store: ZooKeeperStore, cluster_root: Znodes) -> None:
+    for number, http in enumerate(("10.0.0.7:8000", "[::1]:8000", None)):
+        register(store, cluster_root, BookieAddress(f"bookie-{number}", A.host, number + 1, http=http))
+    found = list_bookies(store, cluster_root)
+    assert [bookie.http for bookie in found] == ["10.0.0.7:8000", "[::1]:8000", None]
+    assert [bookie.address.port for bookie in found] == [1, 2, 3]
+    info = BookieServiceInfoFormat.FromString(store.get(cluster_root.registration("bookie-0")).value)
+    assert [(one.id, one.protocol, one.host, one.port) for one in info.endpoints] == [
+        ("bookie", PROTOCOL, A.host, 1),
+        ("http", "http", "10.0.0.7", 8000),
+    ]
 
 
 def test_a_registration_without_a_rack_is_in_the_default_rack(store: ZooKeeperStore, cluster_root: Znodes) -> None:

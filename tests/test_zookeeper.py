@@ -12,9 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from kazoo.client import KazooClient
 
-from bk_spark import zookeeper
+from bk_spark import zookeeper_connections
 from bk_spark.errors import ConfigError, MetadataUnavailableError
-from bk_spark.local_cluster import LocalCluster, LocalZooKeeper
+from bk_spark.local_cluster import LocalCluster
+from bk_spark.local_zookeeper import LocalZooKeeper
 from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import ZooKeeperStore, connect, parse_uri
 
@@ -92,7 +93,7 @@ def test_where_something_listens_and_never_answers_connecting_ends_in_time() -> 
 def test_a_server_that_forgets_the_first_connection_is_asked_again(
     zookeeper_server: LocalZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zookeeper, "_HANDSHAKE_S", 0.3)
+    monkeypatch.setattr(zookeeper_connections, "_HANDSHAKE_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as door:
         door.settimeout(DEADLINE_S)
         uri = f"zk://127.0.0.1:{door.getsockname()[1]}/ledgers"
@@ -234,6 +235,7 @@ def test_an_expired_session_is_reported_once_with_the_new_one_working(store: Zoo
 
 
 def test_a_watch_outlives_its_session(metadata_uri: str, store: ZooKeeperStore, znodes: Znodes) -> None:
+    """Situation 88."""
     changed = threading.Event()
     store.ensure_path(znodes.root)
     store.watch_children(znodes.root, changed.set)
@@ -246,6 +248,27 @@ def test_a_watch_outlives_its_session(metadata_uri: str, store: ZooKeeperStore, 
     with connect(metadata_uri, connect_timeout_s=10.0, session_timeout_s=10.0) as other:
         other.create(f"{znodes.root}/new")
         assert changed.wait(DEADLINE_S)
+
+
+def test_a_listener_that_fails_after_a_lost_session_keeps_no_other_from_hearing(store: ZooKeeperStore, znodes: Znodes) -> None:
+    """Situation 88."""
+    calls: list[str] = []
+    heard = threading.Semaphore(0)
+
+    def fail() -> None:
+        calls.append("fails")
+        raise RuntimeError("a listener's own bug")
+
+    store.ensure_path(f"{znodes.root}/a")
+    store.on_new_session(fail)
+    store.on_new_session(lambda: calls.append("session"))
+    store.watch_children(znodes.root, fail)
+    store.watch_children(znodes.root, heard.release)
+    expire(store)
+    assert heard.acquire(timeout=DEADLINE_S)
+    assert calls == ["fails", "session", "fails"]
+    store.create(f"{znodes.root}/b")
+    assert heard.acquire(timeout=DEADLINE_S)
 
 
 def test_a_watch_reports_what_changed_while_the_connection_was_lost(own_server: LocalCluster, fragile: ZooKeeperStore) -> None:

@@ -56,6 +56,11 @@ class Administration:
         self._watch = watch
         self._tasks: Tasks | None = None
 
+    @property
+    def tasks(self) -> Tasks | None:
+        """None before the background has started."""
+        return self._tasks
+
     def begin(self, tasks: Tasks) -> None:
         """The background has started; before, only the state can be asked for."""
         self._tasks = tasks

@@ -78,7 +78,7 @@ class Background:
 
 
 def _local(running: RunningBookie, scrubber: Scrubber) -> LocalLedgers:
-    def delete_ledger(ledger_id: int, deleted_ms: int) -> bool:
-        return running.server.call(DeleteLedgerRequest(ledger_id, deleted_ms)).status is Status.OK
+    def delete_ledger(ledger_id: int, deleted_ms: int, decided_at: int | None = None, /) -> bool:
+        return running.server.call(DeleteLedgerRequest(ledger_id, deleted_ms, decided_at)).status is Status.OK
 
     return LocalLedgers(running.bookie.storage, delete_ledger, running.watch.spare_bytes, scrubber.report)

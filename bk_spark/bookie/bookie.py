@@ -273,7 +273,7 @@ class Bookie:
     def _put(self, request: StagedRequest, ledger_id: int, facts: LedgerFacts | None) -> bool:
         """Stage what was admitted: its key is the ledger's, if that has one. False if a deletion came too late."""
         if isinstance(request, DeleteLedgerRequest):
-            return self.storage.delete(ledger_id, request.deleted_ms)
+            return self.storage.delete(ledger_id, request.deleted_ms, request.decided_at)
         key = master_key_hash(request.master_key) if facts is None else facts.master_key_hash
         match request:
             case AddRequest():

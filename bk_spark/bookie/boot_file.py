@@ -19,6 +19,7 @@ Ref: docs/rules.md, storage rules 9 and 13; docs/formats.md, "Boot file".
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -35,6 +36,7 @@ NO_INDEX = IndexGeneration(bytes(16), 0)
 """Before there was an index."""
 
 _MAGIC = "bk_spark boot"
+_INDEX = re.compile(r"([0-9a-f]{32}) ([0-9]{1,20})")
 _YES_NO = {"yes": True, "no": False}
 
 
@@ -112,8 +114,7 @@ def _phase(fields: Fields) -> Phase:
 
 
 def _index(fields: Fields) -> IndexGeneration:
-    incarnation, _, generation = fields.one("index").partition(" ")
-    try:
-        return IndexGeneration(bytes.fromhex(incarnation), int(generation))
-    except ValueError:
-        raise CorruptionError(fields.what, f"index is {fields.one('index')!r}") from None
+    match = _INDEX.fullmatch(fields.one("index"))
+    if match is None:
+        raise CorruptionError(fields.what, f"index is {fields.one('index')[:100]!r}")
+    return IndexGeneration(bytes.fromhex(match[1]), int(match[2]))

@@ -57,8 +57,14 @@ def decode_fields(data: bytes, magic: str, version: int, what: str) -> Fields:
         fields = Fields(what, tuple(_FIELD.findall(body.decode())))
     except UnicodeDecodeError:
         raise CorruptionError(what, "it is not UTF-8 text") from None
-    if not body.startswith(magic.encode() + b"\nversion: ") or not fields.one("version").isdecimal():
+    found = decode_number(fields.one("version")) if body.startswith(magic.encode() + b"\nversion: ") else None
+    if found is None:
         raise CorruptionError(what, f"it does not begin as a {magic.removeprefix('bk_spark ')} file does")
-    if int(fields.one("version")) > version:
-        raise FormatVersionError(what, int(fields.one("version")), version)
+    if found > version:
+        raise FormatVersionError(what, found, version)
     return fields
+
+
+def decode_number(text: str) -> int | None:
+    """A number of at most 19 digits; None for anything else. Python takes other scripts' digits, and not any number of them."""
+    return int(text) if re.fullmatch(r"[0-9]{1,19}", text) else None

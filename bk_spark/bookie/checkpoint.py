@@ -161,7 +161,7 @@ class Checkpoints:
         try:
             self._run(flush)
         except BookKeeperError as problem:
-            log.error("a checkpoint failed: %s", problem)
+            log.error("a checkpoint failed, this bookie takes no change until its storage is opened anew: %s", problem)
 
     def _run(self, flush: _Flush) -> None:
         """Steps 2 to 4, unless they have been begun."""

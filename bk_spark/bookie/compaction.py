@@ -62,6 +62,8 @@ class Compacted:
     logs_deleted: int = 0
     bytes_freed: int = 0
     """Given back to the file system: what was unlinked less the copies."""
+    bytes_copied: int = 0
+    """Into new logs, with their headers."""
     is_complete: bool = True
     """False if it was told to stop, or there was no space for copies."""
 
@@ -101,7 +103,8 @@ class Compaction:
             copying.finish()
         finally:
             copying.close()
-        done.bytes_freed -= copying.size_bytes
+        done.bytes_copied = copying.size_bytes
+        done.bytes_freed -= done.bytes_copied
         return done
 
     def _compact(self, chosen: list[EntryLogRow], copying: _Copying, done: Compacted, go_on: GoOn) -> bool:
@@ -119,7 +122,8 @@ class Compaction:
             return False
         for reading in unclear:
             if not self._end(reading, copying, done):
-                log.error("entry log %d counts as live, and no row of the index points to it: it is kept", reading.file_id)
+                remedy = "it is kept; stop this bookie and run 'bk-spark bookie sanity'"
+                log.error("entry log %d counts as live, and no row of the index points to it: %s", reading.file_id, remedy)
         return is_complete
 
     def _has_room(self, row: EntryLogRow) -> bool:

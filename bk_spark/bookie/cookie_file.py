@@ -36,7 +36,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from bk_spark.bookie.checked_text import Fields, decode_fields, encode_fields
+from bk_spark.bookie.checked_text import Fields, decode_fields, decode_number, encode_fields
 from bk_spark.bookie.directories import Directories
 from bk_spark.errors import CorruptionError, FormatVersionError
 
@@ -170,9 +170,10 @@ def apache_text(bookie_id: str, instance_id: str, directories: Directories) -> s
 def decode_boot_number(text: str, what: str) -> BootNumber:
     """What ``str`` of one gives. Raises CorruptionError."""
     number, _, token = text.partition(" ")
-    if not number.isdecimal() or not token:
-        raise CorruptionError(what, f"{text!r} is no boot number")
-    return BootNumber(int(number), token)
+    found = decode_number(number)
+    if found is None or not token:
+        raise CorruptionError(what, f"{text[:100]!r} is no boot number")
+    return BootNumber(found, token)
 
 
 def _apache_fields(text: str, what: str) -> Fields:
@@ -182,10 +183,11 @@ def _apache_fields(text: str, what: str) -> Fields:
 
 
 def _check_version(what: str, version: str, known: int) -> None:
-    if not version.isdecimal():
+    found = decode_number(version)
+    if found is None:
         raise CorruptionError(what, "it does not begin with a format number")
-    if int(version) > known:
-        raise FormatVersionError(what, int(version), known)
+    if found > known:
+        raise FormatVersionError(what, found, known)
 
 
 def _places(fields: Fields) -> tuple[DirectoryPlace, ...]:

@@ -146,6 +146,8 @@ class Space:
 class Disk:
     """The file system. It holds no state: tests of faults put another one in its place."""
 
+    append_file: type[AppendFile] = AppendFile
+
     def create(self, path: Path, header: bytes) -> AppendFile:
         """A new file that begins with ``header``, durable with its name, ready for appends."""
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
@@ -322,7 +324,7 @@ class Disk:
     def _open_append(self, path: Path, flags: int) -> AppendFile:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o644)
-            return AppendFile(path, descriptor, os.fstat(descriptor).st_size)
+            return self.append_file(path, descriptor, os.fstat(descriptor).st_size)
         except OSError as problem:
             raise StorageError(f"opening {path}", str(problem)) from problem
 

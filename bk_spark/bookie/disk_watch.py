@@ -123,7 +123,7 @@ class DiskWatch:
 
     def look(self, bookie: TakesAdds) -> None:
         """Look at all directories, and tell the bookie what changed. The sync thread's alone."""
-        spaces = {path: self._space(path) for path in self._watched()}
+        spaces = self.spaces()
         before, self.state = self.state, decide(self._directories, spaces, self.state.full, self._watermarks)
         if self.state.writable and self.state.writable != self._written:
             self._written = self.state.writable
@@ -133,6 +133,10 @@ class DiskWatch:
             is_read_only, is_exhausted = mode
             bookie.set_read_only(is_read_only, is_exhausted=is_exhausted)
             log.warning("%s", self._explain(self.state))
+
+    def spaces(self) -> dict[Path, Space | None]:
+        """Each directory's disk as it is now; None where it cannot be measured. Any thread."""
+        return {path: self._space(path) for path in self._watched()}
 
     def spare_bytes(self) -> int:
         """What compaction may take on each disk with entry logs that are written: it gives back more. Any thread."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from bk_spark.bookie.index_rows import BatchRow, LedgerSummary
 from bk_spark.bookie.ledger_storage import LedgerStorage
@@ -66,13 +67,19 @@ class Cluster:
         sync_same_cluster(self.store, self.znodes, self.instance_id)
 
 
+class DeleteLedger(Protocol):
+    """The fields of a DeleteLedgerRequest."""
+
+    def __call__(self, ledger_id: int, deleted_ms: int, decided_at: int | None = None, /) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class LocalLedgers:
     """What is stored here, and how to be rid of it."""
 
     storage: LedgerStorage
-    delete_ledger: Callable[[int, int], bool]
-    """Stages a DeleteLedgerRequest, of a ledger and a time in ms, through the sync thread; True once it is durable."""
+    delete_ledger: DeleteLedger
+    """Stages a DeleteLedgerRequest through the sync thread; True once it is durable."""
     free_bytes: Callable[[], int]
     """The space that is left for copies made by compaction."""
     report_damage: Callable[[Sequence[BatchRow]], None]

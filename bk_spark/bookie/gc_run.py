@@ -38,6 +38,7 @@ class GcReport:
     logs_compacted: int = 0
     logs_deleted: int = 0
     bytes_freed: int = 0
+    bytes_copied: int = 0
     is_compacted: bool = False
     """Whether no entry log is left that the run's threshold asked for."""
     problem: str = ""
@@ -81,6 +82,7 @@ class GcRun:
             logs_compacted=compacted.logs_compacted,
             logs_deleted=compacted.logs_deleted,
             bytes_freed=compacted.bytes_freed,
+            bytes_copied=compacted.bytes_copied,
             is_compacted=compacted.is_complete,
         )
 

@@ -39,6 +39,8 @@ class GcStatus:
     logs_compacted: int = 0
     logs_deleted: int = 0
     bytes_freed: int = 0
+    bytes_copied: int = 0
+    """By compaction, which freed them before."""
     live_bytes: int = 0
     """In entry logs, as of the end of the last run."""
     total_bytes: int = 0
@@ -146,6 +148,7 @@ class GarbageCollector:
                 logs_compacted=before.logs_compacted + report.logs_compacted,
                 logs_deleted=before.logs_deleted + report.logs_deleted,
                 bytes_freed=before.bytes_freed + report.bytes_freed,
+                bytes_copied=before.bytes_copied + report.bytes_copied,
                 live_bytes=live_bytes,
                 total_bytes=total_bytes,
                 last_error=problem,

@@ -75,11 +75,13 @@ class IndexView:
                 return
             after = (page[-1].ledger_id, page[-1].first_entry_id, page[-1].sequence)
 
-    def verify(self, *, full: bool) -> None:
-        """Raise CorruptionError unless all tallies fit; with ``full`` those of all rows too."""
+    def verify(self, *, full: bool, progress: Callable[[int], None] = lambda rows: None) -> None:
+        """Raise CorruptionError unless all tallies fit; with ``full`` those of all rows too. ``progress``: rows so far."""
+        done = 0
         with self._database.translated():
-            for _ in Verification(self._tables, load(self._tables, self.state)).steps(full):
-                pass
+            for rows in Verification(self._tables, load(self._tables, self.state)).steps(full):
+                done += rows
+                progress(done)
 
 
 @dataclass(frozen=True, slots=True)

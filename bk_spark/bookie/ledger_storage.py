@@ -62,6 +62,9 @@ class LedgerStorage(StoredLedgers):
         self._checkpoints = Checkpoints(parts, background)
         self._has_notes = False
         self._is_force_staged = False
+        self._vouched_at = -1
+        """The sequence that was next when ``put`` last found a batch stored already, of whatever ledger. Such a batch leaves no
+        other trace, and whoever sent it relies on it from then on."""
 
     # --- the sync thread
 
@@ -74,6 +77,7 @@ class LedgerStorage(StoredLedgers):
         self._gate.check()
         ledger = self._cached_ledger(batch.header.ledger_id, master_key_hash)
         if self._is_stored(batch, ledger):
+            self._vouched_at = self.logs.sequences.next_sequence
             return
         with self._gate.changing():
             sequence = self.logs.sequences.take()
@@ -99,19 +103,18 @@ class LedgerStorage(StoredLedgers):
             with self._changed:
                 ledger.confirm(last_add_confirmed)
 
-    def delete(self, ledger_id: int, deleted_ms: int) -> bool:
+    def delete(self, ledger_id: int, deleted_ms: int, decided_at: int | None = None) -> bool:
         """Stage the deletion of all that is stored of a ledger; durable after the next ``sync``. Unknown ledgers have nothing.
 
         The ledger is fenced from then on; its master key stays. ``deleted_ms`` 0: its metadata exists, it is only not to be
-        kept here; False, and nothing is deleted, if copies of it have come in since the last checkpoint.
+        kept here; False, and nothing is deleted, if copies of it have come in since the last checkpoint, or may have since the
+        sequence ``decided_at``.
         """
         self._gate.check()
         known = self._known_ledger(ledger_id)
         if known is None or (known.is_deleted and (known.deleted_ms or not deleted_ms)):
             return True
-        with self._changed:
-            is_coming_back = self._layers.has_rows(ledger_id)
-        if is_coming_back and not deleted_ms:
+        if not deleted_ms and self._may_be_coming_back(ledger_id, decided_at):
             return False
         ledger = self._cached_ledger(ledger_id, known.master_key_hash)
         note = LedgerNote(RecordKind.DELETED, ledger_id, deleted_ms=deleted_ms)
@@ -202,6 +205,20 @@ class LedgerStorage(StoredLedgers):
                 index.verify_ledger(ledger_id)
             with self._changed:
                 return self._layers.begin(ledger_id, master_key_hash, summary)
+
+    def _may_be_coming_back(self, ledger_id: int, decided_at: int | None) -> bool:
+        """What is not in the write cache came before the last checkpoint: before ``decided_at`` if that did. This order.
+
+        What was here already when it came again is told by ``_vouched_at``; the next decision is a younger one.
+        """
+        if decided_at is not None and self._vouched_at >= decided_at:
+            self._vouched_at = -1
+            return True
+        with self._changed:
+            if self._layers.has_rows(ledger_id):
+                return True
+        with self._index.reading() as index:
+            return decided_at is not None and index.mark.next_sequence > decided_at
 
     def _known_ledger(self, ledger_id: int) -> CachedLedger | None:
         """What is known of a ledger, wherever that is."""

@@ -127,7 +127,10 @@ def unpack_file_header(data: bytes, what: str) -> FileHeader:
         raise FormatVersionError(what, version, FILE_VERSION)
     if kind not in set(FileKind):
         raise CorruptionError(what, f"its header names a kind of file that there is not, {kind}")
-    bookie_id = data[_FIELDS.size : _FIELDS.size + length].decode()
+    try:
+        bookie_id = data[_FIELDS.size : min(_FIELDS.size + length, _CRC_OFFSET)].decode()
+    except UnicodeDecodeError:
+        raise CorruptionError(what, "its header names a bookie whose id is not UTF-8") from None
     return FileHeader(FileKind(kind), file_id, salt, Predecessor(before_id, before_bytes, before_sequence), bookie_id)
 
 

@@ -9,12 +9,16 @@ Ref: docs/rules.md, protocol rule 59, situation 46.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from bk_spark.wire import LastAddConfirmedReply, LastAddConfirmedRequest, Status
 
 MAX_LONG_POLLS = 4096
 """Each holds a call open, some tens of KiB. Above it they are answered at once, as if their time was up."""
+
+MAX_OF_CONNECTION = 128
+"""The same for one connection: half of the calls that it may have open, so that its polls never keep out its adds."""
 
 Ask = Callable[[], Awaitable[LastAddConfirmedReply]]
 """Reads the last add confirmed as it is now."""
@@ -24,23 +28,29 @@ class LongPolls:
     def __init__(self) -> None:
         self._waiting: dict[int, list[asyncio.Event]] = {}
         self._count = 0
+        self._of_connection: Counter[str] = Counter()
         self._is_ended = False
 
     @property
     def count(self) -> int:
         return self._count
 
-    async def answer(self, request: LastAddConfirmedRequest, ask: Ask) -> LastAddConfirmedReply:
+    async def answer(self, request: LastAddConfirmedRequest, ask: Ask, connection: str = "") -> LastAddConfirmedReply:
         """The answer to ``request``, after at most its ``wait_ms``. Cancelling it gives its place free."""
-        if not request.wait_ms or self._count >= MAX_LONG_POLLS:
+        is_full = self._count >= MAX_LONG_POLLS or self._of_connection[connection] >= MAX_OF_CONNECTION
+        if not request.wait_ms or is_full:
             return await ask()
         woken = asyncio.Event()
         self._count += 1
+        self._of_connection[connection] += 1
         self._waiting.setdefault(request.ledger_id, []).append(woken)
         try:
             return await self._wait(request, ask, woken)
         finally:
             self._count -= 1
+            self._of_connection[connection] -= 1
+            if not self._of_connection[connection]:
+                del self._of_connection[connection]
             self._forget(request.ledger_id, woken)
 
     def wake(self, ledgers: Sequence[int]) -> None:

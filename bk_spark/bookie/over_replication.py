@@ -3,8 +3,8 @@
 Only a CLOSED ledger counts, for the ensemble of another one may still name this bookie again. While the decision is taken and
 carried out the ledger's re-replication lock is held, so that nobody brings copies back meanwhile; a ledger that is locked by
 others or marked as lacking copies is left alone: this copy may be the one that is needed. The lock may be lost while this
-process stands still; so the storage refuses the deletion if copies have come in since its last checkpoint, and it waits for
-another round.
+process stands still, or with its session; so the storage refuses the deletion if copies may have come in since before the
+lock was taken, and it waits for another round.
 
 Ref: docs/rules.md, protocol rule 45, storage rules 8 and 10, situation 65; Apache BookKeeper's under-replication znodes.
 """
@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from bk_spark.bookie.garbage_collection import METADATA_EXISTS, Cluster, GoOn, LocalLedgers
 from bk_spark.errors import CorruptionError, FormatVersionError
+from bk_spark.ledger_locks import LedgerLocks
 from bk_spark.ledger_metadata import LedgerMetadata
-from bk_spark.metadata_store import NodeExistsError, NoNodeError, Versioned
+from bk_spark.metadata_store import Versioned
 
 PAGE_LEDGERS = 100
 """Ledgers whose metadata is read at once: each may have 512 KiB."""
@@ -24,12 +25,17 @@ class OverReplicatedLedgers:
     def __init__(self, local: LocalLedgers, cluster: Cluster) -> None:
         self._local = local
         self._cluster = cluster
-        self._lock_value = f'bookieId: "{cluster.bookie_id} (garbage collection)"\n'.encode()
+        self._locks = LedgerLocks(cluster.store, cluster.znodes)
+        self._owner = f"{cluster.bookie_id} (garbage collection)"
+        self._owed: set[int] = set()
+        """Ledgers whose locks may be there still. What was deleted here is never locked again: its lock would stay."""
 
     def collect(self, go_on: GoOn) -> int:
         """How many ledgers' data was deleted. Raises what the store raises."""
         deleted = 0
         self._cluster.store.ensure_path(self._cluster.znodes.under_replicated_locks)
+        for ledger_id in sorted(self._owed):
+            self._unlock(ledger_id)
         for page in self._local.pages(PAGE_LEDGERS):
             for ledger_id in self._held_in_vain([one.ledger_id for one in page if one.row_count]):
                 if not go_on():
@@ -43,17 +49,20 @@ class OverReplicatedLedgers:
         return [one for one, value in zip(ledger_ids, values, strict=True) if self._is_elsewhere(one, value)]
 
     def _reclaim(self, ledger_id: int) -> bool:
-        """Decide again, under the ledger's lock, and delete."""
-        lock = self._cluster.znodes.under_replicated_lock(ledger_id)
-        try:
-            self._cluster.store.create(lock, self._lock_value, ephemeral=True)
-        except NodeExistsError:
-            self._release_own(lock)
+        """Decide again, under the ledger's lock, and delete. Whoever gets the lock behind us copies after ``decided_at``."""
+        decided_at = self._local.storage.logs.sequences.next_sequence
+        self._owed.add(ledger_id)
+        if not self._locks.try_lock(ledger_id, self._owner):
+            self._owed.discard(ledger_id)
             return False
         try:
-            return self._may_go(ledger_id) and self._local.delete_ledger(ledger_id, METADATA_EXISTS)
+            return self._may_go(ledger_id) and self._local.delete_ledger(ledger_id, METADATA_EXISTS, decided_at)
         finally:
-            self._release_own(lock)
+            self._unlock(ledger_id)
+
+    def _unlock(self, ledger_id: int) -> None:
+        self._locks.unlock(ledger_id)
+        self._owed.discard(ledger_id)
 
     def _may_go(self, ledger_id: int) -> bool:
         self._cluster.sync()
@@ -70,12 +79,3 @@ class OverReplicatedLedgers:
         except (CorruptionError, FormatVersionError):
             return False
         return metadata.is_closed and all(self._cluster.bookie_id not in one.ensemble for one in metadata.fragments)
-
-    def _release_own(self, lock: str) -> None:
-        """Also one that an earlier round could not release, or made without learning of it; never somebody else's."""
-        try:
-            found = self._cluster.store.get(lock)
-            if found.value == self._lock_value:
-                self._cluster.store.delete(lock, found.version)
-        except NoNodeError:
-            return

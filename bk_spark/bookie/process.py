@@ -30,12 +30,14 @@ from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.boot import Boot, MetadataPlace, begin_boot, check_startable
 from bk_spark.bookie.cookie import locked
 from bk_spark.bookie.directories import Directories
-from bk_spark.bookie.disk import REAL_DISK, DirectoryLock, Disk
+from bk_spark.bookie.disk import DirectoryLock, Disk
 from bk_spark.bookie.disk_watch import DiskWatch, is_out_of_space
 from bk_spark.bookie.garbage_collection import Cluster
 from bk_spark.bookie.identity import examine
 from bk_spark.bookie.ledger_index import OpenIndex
 from bk_spark.bookie.ledger_repair import Peers
+from bk_spark.bookie.measured_disk import MeasuredDisk
+from bk_spark.bookie.monitoring import Monitoring, Served
 from bk_spark.bookie.registered import Registration, await_others
 from bk_spark.bookie.server import BookieServer, End, check_address
 from bk_spark.bookie.sqlite_index import open_index as open_sqlite_index
@@ -43,12 +45,16 @@ from bk_spark.bookie.sync_thread import CheckpointThread
 from bk_spark.config import BookieConfig
 from bk_spark.errors import MetadataUnavailableError, StorageError
 from bk_spark.ledger_ids import highest_issued_id
+from bk_spark.logging_setup import name_bookie
 from bk_spark.registration import BookieAddress
+from bk_spark.tls import check_files
 from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import ZooKeeperStore
 
 REOPEN_PAUSE_S = 5.0
 """Before the storage is tried to be opened anew once more: the metadata store may be away for seconds or for hours."""
+
+MEASURED_DISK = MeasuredDisk()
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +75,7 @@ def run_bookie(
     znodes: Znodes,
     config: BookieConfig,
     *,
-    disk: Disk = REAL_DISK,
+    disk: Disk = MEASURED_DISK,
     open_index: OpenIndex = open_sqlite_index,
     peers: Peers | None = None,
 ) -> None:
@@ -79,14 +85,18 @@ def run_bookie(
     runs the same bookie, MetadataUnavailableError, StorageError if what was stored could not be flushed: the stop is unclean
     then.
     """
+    check_files(config)
+    if config.tls_certificate and not config.tls_ca:
+        log.warning("without tls_ca every client is taken, and this bookie cannot repair itself from others that speak TLS")
     process = _Process(place, store, znodes, config, disk, open_index, peers)
     with locked(process.directories.roots, disk) as locks:
         check_address(place.host, place.port)
         lock = locks[place.data_dir]
-        end = process.run(lock)
-        while end is End.REOPEN:
-            log.info("the bookie in %s opens its storage anew", place.data_dir)
-            end = process.run_again(lock)
+        with process.monitoring:
+            end = process.run(lock)
+            while end is End.REOPEN:
+                log.info("the bookie in %s opens its storage anew", place.data_dir)
+                end = process.run_again(lock)
 
 
 class _Process:
@@ -110,12 +120,13 @@ class _Process:
         self._disk = disk
         self._open_index = open_index
         self._peers = peers
+        self.monitoring = Monitoring(place.host, config)
 
     def run(self, lock: DirectoryLock) -> End:
         """One run, from the identity to the mark that it ended cleanly. ``lock`` is the data directory's."""
         boot = self._identify()
         end: End | None = None
-        with CheckpointThread() as checkpoints:
+        with self.monitoring.of(boot.bookie_id), CheckpointThread() as checkpoints:
             bookie = self._open(boot, checkpoints, lock)
             try:
                 end = asyncio.run(self._serve(bookie, boot, checkpoints))
@@ -137,6 +148,7 @@ class _Process:
         check_startable(identity, self._config)
         await_others(self._store, self._znodes, self._address(identity.bookie_id), self._patience_s)
         boot = begin_boot(identity, MetadataPlace(self._store, self._znodes), self._config, self._disk)
+        name_bookie(boot.bookie_id)
         log.info("bookie %s, boot %d", boot.bookie_id, boot.number)
         if boot.possible_loss:
             log.warning("bookie %s may have lost data and starts in limbo: %s", boot.bookie_id, boot.possible_loss)
@@ -183,6 +195,7 @@ class _Process:
             loop.add_signal_handler(number, server.request_stop)
         self._place = replace(self._place, port=await server.start())  # which a storage opened anew keeps
         registration = self._registration(running)
+        self.monitoring.serves(Served(running, lambda: registration.is_registered))
         marking = loop.create_task(_mark_failure(bookie, boot, self._config.disk_check_s))
         working = loop.create_task(self._work(running, registration, background))
         try:
@@ -190,6 +203,7 @@ class _Process:
             return server.ended.result() if server.ended.done() else working.result()
         finally:
             log.info("bookie %s stops", boot.bookie_id)
+            self.monitoring.stops()
             working.cancel()
             await asyncio.wait((working,))
             registration.stop_waiting()
@@ -234,7 +248,7 @@ class _Process:
         )
 
     def _address(self, bookie_id: str) -> BookieAddress:
-        return BookieAddress(bookie_id, self._place.host, self._place.port, self._config.rack)
+        return BookieAddress(bookie_id, self._place.host, self._place.port, self._config.rack, self.monitoring.address)
 
     @property
     def _patience_s(self) -> float:

@@ -45,10 +45,11 @@ CHUNK_ROWS = 20_000
 NEVER = (0, 0)
 """The sequence and the time of a deletion that there was not."""
 
-PROGRESS_BYTES = 256 * MIB
-"""Read between two words about it: about a second's worth."""
+PROGRESS_BYTES = MIB
+"""Read between two words about it: some milliseconds' worth."""
 
-Progress = Callable[[str], None]
+Progress = Callable[[str, int, int], None]
+"""What is done, how much of it, out of how much: bytes of the logs, then rows of the new index."""
 
 
 @dataclass(slots=True)
@@ -150,6 +151,8 @@ class _Rebuild:
         self._deletions: dict[int, tuple[int, int]] = {}
         """By ledger, the sequence and the time of the last one."""
         self._last_sequence = 0
+        self._read_bytes = 0
+        self._total_bytes = 0
 
     def run(self) -> RebuildReport:
         journals = [self._files(path, FileKind.JOURNAL, place) for place, path in enumerate(self._directories.journals)]
@@ -162,10 +165,14 @@ class _Rebuild:
         scanned = [self._read_entry_log(found, last_ids) for found in reversed(readable)]
         self._flush()
         self._index.commit([], self._mark(journals, logs, scanned), [found.log_file for found in scanned])
-        self._progress("verifying the new index")
-        for _ in self._index.check(full=True):
-            continue
+        self._verify()
         return self._report
+
+    def _verify(self) -> None:
+        done = 0
+        for rows in self._index.check(full=True):
+            done += rows
+            self._progress("verifying the new index", done, max(done, self._report.rows))
 
     def _files(self, directory: Path, kind: FileKind, ordinal: int) -> list[_Found]:
         files = [file for file in inspect_files([directory], kind, self._disk) if file.path.suffix == kind.suffix]
@@ -173,6 +180,7 @@ class _Rebuild:
         for one in found:
             self._check_header(one.file)
         self._report.files += len(found)
+        self._total_bytes += sum(one.size_bytes for one in found)
         return found
 
     def _check_header(self, file: InspectedFile) -> None:
@@ -210,15 +218,16 @@ class _Rebuild:
     def _headers(self, found: _Found, *, may_be_torn: bool) -> Iterator[RecordHeader]:
         """The good records of a file; what is damaged between them goes into the report."""
         file, shown = found.file, 0
-        self._progress(f"reading {file.path}, {file.size_bytes} bytes")
         for item in inspect_records(file, self._disk):
             if isinstance(item, ScannedRecord):
                 yield item.header
                 if item.header.end - shown >= PROGRESS_BYTES:
                     shown = item.header.end
-                    self._progress(f"{file.path}: {shown} of {file.size_bytes} bytes, {self._report.rows} rows so far")
+                    self._progress(f"reading {file.path}", self._read_bytes + shown, self._total_bytes)
             elif not (item.looks_torn and may_be_torn):
                 self._report.damages.append(Damage(file.path, item.start, item.end, item.problem, is_below_durable=True))
+        self._read_bytes += file.size_bytes
+        self._progress(f"read {file.path}", self._read_bytes, self._total_bytes)
 
     def _sync(self, path: Path) -> None:
         """What a process that was killed had written is not durable yet, and rows are about to refer to it."""

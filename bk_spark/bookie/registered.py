@@ -1,9 +1,9 @@
 """The registration of a serving bookie, kept through lost sessions and moved between writable and read-only.
 
 ``threading`` and ``time`` are here, against the import table: sessions are renewed by threads of the metadata store's client,
-and the end of another session is waited for.
+and the end of another session is waited for, in a thread of its own where the bookie serves.
 
-Ref: DESIGN.md, "Metadata in Apache's layout"; docs/rules.md, protocol rule 47, storage rule 9; situation 68.
+Ref: DESIGN.md, "Metadata in Apache's layout"; docs/rules.md, protocol rule 47, storage rule 9; situations 68 and 88.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ PAUSE_S = 0.1
 
 RETRY_S = 1.0
 """Between two tries of a serving bookie to register again: what hinders it is another session, which ends within seconds."""
+
+THREAD_NAME = "register-again"
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +68,11 @@ class Registration:
         """The mode that it is, or is to be, registered in."""
         return self._is_read_only
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether it was registered; a session that is lost afterwards is renewed."""
+        return self._is_registered
+
     def keep(self) -> None:
         """Register, now and in every later session. Waits for an earlier life's session to end, at another address."""
         deadline = time.monotonic() + self._patience_s
@@ -95,7 +102,11 @@ class Registration:
                     withdraw(self._store, self._znodes, self._address)
 
     def _again(self) -> None:
-        """Try until it succeeds or the bookie stops: one that serves and is not listed is lost to all clients."""
+        """In a thread of its own: the store's one for callbacks also serves every watch of the bookie."""
+        threading.Thread(target=self._try_again, name=THREAD_NAME, daemon=True).start()
+
+    def _try_again(self) -> None:
+        """Until it succeeds or the bookie stops: one that serves and is not listed is lost to all clients."""
         while not self._is_ended.is_set():
             log.warning("the ZooKeeper session was lost, bookie %s registers again", self._address.bookie_id)
             try:

@@ -9,8 +9,9 @@ Ref: docs/rules.md, storage rules 2, 3, 7 and 9, protocol rule 48; situation 69.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bk_spark.bookie.directories import Directories
@@ -53,14 +54,20 @@ def check_directories(identity: Identity) -> Iterator[Finding]:
         yield Finding("cookie and boot file" if place in places else "cookie", place, "; ".join(problems))
 
 
-def check_storage(directories: Directories, bookie_id: str, config: BookieConfig) -> Iterator[Finding]:
+Progress = Callable[[str, int], None]
+"""What is read, and how much of it so far."""
+
+
+def check_storage(
+    directories: Directories, bookie_id: str, config: BookieConfig, progress: Progress = lambda what, done: None
+) -> Iterator[Finding]:
     """The index, then the logs, if the index tells which there are. The caller holds the locks of all roots."""
     disk = _Spectator()
     if not _was_started(directories, disk):
         yield Finding("index", str(directories.index))
         return
     found: list[tuple[IndexState, list[EntryLogRow]]] = []
-    yield Finding("index", str(directories.index), _problem_of_index(directories, bookie_id, disk, found))
+    yield Finding("index", str(directories.index), _problem_of_index(directories, bookie_id, found, progress))
     for state, known in found:
         if state.limbo is not None:
             note = (
@@ -68,7 +75,8 @@ def check_storage(directories: Directories, bookie_id: str, config: BookieConfig
             )
             yield Finding("limbo", str(directories.index), note=note)
         yield from _check_files(directories, known, disk)
-        yield from _check_ends(directories, bookie_id, config, state, known)
+        begin = partial(LogsReplay, directories, bookie_id, config, disk, state.mark, known)
+        yield from _check_ends(begin, directories, progress)
 
 
 def _was_started(directories: Directories, disk: Disk) -> bool:
@@ -79,14 +87,15 @@ def _was_started(directories: Directories, disk: Disk) -> bool:
 
 
 def _problem_of_index(
-    directories: Directories, bookie_id: str, disk: Disk, found: list[tuple[IndexState, list[EntryLogRow]]]
+    directories: Directories, bookie_id: str, found: list[tuple[IndexState, list[EntryLogRow]]], progress: Progress
 ) -> str:
     """Empty if it is whole; what it says of the logs goes to ``found``, also where its rows are damaged."""
+    disk = _Spectator()
 
     def read(view: IndexView) -> None:
         check_state(path, view.state, bookie_id, read_generation(disk, directories.index / GENERATION_FILE))
         found[:] = [(view.state, view.entry_logs())]
-        view.verify(full=True)
+        view.verify(full=True, progress=lambda rows: progress("rows of the index", rows))
 
     path = directories.index / INDEX_FILE
     reading = read_index(directories.index, disk, read)
@@ -109,13 +118,14 @@ def _check_files(directories: Directories, known: Sequence[EntryLogRow], disk: D
             yield Finding("entry log", str(path), f"it has {size} bytes, and the index knows of {row.total_bytes}")
 
 
-def _check_ends(
-    directories: Directories, bookie_id: str, config: BookieConfig, state: IndexState, known: Sequence[EntryLogRow]
-) -> Iterator[Finding]:
+def _check_ends(begin: Callable[[], LogsReplay], directories: Directories, progress: Progress) -> Iterator[Finding]:
     """What a start would replay."""
+    count = 0
     try:
-        replay = LogsReplay(directories, bookie_id, config, _Spectator(), state.mark, known)
-        count = sum(1 for _ in replay.records())
+        replay = begin()
+        for _ in replay.records():
+            count += 1
+            progress("records of the logs", count)
     except BookKeeperError as problem:
         yield Finding("logs", str(directories.data_dir), str(problem))
         return

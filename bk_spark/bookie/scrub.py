@@ -162,7 +162,8 @@ class Scrubber:
     def _check(self, row: BatchRow) -> None:
         if self._damaged.check(row):
             return
-        log.error("damaged: entries %d to %d of ledger %d", row.first_entry_id, row.last_entry_id, row.ledger_id)
+        place = (row.first_entry_id, row.last_entry_id, row.ledger_id)
+        log.error("entries %d to %d of ledger %d are damaged here: they are to be repaired from the other bookies", *place)
         self._note(damaged=len(self._damaged))
         if self._damaged.is_full:
             self.mend()

@@ -7,9 +7,9 @@ benchmarks/server_threading.py is the measurement behind this choice: a synchron
 for life, and with all of them taken answers nothing.
 
 What waits is bounded: requests that are not durable by ``sync_queue_bytes`` and one request more; the replies that a stream is
-owed by MAX_OWED; one message of each stream, at most MAX_MESSAGE_BYTES, waits for its place. Behind them stand the two write
-caches of ``write_cache_bytes`` and at most one group of requests each, of which one is being written: while both are full the
-sync thread waits, so everything before it does, down to the senders.
+owed by MAX_OWED; adds that wait for their place by ``waiting_add_bytes``, and all else that clients can make a bookie hold by
+open_calls.py. Behind them stand the two write caches of ``write_cache_bytes`` and at most one group of requests each, of which
+one is being written: while both are full the sync thread waits, so everything before it does, down to the senders.
 
 An add travels: loop (check the message) → sync thread (stage; one sync for all that waits) → loop (reply). A read that fences
 travels the same way first, as a fence, and is read once that is durable.
@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from enum import Enum
 from typing import Any
 
@@ -32,16 +32,19 @@ import grpc
 import grpc.aio
 
 from bk_spark.bookie.bookie import Bookie
+from bk_spark.bookie.fair_turns import FairTurns
 from bk_spark.bookie.long_poll import LongPolls
+from bk_spark.bookie.open_calls import OpenCalls
+from bk_spark.bookie.request_metrics import ReadMeter, count_confirmed_read, count_refused_add
+from bk_spark.bookie.server_options import server_options
 from bk_spark.bookie.sync_thread import SyncListener, SyncThread
 from bk_spark.config import BookieConfig
 from bk_spark.entry import NO_ENTRY
 from bk_spark.errors import BookKeeperError, ConfigError, FormatVersionError, StorageError
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
+from bk_spark.tls import TlsFiles, TlsSource, server_credentials
 from bk_spark.wire import (
-    KEEPALIVE_MS,
-    MAX_MESSAGE_BYTES,
     AddReply,
     AdministerReply,
     FenceRequest,
@@ -100,13 +103,25 @@ class _AddStream:
 
     async def wait_for_room(self) -> None:
         """A client that does not read its replies is not listened to."""
-        while self._owed >= MAX_OWED:
+        await self._wait_below(MAX_OWED)
+
+    async def wait_until_paid(self) -> None:
+        """A client that sends no more is still owed its replies. A reply cut short would leave the call without an end."""
+        await self._wait_below(1)
+
+    async def _wait_below(self, count: int) -> None:
+        while self._owed >= count:
             self._has_room.clear()
             await self._has_room.wait()
 
     def owe(self) -> None:
         """A request was received: one reply will be put."""
         self._owed += 1
+
+    def refuse(self, request_id: int) -> None:
+        """Nothing was done, for want of memory."""
+        self.owe()
+        self.put(AddReply(request_id, Status.UNKNOWN, "this bookie is busy: too many large adds wait for its disk"))
 
     def put(self, reply: StagedReply) -> None:
         self._replies.put_nowait(reply)
@@ -129,7 +144,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
     ) -> None:
         """``port`` 0 takes a free one; ``looks`` is called before each group of requests, on the sync thread.
 
-        Must be made on the event loop that it runs on.
+        Must be made on the event loop that it runs on. Raises ConfigError where the TLS files cannot be used.
         """
         self._bookie = bookie
         self._address = f"{host}:{port}"
@@ -137,35 +152,44 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         self._polls = LongPolls()
         self._sync = SyncThread(bookie, config.sync_queue_bytes, SyncListener(looks, self._polls.wake, self._fail))
         self._administer = administer
+        self._max_connections = config.max_connections
+        self._calls = OpenCalls(config)
+        self._watching: asyncio.Task[None] | None = None
+        self._read_turns, self._recovery_turns = FairTurns(config.read_threads), FairTurns(1)
         self._readers = ThreadPoolExecutor(config.read_threads, thread_name_prefix="read")
         self._recoveries = ThreadPoolExecutor(1, thread_name_prefix="recovery")
         self._reserved = ThreadPoolExecutor(1, thread_name_prefix="reserved")
+        files = TlsFiles.of(config)
+        self._tls = TlsSource(files) if files else None
         self._server: Any = None
+        self._add_streams = 0
         self.ended: asyncio.Future[End] = self._loop.create_future()
         """Done when the server is to stop; with an exception where nothing can be made durable any more."""
 
     async def start(self) -> int:
         """Serve; gives back the port. Raises ConfigError if it cannot listen at its address."""
-        self._server = grpc.aio.server(
-            options=(
-                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-                ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-                ("grpc.so_reuseport", 0),
-                ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
-            )
-        )
+        options = server_options(self._max_connections)
+        self._server = grpc.aio.server(interceptors=(self._calls,), options=options)
         add_BookieServicer_to_server(self, self._server)
         try:
-            port: int = self._server.add_insecure_port(self._address)
+            port: int = self._listen()
         except RuntimeError as problem:
             raise _cannot_listen(self._address, str(problem)) from problem
         await self._server.start()
+        self._watching = self._loop.create_task(self._calls.watch())
         self._sync.start()
         return port
+
+    def _listen(self) -> int:
+        if self._tls is None:
+            return int(self._server.add_insecure_port(self._address))
+        return int(self._server.add_secure_port(self._address, server_credentials(self._tls)))
 
     async def stop(self) -> None:
         """Stop serving, then make durable what was received."""
         self._polls.end()
+        if self._watching is not None:
+            self._watching.cancel()
         await self._server.stop(STOP_GRACE_S)
         await self._sync.stop()
         for pool in (self._readers, self._recoveries, self._reserved):
@@ -183,47 +207,72 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         """Have a request made durable, for another thread of this process, which waits; StorageError once it is too late."""
         return self._sync.call(request)
 
+    # --- any thread, for metrics and health
+
+    def answers(self, timeout_s: float) -> bool:
+        """Whether the event loop takes its turns."""
+        turn: Future[None] = Future()
+        try:
+            self._loop.call_soon_threadsafe(turn.set_result, None)
+            turn.result(timeout_s)
+        except (TimeoutError, RuntimeError):  # RuntimeError: it was closed meanwhile
+            return False
+        return True
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of requests that were received and are not answered yet."""
+        return self._sync.queued_bytes
+
+    @property
+    def add_streams(self) -> int:
+        """Add streams that are open."""
+        return self._add_streams
+
+    @property
+    def long_polls(self) -> int:
+        """Reads of a last add confirmed that wait for news."""
+        return self._polls.count
+
     # --- the service
 
     async def Add(self, requests: AsyncIterator[pb.AddRequest], context: Any) -> None:
         stream = _AddStream()
         writer = self._loop.create_task(stream.write_replies(context))
+        self._add_streams += 1
         try:
             async for message in requests:
                 await stream.wait_for_room()
+                if context.is_crowded():
+                    stream.refuse(message.request_id)
+                    count_refused_add(Status.UNKNOWN)
+                    continue
                 await self._sync.wait_for_room()
                 self._receive(message, stream)
+            await stream.wait_until_paid()
         finally:
+            self._add_streams -= 1
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
     async def Read(self, message: pb.ReadRequest, context: Any) -> AsyncIterator[pb.ReadReply]:
-        try:
-            request = decode_read_request(message)
-        except BookKeeperError as problem:
-            yield encode_read_reply(ReadEnd(_refusal(problem), message.first_entry_id, str(problem)))
-            return
-        refused = await self._fence(request)
-        if refused is not None:
-            yield encode_read_reply(ReadEnd(refused.status, request.first, refused.detail))
-            return
-        replies = self._bookie.read(request)
-        pool = self._recoveries if request.fence else self._readers
-        while True:
-            encoded = await self._loop.run_in_executor(pool, _next_encoded, replies)
-            if encoded is None:
-                return
-            yield encoded
+        with ReadMeter(self._loop.time) as meter:
+            replies, pool = await self._begin_read(message)
+            turns = self._recovery_turns if pool is self._recoveries else self._read_turns
+            while True:
+                await self._calls.wait_to_reply(context.peer())
+                async with turns.turn(context.peer()):
+                    if not self._calls.may_reply(context.peer()):
+                        continue
+                    encoded = await self._loop.run_in_executor(pool, _next_encoded, replies, meter)
+                if encoded is None:
+                    return
+                yield encoded
 
     async def ReadLastAddConfirmed(self, message: pb.ReadLastAddConfirmedRequest, context: Any) -> Any:
-        try:
-            request = decode_last_add_confirmed_request(message)
-        except BookKeeperError as problem:
-            return encode_last_add_confirmed_reply(LastAddConfirmedReply(_refusal(problem), NO_ENTRY, str(problem)))
-        refused = await self._fence(request)
-        if refused is not None:
-            return encode_last_add_confirmed_reply(LastAddConfirmedReply(refused.status, NO_ENTRY, refused.detail))
-        return encode_last_add_confirmed_reply(await self._polls.answer(request, lambda: self._last_add_confirmed(request)))
+        reply = await self._answer_last_add_confirmed(message, context.peer())
+        count_confirmed_read(reply.status)
+        return encode_last_add_confirmed_reply(reply)
 
     async def StoreLastAddConfirmed(self, message: pb.StoreLastAddConfirmedRequest, context: Any) -> Any:
         try:
@@ -256,12 +305,34 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             return pb.DescribeReply(status=pb.WRONG_BOOKIE, bookie_id=description.bookie_id)
         return encode_description(description)
 
+    async def _begin_read(self, message: pb.ReadRequest) -> tuple[Iterator[ReadBatch | ReadEnd], ThreadPoolExecutor]:
+        """The replies, still to be made, and who makes them."""
+        try:
+            request = decode_read_request(message)
+        except BookKeeperError as problem:
+            return iter([ReadEnd(_refusal(problem), message.first_entry_id, str(problem))]), self._readers
+        refused = await self._fence(request)
+        if refused is not None:
+            return iter([ReadEnd(refused.status, request.first, refused.detail)]), self._recoveries
+        return self._bookie.read(request), self._recoveries if request.fence else self._readers
+
+    async def _answer_last_add_confirmed(self, message: pb.ReadLastAddConfirmedRequest, peer: str) -> LastAddConfirmedReply:
+        try:
+            request = decode_last_add_confirmed_request(message)
+        except BookKeeperError as problem:
+            return LastAddConfirmedReply(_refusal(problem), NO_ENTRY, str(problem))
+        refused = await self._fence(request)
+        if refused is not None:
+            return LastAddConfirmedReply(refused.status, NO_ENTRY, refused.detail)
+        return await self._polls.answer(request, lambda: self._last_add_confirmed(request), peer)
+
     def _receive(self, message: pb.AddRequest, stream: _AddStream) -> None:
         stream.owe()
         try:
             request = decode_add_request(message)
         except BookKeeperError as problem:
             stream.put(AddReply(message.request_id, _refusal(problem), str(problem)))
+            count_refused_add(_refusal(problem))
             return
         self._sync.put(request, stream.put)
 
@@ -302,9 +373,12 @@ def _cannot_listen(address: str, problem: str) -> ConfigError:
     return ConfigError("the address to listen at", address, f"it cannot be taken ({problem}): {remedy}")
 
 
-def _next_encoded(replies: Iterator[ReadBatch | ReadEnd]) -> pb.ReadReply | None:
+def _next_encoded(replies: Iterator[ReadBatch | ReadEnd], meter: ReadMeter) -> pb.ReadReply | None:
     reply = next(replies, None)
-    return None if reply is None else encode_read_reply(reply)
+    if reply is None:
+        return None
+    meter.take(reply)
+    return encode_read_reply(reply)
 
 
 def _refusal(problem: BookKeeperError) -> Status:

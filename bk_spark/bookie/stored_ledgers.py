@@ -58,6 +58,13 @@ class StoredLedgers:
         """What ended all changes."""
         return self._gate.failure
 
+    @property
+    def cache_bytes(self) -> tuple[int, int]:
+        """Of the write cache that fills, and of the one that a checkpoint writes."""
+        with self._changed:
+            frozen = self._layers.frozen
+            return self._layers.active.size_bytes, 0 if frozen is None else frozen.size_bytes
+
     def facts(self, ledger_id: int) -> LedgerFacts | None:
         """None if this bookie has nothing of the ledger, as far as the index can be believed (``verify_missing``)."""
         with self._changed:

@@ -21,7 +21,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bk_spark.bookie.bookie import Bookie
+from bk_spark.bookie.request_metrics import AskedRequest, count_answers
 from bk_spark.errors import StorageError
+from bk_spark.metrics import BOOKIE_CHECKPOINT_S, BOOKIE_GROUP_BYTES, BOOKIE_GROUP_REQUESTS, BOOKIE_GROUP_S
 from bk_spark.wire import AddRequest, StagedReply, StagedRequest
 
 IDLE_S = 0.2
@@ -69,6 +71,7 @@ class SyncListener:
 class _Owed:
     deliver: Deliver
     nbytes: int
+    asked: AskedRequest
 
 
 @dataclass(slots=True)
@@ -109,7 +112,7 @@ class SyncThread:
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes of requests that were put and are not answered yet. To be asked on the event loop."""
+        """Bytes of requests that were put and are not answered yet. Exact on the event loop alone."""
         return self._queued_bytes
 
     def start(self) -> None:
@@ -130,7 +133,7 @@ class SyncThread:
         """Have a request made durable; its reply is delivered then."""
         nbytes = REQUEST_BYTES + (len(request.batch.body) if isinstance(request, AddRequest) else 0)
         self._queued_bytes += nbytes
-        self._queue.put((request, _Owed(deliver, nbytes)))
+        self._queue.put((request, _Owed(deliver, nbytes, AskedRequest.of(request, self._loop.time()))))
 
     async def answer(self, request: StagedRequest) -> StagedReply:
         """Have a request made durable and wait for its reply. Raises StorageError where nothing is made durable any more."""
@@ -151,10 +154,13 @@ class SyncThread:
             await self._loop.run_in_executor(None, self._thread.join)
 
     def _deliver(self, replies: list[tuple[object, StagedReply]]) -> None:
+        answers = []
         for reply_to, reply in replies:
             assert isinstance(reply_to, _Owed)
             self._queued_bytes -= reply_to.nbytes
             reply_to.deliver(reply)
+            answers.append((reply_to.asked, reply.status))
+        count_answers(answers, self._loop.time())
         if self._queued_bytes <= self._maximum_bytes:
             self._room.set()
 
@@ -181,7 +187,7 @@ class SyncThread:
         try:
             self._serve()
         except BaseException as problem:
-            log.exception("the sync thread failed")
+            log.exception("the sync thread failed, this bookie ends: start it again and report this")
             self._loop.call_soon_threadsafe(self._fail, problem)
 
     def _serve(self) -> None:
@@ -216,12 +222,16 @@ class SyncThread:
             except queue.Empty:
                 break
         self._group_wait.last_count = count
+        if count:
+            BOOKIE_GROUP_REQUESTS.observe(count)
+            BOOKIE_GROUP_BYTES.observe(nbytes)
         return item is not None, ledgers
 
     def _sync_group(self) -> list[tuple[object, StagedReply]]:
         began_s = self._loop.time()
         replies = self._bookie.sync()
         self._group_wait.last_sync_s = self._loop.time() - began_s
+        BOOKIE_GROUP_S.observe(self._group_wait.last_sync_s)
         return replies
 
 
@@ -259,9 +269,10 @@ class CheckpointThread:
     def _run(self) -> None:
         try:
             while (work := self._queue.get()) is not None:
-                work()
+                with BOOKIE_CHECKPOINT_S.time():
+                    work()
         except BaseException as problem:
-            log.exception("the checkpoint thread failed")
+            log.exception("the checkpoint thread failed, this bookie ends: start it again and report this")
             with self._lock:
                 self._problem, failed = problem, self._failed
             if failed is not None:

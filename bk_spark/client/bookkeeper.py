@@ -23,7 +23,8 @@ from bk_spark.config import ClientConfig, DigestType, LedgerOptions
 from bk_spark.errors import ConfigError, MetadataUnavailableError, UnauthorizedAccessError
 from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata_store import MetadataStore
-from bk_spark.registration import RegisteredBookie, check_layout, list_bookies
+from bk_spark.registration import RegisteredBookie, list_bookies, open_root
+from bk_spark.tls import check_files
 from bk_spark.wire import AdministerReply, BookieDescription, Operation
 from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import connect, parse_uri
@@ -41,15 +42,16 @@ class BookKeeper:
 
     def __init__(self, metadata_uri: str, config: ClientConfig | None = None) -> None:
         self.config = config or ClientConfig()
+        check_files(self.config)
         _, root = parse_uri(metadata_uri)
-        self._znodes = Znodes(root)
         self._store: MetadataStore = connect(
             metadata_uri,
             connect_timeout_s=self.config.connect_timeout_s,
             session_timeout_s=self.config.session_timeout_s,
+            auth=self.config.zookeeper_auth,
         )
         try:
-            check_layout(self._store, self._znodes)
+            self._znodes = open_root(self._store, root)
             self._transport = Transport(self._store, self._znodes, self.config)
         except BaseException:
             self._store.close()
@@ -57,6 +59,21 @@ class BookKeeper:
         self._ledgers = LedgerStore(self._store, self._znodes)
         self.logs = LogStore(self._store, self._znodes, self._transport.wall_clock_ms, recover_ledger=self._recover_ledger)
         """The logs' metadata: what the data source commits through."""
+
+    @property
+    def metadata_store(self) -> MetadataStore:
+        """The client's session with the metadata store, for tools that look at a whole cluster. It ends with the client."""
+        return self._store
+
+    @property
+    def znodes(self) -> Znodes:
+        """Where things are in it."""
+        return self._znodes
+
+    @property
+    def transport(self) -> Transport:
+        """The client's connections to bookies, for what re-replicates ledgers. They end with the client."""
+        return self._transport
 
     # --- ledgers
 
@@ -132,9 +149,9 @@ class BookKeeper:
         """As ``ledger_metadata_many``, without those that do not exist (any more)."""
         return self._ledgers.existing(ledger_ids)
 
-    def list_ledgers(self) -> Iterator[int]:
-        """The ids of all ledgers, ascending."""
-        return self._ledgers.ids()
+    def list_ledgers(self, first: int = 0) -> Iterator[int]:
+        """The ids of all ledgers from ``first`` on, ascending, as they are listed: also millions need no memory."""
+        return self._ledgers.ids(first - 1)
 
     def delete_ledger(self, ledger_id: int, force: bool = False) -> None:
         """Delete a ledger for good. Raises NoSuchLedgerError.

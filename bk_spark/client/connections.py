@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from bk_spark.client.channels import Channels
+from bk_spark.client.read_answer import ReadAnswer
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
 from bk_spark.registration import BookieAddress
+from bk_spark.tls import TlsContent
 from bk_spark.wire import (
-    KEEPALIVE_MS,
-    MAX_MESSAGE_BYTES,
     AddReply,
     AddRequest,
     AdministerReply,
@@ -52,18 +54,6 @@ from bk_spark.wire_codec import (
     encode_store_last_add_confirmed_request,
 )
 
-CHANNEL_OPTIONS = (
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-    ("grpc.keepalive_timeout_ms", KEEPALIVE_MS // 2),
-    ("grpc.enable_http_proxy", 0),
-)
-"""A connection that failed is made anew with a new channel, which must not inherit the back-off of the old one from the
-pool that channels share by default: a bookie that came back is reached at once. A bookie that does not even answer the
-transport's pings is given up, so that nothing waits for a machine that vanished. Bookies are never behind an HTTP proxy."""
-
 CONNECTED = (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.CONNECTING)
 
 Lookup = Callable[[str], Awaitable[BookieAddress | None]]
@@ -86,14 +76,15 @@ class QueuedAdd:
 class Connections:
     """The bookies that one client talks to. Every method runs on the event loop."""
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: Lookup, channels: Channels) -> None:
         self._lookup = lookup
+        self._channels = channels
         self._bookies: dict[str, BookieConnection] = {}
         self._closed = False
 
     def bookie(self, bookie_id: str) -> BookieConnection:
         if bookie_id not in self._bookies:
-            self._bookies[bookie_id] = BookieConnection(bookie_id, self._lookup, closed=self._closed)
+            self._bookies[bookie_id] = BookieConnection(bookie_id, self._lookup, self._channels, closed=self._closed)
         return self._bookies[bookie_id]
 
     async def close(self) -> None:
@@ -106,11 +97,13 @@ class Connections:
 class BookieConnection:
     """One bookie as a client sees it."""
 
-    def __init__(self, bookie_id: str, lookup: Lookup, *, closed: bool = False) -> None:
+    def __init__(self, bookie_id: str, lookup: Lookup, channels: Channels, *, closed: bool = False) -> None:
         self.bookie_id = bookie_id
         self._lookup = lookup
+        self._channels = channels
         self._closed = closed
         self._channel: grpc.aio.Channel | None = None
+        self._content: TlsContent | None = None
         self._address: BookieAddress | None = None
         self._connecting = asyncio.Lock()
         self._outgoing: asyncio.Queue[QueuedAdd] = asyncio.Queue()
@@ -131,32 +124,38 @@ class BookieConnection:
 
     async def read(self, request: ReadRequest) -> AsyncIterator[ReadBatch | ReadEnd]:
         """The bookie's answer. Raises BookKeeperError for a malformed one, AioRpcError when the connection breaks."""
-        stub = await self._stub()
-        async for message in stub.Read(encode_read_request(request)):
-            yield decode_read_reply(message)
+        async with self._explained():
+            stub, answer = await self._stub(), ReadAnswer(request)
+            async for message in stub.Read(encode_read_request(request)):
+                yield answer.checked(decode_read_reply(message))
 
     async def last_add_confirmed(self, request: LastAddConfirmedRequest, timeout_s: float) -> LastAddConfirmedReply:
-        stub = await self._stub()
         message = encode_last_add_confirmed_request(request)
-        return decode_last_add_confirmed_reply(await stub.ReadLastAddConfirmed(message, timeout=timeout_s))
+        async with self._explained():
+            stub = await self._stub()
+            return decode_last_add_confirmed_reply(await stub.ReadLastAddConfirmed(message, timeout=timeout_s))
 
     async def store_last_add_confirmed(self, request: StoreLastAddConfirmedRequest, timeout_s: float) -> PlainReply:
-        stub = await self._stub()
         message = encode_store_last_add_confirmed_request(request)
-        return decode_store_last_add_confirmed_reply(await stub.StoreLastAddConfirmed(message, timeout=timeout_s))
+        async with self._explained():
+            stub = await self._stub()
+            return decode_store_last_add_confirmed_reply(await stub.StoreLastAddConfirmed(message, timeout=timeout_s))
 
     async def force(self, request: ForceRequest, timeout_s: float) -> PlainReply:
-        stub = await self._stub()
-        return decode_force_reply(await stub.Force(encode_force_request(request), timeout=timeout_s))
+        async with self._explained():
+            stub = await self._stub()
+            return decode_force_reply(await stub.Force(encode_force_request(request), timeout=timeout_s))
 
     async def describe(self, timeout_s: float) -> BookieDescription:
-        stub = await self._stub()
-        return decode_description(await stub.Describe(encode_describe_request(self.bookie_id), timeout=timeout_s))
+        async with self._explained():
+            stub = await self._stub()
+            return decode_description(await stub.Describe(encode_describe_request(self.bookie_id), timeout=timeout_s))
 
     async def administer(self, operation: Operation, timeout_s: float) -> AdministerReply:
-        stub = await self._stub()
         message = encode_administer_request(self.bookie_id, operation)
-        return decode_administer_reply(await stub.Administer(message, timeout=timeout_s))
+        async with self._explained():
+            stub = await self._stub()
+            return decode_administer_reply(await stub.Administer(message, timeout=timeout_s))
 
     async def close(self) -> None:
         self._closed = True
@@ -176,14 +175,15 @@ class BookieConnection:
             return BookieStub(self._channel)
 
     async def _reconnect(self) -> None:
-        """Take a new channel if the bookie moved or the old one failed. An idle one connects again by itself."""
+        """Take a new channel if the bookie moved, the old one failed, or TLS files changed. An idle one connects by itself."""
         address = await self._current_address()
+        content = self._channels.content()
         failed = self._channel is not None and self._channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
-        if self._channel is not None and (failed or address != self._address):
+        if self._channel is not None and (failed or address != self._address or content is not self._content):
             await self._disconnect()
         if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(f"{address.host}:{address.port}", options=CHANNEL_OPTIONS)
-            self._address = address
+            self._channel = self._channels.open(address, content)
+            self._address, self._content = address, content
 
     async def _current_address(self) -> BookieAddress:
         """Where the bookie is registered; where it was while the metadata store does not answer. Requests name the bookie."""
@@ -196,6 +196,17 @@ class BookieConnection:
         if address is None:
             raise ConnectionError("it is not registered as available")
         return address
+
+    @asynccontextmanager
+    async def _explained(self) -> AsyncIterator[None]:
+        """A ConnectionError that says what is wrong with TLS, in the place of a failed call to which that happened."""
+        try:
+            yield
+        except grpc.aio.AioRpcError as failure:
+            reason = await self._channels.explain(_details(failure), self._address)
+            if reason is None:
+                raise
+            raise ConnectionError(reason) from failure
 
     async def _disconnect(self) -> None:
         channel, self._channel = self._channel, None
@@ -210,13 +221,15 @@ class BookieConnection:
 
     async def _run_stream(self) -> str:
         """Send what is queued over one stream until it breaks; gives back why."""
+        failure: BaseException | None
         try:
             stub = await self._stub()
-            return await self._pump(stub.Add())
-        except (grpc.aio.AioRpcError, BookKeeperError, OSError) as failure:
-            return describe_failure(failure)
+            failure = await self._pump(stub.Add())
+        except (grpc.aio.AioRpcError, BookKeeperError, OSError) as problem:
+            failure = problem
+        return await self._channels.explain(_details(failure), self._address) or describe_failure(failure)
 
-    async def _pump(self, call: Any) -> str:
+    async def _pump(self, call: Any) -> BaseException | None:
         """Send and receive side by side until one of them ends."""
         loop = asyncio.get_running_loop()
         tasks = (loop.create_task(self._receive(call)), loop.create_task(self._send(call)))
@@ -227,7 +240,7 @@ class BookieConnection:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        return next((describe_failure(task.exception()) for task in done if not task.cancelled()), "the stream ended")
+        return next((task.exception() for task in done if not task.cancelled()), ConnectionError("the stream ended"))
 
     async def _send(self, call: Any) -> None:
         while True:
@@ -258,6 +271,11 @@ class BookieConnection:
             waiting.append(self._outgoing.get_nowait())
         for queued in waiting:
             queued.on_reply(AddReply(queued.request_id, Status.UNKNOWN, problem))
+
+
+def _details(failure: BaseException | None) -> str:
+    """All that a failed call says."""
+    return failure.details() or "" if isinstance(failure, grpc.aio.AioRpcError) else str(failure)
 
 
 def describe_failure(failure: BaseException | None) -> str:

@@ -23,7 +23,7 @@ from bk_spark.metadata_store import (
     TransactionFailedError,
     Versioned,
 )
-from bk_spark.znodes import MAX_LEDGER_ID, Znodes
+from bk_spark.znodes import Znodes
 
 Explain = Callable[[TransactionFailedError], BookKeeperError | None]
 """What it means that one of the other operations of a creation was refused; None if it means nothing known."""
@@ -42,7 +42,7 @@ class LedgerStore:
 
     def versioned(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
         """The metadata and its version, for a compare-and-set. Raises NoSuchLedgerError."""
-        _check_id(ledger_id)
+        self._check_id(ledger_id)
         found = self._store.get_many([self._znodes.ledger(ledger_id)])[0]
         if found is None:
             raise NoSuchLedgerError(ledger_id)
@@ -51,7 +51,7 @@ class LedgerStore:
     def metadata_many(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata]:
         """In their order. Raises NoSuchLedgerError."""
         for ledger_id in ledger_ids:
-            _check_id(ledger_id)
+            self._check_id(ledger_id)
         found = self._store.get_many([self._znodes.ledger(ledger_id) for ledger_id in ledger_ids])
         return [_decoded(ledger_id, value) for ledger_id, value in zip(ledger_ids, found, strict=True)]
 
@@ -66,9 +66,9 @@ class LedgerStore:
         found = self._store.get_many([self._znodes.ledger(ledger_id) for ledger_id in ledger_ids])
         return [None if value is None else _tried(ledger_id, value) for ledger_id, value in zip(ledger_ids, found, strict=True)]
 
-    def ids(self) -> Iterator[int]:
-        """The ids of all ledgers, ascending."""
-        return ledger_ids(self._store, self._znodes)
+    def ids(self, after: int = -1) -> Iterator[int]:
+        """The ids of all ledgers above ``after``, ascending."""
+        return ledger_ids(self._store, self._znodes, after)
 
     def new_id(self) -> int:
         """An id that no other ledger of this cluster got."""
@@ -108,12 +108,11 @@ class LedgerStore:
         found = self._store.get_many([path])[0]
         return found is not None and _decoded(metadata.ledger_id, found).creator_token == metadata.creator_token
 
-
-def _check_id(ledger_id: object) -> None:
-    if not isinstance(ledger_id, int) or isinstance(ledger_id, bool):
-        raise ConfigError("a ledger id", ledger_id, "it must be a whole number")
-    if not 0 <= ledger_id <= MAX_LEDGER_ID:
-        raise NoSuchLedgerError(ledger_id)
+    def _check_id(self, ledger_id: object) -> None:
+        if not isinstance(ledger_id, int) or isinstance(ledger_id, bool):
+            raise ConfigError("a ledger id", ledger_id, "it must be a whole number")
+        if not 0 <= ledger_id <= self._znodes.layout.largest_id:
+            raise NoSuchLedgerError(ledger_id)
 
 
 def _tried(ledger_id: int, value: Versioned) -> LedgerMetadata | BookKeeperError:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from bk_spark.client.log_json import decode, encode
-from bk_spark.client.log_layout import OpenLedger, Page, open_in, open_out, pages_of
+from bk_spark.client.log_json import decode, encode, integer
+from bk_spark.client.log_layout import MAX_PAGES, OpenLedger, Page, open_in, open_out, pages_of
 from bk_spark.client.log_ledgers import chunks
 from bk_spark.client.log_listing import Listing
 from bk_spark.client.log_names import LogNames
@@ -42,7 +43,11 @@ class CheckpointState:
 
     @staticmethod
     def decode(what: str, value: bytes) -> CheckpointState:
-        return decode(what, value, lambda r: CheckpointState(int(r["version"]), int(r["pages"]), open_in(r["open"])))
+        return decode(what, value, _state_in)
+
+
+def _state_in(record: dict[str, Any]) -> CheckpointState:
+    return CheckpointState(integer(record["version"]), integer(record["pages"], 0, MAX_PAGES), open_in(record["open"]))
 
 
 class Checkpoints:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bk_spark.client.log_json import decode, encode
+from bk_spark.client.log_json import decode, encode, flag, integer, text
 from bk_spark.client.log_layout import Head
 from bk_spark.client.log_names import LogNames
 from bk_spark.client.log_positions import StreamPosition, position_of_offset
@@ -102,6 +102,6 @@ class LogCursors:
 def _cursor(log: str, uid: str, value: bytes, time_ms: int) -> Cursor:
     def build(record: dict[str, Any]) -> Cursor:
         position = position_of_offset(record["offset"], log, uid)
-        return Cursor(str(record["name"]), position, int(record["row"]), bool(record["named"]), time_ms)
+        return Cursor(text(record["name"]), position, integer(record["row"]), flag(record["named"]), time_ms)
 
     return decode(f"a cursor of log '{log}'", value, build)

@@ -1,6 +1,7 @@
 """How a log's values are written: JSON objects with sorted keys and a ``format``.
 
-A newer format is refused by name, anything else that is not understood is damage: neither is ever skipped.
+A newer format is refused by name, anything else that is not understood is damage: neither is ever skipped. What a value is used
+for is checked here first, with ``integer``, ``text`` and the others: they raise ValueError, which ``decode`` calls damage.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
 
 FORMAT = 2
 
+MAX_INTEGER = 2**63 - 1
+
 _Record = TypeVar("_Record")
 
 
@@ -23,7 +26,7 @@ def encode(**record: object) -> bytes:
 def decode(what: str, value: bytes, build: Callable[[dict[str, Any]], _Record]) -> _Record:
     """What ``build`` makes of the object. ``what`` names the value in an error."""
     try:
-        record = json.loads(value)
+        record = json.loads(value, parse_constant=_no_number)
         found = record["format"]
         if type(found) is not int or found < FORMAT:
             raise CorruptionError(what, f"its format version is {found!r}")
@@ -32,3 +35,52 @@ def decode(what: str, value: bytes, build: Callable[[dict[str, Any]], _Record]) 
         return build(record)
     except (ValueError, KeyError, TypeError, IndexError, ConfigError) as problem:
         raise CorruptionError(what, f"{type(problem).__name__}: {problem}") from None
+    except RecursionError:
+        raise CorruptionError(what, "it is nested too deeply") from None
+
+
+def integer(value: object, least: int = -MAX_INTEGER, most: int = MAX_INTEGER) -> int:
+    """A whole number; not true, not 1.0."""
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{_shown(value)} is no whole number from {least} to {most}")
+    return value
+
+
+def integers(values: object) -> list[int]:
+    return [integer(one) for one in items(values)]
+
+
+def optional_integer(value: object) -> int | None:
+    return None if value is None else integer(value)
+
+
+def text(value: object) -> str:
+    """Such as can be written again: half of a surrogate pair cannot."""
+    if not isinstance(value, str):
+        raise ValueError(f"{_shown(value)} is no text")
+    value.encode()
+    return value
+
+
+def optional_text(value: object) -> str | None:
+    return None if value is None else text(value)
+
+
+def flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{_shown(value)} is neither true nor false")
+    return value
+
+
+def items(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{_shown(value)} is no list")
+    return value
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:100]

@@ -11,11 +11,13 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from bk_spark.client.log_json import decode, encode
+from bk_spark.client.log_json import decode, encode, flag, integer, integers, items, optional_integer, optional_text, text
 from bk_spark.errors import ConfigError
 
 LEDGERS_PER_PAGE = 5000
-"""A ledger takes at most 73 bytes of a page and a removed id 11, so a full page stays below 512 KiB."""
+"""A ledger takes at most 82 bytes of a page and a removed id 20, so a full page stays below 512 KiB."""
+MAX_PAGES = 100_000
+"""Of one commit or checkpoint: 500 million ledgers. What claims more is damaged."""
 LOG_TAG = "bk_spark.log"
 """Custom metadata of a ledger: the uid of the one log that may list it."""
 JOB_TAG = "bk_spark.job"
@@ -257,7 +259,7 @@ class Page:
 
     @staticmethod
     def decode(what: str, value: bytes) -> Page:
-        return decode(what, value, lambda r: Page(ledgers_in(r["ledgers"]), tuple(r["removed"])))
+        return decode(what, value, lambda r: Page(ledgers_in(r["ledgers"]), tuple(integers(r["removed"]))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +277,7 @@ class JobState:
 
     @staticmethod
     def decode(what: str, value: bytes) -> JobState:
-        return decode(what, value, lambda r: JobState(r["home"], r["log"], r["version"]))
+        return decode(what, value, _job_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,12 +291,8 @@ class ApplicationState:
     """How many commits were dropped as duplicates of what the id had committed before."""
 
     def encode(self) -> bytes:
-        return encode(
-            id=self.application_id,
-            application_version=self.application_version,
-            version=self.version,
-            dropped=self.dropped,
-        )
+        versions = {"application_version": self.application_version, "version": self.version}
+        return encode(id=self.application_id, dropped=self.dropped, **versions)
 
     @staticmethod
     def decode(what: str, value: bytes) -> ApplicationState:
@@ -317,35 +315,35 @@ def ledgers_out(ledgers: Iterable[CommittedLedger]) -> list[list[int]]:
     return [[one.ledger_id, one.last_entry_id, one.length, one.rows] for one in ledgers]
 
 
-def ledgers_in(values: Iterable[Sequence[int]]) -> tuple[CommittedLedger, ...]:
-    return tuple(CommittedLedger(*one) for one in values)
+def ledgers_in(values: object) -> tuple[CommittedLedger, ...]:
+    return tuple(CommittedLedger(*integers(one)) for one in items(values))
 
 
 def open_out(ledgers: Iterable[OpenLedger]) -> list[list[int]]:
     return [[one.ledger_id, one.version] for one in ledgers]
 
 
-def open_in(values: Iterable[Sequence[int]]) -> tuple[OpenLedger, ...]:
-    return tuple(OpenLedger(int(ledger_id), int(version)) for ledger_id, version in values)
+def open_in(values: object) -> tuple[OpenLedger, ...]:
+    return tuple(OpenLedger(*integers(one)) for one in items(values))
 
 
 def _head_in(record: dict[str, Any]) -> Head:
     return Head(
-        name=record["name"],
-        version=int(record["version"]),
-        time_ms=int(record["time_ms"]),
-        content=Content(record["content"]) if record["content"] else None,
-        schema_id=record["schema_id"],
-        schema_count=int(record["schema_count"]),
-        base_version=int(record["base_version"]),
-        total=Totals(*record["total"]),
-        deleting=bool(record["deleting"]),
-        oldest_version=int(record["oldest_version"]),
-        vacuumed_version=int(record["vacuumed_version"]),
-        oldest_record=int(record["oldest_record"]),
-        replaced_version=int(record["replaced_version"]),
-        end_row=int(record["end_row"]),
-        writer=WriterState(int(record["writer"]["epoch"]), open_in(record["writer"]["open"])),
+        name=text(record["name"]),
+        version=integer(record["version"]),
+        time_ms=integer(record["time_ms"]),
+        content=Content(record["content"]) if record["content"] is not None else None,
+        schema_id=optional_integer(record["schema_id"]),
+        schema_count=integer(record["schema_count"]),
+        base_version=integer(record["base_version"]),
+        total=Totals(*integers(record["total"])),
+        deleting=flag(record["deleting"]),
+        oldest_version=integer(record["oldest_version"]),
+        vacuumed_version=integer(record["vacuumed_version"]),
+        oldest_record=integer(record["oldest_record"]),
+        replaced_version=integer(record["replaced_version"]),
+        end_row=integer(record["end_row"]),
+        writer=WriterState(integer(record["writer"]["epoch"]), open_in(record["writer"]["open"])),
         retention=Retention(**record["retention"]),
     )
 
@@ -353,29 +351,33 @@ def _head_in(record: dict[str, Any]) -> Head:
 def _version_in(record: dict[str, Any]) -> LogVersion:
     application = record["application"]
     return LogVersion(
-        version=int(record["version"]),
-        time_ms=int(record["time_ms"]),
+        version=integer(record["version"]),
+        time_ms=integer(record["time_ms"]),
         kind=CommitKind(record["kind"]),
         content=Content(record["content"]),
-        schema_id=record["schema_id"],
-        base_version=int(record["base_version"]),
-        application=(str(application[0]), int(application[1])) if application else None,
-        job_id=str(record["job"]),
-        pages=int(record["pages"]),
-        added=Totals(*record["added"]),
-        removed=Totals(*record["removed"]),
-        total=Totals(*record["total"]),
-        replaced_version=int(record["replaced_version"]),
-        end_row=int(record["end_row"]),
-        epoch=int(record["epoch"]),
-        opened=record["opened"],
+        schema_id=optional_integer(record["schema_id"]),
+        base_version=integer(record["base_version"]),
+        application=(text(application[0]), integer(application[1])) if application is not None else None,
+        job_id=text(record["job"]),
+        pages=integer(record["pages"], 0, MAX_PAGES),
+        added=Totals(*integers(record["added"])),
+        removed=Totals(*integers(record["removed"])),
+        total=Totals(*integers(record["total"])),
+        replaced_version=integer(record["replaced_version"]),
+        end_row=integer(record["end_row"]),
+        epoch=integer(record["epoch"]),
+        opened=optional_integer(record["opened"]),
         closed=ledgers_in(record["closed"]),
     )
 
 
 def _application_in(record: dict[str, Any]) -> ApplicationState:
-    version, dropped = int(record["version"]), int(record["dropped"])
-    return ApplicationState(record["id"], int(record["application_version"]), version, dropped)
+    version, dropped = integer(record["version"]), integer(record["dropped"])
+    return ApplicationState(text(record["id"]), integer(record["application_version"]), version, dropped)
+
+
+def _job_in(record: dict[str, Any]) -> JobState:
+    return JobState(optional_text(record["home"]), optional_text(record["log"]), optional_integer(record["version"]))
 
 
 def _totals_out(total: Totals) -> list[int]:

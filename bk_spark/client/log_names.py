@@ -5,11 +5,12 @@ A name only points to a uid. A log is there from the moment at which one transac
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bk_spark.client.log_json import decode, encode
+from bk_spark.client.log_json import decode, encode, text
 from bk_spark.client.log_layout import Head
 from bk_spark.client.log_paths import LogPaths
 from bk_spark.errors import ConfigError, MetadataConflictError, NoSuchLogError
@@ -47,7 +48,15 @@ def encode_name(uid: str) -> bytes:
 
 
 def decode_name(what: str, value: bytes) -> str:
-    return decode(what, value, lambda record: str(record["uid"]))
+    return decode(what, value, lambda record: uid_in(record["uid"]))
+
+
+def uid_in(value: object) -> str:
+    """A uid is a part of paths."""
+    uid = text(value)
+    if not re.fullmatch(r"[\w-]{1,100}", uid, re.ASCII):
+        raise ValueError(f"{uid[:100]!r} is no uid")
+    return uid
 
 
 def check_log_name(name: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bk_spark.client.log_json import decode, encode
+from bk_spark.client.log_json import decode, encode, text
 from bk_spark.errors import ConfigError, SchemaMismatchError
 from bk_spark.metadata_store import MAX_VALUE_BYTES
 
@@ -31,7 +31,7 @@ def encode_schema(what: str, schema: Schema) -> bytes:
 
 
 def decode_schema(what: str, value: bytes) -> Schema:
-    return decode(what, value, lambda record: dict(record["schema"]))
+    return decode(what, value, _schema_in)
 
 
 def parse_schema(log: str, schema_json: str) -> Schema:
@@ -39,9 +39,9 @@ def parse_schema(log: str, schema_json: str) -> Schema:
     what = f"the schema given for log '{log}'"
     try:
         schema = json.loads(schema_json)
-        names = [column["name"] for column in schema["fields"]]
+        names = _names(schema)
         nullable = _nullable(schema)
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise ConfigError(what, schema_json[:200], "it must be the JSON of a Spark StructType (schema.json())") from None
     clash = _clash(names)
     if clash:
@@ -86,6 +86,17 @@ def _extra(added: list[Any], stored: Schema) -> str:
     return f"the log has no column {extra}, its schema is {type_name(stored)}: drop it, or add it with option 'mergeSchema'"
 
 
+def _schema_in(record: dict[str, Any]) -> Schema:
+    schema = record["schema"]
+    _names(schema)
+    _nullable(schema)  # which looks at every type
+    return dict(schema)
+
+
+def _names(schema: Schema) -> list[str]:
+    return [text(column["name"]) for column in schema["fields"]]
+
+
 def _nullable(kind: Any) -> Any:
     if isinstance(kind, str):
         return kind
@@ -96,7 +107,7 @@ def _nullable(kind: Any) -> Any:
     if kind["type"] == "map":
         key, value = _nullable(kind["keyType"]), _nullable(kind["valueType"])
         return {**kind, "valueContainsNull": True, "keyType": key, "valueType": value}
-    return {**kind, "sqlType": _nullable(kind["sqlType"])}
+    return {**kind, "type": text(kind["type"]), "sqlType": _nullable(kind["sqlType"])}
 
 
 def _bare(kind: Any) -> Any:

@@ -25,7 +25,7 @@ from bk_spark.metadata_store import MetadataStore
 
 _RECORDS_AT_ONCE = 1000
 _BYTES_AT_ONCE = 32 * 1024 * 1024
-_BYTES_PER_LEDGER = 84
+_BYTES_PER_LEDGER = 102
 """Of a page, for one that is added and one that is removed: see LEDGERS_PER_PAGE."""
 _VACUUM_TRIES = 10
 """Each of them means that a vacuum removed the very checkpoint that was being read."""

@@ -107,6 +107,8 @@ class ChooseReplacements:
     ensemble: tuple[str, ...]
     slots: tuple[int, ...]
     excluded: frozenset[str]
+    is_patient: bool = False
+    """Who was registered a moment ago will do: a bookie that is gone since only costs another choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ class WriteMetadata:
 
     metadata: LedgerMetadata
     expected_version: int
+    guard: str = ""
+    """A path that must exist at the moment of the write, or nothing is written: MetadataUnknown says so. Empty: none."""
 
 
 @dataclass(frozen=True, slots=True)

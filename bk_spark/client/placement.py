@@ -4,6 +4,9 @@ A *rack* is what fails as one: a power supply, a switch, a zone. A write set is 
 With bookies of two racks or more, every write set is spread where that is possible; where it is not, any bookies are
 taken, and the answer says so. Quarantined bookies are taken only where there are not enough others.
 
+Racks may be in *zones*: ``/zone-a/rack-1``. Where every write set can stand in two zones it does, and so in two racks. An
+ensemble for which that cannot be is spread over racks alone.
+
 An ensemble of E can be spread exactly if no rack has more than ``E * (Qw - 1) // Qw`` of its slots: each bookie of
 another rack stands in Qw write sets, and all E of them need one.
 
@@ -16,7 +19,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from bk_spark.config import DEFAULT_RACK
 from bk_spark.errors import NotEnoughBookiesError
@@ -24,6 +28,8 @@ from bk_spark.quorum import write_set
 
 MAX_TRIES = 1000
 """Placements tried for several slots at once: some milliseconds, and every combination of three slots and ten racks."""
+
+T = TypeVar("T", "Ensemble", "Replacements")
 
 Choose = Callable[[int], int]
 """Gives a random number from 0 to n - 1."""
@@ -60,17 +66,14 @@ class Replacements:
     problem: NotEnoughBookiesError | None = None
 
 
+def zone_of(rack: str) -> str:
+    """The first part of a rack's name: ``/zone-a`` of ``/zone-a/rack-1``."""
+    return "/".join(rack.split("/")[:2])
+
+
 def choose_ensemble(candidates: Sequence[Candidate], ensemble_size: int, write_quorum: int, choose: Choose) -> Ensemble:
     """``ensemble_size`` distinct writable bookies, at random. Raises NotEnoughBookiesError."""
-    usable = _usable(candidates, ensemble_size)
-    if len(usable) < ensemble_size:
-        purpose = f"a ledger with ensemble size {ensemble_size}"
-        raise NotEnoughBookiesError(ensemble_size, len(usable), purpose, sum(one.is_read_only for one in candidates))
-    chosen = _pick(_in_preferred_order(usable, choose), ensemble_size, ensemble_size * (write_quorum - 1) // write_quorum)
-    ensemble = _arrange(chosen, choose)
-    racks = dict(enumerate(one.rack for one in ensemble))
-    is_spread = not _can_spread(candidates, write_quorum) or _flaws(racks, ensemble_size, write_quorum, racks) == 0
-    return Ensemble(tuple(one.bookie_id for one in ensemble), is_spread)
+    return _first_spread(candidates, lambda those: _ensemble(those, ensemble_size, write_quorum, choose))
 
 
 def choose_replacements(
@@ -87,6 +90,39 @@ def choose_replacements(
     A slot may get the bookie that it has, if that one is a candidate and not excluded.
     """
     wanted = sorted(set(slots))
+    return _first_spread(candidates, lambda those: _replacements(those, ensemble, wanted, excluded, write_quorum, choose))
+
+
+def _first_spread(candidates: Sequence[Candidate], attempt: Callable[[Sequence[Candidate]], T]) -> T:
+    """What comes of an attempt with zones for racks, if that is spread; else of one with racks."""
+    zones = [replace(one, rack=zone_of(one.rack)) for one in candidates]
+    if zones != list(candidates) and len({one.rack for one in zones}) > 1:
+        found = attempt(zones)
+        if found.is_spread:
+            return found
+    return attempt(candidates)
+
+
+def _ensemble(candidates: Sequence[Candidate], ensemble_size: int, write_quorum: int, choose: Choose) -> Ensemble:
+    usable = _usable(candidates, ensemble_size)
+    if len(usable) < ensemble_size:
+        purpose = f"a ledger with ensemble size {ensemble_size}"
+        raise NotEnoughBookiesError(ensemble_size, len(usable), purpose, sum(one.is_read_only for one in candidates))
+    chosen = _pick(_in_preferred_order(usable, choose), ensemble_size, ensemble_size * (write_quorum - 1) // write_quorum)
+    ensemble = _arrange(chosen, choose)
+    racks = dict(enumerate(one.rack for one in ensemble))
+    is_spread = not _can_spread(candidates, write_quorum) or _flaws(racks, ensemble_size, write_quorum, racks) == 0
+    return Ensemble(tuple(one.bookie_id for one in ensemble), is_spread)
+
+
+def _replacements(
+    candidates: Sequence[Candidate],
+    ensemble: tuple[str, ...],
+    wanted: Sequence[int],
+    excluded: frozenset[str],
+    write_quorum: int,
+    choose: Choose,
+) -> Replacements:
     kept = {bookie_id for slot, bookie_id in enumerate(ensemble) if slot not in wanted}
     usable = _usable([one for one in candidates if one.bookie_id not in excluded | kept], len(wanted))
     racks = {one.bookie_id: one.rack for one in candidates}

@@ -24,6 +24,8 @@ Ref: the BookKeeper protocol, "Writing to ledgers" (reading up to the LAC); BP-4
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bk_spark.client.operation import (
@@ -75,12 +77,21 @@ class _Blocked:
 class ReadEntries:
     """The state machine of one read from ``first`` to ``last``, inclusive. ``avoid`` names bookies to ask last.
 
+    ``numbers`` gives the requests' ids, where this is a part of another state machine.
+
     Finish comes without an error once everything is delivered, else with NoSuchEntryError, NoSuchLedgerError,
     DigestMismatchError, BookieUnavailableError, UnauthorizedAccessError or what the metadata store failed with.
     """
 
     def __init__(
-        self, metadata: LedgerMetadata, first: int, last: int, limits: ReadLimits, *, avoid: frozenset[str] = frozenset()
+        self,
+        metadata: LedgerMetadata,
+        first: int,
+        last: int,
+        limits: ReadLimits,
+        *,
+        avoid: frozenset[str] = frozenset(),
+        numbers: Iterator[int] | None = None,
     ) -> None:
         self._metadata = metadata
         self._limits = limits
@@ -93,7 +104,7 @@ class ReadEntries:
         self._arrivals = Arrivals()
         self._delivered_to = first
         self._delivered_bytes = 0
-        self._next_request = 0
+        self._numbers = itertools.count(1) if numbers is None else numbers
         self._metadata_reads = 0
         self._blocked: _Blocked | None = None
         self._finished = False
@@ -218,13 +229,11 @@ class ReadEntries:
         return lane.own.heard_ms + self._limits.speculative_ms
 
     def _send(self, slot: int, position: int, now_ms: int) -> Request:
-        self._next_request += 1
+        request_id = next(self._numbers)
         pattern = self._metadata.slot_pattern(slot)
         bookie_id = self._choice.ensemble[slot]
-        self._commands.append(
-            SendRead(self._next_request, bookie_id, position, self._last, pattern, self._limits.request_bytes)
-        )
-        return Request(self._next_request, slot, position, now_ms)
+        self._commands.append(SendRead(request_id, bookie_id, position, self._last, pattern, self._limits.request_bytes))
+        return Request(request_id, slot, position, now_ms)
 
     def _cancel(self, request: Request | None) -> None:
         if request is not None and request.is_open:
@@ -248,9 +257,11 @@ class ReadEntries:
         if found is None:
             return
         lane, request = found
-        request.heard_ms = now_ms
         residues = lane.residues & self._striping.residues_of(request.slot)
         good, failure = self._verifier.good_prefix(event.batch, residues, lane.position, self._last)
+        request.useless = 0 if good is not None else request.useless + 1
+        if request.useless < self._striping.ensemble_size:  # the next due entry is among as many ids
+            request.heard_ms = now_ms
         if good is not None:
             self._go_on_with(lane, request)
             self._accept(lane, good)

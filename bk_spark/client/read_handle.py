@@ -145,8 +145,11 @@ class ReadHandle:
         return self._last_add_confirmed
 
     def _learn(self, metadata: LedgerMetadata, last_add_confirmed: int) -> None:
-        """Take in what was seen; of what several threads see at once, nothing is taken back."""
-        if not self._metadata.is_closed:
+        """Take in what was seen, of a closed ledger too: its bookies are replaced (docs/rules.md, protocol rule 57).
+
+        Of what several threads see at once the end is never taken back; an older ensemble costs the next read another look.
+        """
+        if metadata.is_closed or not self._metadata.is_closed:
             self._metadata = metadata
         end = NO_ENTRY if metadata.last_entry_id is None else metadata.last_entry_id
         self._last_add_confirmed = max(self._last_add_confirmed, last_add_confirmed, end)

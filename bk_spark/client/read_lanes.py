@@ -58,6 +58,8 @@ class Request:
     """When it was sent, or when the bookie last sent something."""
     is_open: bool = True
     """Whether its end has not come yet."""
+    useless: int = 0
+    """Batches without an entry that was due, since the last with one."""
 
 
 @dataclass(frozen=True, slots=True)

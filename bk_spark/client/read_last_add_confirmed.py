@@ -25,12 +25,13 @@ class ReadLastAddConfirmed:
     Finish comes with BookieUnavailableError if too few bookies answered within ``timeout_ms``, UnauthorizedAccessError.
     """
 
-    def __init__(self, metadata: LedgerMetadata, *, timeout_ms: int, quorum: bool = True) -> None:
+    def __init__(self, metadata: LedgerMetadata, *, timeout_ms: int, quorum: bool = True, floor: int | None = None) -> None:
+        """``floor`` is known to be confirmed; None: all before the last fragment, as its start says."""
         self._metadata = metadata
         self._timeout_ms = timeout_ms
         self._quorum = quorum
         self._started_ms: int | None = None
-        self._highest = metadata.last_fragment.first_entry_id - 1
+        self._highest = metadata.last_fragment.first_entry_id - 1 if floor is None else floor
         self._known: set[int] = set()
         self._unknown: dict[int, str] = {}
         self._finished = False

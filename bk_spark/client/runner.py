@@ -32,6 +32,7 @@ from bk_spark.client.operation import (
     ReadArrived,
     ReadEnded,
     ReadMetadata,
+    Reject,
     ReportFailure,
     SendAdd,
     SendForce,
@@ -41,11 +42,12 @@ from bk_spark.client.operation import (
     Tick,
     WriteMetadata,
 )
+from bk_spark.client.request_metrics import ReadMeter, count_choice, count_error, counted_add
 from bk_spark.client.transport import Transport
 from bk_spark.entry import NO_ENTRY
-from bk_spark.errors import BookKeeperError, InternalError
+from bk_spark.errors import BookKeeperError, InternalError, MetadataConflictError
 from bk_spark.ledger_metadata import LedgerMetadata
-from bk_spark.metadata_store import BadVersionError, NoNodeError
+from bk_spark.metadata_store import BadVersionError, Check, NoNodeError, SetValue, TransactionFailedError
 from bk_spark.wire import (
     AddReply,
     AddRequest,
@@ -156,6 +158,8 @@ class Runner:
                 self._start(self._read_metadata())
             case _:
                 self._on_command(command)
+                if isinstance(command, Finish | Reject) and command.error is not None:
+                    count_error(command.error)
                 if isinstance(command, Finish):
                     self.stop()
 
@@ -199,7 +203,8 @@ class Runner:
             recovery=command.recovery,
             deferred_sync=command.deferred_sync,
         )
-        self._adds[command.request_id] = self._bookie(command.bookie_id).send_add(request, self._add_answered)
+        on_reply = counted_add(command.batch, self._transport.loop.time, self._add_answered)
+        self._adds[command.request_id] = self._bookie(command.bookie_id).send_add(request, on_reply)
 
     def _add_answered(self, reply: AddReply) -> None:
         self._adds.pop(reply.request_id, None)
@@ -220,21 +225,25 @@ class Runner:
 
     async def _read(self, command: SendRead) -> None:
         end = ReadEnded(command.request_id, Status.UNKNOWN, "the answer broke off")
+        meter = ReadMeter(self._transport.loop.time)
         try:
             async for reply in self._bookie(command.bookie_id).read(self._read_request(command)):
                 if isinstance(reply, ReadBatch):
+                    meter.take(reply.batch)
                     self.post(ReadArrived(command.request_id, reply.batch))
                     self._heard(command.request_id)
                 else:
                     end = ReadEnded(command.request_id, reply.status, reply.detail, reply.next_entry_id)
         except asyncio.CancelledError:
             if self._stopped or command.request_id not in self._reads:
+                meter.end(None)
                 raise
             end = ReadEnded(command.request_id, Status.UNKNOWN, "its connection was closed")
         except (grpc.aio.AioRpcError, BookKeeperError, OSError) as failure:
             self._transport.avoid(command.bookie_id)
             end = ReadEnded(command.request_id, Status.UNKNOWN, describe_failure(failure))
         self._reads.pop(command.request_id, None)
+        meter.end(end.status)
         self.post(end)
 
     def _read_request(self, command: SendRead) -> ReadRequest:
@@ -307,13 +316,15 @@ class Runner:
     # --- what the commands want of the metadata store
 
     async def _choose_replacements(self, command: ChooseReplacements) -> None:
-        self.post(await self._transport.choose_replacements(command, self._metadata.write_quorum))
+        chosen = await self._transport.choose_replacements(command, self._metadata.write_quorum)
+        count_choice(command, chosen)
+        self.post(chosen)
 
     async def _write_metadata(self, command: WriteMetadata) -> None:
         path = self._transport.znodes.ledger(self._metadata.ledger_id)
         value = command.metadata.encode()
         try:
-            version = await self._transport.blocking(lambda: self._transport.store.set(path, value, command.expected_version))
+            version = await self._transport.blocking(lambda: self._compare_and_set(path, value, command))
         except BadVersionError:
             await self._read_metadata()
         except NoNodeError:
@@ -322,6 +333,19 @@ class Runner:
             self.post(MetadataUnknown(failure))
         else:
             self.post(MetadataWritten(version))
+
+    def _compare_and_set(self, path: str, value: bytes, command: WriteMetadata) -> int:
+        """Gives back the new version. Raises what the store's ``set`` does, MetadataConflictError without the guard."""
+        store, version = self._transport.store, command.expected_version
+        if not command.guard:
+            return store.set(path, value, version)
+        try:
+            store.transaction([Check(command.guard), SetValue(path, value, version)])
+        except TransactionFailedError as failure:
+            if failure.index == 0:
+                raise MetadataConflictError(f"the session that changes {path}", f"{command.guard} is gone with it") from None
+            raise failure.reason from None
+        return version + 1
 
     async def _read_metadata(self) -> None:
         path = self._transport.znodes.ledger(self._metadata.ledger_id)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import grpc.aio
 
+from bk_spark.client.channels import Channels
 from bk_spark.client.connections import Connections, describe_failure
 from bk_spark.client.ensemble_choice import EnsembleChoice
 from bk_spark.client.event_loop import EventLoop, check_may_wait
@@ -32,6 +33,9 @@ METADATA_THREADS = 2
 AVOID_S = 30.0
 """How long a bookie that did not answer a read is asked last: as long as an operator's restart takes."""
 
+LATELY_S = 0.5
+"""How long a list of the registered bookies is used again where that was asked for; sessions expire after seconds."""
+
 _Result = TypeVar("_Result")
 
 
@@ -39,18 +43,21 @@ class Transport:
     """What a client's operations run on."""
 
     def __init__(self, store: MetadataStore, znodes: Znodes, config: ClientConfig) -> None:
+        """Raises ConfigError where the TLS files that ``config`` names cannot be used."""
+        channels = Channels(config)
         self.store = store
         self.znodes = znodes
         self.config = config
         self.loop = EventLoop.get()
         self._executor = ThreadPoolExecutor(METADATA_THREADS, thread_name_prefix="bk_spark-metadata")
-        self.connections = Connections(self._lookup)
+        self.connections = Connections(self._lookup, channels)
         self._closed = False
         self._random = random.Random()
         self._ensembles = EnsembleChoice(config, self.choose)
         self._clock = PatientClock(_monotonic_ms())
         self.loop.call_soon_threadsafe(self._beat)
         self._silent: dict[str, float] = {}
+        self._lately: tuple[float, list[RegisteredBookie]] | None = None
 
     def now_ms(self) -> int:
         """A clock for deadlines, on the event loop alone: it never goes back, and does not count stalls of this process."""
@@ -81,10 +88,16 @@ class Transport:
     async def choose_replacements(self, wanted: ChooseReplacements, write_quorum: int) -> ReplacementsChosen:
         """The answer to a ChooseReplacements: none, and why, while it is not known who is registered."""
         try:
-            registered = await self._registered()
+            registered = await (self.lately_registered() if wanted.is_patient else self._registered())
         except BookKeeperError as failure:
             return ReplacementsChosen(wanted.request_id, (), str(failure))
         return self._ensembles.replacements(registered, wanted, write_quorum, self.now_ms())
+
+    async def lately_registered(self) -> list[RegisteredBookie]:
+        """The registered bookies, as of at most LATELY_S ago: for many choices a second."""
+        if self._lately is None or time.monotonic() - self._lately[0] > LATELY_S:
+            self._lately = (time.monotonic(), await self._registered())
+        return self._lately[1]
 
     def report_failure(self, bookie_id: str) -> None:
         """A bookie failed a request: often, and new ensembles do without it for a while. On the event loop alone."""

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from bk_spark.client.log import LogPosition
+from bk_spark.config import MAX_SETTING
 from bk_spark.datasource.option_values import size
 from bk_spark.errors import ConfigError
 
@@ -16,6 +17,32 @@ def count(text: str) -> int:
     """A whole number, 0 or more."""
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
+    return int(text)
+
+
+def positive_count(text: str) -> int:
+    """A whole number, 1 or more."""
+    number = count(text)
+    if not number:
+        raise argparse.ArgumentTypeError("it must be 1 at least")
+    return number
+
+
+def positive_number(text: str) -> float:
+    """A number above 0, such as ``0.5``."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= MAX_SETTING:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def port(text: str) -> int:
+    """A TCP port, or 0 for a free one."""
+    if not text.isascii() or not text.isdigit() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, a whole number from 0 to 65535")
     return int(text)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from pathlib import Path
 
 from bk_spark.bookie.cookie import bookie_id_of, format_bookie
@@ -13,23 +12,23 @@ from bk_spark.client.peers import ClusterPeers
 from bk_spark.commands.connect import bookkeeper, metadata_store
 from bk_spark.commands.output import print_record, print_records, readable
 from bk_spark.commands.settings import bookie_config
-from bk_spark.config import ClientConfig
-from bk_spark.registration import check_layout
+from bk_spark.logging_setup import set_up_logging
 
 
 def format_(args: argparse.Namespace) -> None:
-    with metadata_store(args) as (store, znodes):
-        check_layout(store, znodes)
-        directories = Directories.of(Path(args.data_dir), bookie_config(args))
+    config = bookie_config(args)
+    with metadata_store(args, config.client_config()) as (store, znodes):
+        directories = Directories.of(Path(args.data_dir), config)
         bookie_id = format_bookie(directories, store, znodes, f"{args.host}:{args.port}")
         print_record({"bookie_id": bookie_id, "data_dir": args.data_dir}, as_json=args.json)
 
 
 def start(args: argparse.Namespace) -> None:
     """Serve until SIGTERM or SIGINT."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    set_up_logging(args.log_json)
     config = bookie_config(args)
-    with metadata_store(args) as (store, znodes), ClusterPeers(store, znodes, ClientConfig()) as peers:
+    client = config.client_config()
+    with metadata_store(args, client) as (store, znodes), ClusterPeers(store, znodes, client) as peers:
         run_bookie(BookiePlace(Path(args.data_dir), args.host, args.port), store, znodes, config, peers=peers)
 
 
@@ -50,8 +49,9 @@ def list_(args: argparse.Namespace) -> None:
                     "address": f"{bookie.address.host}:{bookie.address.port}",
                     "rack": bookie.rack,
                     "mode": "read-only" if bookie.read_only else "writable",
+                    "http": bookie.http,
                     "free": None if free is None else free if args.json else readable(free),
                     "answers": description is not None,
                 }
             )
-        print_records(records, ["bookie_id", "address", "rack", "mode", "free", "answers"], as_json=args.json)
+        print_records(records, ["bookie_id", "address", "rack", "mode", "http", "free", "answers"], as_json=args.json)

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
-from bk_spark.commands.connect import metadata_store
+from bk_spark.commands.connect import metadata_store, store_and_root, zookeeper_auth
 from bk_spark.commands.output import print_record, say
-from bk_spark.local_cluster import LocalCluster
-from bk_spark.registration import check_layout, initialise_cluster, instance_id, list_bookies
+from bk_spark.config import TLS_NAMES
+from bk_spark.ledger_layout import LedgerLayout
+from bk_spark.local_cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
+from bk_spark.local_security import command_options
+from bk_spark.logging_setup import set_up_logging
+from bk_spark.registration import initialise_cluster, instance_id, intended_root, list_bookies
 
 
 def init(args: argparse.Namespace) -> None:
-    with metadata_store(args) as (store, znodes):
+    with store_and_root(args) as (store, root):
+        znodes = intended_root(store, root, LedgerLayout(args.layout) if args.layout else None)
         initialise_cluster(store, znodes)
-        print_record({"metadata": args.metadata, "instance_id": instance_id(store, znodes)}, as_json=args.json)
+        record = {"metadata": args.metadata, "instance_id": instance_id(store, znodes), "layout": znodes.layout.value}
+        print_record(record, as_json=args.json)
 
 
 def show(args: argparse.Namespace) -> None:
     with metadata_store(args) as (store, znodes):
-        check_layout(store, znodes)
         bookies = list_bookies(store, znodes)
         record = {
             "metadata": args.metadata,
             "instance_id": instance_id(store, znodes),
-            "layout": store.get(znodes.layout).value.decode().replace("\n", " "),
+            "layout": znodes.layout.value,
+            "layout_value": znodes.layout_value.decode().replace("\n", " "),
             "writable_bookies": sum(not bookie.read_only for bookie in bookies),
             "read_only_bookies": sum(bookie.read_only for bookie in bookies),
         }
@@ -35,12 +43,19 @@ def show(args: argparse.Namespace) -> None:
 
 def local(args: argparse.Namespace) -> None:
     """Run a local cluster until SIGINT or SIGTERM."""
+    set_up_logging(args.log_json)
+    logging.getLogger("bk_spark.zookeeper").setLevel(logging.ERROR)  # waiting for its own ZooKeeper looks like trouble there
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     data_dir = Path(args.data_dir) if args.data_dir else None
-    with LocalCluster(bookies=args.bookies, data_dir=data_dir) as cluster:
+    config = replace(DEFAULT_BOOKIE_CONFIG, zookeeper_auth=zookeeper_auth(args))
+    with LocalCluster(args.bookies, data_dir, bookie_config=config, tls=args.tls) as cluster:
         record = {"metadata": cluster.metadata_uri, "bookies": [bookie.bookie_id for bookie in cluster.bookies]}
-        print_record(record, as_json=args.json)
+        client = cluster.client_config
+        files = {name: getattr(client, name) for name in TLS_NAMES if getattr(client, name)}
+        print_record({**record, **files}, as_json=args.json)
         say(f"ready; in another terminal: export BK_SPARK_METADATA={cluster.metadata_uri}   (Ctrl-C here stops it)")
+        if files:
+            say(f"commands there take {' '.join(command_options(client))}, Spark the options tlsCa, tlsCertificate and tlsKey")
         stopped.wait()

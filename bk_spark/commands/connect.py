@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.config import ClientConfig
+from bk_spark.config import ZOOKEEPER_AUTH, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
 from bk_spark.errors import ConfigError
+from bk_spark.registration import open_root
+from bk_spark.tls import warn_of_open_file
 from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import ZooKeeperStore, connect, parse_uri
+
+MAX_AUTH_CHARACTERS = 65_536
+"""What is read of a credential's file; ZooKeeper's own credentials have a line."""
 
 
 def metadata_uri(args: argparse.Namespace) -> str:
@@ -20,17 +27,73 @@ def metadata_uri(args: argparse.Namespace) -> str:
     return str(args.metadata)
 
 
+def client_config(args: argparse.Namespace) -> ClientConfig:
+    """What the options about security say. Raises ConfigError."""
+    return ClientConfig(
+        tls_ca=args.tls_ca or "",
+        tls_certificate=args.tls_certificate or "",
+        tls_key=args.tls_key or "",
+        zookeeper_auth=zookeeper_auth(args),
+    )
+
+
+def spark_options(config: ClientConfig) -> dict[str, str]:
+    """The same for the format ``bookkeeper``."""
+    given = {
+        "tlsCa": config.tls_ca,
+        "tlsCertificate": config.tls_certificate,
+        "tlsKey": config.tls_key,
+        "zookeeperAuth": config.zookeeper_auth,
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+def zookeeper_auth(args: argparse.Namespace) -> str:
+    """The credential in the file of ``--zookeeper-auth-file``, or in the environment; empty without both."""
+    name = args.zookeeper_auth_file
+    if name is None:
+        return os.environ.get(ZOOKEEPER_AUTH_VARIABLE, "")
+    try:
+        with open(name) as file:
+            text = file.read(MAX_AUTH_CHARACTERS).strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        if re.fullmatch(ZOOKEEPER_AUTH, name):
+            remedy = "it is a credential: write it into a file, and give that one's name, for arguments are seen by everybody"
+            raise ConfigError("--zookeeper-auth-file", "(not shown)", remedy) from None
+        why = problem.strerror if isinstance(problem, OSError) else "it is not text"
+        raise ConfigError("--zookeeper-auth-file", name, f"it cannot be read ({why})") from None
+    if not text:
+        raise ConfigError("--zookeeper-auth-file", name, "it is empty: write scheme:credential into it")
+    warn_of_open_file(name)
+    return text
+
+
 @contextmanager
-def metadata_store(args: argparse.Namespace) -> Iterator[tuple[ZooKeeperStore, Znodes]]:
+def metadata_store(args: argparse.Namespace, config: ClientConfig | None = None) -> Iterator[tuple[ZooKeeperStore, Znodes]]:
+    """The metadata store alone, and the paths of the cluster. Raises ConfigError where none is initialised.
+
+    ``config`` is a client's, where the arguments alone do not say it.
+    """
+    with store_and_root(args, config) as (store, root):
+        yield store, open_root(store, root)
+
+
+@contextmanager
+def store_and_root(args: argparse.Namespace, config: ClientConfig | None = None) -> Iterator[tuple[ZooKeeperStore, str]]:
     """The metadata store alone, also of a root that is not initialised."""
     uri = metadata_uri(args)
-    config = ClientConfig()
+    config = config or client_config(args)
     _, root = parse_uri(uri)
-    with connect(uri, connect_timeout_s=config.connect_timeout_s, session_timeout_s=config.session_timeout_s) as store:
-        yield store, Znodes(root)
+    with connect(
+        uri,
+        connect_timeout_s=config.connect_timeout_s,
+        session_timeout_s=config.session_timeout_s,
+        auth=config.zookeeper_auth,
+    ) as store:
+        yield store, root
 
 
 @contextmanager
 def bookkeeper(args: argparse.Namespace) -> Iterator[BookKeeper]:
-    with BookKeeper(metadata_uri(args)) as client:
+    with BookKeeper(metadata_uri(args), client_config(args)) as client:
         yield client

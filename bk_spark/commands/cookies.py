@@ -16,9 +16,8 @@ from bk_spark.bookie.identity import Identity, examine
 from bk_spark.commands.connect import metadata_store
 from bk_spark.commands.output import print_record, print_records
 from bk_spark.commands.settings import bookie_config
-from bk_spark.errors import ConfigError
-from bk_spark.metadata_store import BadVersionError, MetadataStore, NoNodeError
-from bk_spark.registration import lookup
+from bk_spark.cookie_removal import no_cookie, remove_cookie
+from bk_spark.metadata_store import MetadataStore
 from bk_spark.znodes import Znodes
 
 _COLUMNS = ["where", "use", "directory_id", "boot", "state"]
@@ -26,21 +25,23 @@ _COLUMNS = ["where", "use", "directory_id", "boot", "state"]
 
 def show(args: argparse.Namespace) -> None:
     """The metadata store's side, and with ``--data-dir`` the directories' side."""
-    with metadata_store(args) as (store, znodes):
+    config = bookie_config(args)
+    with metadata_store(args, config.client_config()) as (store, znodes):
         records = list(_stored_records(args.bookie_id, store, znodes))
         if args.data_dir:
-            directories = Directories.of(Path(args.data_dir), bookie_config(args))
+            directories = Directories.of(Path(args.data_dir), config)
             records += _directory_records(examine(directories, store, znodes, REAL_DISK, bookie_id=args.bookie_id))
         print_records(records, _COLUMNS, as_json=args.json)
 
 
 def fix(args: argparse.Namespace) -> None:
     """Make the directories those of the bookie, after it is on record that data may be lost."""
-    directories = Directories.of(Path(args.data_dir), bookie_config(args))
-    with metadata_store(args) as (store, znodes), locked(directories.roots, REAL_DISK):
+    config = bookie_config(args)
+    directories = Directories.of(Path(args.data_dir), config)
+    with metadata_store(args, config.client_config()) as (store, znodes), locked(directories.roots, REAL_DISK):
         identity = examine(directories, store, znodes, REAL_DISK, bookie_id=args.bookie_id)
         if identity.znode is None and not any(root.cookie for root in identity.roots):
-            raise _no_cookie(args.bookie_id, store)  # nothing knows the id: a typing error must not become a bookie
+            raise no_cookie(args.bookie_id, store)  # nothing knows the id: a typing error must not become a bookie
         repaired = fix_cookies(identity, MetadataPlace(store, znodes), REAL_DISK)
         is_lost = any(mismatch.is_loss for mismatch in identity.mismatches)
     consequence = "none"
@@ -55,21 +56,7 @@ def fix(args: argparse.Namespace) -> None:
 def delete(args: argparse.Namespace) -> None:
     """Remove a bookie that is not there from the cluster."""
     with metadata_store(args) as (store, znodes):
-        path = znodes.cookie(args.bookie_id)
-        store.sync(path)  # an absence is acted on: a follower that lags must not invent it
-        found = store.get_many([path])[0]
-        if found is None:
-            raise _no_cookie(args.bookie_id, store)
-        address = lookup(store, znodes, args.bookie_id)
-        if address is not None:
-            where = f"registered at {address.host}:{address.port}"
-            raise ConfigError(f"bookie {args.bookie_id}", where, "stop it first, or wait for its session to expire")
-        try:
-            store.delete(path, found.version)
-        except (BadVersionError, NoNodeError):
-            raise ConfigError(
-                f"bookie {args.bookie_id}", "starting", "its cookie has just been changed: stop it first"
-            ) from None
+        remove_cookie(store, znodes, args.bookie_id)
     consequence = "its directories start no more, and what no other bookie holds cannot be read"
     print_record({"bookie_id": args.bookie_id, "deleted": True, "consequence": consequence}, as_json=args.json)
 
@@ -77,7 +64,7 @@ def delete(args: argparse.Namespace) -> None:
 def _stored_records(bookie_id: str, store: MetadataStore, znodes: Znodes) -> Iterator[dict[str, Any]]:
     znode = read_znode(store, znodes, bookie_id)
     if znode is None:
-        raise _no_cookie(bookie_id, store)
+        raise no_cookie(bookie_id, store)
     if znode.cookie is None:
         yield {"where": store.uri, "use": "", "directory_id": "", "boot": "", "state": str(znode.damage)}
         return
@@ -97,9 +84,3 @@ def _directory_records(identity: Identity) -> Iterator[dict[str, Any]]:
         }
     for mismatch in identity.mismatches:
         yield {"where": "", "use": "", "directory_id": "", "boot": "", "state": str(mismatch.error)}
-
-
-def _no_cookie(bookie_id: str, store: MetadataStore) -> ConfigError:
-    return ConfigError(
-        "the bookie id", bookie_id, f"there is no cookie of it in {store.uri}: 'bk-spark bookie id' prints a bookie's id"
-    )

@@ -17,6 +17,7 @@ from importlib import metadata
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import print_records
 from bk_spark.errors import BookKeeperError, ConfigError
+from bk_spark.wire import Operation, Status
 
 ANSWER_S = 20
 """A program that does not say its version for this long does not work."""
@@ -98,6 +99,9 @@ def _cluster(args: argparse.Namespace) -> Finding:
     try:
         with bookkeeper(args) as client:
             writable = [bookie for bookie in client.list_bookies() if not bookie.read_only]
+            replies = [client.administer_bookie(bookie.bookie_id, Operation.BOOKIE_STATUS) for bookie in writable]
     except BookKeeperError as problem:
         return Finding("cluster", False, str(problem))
-    return Finding("cluster", bool(writable), f"{args.metadata} has {len(writable)} writable bookies")
+    silent = [reply.detail for reply in replies if reply.status is Status.UNKNOWN]
+    answering = f"{len(writable) - len(silent)} of {len(writable)} writable bookies of {args.metadata} answer"
+    return Finding("cluster", bool(writable) and not silent, "; ".join([answering, *silent[:1]]))

@@ -18,7 +18,7 @@ from bk_spark.bookie.log_inspection import InspectedFile, inspect_files, inspect
 from bk_spark.bookie.log_scan import Gap, ScannedRecord
 from bk_spark.bookie.record import RecordHeader, RecordKind
 from bk_spark.bookie.sqlite_index import GENERATION_FILE
-from bk_spark.commands.output import Record, print_json
+from bk_spark.commands.output import ProgressBar, Record, print_json
 from bk_spark.commands.settings import bookie_config
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
 
@@ -67,7 +67,8 @@ def _index_lines(view: IndexView, args: argparse.Namespace) -> list[Record]:
             lines += [_ledger_line(one) for one in view.ledgers(0, args.limit)]
         else:
             lines += _lines_of_one(view, args.ledger)
-        view.verify(full=args.verify)
+        with ProgressBar() as bar:
+            view.verify(full=args.verify, progress=lambda rows: bar.count("rows of the index", rows))
         lines.append({"what": "tallies", "fit": True, "rows_read": "all" if args.verify else "none"})
     except CorruptionError as problem:
         lines.append({"what": "damage", "problem": str(problem)})
@@ -166,9 +167,11 @@ def _directories(args: argparse.Namespace) -> Directories:
 
 def _print_logs(args: argparse.Namespace, kind: FileKind, directories: tuple[Path, ...]) -> None:
     files = [file for file in inspect_files(directories, kind, REAL_DISK) if args.file in (None, _file_id(file))]
-    for file in files:
-        for line in _file_lines(file, with_records=args.records):
-            _print(line, args)
+    with ProgressBar(beside_output=True) as bar:
+        for done, file in enumerate(files):
+            bar.show(f"reading {file.path.name}", done, len(files))
+            for line in _file_lines(file, with_records=args.records):
+                _print(line, args)
     if not files:
         where = ", ".join(str(directory) for directory in directories)
         _print({"what": "note", "problem": f"there is no such file in {where}"}, args)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.commands.connect import bookkeeper
-from bk_spark.commands.output import print_json, print_record, print_records, say
+from bk_spark.commands.output import ProgressBar, print_json, print_pages, print_record, say
 from bk_spark.errors import NoSuchEntryError
 from bk_spark.ledger_metadata import LedgerMetadata
 
@@ -18,8 +18,9 @@ BATCH = 1000
 
 
 def list_(args: argparse.Namespace) -> None:
-    with bookkeeper(args) as client:
-        print_records(_ledgers(client), ["ledger_id", "state", "entries", "length", "ensemble"], as_json=args.json)
+    with bookkeeper(args) as client, ProgressBar(beside_output=True) as progress:
+        pages = _pages(client, args.first, args.limit, progress)
+        print_pages(pages, ["ledger_id", "state", "entries", "length", "ensemble"], as_json=args.json)
 
 
 def show(args: argparse.Namespace) -> None:
@@ -45,8 +46,11 @@ def read(args: argparse.Namespace) -> None:
                 raise NoSuchEntryError(args.ledger_id, args.first)
             say(f"ledger {args.ledger_id} has no entries that can be read")
             return
-        for batch in reader.read(args.first, last):
-            print_entries({}, batch.column("entry_id").to_pylist(), batch.column("payload").to_pylist(), args.json)
+        with ProgressBar(beside_output=True) as progress:
+            for batch in reader.read(args.first, last):
+                entry_ids = batch.column("entry_id").to_pylist()
+                print_entries({}, entry_ids, batch.column("payload").to_pylist(), args.json)
+                progress.show("entries", entry_ids[-1] + 1 - args.first, last + 1 - args.first)
 
 
 def recover(args: argparse.Namespace) -> None:
@@ -70,11 +74,12 @@ def print_entries(place: Mapping[str, object], entry_ids: list[int], payloads: l
             print(f"{entry_id}\t{_readable(payload)}")
 
 
-def _ledgers(client: BookKeeper) -> Iterator[Mapping[str, object]]:
-    ids = client.list_ledgers()
+def _pages(client: BookKeeper, first: int, limit: int | None, progress: ProgressBar) -> Iterator[list[dict[str, object]]]:
+    ids, done = itertools.islice(client.list_ledgers(first), limit), 0
     while batch := list(itertools.islice(ids, BATCH)):
-        for metadata in client.existing_ledgers(batch):
-            yield _summary(metadata)
+        done += len(batch)
+        progress.count("ledgers", done)
+        yield [_summary(metadata) for metadata in client.existing_ledgers(batch)]
 
 
 def _summary(metadata: LedgerMetadata) -> dict[str, object]:

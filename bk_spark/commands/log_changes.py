@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict, replace
 
 from bk_spark.client.log_layout import LogVersion
-from bk_spark.commands.connect import bookkeeper, metadata_uri
+from bk_spark.commands.connect import bookkeeper, client_config, metadata_uri, spark_options
 from bk_spark.commands.output import ProgressBar, print_record, print_records, readable, say
 
 RETENTION = ("version_retention_s", "retention_s", "retention_bytes")
@@ -31,7 +31,7 @@ def compact(args: argparse.Namespace) -> None:
     uri = metadata_uri(args)
     with bookkeeper(args) as client:
         client.logs.snapshot(args.name)  # what is wrong shows before Spark starts, which takes seconds
-    options = {"password": args.password} if args.password else {}
+    options = spark_options(client_config(args)) | ({"password": args.password} if args.password else {})
     with session(args.master, show_progress=sys.stderr.isatty()) as spark:
         report = compact_log(spark, uri, args.name, target_bytes=args.target_bytes, options=options)
     if not report.commits:

@@ -17,21 +17,35 @@ def print_records(records: Iterable[Record], columns: Sequence[str], *, as_json:
     if as_json:
         for record in records:
             print_json(record)
-        return
-    rows = [[_text(record.get(column, "")) for column in columns] for record in records]
-    widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
-    for row in [[column.upper() for column in columns], *rows]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    else:
+        print_pages([records], columns, as_json=False)
+
+
+def print_pages(pages: Iterable[Iterable[Record]], columns: Sequence[str], *, as_json: bool) -> None:
+    """The same for any number of records: each page is printed before the next one is asked for, and may widen the columns."""
+    rows = [[column.upper() for column in columns]]
+    widths = [len(column) for column in columns]
+    for page in pages:
+        if as_json:
+            print_records(page, columns, as_json=True)
+            continue
+        rows += [[_text(record.get(column, "")) for column in columns] for record in page]
+        widths = [max([width, *(len(row[at]) for row in rows)]) for at, width in enumerate(widths)]
+        _print_rows(rows, widths)
+        rows = []
+    if rows and not as_json:
+        _print_rows(rows, widths)
 
 
 def print_record(record: Record, *, as_json: bool) -> None:
-    """Print one thing with all its fields, a line each or as one JSON object."""
+    """Print one thing with all its fields, a line each or as one JSON object; at once, since servers print theirs and go on."""
     if as_json:
         print_json(record)
-        return
-    width = max(len(name) for name in record)
-    for name, value in record.items():
-        print(f"{name.ljust(width)}  {_text(value)}")
+    else:
+        width = max(len(name) for name in record)
+        for name, value in record.items():
+            print(f"{name.ljust(width)}  {_text(value)}")
+    sys.stdout.flush()
 
 
 def print_json(record: Record) -> None:
@@ -56,20 +70,23 @@ def readable(size_bytes: int) -> str:
 class ProgressBar:
     """How far long work is: one line on stderr, drawn over itself, and only if that is a terminal."""
 
-    def __init__(self, redraw_s: float = 0.1) -> None:
+    def __init__(self, redraw_s: float = 0.1, *, beside_output: bool = False) -> None:
+        """``beside_output``: results are printed meanwhile, so it is drawn only where these go elsewhere."""
         self._redraw_s = redraw_s
         self._next_s = 0.0
         self._width = 0
-        self._is_on = sys.stderr.isatty()
+        self._is_on = sys.stderr.isatty() and not (beside_output and sys.stdout.isatty())
 
     def show(self, what: str, done: int, total: int) -> None:
         """Draw it, unless that was done a moment ago. ``total`` may grow."""
-        now_s = time.monotonic()
-        if not self._is_on or now_s < self._next_s:
-            return
-        self._next_s = now_s + self._redraw_s
-        filled = 30 * min(done, total) // max(total, 1)
-        self._draw(f"{what}  [{'#' * filled}{'.' * (30 - filled)}]  {done} of {total}")
+        if self._is_due():
+            filled = 30 * min(done, total) // max(total, 1)
+            self._draw(f"{what}  [{'#' * filled}{'.' * (30 - filled)}]  {done} of {total}")
+
+    def count(self, what: str, done: int) -> None:
+        """As ``show``, for work of which nobody knows how much it is."""
+        if self._is_due():
+            self._draw(f"{what}  {done} so far")
 
     def __enter__(self) -> Self:
         return self
@@ -79,9 +96,21 @@ class ProgressBar:
             self._draw("")
             print("\r", end="", file=sys.stderr, flush=True)
 
+    def _is_due(self) -> bool:
+        now_s = time.monotonic()
+        if not self._is_on or now_s < self._next_s:
+            return False
+        self._next_s = now_s + self._redraw_s
+        return True
+
     def _draw(self, line: str) -> None:
         print("\r" + line.ljust(self._width), end="", file=sys.stderr, flush=True)
         self._width = max(self._width, len(line))
+
+
+def _print_rows(rows: Iterable[Sequence[str]], widths: Sequence[int]) -> None:
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _text(value: object) -> str:

@@ -10,7 +10,7 @@ from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.identity import examine_alone
 from bk_spark.bookie.rebuild_index import rebuild_index
-from bk_spark.commands.output import print_record, print_records, say
+from bk_spark.commands.output import ProgressBar, print_record, print_records, say
 from bk_spark.commands.settings import bookie_config
 
 
@@ -24,7 +24,8 @@ def run(args: argparse.Namespace) -> None:
         identity = examine_alone(directories, REAL_DISK)
         for mismatch in identity.mismatches:
             raise mismatch.error
-        report = rebuild_index(directories, identity.bookie_id, REAL_DISK, say)
+        with ProgressBar() as progress:
+            report = rebuild_index(directories, identity.bookie_id, REAL_DISK, progress.show)
     skipped = [
         {"skipped": str(damage.path), "offset": damage.offset, "end": damage.end, "problem": damage.problem}
         for damage in report.damages

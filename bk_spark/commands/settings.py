@@ -11,34 +11,42 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from bk_spark.config import BookieConfig
+from bk_spark.commands.connect import zookeeper_auth
+from bk_spark.commands.setting_texts import setting_help
+from bk_spark.config import TLS_NAMES, BookieConfig
 from bk_spark.errors import ConfigError
+
+_OF_EVERY_COMMAND = (*TLS_NAMES, "zookeeper_auth")
 
 _WORDS = {"true": True, "false": False}
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """An option for every field of BookieConfig, and ``--config``."""
+    """An option for every field of BookieConfig that ``command`` has not given every command already, and ``--config``."""
     group = parser.add_argument_group("settings", "sizes in bytes, times in seconds")
     group.add_argument(
         "--config", metavar="FILE", help="a TOML file of settings, such as 'gc_interval_s = 60.0'; options go before it"
     )
     for field in dataclasses.fields(BookieConfig):
+        if field.name in _OF_EVERY_COMMAND:
+            continue
         kind = type(field.default)
         group.add_argument(
             "--" + field.name.replace("_", "-"),
             dest=field.name,
             type=_boolean if kind is bool else kind,
             metavar={str: "TEXT", bool: "true|false"}.get(kind, "N"),
-            help=f"default {_shown(field.default)}",
+            help=setting_help(BookieConfig, field.name, _shown(field.default)),
         )
 
 
 def bookie_config(args: argparse.Namespace) -> BookieConfig:
     """Raises ConfigError, with the name of what is wrong."""
     given = _read(Path(args.config)) if args.config else {}
-    named = {name: getattr(args, name) for name in BookieConfig.__dataclass_fields__ if getattr(args, name) is not None}
-    return BookieConfig(**{**given, **named})
+    names = BookieConfig.__dataclass_fields__.keys() - {"zookeeper_auth"}
+    named = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    auth = zookeeper_auth(args)
+    return BookieConfig(**{**given, **named, **({"zookeeper_auth": auth} if auth else {})})
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -53,7 +61,8 @@ def _read(path: Path) -> dict[str, Any]:
         if name not in fields:
             raise ConfigError(f"a setting in {path}", name, f"there is none of this name, there are {', '.join(fields)}")
         if fields[name].type == "str" and not isinstance(value, str):
-            raise ConfigError(f"{name} in {path}", value, "it must be a text in quotation marks")
+            shown = value if fields[name].repr else "(not shown)"
+            raise ConfigError(f"{name} in {path}", shown, "it must be a text in quotation marks")
     return found
 
 

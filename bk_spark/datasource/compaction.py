@@ -179,7 +179,7 @@ class _Compaction:
         try:
             rows = frame.collect()
         except (PySparkException, Py4JJavaError) as problem:
-            raise JobFailedError(f"the compaction of log '{self._name}'", _sentence(problem)) from None
+            raise JobFailedError(f"the compaction of log '{self._name}'", sentence_of(problem)) from None
         ledgers: list[list[CommittedLedger]] = [[] for _ in work]
         for row in sorted(rows, key=lambda row: row.place):
             ledgers[groups[row.place][0]].append(CommittedLedger(row.ledger_id, row.last_entry_id, row.length, row.rows))
@@ -233,23 +233,28 @@ class _Compaction:
 
 @contextmanager
 def session(master: str, *, show_progress: bool) -> Iterator[SparkSession]:
-    """A Spark session for one job, for callers that have none. ``show_progress`` draws Spark's bar on stderr."""
+    """A Spark session for one job: ended afterwards, unless this process had it before, which is then taken as it is.
+
+    ``show_progress`` draws Spark's bar on stderr.
+    """
     from pyspark.sql import SparkSession
 
+    had_one = SparkSession.getActiveSession() is not None
     builder = SparkSession.builder.master(master).appName("bk-spark").config("spark.ui.enabled", "false")
     spark = builder.config("spark.ui.showConsoleProgress", str(show_progress).lower()).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     try:
         yield spark
     finally:
-        spark.stop()
+        if not had_one:
+            spark.stop()
 
 
 def _content(snapshot: LogSnapshot) -> dict[str, str]:
     return {"content": "rows" if snapshot.content is Content.ROWS else "entries"}
 
 
-def _sentence(problem: Exception) -> str:
+def sentence_of(problem: Exception) -> str:
     """What one of our errors said in a task; else the first line of what Spark says."""
     ours = _OUR_ERROR.findall(str(problem))
     return str(ours[-1]) if ours else next((line for line in str(problem).splitlines() if line.strip()), type(problem).__name__)

@@ -19,7 +19,7 @@ MAX_LEDGERS = 10_000
 """Ledgers that one ``ledger`` option may name: each costs a look-up in the metadata store before the first row."""
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)(?:i?b)?", re.IGNORECASE)
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?")
 _BINARY_UNITS = {"": 1, "k": KIB, "m": MIB, "g": 1024 * MIB}
 _POSITION_KEYS = {"entry", "index", "ledger", "log", "version"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -98,8 +98,11 @@ def digest_type(name: str, value: str) -> DigestType:
 
 
 def password(_name: str, value: str) -> bytes:
-    """Any string; it is in no error."""
-    return value.encode()
+    """Any text; it is in no error."""
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError("option 'password'", "(not shown)", "it must be text that UTF-8 can write") from None
 
 
 def ledger_ids(name: str, value: str) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from bk_spark.config import KIB, MAX_ENTRY_BYTES, MIB, ClientConfig, DigestType
+from bk_spark.config import KIB, MAX_ENTRY_BYTES, MIB, TLS_NAMES, ZOOKEEPER_AUTH_VARIABLE, ClientConfig, DigestType
 from bk_spark.datasource import option_values as values
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.datasource.where import Condition, parse_where
@@ -39,6 +39,9 @@ CLIENT_PREFIX = "client."
 
 MAX_ROW_BYTES_PER_ENTRY = MAX_ENTRY_BYTES // 2
 """The cut works on bytes before compression; half of the maximum leaves room for uneven rows."""
+
+SECURITY = frozenset({*TLS_NAMES, "zookeeper_auth"})
+"""Fields of ClientConfig that have options of their own."""
 
 _SPARKS_OWN = frozenset({"provider", "owner", "location", "external", "comment"})
 """What a catalog table (CREATE TABLE … USING bookkeeper) passes along beside the user's options, and ``option.<key>``."""
@@ -65,7 +68,7 @@ class Option:
 
     @property
     def attribute(self) -> str:
-        """The field of SourceOptions: ``maxRowsPerEntry`` → ``max_rows_per_entry``."""
+        """The field of SourceOptions, or of its ``client``: ``maxRowsPerEntry`` → ``max_rows_per_entry``."""
         return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", self.name).lower()
 
     @property
@@ -131,6 +134,16 @@ OPTIONS: tuple[Option, ...] = (
     Option("applicationId", "batch write", "", values.text, "with `applicationVersion`: makes a repeated batch write harmless"),
     Option("applicationVersion", "batch write", "", _VERSION, "a write not above the log's last one is dropped"),
     Option("mergeSchema", "write", "false", values.boolean, "new columns are added to the log's schema", rows_only=True),
+    Option("tlsCa", "all", "", values.text, "TLS with bookies: the authorities, a PEM file on driver and executors"),
+    Option("tlsCertificate", "all", "", values.text, "the certificate to show to bookies, a PEM file on driver and executors"),
+    Option("tlsKey", "all", "", values.text, "its private key, a PEM file on driver and executors"),
+    Option(
+        "zookeeperAuth",
+        "all",
+        f"${ZOOKEEPER_AUTH_VARIABLE}",
+        values.text,
+        "`scheme:credential`, such as `digest:user:password`; Spark shows an option's value, and not the variable's",
+    ),
 )
 """Every option, save ``client.<field>``: any field of ClientConfig, such as ``client.add_timeout_s``."""
 
@@ -249,7 +262,7 @@ class SourceOptions:
 
 
 def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> SourceOptions:
-    """What Spark hands over, checked. Raises ConfigError; never shows the password."""
+    """What Spark hands over, checked. Raises ConfigError; never shows the password, nor the credential for ZooKeeper."""
     given = {key.lower(): value for key, value in options.items() if not _is_sparks_own(key.lower())}
     for key in given:
         _check_known(key)
@@ -261,7 +274,10 @@ def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = o
         )
     parsed = {o.attribute: o.parse(o.name, given[o.key]) for o in OPTIONS if o.key in given}
     client = {key.removeprefix(CLIENT_PREFIX): value for key, value in given.items() if key.startswith(CLIENT_PREFIX)}
-    return SourceOptions(**parsed, client=_client_config(client), given=frozenset(given))
+    secured = {name: parsed.pop(name) for name in SECURITY & parsed.keys()}
+    if ZOOKEEPER_AUTH_VARIABLE in environment:
+        secured.setdefault("zookeeper_auth", environment[ZOOKEEPER_AUTH_VARIABLE])
+    return SourceOptions(**parsed, client=_client_config(client, secured), given=frozenset(given))
 
 
 def _is_sparks_own(key: str) -> bool:
@@ -273,7 +289,10 @@ def _check_known(key: str) -> None:
         raise ConfigError("option 'path'", "a list", "load one log at a time, and join them with union()")
     if key in _SPARKS_QUERY:
         return
-    names = [o.name for o in OPTIONS] + [CLIENT_PREFIX + f.name for f in fields(ClientConfig)]
+    own = {CLIENT_PREFIX + o.attribute: o.name for o in OPTIONS if o.attribute in SECURITY}
+    if key in own:
+        raise ConfigError("option", key, f"give it as '{own[key]}'")
+    names = [o.name for o in OPTIONS] + [CLIENT_PREFIX + f.name for f in fields(ClientConfig) if f.name not in SECURITY]
     if key not in {name.lower() for name in names}:
         kind = [name for name in names if name.startswith(CLIENT_PREFIX) is key.startswith(CLIENT_PREFIX)]
         bare = {name.removeprefix(CLIENT_PREFIX).lower(): name for name in kind}
@@ -282,10 +301,10 @@ def _check_known(key: str) -> None:
         raise ConfigError("option", key, f"the format 'bookkeeper' has no such option, {known}")
 
 
-def _client_config(given: Mapping[str, str]) -> ClientConfig:
+def _client_config(given: Mapping[str, str], secured: Mapping[str, Any]) -> ClientConfig:
     chosen = [field for field in fields(ClientConfig) if field.name in given]
     parsed = {field.name: _field(CLIENT_PREFIX + field.name, given[field.name], field.default) for field in chosen}
-    return ClientConfig(**parsed)
+    return ClientConfig(**parsed, **secured)
 
 
 def _field(name: str, value: str, default: object) -> Any:

@@ -36,15 +36,27 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from bk_spark.arrow_message import metadata_end, record_batch_facts
 from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.datasource.row_statistics import ColumnStatistics, decode_statistics, encode_statistics
 from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError
 
 MAGIC = b"BKRW"
 VERSION = 1
+
+MAX_DECODED_BYTES = 16 * MAX_ENTRY_BYTES
+"""What the buffers of one payload hold together before compression. A few bytes may claim terabytes, and Arrow allocates what
+is claimed; a row above it is refused when it is written."""
+
+MAX_ROWS = 1 << 22
+"""Rows of one payload. Those of a column that is null throughout take no bytes at all, until a reader makes them."""
+
 _HEADER = struct.Struct("<4sHHII")
 _FIELD = struct.Struct("<HH")
 _STATISTICS = 1
+_MARGIN_BYTES = 1 << 20
+"""What padding, and the offsets and bitmaps that a slice does not count, may add."""
+
 _MAX_FIELD_BYTES = 2**16 - 1 - _HEADER.size - _FIELD.size
 
 _LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
@@ -75,12 +87,15 @@ class RowEncoder:
     def encode(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.Buffer, int]]:
         """The payloads of ``batch`` with how many rows each holds, in the order of its rows; none for an empty one.
 
-        Raises EntryTooLargeError for a row above the maximum, SchemaMismatchError for a batch of another schema.
+        Raises EntryTooLargeError for a row above the maximum, also before compression; SchemaMismatchError for a batch of
+        another schema.
         """
-        for piece in cut(self._retyped(batch), self._format.max_rows, self._format.max_bytes):
+        for piece in cut(self._retyped(batch), min(self._format.max_rows, MAX_ROWS), self._format.max_bytes):
             yield self._payload(piece), piece.num_rows
 
     def _payload(self, batch: pa.RecordBatch) -> pa.Buffer:
+        if batch.nbytes > MAX_DECODED_BYTES - _MARGIN_BYTES:
+            raise EntryTooLargeError(batch.nbytes, MAX_DECODED_BYTES - _MARGIN_BYTES)
         message = self._message(batch)
         statistics = encode_statistics(batch, _MAX_FIELD_BYTES)
         header_bytes = _HEADER.size + _FIELD.size + len(statistics)
@@ -139,12 +154,11 @@ class RowDecoder:
         opened = _open(payload, what)
         try:
             self._follow(opened.schema_message, what)
+            _check_claims(opened, what)
             found = pa.ipc.open_stream(opened.stream, options=self._options).read_next_batch()
             found.validate(full=True)
         except (pa.ArrowException, OSError, StopIteration, UnicodeDecodeError) as problem:
             raise CorruptionError(what, f"not Arrow rows ({problem})") from None
-        if found.num_rows != opened.rows:
-            raise CorruptionError(what, f"{found.num_rows} rows where {opened.rows} are announced")
         columns = [self._column(found, field) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
@@ -197,6 +211,8 @@ def decode_stored(payload: pa.Buffer, what: str) -> pa.RecordBatch:
         schema = pa.ipc.read_schema(_open(payload, what).schema_message)
     except (pa.ArrowException, OSError) as problem:
         raise CorruptionError(what, f"not an Arrow schema ({problem})") from None
+    if not len(schema):
+        raise CorruptionError(what, "its schema has no column")
     return RowDecoder(schema).decode(payload, what)
 
 
@@ -258,8 +274,22 @@ def _open(payload: pa.Buffer, what: str) -> _Opened:
         raise FormatVersionError(what, version, VERSION)
     if version < VERSION or header_bytes < _HEADER.size or header_bytes + schema_bytes >= payload.size:
         raise CorruptionError(what, f"its header says version {version}, {header_bytes} and {schema_bytes} bytes")
+    if not 1 <= rows <= MAX_ROWS:
+        raise CorruptionError(what, f"it announces {rows} rows, the maximum is {MAX_ROWS}")
     stream = payload[header_bytes:]
     return _Opened(rows, bytes(payload[_HEADER.size : header_bytes]), stream, stream[:schema_bytes])
+
+
+def _check_claims(opened: _Opened, what: str) -> None:
+    """What the message claims to hold is within bounds; nothing of it was allocated yet."""
+    schema_bytes = opened.schema_message.size
+    if metadata_end(memoryview(opened.schema_message), what) != schema_bytes:
+        raise CorruptionError(what, f"its schema message does not have {schema_bytes} bytes")
+    facts = record_batch_facts(memoryview(opened.stream)[schema_bytes:], what)
+    if facts.rows != opened.rows:
+        raise CorruptionError(what, f"{facts.rows} rows where {opened.rows} are announced")
+    if facts.announced_bytes > MAX_DECODED_BYTES:
+        raise CorruptionError(what, f"it claims to hold {facts.announced_bytes} bytes, the maximum is {MAX_DECODED_BYTES}")
 
 
 def _statistics_field(fields: bytes, what: str) -> bytes:

@@ -16,7 +16,7 @@ What is not understood is refused: a condition is applied exactly, or not at all
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -30,6 +30,9 @@ MAX_COMPARISONS = 100
 MAX_LIST = 1000
 """Literals of one IN: each is looked at for every entry."""
 
+MAX_DEPTH = 100
+"""Parentheses inside of each other: they mean nothing here, and each costs a level of calls."""
+
 _ALLOWED = (
     "it takes comparisons of a column with a literal (=, !=, <, <=, >, >=, IN (…), BETWEEN … AND …, IS NULL, IS NOT NULL), "
     "joined by AND; put anything else into DataFrame.where()"
@@ -37,7 +40,7 @@ _ALLOWED = (
 
 _TOKEN = re.compile(
     r"""\s*(?:
-      (?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
+      (?P<number>[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d{1,9}+)?(?![\w.]))
     | (?P<prefixed>(?:DATE|TIMESTAMP|TIME|X)\s*'[^'\\]*')
     | (?P<string>'(?:[^'\\]|''|\\['"\\])*'|"(?:[^"\\]|""|\\['"\\])*")
     | (?P<word>[^\W\d]\w*)
@@ -126,8 +129,9 @@ class _Parser:
     def __init__(self, name: str, text: str) -> None:
         self._name = name
         self._text = text
-        self._tokens = [_Token(str(m.lastgroup), m[0].strip()) for m in _TOKEN.finditer(text.rstrip())] + [_END]
+        self._tokens = [*_tokens(text.rstrip()), _END]
         self._at = 0
+        self._depth = 0
 
     def condition(self) -> list[Comparison]:
         found = self._all()
@@ -148,8 +152,12 @@ class _Parser:
     def _part(self) -> list[Comparison]:
         if not self._take("("):
             return self._comparison()
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise ConfigError(f"option '{self._name}'", self._text[:200], f"it nests more than {MAX_DEPTH} parentheses")
         inside = self._all()
         self._expect(")")
+        self._depth -= 1
         return inside
 
     def _comparison(self) -> list[Comparison]:
@@ -211,6 +219,14 @@ class _Parser:
     def _refuse(self, why: str = "") -> None:
         reason = f"at {self._next.text} {why}; " if why else f"{self._next.text} is not understood there; "
         raise ConfigError(f"option '{self._name}'", self._text, reason + _ALLOWED)
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    """Up to the first that is none, which no condition has: looking on from each of its characters would take too long."""
+    for match in _TOKEN.finditer(text):
+        yield _Token(str(match.lastgroup), match[0].strip())
+        if match.lastgroup == "other":
+            return
 
 
 def _string(text: str) -> str:

@@ -306,4 +306,4 @@ def an_index_is_rebuilt_after_a_crash(scene: Scene) -> None:
 
 def rebuild(life: Life) -> None:
     shutil.rmtree(life.home.data / "index")
-    rebuild_index.rebuild_index(life.home.directories, BOOKIE_ID, REAL_DISK, lambda _: None)
+    rebuild_index.rebuild_index(life.home.directories, BOOKIE_ID, REAL_DISK, lambda *_: None)

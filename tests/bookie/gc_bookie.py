@@ -149,8 +149,8 @@ class CollectedBookie:
     def _no_such_ledger(self, ledger_id: int) -> str:
         return self.payloads(ledger_id, 0)[1].detail
 
-    def _stage_deletion(self, ledger_id: int, deleted_ms: int) -> bool:
-        self.bookie.stage(DeleteLedgerRequest(ledger_id, deleted_ms), None)
+    def _stage_deletion(self, ledger_id: int, deleted_ms: int, decided_at: int | None = None, /) -> bool:
+        self.bookie.stage(DeleteLedgerRequest(ledger_id, deleted_ms, decided_at), None)
         ((_, reply),) = self.bookie.sync()
         return reply.status is Status.OK
 

@@ -97,7 +97,7 @@ class StoredSummaries:
         for ledger_id in ledger_ids:
             del self.by_id[ledger_id]
 
-    def delete(self, ledger_id: int, deleted_ms: int) -> bool:
+    def delete(self, ledger_id: int, deleted_ms: int, decided_at: int | None = None, /) -> bool:
         if self.refuses:
             return False
         self.deletions.append((ledger_id, deleted_ms))

@@ -24,6 +24,7 @@ from typing import Any
 
 from bk_spark.bookie import process
 from bk_spark.bookie.disk import AppendFile, Buffer, Disk, Space
+from bk_spark.bookie.measured_disk import MeasuredFile
 from bk_spark.cli import main
 from bk_spark.commands import bookies
 from bk_spark.config import BookieConfig
@@ -82,7 +83,7 @@ class LimitedDisk(Disk):
         return _LimitedAppendFile(self, path, file._descriptor, file.size)
 
 
-class _LimitedAppendFile(AppendFile):
+class _LimitedAppendFile(MeasuredFile):
     def __init__(self, disk: LimitedDisk, path: Path, descriptor: int, size: int) -> None:
         super().__init__(path, descriptor, size)
         self._disk = disk

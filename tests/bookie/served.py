@@ -48,7 +48,8 @@ class Served:
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
         self.server = self.run(self._make(harness.start(), harness.config))
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{self.run(self.server.start())}")
+        self.port = self.run(self.server.start())
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{self.port}")
         self.stub = BookieStub(self._channel)
 
     async def _make(self, bookie, config) -> BookieServer:
@@ -122,6 +123,15 @@ class Served:
         call = self.confirmed(ledger_id, beyond=beyond, wait_ms=MAX_WAIT_MS)
         self.wait_for_polls(1)
         return call
+
+    def wait_for_queued_bytes(self) -> None:
+        """Until a request waits to be durable."""
+
+        async def wait() -> None:
+            while not self.server.queued_bytes:
+                await asyncio.sleep(0)
+
+        self.run(wait())
 
     def wait_for_polls(self, count: int) -> None:
         async def wait() -> None:

@@ -209,7 +209,7 @@ def _is_whole(home: FlippedHome) -> None:
 def _remedy(home: FlippedHome, problem: BookKeeperError) -> None:
     """What the error tells the operator to do."""
     if "rebuild-index" in str(problem) or "ledgers.sqlite" in str(problem):
-        rebuild_index(home.directories, home.bookie_id, QUICK_DISK, lambda _: None)
+        rebuild_index(home.directories, home.bookie_id, QUICK_DISK, lambda *_: None)
         return
     assert "cookie fix" in str(problem), str(problem)
     identity = examine(home.directories, home.store, ZNODES, QUICK_DISK, bookie_id=home.bookie_id)

@@ -162,19 +162,41 @@ def test_an_over_replicated_ledger_is_reclaimed_and_stays_fenced(bookie: Running
     assert [one.is_fenced for one in bookie.bookie.storage.ledgers(0, 1)] == [True]
 
 
-def test_copies_of_an_over_replicated_ledger_that_just_came_in_are_kept(bookie: RunningBookie) -> None:
-    """Somebody brings it back, and the metadata does not say so yet."""
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_copies_of_an_over_replicated_ledger_that_just_came_in_are_kept(bookie: RunningBookie, is_indexed: bool) -> None:
+    """Somebody brings it back, and the metadata does not say so yet: the lock went with its session. Protocol rule 45."""
     bookie.create(1, ensemble=OTHERS)
     bookie.fill(1, entries=3)
+    bookie.checkpoint()
     lock_is_held = bookie.store.create
 
     def copy_meanwhile(path: str, value: bytes = b"", **more: bool) -> None:
         lock_is_held(path, value, **more)
         bookie.add(1, 3, 3)
+        if is_indexed:
+            bookie.checkpoint()
 
     bookie.store.create = copy_meanwhile  # type: ignore[method-assign]
     assert bookie.collect(EVERYTHING).ledgers_deleted == 0
     bookie.check()
+
+
+def test_copies_that_came_again_and_were_here_already_are_kept_once(bookie: RunningBookie) -> None:
+    """Whoever brought them was told that they are durable, and nothing was logged. A later decision stands. Situation 65."""
+    bookie.create(1, ensemble=OTHERS)
+    bookie.fill(1, entries=3)
+    bookie.checkpoint()
+    create, came = bookie.store.create, []
+
+    def copy_meanwhile(path: str, value: bytes = b"", **more: bool) -> None:
+        create(path, value, **more)
+        came.append(path)
+        if len(came) == 1:
+            bookie.add(1, 2, 2)
+
+    bookie.store.create = copy_meanwhile  # type: ignore[method-assign]
+    assert bookie.collect(EVERYTHING).ledgers_deleted == 0
+    assert bookie.collect(EVERYTHING).ledgers_deleted == 1
 
 
 def test_ledgers_that_were_never_in_the_index_are_found_too(bookie: RunningBookie) -> None:

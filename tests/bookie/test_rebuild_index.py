@@ -17,7 +17,7 @@ from bk_spark.bookie.index_generation import read_generation
 from bk_spark.bookie.index_inspection import IndexView, read_index
 from bk_spark.bookie.index_rows import LogState
 from bk_spark.bookie.log_file import FILE_HEADER_BYTES, LogPosition
-from bk_spark.bookie.rebuild_index import REPLACED_DIRECTORY, RebuildReport, rebuild_index
+from bk_spark.bookie.rebuild_index import REPLACED_DIRECTORY, Progress, RebuildReport, rebuild_index
 from bk_spark.bookie.sqlite_index import GENERATION_FILE
 from bk_spark.config import BookieConfig
 from bk_spark.digest import master_key
@@ -35,8 +35,8 @@ def directories_of(harness: Harness) -> Directories:
     return Directories.of(harness.data_dir, harness.config)
 
 
-def rebuild(harness: Harness, disk: Disk = REAL_DISK, said: list[str] | None = None) -> RebuildReport:
-    return rebuild_index(directories_of(harness), BOOKIE_ID, disk, [].append if said is None else said.append)
+def rebuild(harness: Harness, disk: Disk = REAL_DISK, said: Progress = lambda what, done, total: None) -> RebuildReport:
+    return rebuild_index(directories_of(harness), BOOKIE_ID, disk, said)
 
 
 def lose_index(harness: Harness) -> None:
@@ -362,7 +362,7 @@ def test_a_file_of_another_bookie_is_refused(harness: Harness) -> None:
     harness.add(1, 0, 0)
     harness.stop()
     with pytest.raises(ConfigError, match="a file of that bookie"):
-        rebuild_index(directories_of(harness), "bookie-2", REAL_DISK, [].append)
+        rebuild_index(directories_of(harness), "bookie-2", REAL_DISK, lambda what, done, total: None)
     harness.start()
     harness.assert_holds(1, 0, 0)
 
@@ -467,10 +467,14 @@ def test_logs_in_several_directories_are_all_read(harness: Harness, tmp_path: Pa
     fill(harness)
     harness.stop()
     lose_index(harness)
-    said: list[str] = []
-    report = rebuild(harness, said=said)
+    said: list[tuple[str, int, int]] = []
+    report = rebuild(harness, said=lambda *progress: said.append(progress))
     assert report.files == len(list(tmp_path.glob("[abj]/*/*")))
-    assert all(any(str(root) in line for line in said) for root in roots)
+    assert all(any(str(root) in what for what, _, _ in said) for root in roots)
+    assert [done for what, done, _ in said if what.startswith("read")] == sorted(
+        done for what, done, _ in said if what.startswith("read")
+    )
+    assert all(done <= total for _, done, total in said)
     start_after_rebuild(harness)
     assert_filled(harness)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
 
+from bk_spark.autorecovery_config import AutoRecoveryConfig
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.replicator import ReplicationLimits, Replicator
 from bk_spark.local_cluster import LocalCluster
 from tests.client.live_ledgers import BRISK, DEADLINE_S, bookies_of, eventually_last_add_confirmed, killed, payloads, suspended
 
@@ -103,6 +106,30 @@ def test_a_reader_goes_on_through_an_ensemble_change(client: BookKeeper, wide_cl
             assert payloads(reader) == expected
             assert reader.read_last_add_confirmed() == len(expected) - 1
             assert reader.metadata == writer.metadata != known
+
+
+def test_a_reader_of_a_closed_ledger_goes_on_when_every_bookie_of_it_was_replaced(wide_cluster: LocalCluster) -> None:
+    """Decommissioned while the reader is in the middle, and gone for good. Protocol rule 57; situation 51."""
+    config = dataclasses.replace(BRISK, read_batch_bytes=1 << 20, read_ahead_requests=1)
+    with BookKeeper(wide_cluster.metadata_uri, config) as client, BookKeeper(wide_cluster.metadata_uri, BRISK) as operator:
+        with client.create_ledger(2, 2, 2) as writer:
+            for i in range(100):
+                writer.append(b"%d" % i * 100_000)
+        reader = client.open_ledger(writer.ledger_id)
+        batches = reader.read(0, 99)
+        seen = next(batches).num_rows
+        old = bookies_of(wide_cluster, writer.metadata)
+        leaving = {bookie.bookie_id for bookie in old}
+        limits = ReplicationLimits.of(BRISK, AutoRecoveryConfig())
+        replicator = Replicator(operator._transport, operator._ledgers, limits)
+        assert replicator.replicate(writer.ledger_id, leaving).is_whole
+        now = client.ledger_metadata(writer.ledger_id)
+        assert leaving.isdisjoint(now.last_fragment.ensemble)
+        with killed(*old):
+            assert 0 < seen < 50
+            assert seen + sum(batch.num_rows for batch in batches) == 100
+            assert reader.metadata == now
+            assert payloads(reader, 98, 99) == [b"98" * 100_000, b"99" * 100_000]
 
 
 def test_a_writer_confirms_on_while_one_bookie_after_the_other_is_killed_and_a_reader_finds_exactly_that(

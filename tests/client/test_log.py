@@ -125,7 +125,7 @@ def test_truncation_removes_the_ledgers_whose_entries_are_all_before_the_positio
     log.truncate(LogPosition(b.ledger_id, 4))
     assert log.ledgers() == [b, c]
     assert log.snapshot(1).ledgers == (a, b, c)
-    with pytest.raises(ConfigError, match="before is None: it must be a LogPosition"):
+    with pytest.raises(ConfigError, match="before is missing: it must be a LogPosition"):
         log.truncate(None)  # type: ignore[arg-type]
     version = log.truncate(LogPosition(b.ledger_id, 5))
     assert log.ledgers() == [c]

@@ -105,8 +105,8 @@ def test_a_schema_above_the_largest_value_is_refused():
 
 
 def test_a_full_page_of_the_largest_numbers_fits_into_one_value():
-    largest = CommittedLedger(9_999_999_999, 2**63 - 1, 2**63 - 1, 2**63 - 1)
-    pages = pages_of([largest] * (LEDGERS_PER_PAGE + 1), [9_999_999_999] * LEDGERS_PER_PAGE)
+    largest = CommittedLedger(*[2**63 - 1] * 4)
+    pages = pages_of([largest] * (LEDGERS_PER_PAGE + 1), [2**63 - 1] * LEDGERS_PER_PAGE)
     assert [len(page.ledgers) for page in pages] == [LEDGERS_PER_PAGE, 1]
     assert len(pages[0].encode()) <= MAX_VALUE_BYTES
 

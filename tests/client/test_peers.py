@@ -6,21 +6,17 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
-from bk_spark.client import peers as peers_module
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.peers import ClusterPeers
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
 from bk_spark.digest import Digester, master_key
-from bk_spark.entry import EncodedBatch, EntryBatch, decode, seal
+from bk_spark.entry import EncodedBatch, decode
 from bk_spark.errors import BookieUnavailableError, CorruptionError, MetadataConflictError
 from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.local_cluster import ROOT, LocalBookie, LocalCluster
 from bk_spark.metadata_store import MemoryStore, MemoryTree, Versioned
-from bk_spark.quorum import DENSE, IdPattern
 from bk_spark.registration import initialise_cluster
 from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import connect
@@ -123,63 +119,12 @@ def test_metadata_that_cannot_be_read_is_an_error_of_its_own_ledger_alone(store:
     assert absent is None
 
 
-# --- copies as batches
-
-
-def _sealed(metadata: LedgerMetadata, first: int, payloads: list[bytes], confirmed: int) -> EntryBatch:
-    digester = Digester(metadata.digest_type, metadata.password)
-    return seal(
-        digester,
-        metadata.ledger_id,
-        first,
-        pa.array(payloads, pa.binary()),
-        length_before=first * len(payloads[0]),
-        last_add_confirmed=confirmed,
-    )
-
-
 def _entries(copies: Sequence[EncodedBatch]) -> dict[int, tuple[int, bytes, bytes]]:
     """Entry id → last add confirmed, digest, payload."""
     decoded = [decode(one) for one in copies]
     columns = ((one.entry_ids, one.last_add_confirmed, one.digests.to_pylist(), one.payloads.to_pylist()) for one in decoded)
     rows = [row for column in columns for row in zip(*column, strict=True)]
     return {int(entry_id): (int(confirmed), digest, payload) for entry_id, confirmed, digest, payload in rows}
-
-
-@pytest.mark.parametrize("pattern", [DENSE, IdPattern(5, 3, 1)])
-def test_small_adds_are_joined_and_keep_their_digests_and_what_they_said_was_confirmed(pattern: IdPattern) -> None:
-    metadata = _metadata(7, LedgerOptions(ensemble_size=5, write_quorum=5 if pattern.is_dense else 3))
-    singles = [_sealed(metadata, one, [b"%03d" % one], one - 1) for one in range(100)]
-    copies = list(peers_module._copies(singles, metadata, pattern))
-    assert len(copies) == 1
-    assert all(one.header.pattern == pattern for one in copies)
-    wanted = {one: (one - 1, singles[one].digests[0].as_py(), b"%03d" % one) for one in range(100) if pattern.holds(one)}
-    assert _entries(copies) == wanted
-    assert all(decode(one).matching(Digester(metadata.digest_type, b"")).all() for one in copies)
-
-
-def test_large_answers_are_cut_into_batches_that_a_bookie_takes() -> None:
-    metadata = _metadata(7)
-    large = [_sealed(metadata, 3 * one, [b"x" * 300_000] * 3, 3 * one - 1) for one in range(4)]
-    copies = list(peers_module._copies(large, metadata, DENSE))
-    assert list(_entries(copies)) == list(range(12))
-    assert max(len(one.body) for one in copies) <= peers_module.COPY_BYTES + 301_000
-
-
-def test_no_batch_spans_more_ids_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers_module, "MAX_BATCH_ENTRIES", 10)
-    metadata = _metadata(7)
-    arrivals = [_sealed(metadata, 0, [b"x"] * 25, -1), _sealed(metadata, 25, [b"x"] * 4, 24)]
-    copies = list(peers_module._copies(arrivals, metadata, DENSE))
-    assert list(_entries(copies)) == list(range(29))
-    assert max(one.header.last_entry_id - one.header.first_entry_id for one in copies) < 10
-
-
-def test_entries_whose_lengths_do_not_add_up_are_copied_as_they_are() -> None:
-    metadata = _metadata(7)
-    odd = replace(_sealed(metadata, 1, [b"b"], 0), lengths=np.array([77]))
-    copies = list(peers_module._copies([_sealed(metadata, 0, [b"a"], -1), odd], metadata, DENSE))
-    assert [one.header.first_entry_id for one in copies] == [0, 1]
 
 
 # --- from real bookies

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.client.placement import Candidate, choose_ensemble, choose_replacements
+from bk_spark.client.placement import Candidate, choose_ensemble, choose_replacements, zone_of
 from bk_spark.errors import NotEnoughBookiesError
 from bk_spark.quorum import write_set
 
-RACKS = ("/a", "/b", "/c")
+RACKS = [("/a", "/b", "/c"), ("/x/1", "/x/2", "/y/1", "/y/2"), ("/x/1", "/y", "/z/1/2")]
+"""Without zones, and in them."""
 
 
 def in_racks(*racks: str) -> list[Candidate]:
@@ -32,7 +33,7 @@ def is_spread(racks: Sequence[str], write_quorum: int, slots: Sequence[int] | No
 @st.composite
 def clusters(draw: st.DrawFn) -> tuple[list[Candidate], int, int, random.Random]:
     """Bookies, E, Qw and chance."""
-    racks = draw(st.lists(st.sampled_from(RACKS), min_size=1, max_size=6))
+    racks = draw(st.lists(st.sampled_from(draw(st.sampled_from(RACKS))), min_size=1, max_size=6))
     ensemble_size = draw(st.integers(1, min(5, len(racks))))
     return in_racks(*racks), ensemble_size, draw(st.integers(1, ensemble_size)), random.Random(draw(st.integers(0, 999)))
 
@@ -59,6 +60,16 @@ def test_every_write_set_of_an_ensemble_spans_two_racks_wherever_any_ensemble_ca
     assert is_spread(racks_of(candidates, chosen.bookies), write_quorum) or not is_possible
     nothing_to_spread = write_quorum == 1 or len({one.rack for one in candidates}) == 1
     assert chosen.is_spread == (nothing_to_spread or is_possible)
+
+
+@given(clusters())
+def test_every_write_set_of_an_ensemble_spans_two_zones_wherever_any_ensemble_can_do_it(cluster) -> None:
+    candidates, size, write_quorum, chance = cluster
+    chosen = choose_ensemble(candidates, size, write_quorum, chance.randrange)
+    orders = itertools.permutations([zone_of(one.rack) for one in candidates], size)
+    is_possible = write_quorum > 1 and any(is_spread(zones, write_quorum) for zones in set(orders))
+    zones = [zone_of(rack) for rack in racks_of(candidates, chosen.bookies)]
+    assert is_spread(zones, write_quorum) or not is_possible
 
 
 @pytest.mark.parametrize(
@@ -121,7 +132,7 @@ def test_too_few_bookies_are_an_error_with_both_numbers() -> None:
 @st.composite
 def failures(draw: st.DrawFn) -> tuple[list[Candidate], tuple[str, ...], list[int], frozenset[str], int, random.Random]:
     """Bookies, an ensemble of some of them, its slots to fill, who is excluded, Qw and chance."""
-    candidates = in_racks(*draw(st.lists(st.sampled_from(RACKS), min_size=1, max_size=7)))
+    candidates = in_racks(*draw(st.lists(st.sampled_from(draw(st.sampled_from(RACKS))), min_size=1, max_size=7)))
     size = draw(st.integers(1, min(4, len(candidates))))
     ensemble = tuple(one.bookie_id for one in draw(st.permutations(candidates))[:size])
     slots = draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=size, unique=True))
@@ -180,6 +191,31 @@ def test_the_write_sets_of_replaced_slots_span_two_racks_wherever_any_replacemen
     )
     assert is_spread(racks_of(candidates, after), write_quorum, slots) == possible
     assert chosen.is_spread == (possible or len({one.rack for one in candidates}) == 1)
+
+
+@given(failures())
+def test_the_write_sets_of_replaced_slots_span_two_zones_wherever_any_replacement_can_do_it(failure) -> None:
+    candidates, ensemble, slots, excluded, write_quorum, chance = failure
+    chosen = choose_replacements(candidates, ensemble, slots, excluded, write_quorum=write_quorum, choose=chance.randrange)
+    if chosen.problem is not None or write_quorum == 1:
+        return
+
+    def zones(bookies: Sequence[str]) -> list[str]:
+        return [zone_of(rack) for rack in racks_of(candidates, bookies)]
+
+    fillings = all_fillings(candidates, ensemble, slots, excluded)
+    possible = any(is_spread(zones(one), write_quorum, slots) for one in fillings)
+    after = [dict(chosen.bookies).get(slot, bookie_id) for slot, bookie_id in enumerate(ensemble)]
+    assert is_spread(zones(after), write_quorum, slots) == possible
+
+
+def test_where_zones_cannot_be_spread_racks_are() -> None:
+    """Three bookies in two zones: neighbours of a write set of two stand in one zone somewhere, and in two racks of it."""
+    candidates = in_racks("/x/1", "/x/1", "/x/2", "/y/1", "/y/1", "/y/2")
+    for seed in range(20):
+        chosen = choose_ensemble(candidates, 3, 2, random.Random(seed).randrange)
+        assert chosen.is_spread
+        assert is_spread(racks_of(candidates, chosen.bookies), 2)
 
 
 def test_a_replacement_comes_from_a_rack_that_keeps_the_write_sets_spread() -> None:

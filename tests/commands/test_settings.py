@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bk_spark.commands.parsers import add_security
 from bk_spark.commands.settings import add_settings, bookie_config
 from bk_spark.config import BookieConfig
 from bk_spark.errors import ConfigError
@@ -16,6 +17,7 @@ from bk_spark.local_cluster import bookie_command
 
 def parsed(*arguments: str) -> BookieConfig:
     parser = argparse.ArgumentParser()
+    add_security(parser)
     add_settings(parser)
     return bookie_config(parser.parse_args(arguments))
 
@@ -31,9 +33,41 @@ def test_without_options_all_settings_are_the_defaults() -> None:
 
 def test_every_setting_has_an_option_of_its_name() -> None:
     for field in dataclasses.fields(BookieConfig):
+        if field.name.startswith("tls_") or field.name == "zookeeper_auth":
+            continue  # they go together, and the last one is in no argument: below
         value = {bool: not field.default, str: "/x"}.get(type(field.default), field.default)
         text = str(value).lower() if isinstance(value, bool) else str(value)
         assert getattr(parsed("--" + field.name.replace("_", "-"), text), field.name) == value
+
+
+def test_tls_and_the_credential_are_settings_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "auth").write_text("digest:ann:in-a-file\n")
+    (tmp_path / "auth").chmod(0o600)
+    files = ("--tls-ca", "ca", "--tls-certificate", "certificate", "--tls-key", "key")
+    found = parsed(*files, "--zookeeper-auth-file", str(tmp_path / "auth"))
+    assert (found.tls_ca, found.tls_certificate, found.tls_key) == ("ca", "certificate", "key")
+    assert found.zookeeper_auth == "digest:ann:in-a-file"
+    monkeypatch.setenv("BK_SPARK_ZOOKEEPER_AUTH", "digest:ann:in-the-environment")
+    assert parsed().zookeeper_auth == "digest:ann:in-the-environment"
+    assert parsed("--zookeeper-auth-file", str(tmp_path / "auth")).zookeeper_auth == "digest:ann:in-a-file"
+    with pytest.raises(ConfigError, match="not shown") as refused:
+        parsed("--zookeeper-auth", "digest:ann:in-ps")
+    assert "in-ps" not in str(refused.value)
+
+
+def test_no_secret_is_in_the_command_that_starts_a_bookie_nor_in_what_is_wrong_with_it(tmp_path: Path) -> None:
+    config = BookieConfig(zookeeper_auth="digest:ann:s3cret", tls_certificate="c.pem", tls_key="c.key")
+    command = " ".join(bookie_command(tmp_path, "zk://a:1/b", 1, config))
+    assert "--tls-certificate c.pem --tls-key c.key" in command
+    assert "s3cret" not in command + repr(config) + repr(config.client_config())
+    for text in ("zookeeper_auth = 'ann-s3cret'", "zookeeper_auth = ['s3cret']"):
+        with pytest.raises(ConfigError, match="not shown") as refused:
+            parsed("--config", written(tmp_path, text))
+        assert "s3cret" not in str(refused.value)
+    (tmp_path / "empty").write_text("\n")
+    for name in ("empty", "missing"):
+        with pytest.raises(ConfigError, match=f"--zookeeper-auth-file is .*{name}"):
+            parsed("--zookeeper-auth-file", str(tmp_path / name))
 
 
 def test_a_truth_is_spelled_true_or_false(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log_layout import CommittedLedger
 from bk_spark.config import ClientConfig, DigestType
 from bk_spark.datasource import connection, source
 from bk_spark.datasource.options import OPTIONS, SourceOptions, parse_options
@@ -25,72 +20,14 @@ from bk_spark.errors import (
     SchemaMismatchError,
     UnauthorizedAccessError,
 )
-from bk_spark.ledger_metadata import LedgerMetadata
 from bk_spark.local_cluster import LocalCluster
-from tests.datasource.batches import numbers, wait_until
-from tests.datasource.direct import Direct, micro_batches
+from tests.datasource.batches import numbers
+from tests.datasource.direct import Direct
+from tests.datasource.option_cases import World, case
+from tests.datasource.security_cases import CASES
 
 TALKING = ClientConfig(explicit_lac_s=3600.0)
 """A writer that tells its readers only by its next entry."""
-
-
-@dataclass(frozen=True)
-class World:
-    """A cluster, and a log that no other case uses."""
-
-    direct: Direct
-    bookkeeper: BookKeeper
-    log: str
-
-    def write(self, *values: int, **options: Any) -> None:
-        self.direct.write(self.log, numbers(*values), **options)
-
-    def read(self, **options: Any) -> list[int]:
-        return self.direct.column(self.log, **options)
-
-    def parts(self, **options: Any) -> int:
-        return len(self.direct.reader(self.log, **options).partitions())
-
-    def batches(self, **options: Any) -> list[list[int]]:
-        return [rows for _, _, rows in micro_batches(self.direct.stream(self.log, **options))]
-
-    def ledger(self, place: int = -1) -> CommittedLedger:
-        return self.bookkeeper.logs.snapshot(self.log).ledgers[place]
-
-    def metadata(self) -> LedgerMetadata:
-        """Of the ledger that was written last."""
-        return self.bookkeeper.ledger_metadata(self.ledger().ledger_id)
-
-    def start(self) -> str:
-        return json.dumps(self.direct.stream(self.log, startingOffsets="earliest").initialOffset())
-
-    def end(self) -> str:
-        """Behind all that there is."""
-        ends = [end for _, end, _ in micro_batches(self.direct.stream(self.log, startingOffsets="earliest"))]
-        assert ends
-        return json.dumps(ends[-1])
-
-    def committed_ms(self) -> int:
-        """When the log was committed to last; not now any more when this returns."""
-        at = self.bookkeeper.logs.versions(self.log)[-1].time_ms
-        wait_until(lambda: time.time() * 1000 > at + 1)
-        return at
-
-    def truncate(self, place: int) -> None:
-        logs = self.bookkeeper.logs
-        logs.truncate(self.log, logs.uid(self.log), self.ledger(place).ledger_id)
-
-
-Case = Callable[[World], None]
-CASES: dict[str, Case] = {}
-
-
-def case(option: str) -> Callable[[Case], Case]:
-    def add(function: Case) -> Case:
-        CASES[option] = function
-        return function
-
-    return add
 
 
 @pytest.fixture

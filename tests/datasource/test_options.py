@@ -87,10 +87,33 @@ def test_an_unknown_option_is_refused_and_the_nearest_one_named() -> None:
         parse(**{"client.add_timeout": "3"})
 
 
-@pytest.mark.parametrize("name", ["tlsCa", "zookeeperAuth"])
-def test_options_of_later_versions_are_not_taken(name: str) -> None:
-    with pytest.raises(ConfigError, match="no such option"):
-        parse(**{name: "x"})
+def test_security_is_the_clients_and_named_once() -> None:
+    options = parse(tlsCa="/ca", tlsCertificate="/c", tlsKey="/k", zookeeperAuth="digest:a:b")
+    assert options.client == ClientConfig(tls_ca="/ca", tls_certificate="/c", tls_key="/k", zookeeper_auth="digest:a:b")
+    with pytest.raises(ConfigError, match=r"'client.zookeeper_auth': give it as 'zookeeperAuth'"):
+        parse(**{"client.zookeeper_auth": "digest:a:b"})
+    with pytest.raises(ConfigError, match=r"tls_certificate \(tlsCertificate, .* is '/c': it is of no use without tls_key"):
+        parse(tlsCa="/ca", tlsCertificate="/c")
+    with pytest.raises(ConfigError, match=r"is '/c': .*without tls_ca \(tlsCa"):
+        parse(tlsCertificate="/c", tlsKey="/k")
+
+
+def test_the_credential_may_come_from_the_environment_and_an_option_goes_before_it() -> None:
+    environment = {"BK_SPARK_METADATA": URI, "BK_SPARK_ZOOKEEPER_AUTH": "digest:a:outside"}
+    assert parse_options({"path": "orders"}, environment).client.zookeeper_auth == "digest:a:outside"
+    given = {"path": "orders", "zookeeperauth": "digest:a:given"}
+    assert parse_options(given, environment).client.zookeeper_auth == "digest:a:given"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["s3cret", "digest:s3cret", "sasl:a:s3cret", "world:s3cret", "Digest:s3cret", "digest:a:s3cret\n"]
+)
+def test_a_credential_is_in_no_text(wrong: str) -> None:
+    options = parse(zookeeperAuth="digest:a:s3cret")
+    assert "s3cret" not in repr(options) + repr(options.client)
+    with pytest.raises(ConfigError, match=r"zookeeperAuth.* is '.not shown.': it must be scheme:credential") as refused:
+        parse(zookeeperAuth=wrong)
+    assert "s3cret" not in str(refused.value) + repr(refused.value)
 
 
 def test_what_a_catalog_table_passes_along_is_ignored() -> None:

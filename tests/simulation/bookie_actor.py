@@ -19,10 +19,12 @@ from bk_spark.errors import BookKeeperError
 from bk_spark.wire import (
     AddReply,
     AddRequest,
+    DeleteLedgerRequest,
     FenceRequest,
     ForceRequest,
     LastAddConfirmedReply,
     LastAddConfirmedRequest,
+    PlainReply,
     ReadEnd,
     ReadRequest,
     StagedReply,
@@ -60,6 +62,10 @@ class _Process:
 
     bookie: Bookie
     is_sync_due: bool = False
+    at_risk: set[int] = field(default_factory=set)
+    """What a deletion that was staged may take."""
+    deletions: list[Callable[[PlainReply | None], None]] = field(default_factory=list)
+    """Who waits for that."""
     early: list[AddRequest] = field(default_factory=list)
     """Adds that were answered before they were durable."""
     put_off: list[Envelope] = field(default_factory=list)
@@ -90,6 +96,15 @@ class BookieActor:
     @property
     def is_up(self) -> bool:
         return self._process is not None
+
+    @property
+    def next_sequence(self) -> int:
+        """Of its log; 0 while it is down."""
+        return self._process.bookie.storage.logs.sequences.next_sequence if self._process is not None else 0
+
+    @property
+    def is_in_limbo(self) -> bool:
+        return self._process is not None and self._process.bookie.limbo is not None
 
     # --- its life
 
@@ -163,6 +178,8 @@ class BookieActor:
 
     def _ended(self, *, is_machine: bool) -> None:
         """Whoever is connected learns of it when the world delivers."""
+        for on_reply in self._process.deletions if self._process is not None else ():
+            on_reply(None)
         self._process = None
         self.down_since_ms = self._world.now_ms
         self._world.note(self.name, "its machine crashes" if is_machine else "its process ends")
@@ -195,6 +212,21 @@ class BookieActor:
 
         self._world.later(self._world.choices.choose(MAX_FLUSH_MS + 1, "checkpoint after"), self, run)
 
+    def request_checkpoint(self) -> None:
+        """As its garbage collection does first."""
+        if self._process is not None:
+            self._process.bookie.storage.request_checkpoint()
+            with self._stopping() as process:
+                process.bookie.idle()
+
+    def delete_ledger(self, request: DeleteLedgerRequest, on_reply: Callable[[PlainReply | None], None]) -> None:
+        """As its garbage collection does. ``on_reply`` gets None if the process ends before."""
+        if self._process is None:
+            on_reply(None)
+            return
+        self._process.deletions.append(on_reply)
+        self.receive(Envelope(0, self.name, self.name, request))
+
     # --- requests
 
     def receive(self, envelope: Envelope) -> None:
@@ -204,7 +236,7 @@ class BookieActor:
         self._world.note(self.name, f"<- {envelope.source}:", envelope.body)
         with self._stopping() as process:
             match envelope.body:
-                case AddRequest() | ForceRequest() | StoreLastAddConfirmedRequest():
+                case AddRequest() | ForceRequest() | StoreLastAddConfirmedRequest() | DeleteLedgerRequest():
                     self._stage(process, envelope.body, envelope)
                 case ReadRequest() | LastAddConfirmedRequest() as body if body.fence:
                     self._stage(process, FenceRequest(body.bookie_id, body.ledger_id, body.master_key), envelope)
@@ -218,6 +250,8 @@ class BookieActor:
 
     def _stage(self, process: _Process, request: StagedRequest, envelope: Envelope) -> None:
         was_fenced = self.name in self._world.invariants.history.fenced
+        if isinstance(request, DeleteLedgerRequest):
+            process.at_risk = self._world.invariants.deletion_begins(self.name)
         process.bookie.stage(request, _Owed(envelope, was_fenced))
         for owed, reply in process.bookie.take_early():
             self._answer(process, owed, reply)
@@ -271,6 +305,9 @@ class BookieActor:
                 self._world.reply(envelope, reply)
             case ForceRequest():
                 self._world.reply(envelope, reply)
+            case DeleteLedgerRequest():
+                assert isinstance(reply, PlainReply)
+                self._deleted(process, reply)
             case ReadRequest() as read:
                 if reply.status is Status.OK:
                     self._fenced()
@@ -285,6 +322,16 @@ class BookieActor:
                 else:
                     refused = LastAddConfirmedReply(reply.status, -1, f"it could not be fenced: {reply.describe()}")
                     self._world.reply(envelope, refused)
+
+    def _deleted(self, process: _Process, reply: PlainReply) -> None:
+        if reply.status is Status.OK:
+            self._world.count("deleted copies")
+            self._world.invariants.ledger_deleted(self.name, process.at_risk)
+            self._world.note(self.name, "has deleted the ledger")
+        elif reply.status is Status.UNKNOWN:
+            self._world.count("refused deletions")
+            self._world.invariants.deletion_refused(self.name, process.at_risk)
+        process.deletions.pop(0)(reply)
 
     def _fenced(self) -> None:
         self._world.invariants.fence_answered(self.name)

@@ -17,6 +17,7 @@ STATE_MACHINES = (
     "close_ledger",
     "force_adds",
     "held_appends",
+    "ledger_copying",
     "pending_adds",
     "read_entries",
     "read_lanes",
@@ -25,6 +26,8 @@ STATE_MACHINES = (
     "recovery_fencing",
     "recovery_reads",
     "recovery_writes",
+    "replace_bookies",
+    "rereplicate_fragment",
     "update_metadata",
     "writer_ensemble",
 )

@@ -1,4 +1,5 @@
-"""One run in virtual time: chaos → heal → a fresh recovery → what was held back arrives → the final audit.
+"""One run in virtual time: chaos → heal → a fresh recovery → what is lost for good is replaced → what was held back arrives →
+more is lost → the final audit.
 
 After the chaos nothing fails any more: bookies that can start do, new ones join if there are too few, and every append has
 to be resolved. Then a recoverer that has seen nothing must be able to close the ledger and read all of it. Last, what was
@@ -22,7 +23,9 @@ from tests.simulation.client_process import ClientProcess
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants, Violation
 from tests.simulation.metadata_store import SimulatedMetadataStore
-from tests.simulation.schedule import RecovererPlan, Schedule, Weather, draw_schedule
+from tests.simulation.replication_actors import LockingClient
+from tests.simulation.replication_phases import Replication
+from tests.simulation.schedule import REPLICATED_PERCENT, RecovererPlan, Schedule, Weather, draw_schedule
 from tests.simulation.virtual_time import VirtualTimeWorld
 from tests.simulation.writer_actor import Writer
 
@@ -68,7 +71,9 @@ class Run:
         self.readers = [
             Reader(f"reader{number + 1}", self.world, schedule, plan) for number, plan in enumerate(schedule.readers)
         ]
-        self.clients: list[Writer | Recoverer | Reader] = [self.writer, *self.recoverers, *self.readers]
+        self.replication = Replication(self.world, schedule, self.bookies, self.store)
+        self.clients: list[Writer | Recoverer | Reader | LockingClient] = [self.writer, *self.recoverers, *self.readers]
+        self.clients += self.replication.clients
         if schedule.intruder is not None:
             self.clients.append(Reader("intruder", self.world, schedule, schedule.intruder, is_intruder=True))
         by_name: dict[str, ClientProcess] = {one.name: one for one in self.clients}
@@ -81,7 +86,9 @@ class Run:
         if self.store.is_deleted:
             return
         self._recover()
+        self.replication.mend(self._settle)
         self._deliver_what_was_held()
+        self.replication.collect(self._settle)
         self._audit()
 
     # --- phases
@@ -98,6 +105,7 @@ class Run:
         world.weather, world.is_calm = Weather(), True
         self.store.stale_percent = 0
         self.faults.end()
+        self.replication.end_dead_sessions()
         self._join_if_too_few()
         world.heal(but=self.writer.name if self.writer.is_stopped else None)
         self._settle()
@@ -158,9 +166,9 @@ class Run:
         return [name for name, one in self.bookies.items() if one.is_up or 0 <= now_ms - one.down_since_ms < REGISTERED_MS]
 
 
-def run_choices(choices: Choices, *, is_traced: bool = False) -> Outcome:
+def run_choices(choices: Choices, *, is_traced: bool = False, replicated_percent: int = REPLICATED_PERCENT) -> Outcome:
     """Draw a schedule and play it."""
-    return play(Run(draw_schedule(choices), choices, is_traced=is_traced))
+    return play(Run(draw_schedule(choices, replicated_percent=replicated_percent), choices, is_traced=is_traced))
 
 
 def play(run: Run) -> Outcome:
@@ -193,6 +201,7 @@ def _marks(run: Run) -> Counter[str]:
         {
             "entries acked": history.acked + 1,
             "entries recovered beyond the acked ones": max(0, (metadata.last_entry_id or 0) - history.acked),
+            "bookies replaced": history.replaced,
             "ensemble changes": sum(a.fragments != b.fragments for a, b in itertools.pairwise(history.metadata)),
             "closed by a recoverer": metadata.is_closed and LedgerState.IN_RECOVERY in states,
             "closed by the writer": metadata.is_closed and LedgerState.IN_RECOVERY not in states,

@@ -15,6 +15,7 @@ from tests.simulation.bookie_actor import SYNC_MS, BookieActor
 from tests.simulation.client_process import ClientProcess
 from tests.simulation.messages import METADATA, Envelope
 from tests.simulation.metadata_store import SimulatedMetadataStore
+from tests.simulation.replication_actors import LockingClient
 from tests.simulation.schedule import Fault, Schedule
 from tests.simulation.virtual_time import KEEPALIVE_MS, VirtualTimeWorld
 from tests.simulation.world import Wake
@@ -91,6 +92,9 @@ class Faults:
             "read-only": self._read_only,
             "foreign edits": self._edit,
             "delete": self._delete,
+            "stall": self._stall,
+            "expire": self._expire,
+            "kill replicator": self._kill_replicator,
         }
         strike[fault.kind](fault)
 
@@ -266,3 +270,37 @@ class Faults:
     def _kill_client(self, fault: Fault) -> None:
         self._world.count(fault.kind)
         self._clients[fault.target].kill()
+
+    def _stall(self, fault: Fault) -> None:
+        """It stands still for longer than its session lasts, at once or when it next changes something, which may come late."""
+        client = self._clients.get(fault.target)
+        if client is None or client.is_stopped or not client.is_alive:
+            return
+        if isinstance(client, LockingClient) and self._world.choices.choose(2, "at its next change"):
+            client.before_change = lambda: None if self._is_over else self._stop_and_expire(client, fault)
+        else:
+            self._stop_and_expire(client, fault)
+
+    def _stop_and_expire(self, client: ClientProcess, fault: Fault) -> None:
+        self._note(fault)
+        link = (client.name, METADATA)
+        client.stop()
+        if self._world.choices.choose(2, "what it writes comes late"):
+            self._world.part([link])
+        self._store.lock.expire(client.name)
+
+        def go_on() -> None:
+            self._world.heal([link])
+            client.go_on()
+
+        self._later(fault.for_ms, go_on)
+
+    def _expire(self, fault: Fault) -> None:
+        """Its session is lost while it works; it learns of that by its next request."""
+        self._note(fault)
+        self._store.lock.expire(fault.target)
+        self._world.break_connection(fault.target, METADATA)
+
+    def _kill_replicator(self, fault: Fault) -> None:
+        self._kill_client(fault)
+        self._later(fault.for_ms, lambda: self._store.lock.expire(fault.target))

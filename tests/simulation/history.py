@@ -26,10 +26,16 @@ class History:
     """Entries that a bookie made durable and said so; what it lost later stays here."""
     fenced: set[str] = field(default_factory=set)
     """Bookies that answered a fencing request: the fence was durable."""
+    forgotten: set[str] = field(default_factory=set)
+    """Bookies that deleted what they had, since the closed ledger named others alone."""
     lossy: set[str] = field(default_factory=set)
     """Bookies whose disks lost or damaged what was durable."""
     read_up_to: int = NO_ENTRY
     """The highest entry that any reader was given as confirmed."""
+    replaced: int = 0
+    """How often a re-replication gave a slot to another bookie."""
+    told_lac: int = NO_ENTRY
+    """The highest last add confirmed that any bookie stored."""
     shown_lac: int = NO_ENTRY
     """The highest last add confirmed that any bookie answered."""
 

@@ -7,6 +7,9 @@ I4  metadata moves forward only; a closed ledger stays as it is   I11 a bookie n
 I5  fragments begin in ascending order, old ones stay             I12 entry i is what was appended as the i-th payload
 I6  no ensemble change leaves an acked entry with less than Qa    I13 readers see confirmed entries only, a prefix of the log
 I7  the closed end is not below an acked entry; its length fits   I14 once faults end, everything comes to an end
+I15 a bookie deletes nothing that a closed ledger's metadata wants of it;
+    what a re-replication gives a slot to has, durably, all entries of it; it replaces bookies that are leaving alone, in
+    fragments that have an end and, if their ledger is not closed, are known to be confirmed (replacements.py)
 
 I3, I6 and I8 count what a bookie acknowledged before its disk lost it: no protocol knows of such a loss. Such losses are
 kept below Qa bookies (faults.py), and the final audit then reads every entry.
@@ -18,6 +21,7 @@ from bk_spark.entry import NO_ENTRY, EntryBatch
 from bk_spark.ledger_metadata import LedgerMetadata, LedgerState
 from bk_spark.wire import AddRequest, LastAddConfirmedReply, ReadEnd, ReadRequest, Status, StoreLastAddConfirmedRequest, Verdict
 from tests.simulation.history import History
+from tests.simulation.replacements import as_before_replacement, wanted_of, wrong_replacement
 
 FORWARD = {
     LedgerState.OPEN: {LedgerState.OPEN, LedgerState.IN_RECOVERY, LedgerState.CLOSED},
@@ -75,9 +79,14 @@ class Invariants:
 
     # --- the metadata store
 
-    def metadata_written(self, new: LedgerMetadata) -> None:
-        """The store took a value in place of the current one."""
+    def metadata_written(self, new: LedgerMetadata, leaving: frozenset[str] | None = None) -> None:
+        """The store took a value in place of the current one. ``leaving``: a re-replication wrote it, and may replace these."""
         history, old = self.history, self.history.current
+        if leaving is not None:
+            problem = wrong_replacement(history, new, leaving)
+            self._require(not problem, "I15", problem)
+            history.replaced += new.fragments != old.fragments
+            old = as_before_replacement(old, new)
         self._require(new.state in FORWARD[old.state], "I4", f"{old.state.name} became {new.state.name}")
         if old.is_closed:
             self._require(new == old, "I4", f"a closed ledger changed from {old} to {new}")
@@ -89,7 +98,7 @@ class Invariants:
             held = history.holders(entry_id, new)
             problem = f"the metadata leaves the acked entry {entry_id} at {held} bookies of its write set"
             self._require(held >= new.ack_quorum, "I6", problem)
-        if new.is_closed and not old.is_closed:
+        if new.is_closed and (leaving is not None or not old.is_closed):
             self._check_end(new)
 
     def _check_fragments(self, old: LedgerMetadata, new: LedgerMetadata) -> None:
@@ -131,7 +140,9 @@ class Invariants:
             raise Violation("I10", f"{bookie} took {request.describe()} after it had acknowledged a fence")
         if not request.deferred_sync:
             self.durable(bookie, request)
-        self._check_lac(bookie, request.batch.header.last_add_confirmed)
+        confirmed = request.batch.header.last_add_confirmed
+        self._check_lac(bookie, confirmed)
+        self.history.told_lac = max(self.history.told_lac, confirmed)
 
     def durable(self, bookie: str, request: AddRequest) -> None:
         """What an add brought is durable, and the bookie says so."""
@@ -141,6 +152,22 @@ class Invariants:
 
     def lac_stored(self, bookie: str, request: StoreLastAddConfirmedRequest) -> None:
         self._check_lac(bookie, request.last_add_confirmed)
+        self.history.told_lac = max(self.history.told_lac, request.last_add_confirmed)
+
+    def deletion_begins(self, bookie: str) -> set[int]:
+        """Garbage collection: from now on what the bookie had of the ledger may be gone; its fence stays. Gives that back."""
+        self.history.forgotten.add(bookie)
+        self._lacs.pop(bookie, None)
+        return self.history.acknowledged.pop(bookie, set())
+
+    def ledger_deleted(self, bookie: str, held: set[int]) -> None:
+        """``held`` is gone, durably."""
+        needed = held & wanted_of(bookie, self.history.current)
+        self._require(not needed, "I15", f"{bookie} deleted entries {sorted(needed)}, which it is to have")
+
+    def deletion_refused(self, bookie: str, held: set[int]) -> None:
+        """``held`` is still there."""
+        self.history.acknowledged.setdefault(bookie, set()).update(held)
 
     def fence_answered(self, bookie: str) -> None:
         self.history.fenced.add(bookie)
@@ -171,7 +198,8 @@ class Invariants:
         known = self.history.acknowledged.get(bookie, set())
         denied = bool(known) if status is Status.NO_SUCH_LEDGER else request is not None and entry_id in known
         self._require(not denied, "I11", f"{bookie} answered {status.name} for entry {entry_id}, which it had acknowledged")
-        was_fenced = status is Status.NO_SUCH_LEDGER and bookie in self.history.fenced
+        fenced = self.history.fenced - self.history.forgotten
+        was_fenced = status is Status.NO_SUCH_LEDGER and bookie in fenced
         self._require(not was_fenced, "I11", f"{bookie} answered {status.name}, though it had fenced the ledger")
 
     # --- readers

@@ -67,6 +67,10 @@ class SetMetadata:
     expected_version: int
     text: str
     """The value in words."""
+    guard: str = ""
+    """What must exist, or nothing is written."""
+    leaving: frozenset[str] | None = None
+    """Of a re-replication: the bookies that it may replace; None for all other writes."""
 
     def describe(self) -> str:
         return f"set metadata, if it is at version {self.expected_version}, to {self.text}"
@@ -99,3 +103,59 @@ class MetadataMissing:
 
     def describe(self) -> str:
         return "there is no metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardMissing:
+    """The answer to a SetMetadata whose guard is gone."""
+
+    def describe(self) -> str:
+        return "its guard is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class MakeGuard:
+    """Make an ephemeral guard. Like all that follow here, of a session: without it the request is not answered."""
+
+    session: int
+    guard: str
+
+    def describe(self) -> str:
+        return f"make guard {self.guard}"
+
+
+@dataclass(frozen=True, slots=True)
+class TakeLock:
+    """Take the ledger's lock of re-replication, an ephemeral one; answered by LockTaken."""
+
+    session: int
+
+    def describe(self) -> str:
+        return "take the lock"
+
+
+@dataclass(frozen=True, slots=True)
+class GiveLockBack:
+    session: int
+
+    def describe(self) -> str:
+        return "give the lock back"
+
+
+@dataclass(frozen=True, slots=True)
+class GetLocked:
+    """What the ledger is now, after a sync, and whether ``guard`` exists; answered by MetadataValue or GuardMissing."""
+
+    session: int
+    guard: str
+
+    def describe(self) -> str:
+        return "get metadata with the guard"
+
+
+@dataclass(frozen=True, slots=True)
+class LockTaken:
+    is_taken: bool
+
+    def describe(self) -> str:
+        return "the lock is taken" if self.is_taken else "the lock is somebody else's"

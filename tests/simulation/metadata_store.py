@@ -1,4 +1,4 @@
-"""The metadata store of a run: one ledger's value, its versions, and compare-and-set.
+"""The metadata store of a run: one ledger's value, its versions, and compare-and-set; the lock of its re-replication.
 
 A read may be answered by a server that lags behind, though never with less than the session has seen. Lost requests and
 replies are the network's business; a request whose client was told that the connection broke may still arrive.
@@ -7,14 +7,20 @@ replies are the network's business; a request whose client was told that the con
 from __future__ import annotations
 
 from bk_spark.ledger_metadata import LedgerMetadata
+from tests.simulation.ledger_lock import LedgerLock
 from tests.simulation.messages import (
     METADATA,
     Envelope,
+    GetLocked,
     GetMetadata,
+    GiveLockBack,
+    GuardMissing,
+    MakeGuard,
     MetadataMissing,
     MetadataSet,
     MetadataValue,
     SetMetadata,
+    TakeLock,
 )
 from tests.simulation.world import Wake, World
 
@@ -30,20 +36,37 @@ class SimulatedMetadataStore:
         self._values = [first.encode()]
         self.stale_percent = stale_percent
         self.is_deleted = False
+        self.lock = LedgerLock()
         world.actors[self.name] = self
 
     def receive(self, envelope: Envelope) -> None:
         body = envelope.body
-        if self.is_deleted:
+        if isinstance(body, (MakeGuard, TakeLock, GiveLockBack, GetLocked)):
+            self._of_session(envelope, body)
+        elif self.is_deleted:
             self._world.reply(envelope, MetadataMissing())
         elif isinstance(body, GetMetadata):
             version = self._version_for(body.not_before)
             self._world.reply(envelope, MetadataValue(self._values[version], version))
         elif isinstance(body, SetMetadata):
-            self._world.reply(envelope, MetadataSet(self._set(envelope.source, body)))
+            is_guarded = not body.guard or body.guard in self.lock.guards
+            self._world.reply(envelope, MetadataSet(self._set(envelope.source, body)) if is_guarded else GuardMissing())
 
     def wake(self, wake: Wake) -> None:
         wake()
+
+    def _of_session(self, envelope: Envelope, body: MakeGuard | TakeLock | GiveLockBack | GetLocked) -> None:
+        """What is not current gets no answer: its client sees the connection break."""
+        if not self.lock.is_current(envelope.source, body.session, envelope.number):
+            self._world.break_off(envelope)
+        elif not isinstance(body, GetLocked):
+            self._world.reply(envelope, self.lock.answer(envelope.source, body))
+        elif body.guard and body.guard not in self.lock.guards:
+            self._world.reply(envelope, GuardMissing())
+        elif self.is_deleted:
+            self._world.reply(envelope, MetadataMissing())
+        else:
+            self._world.reply(envelope, MetadataValue(self._values[-1], len(self._values) - 1))
 
     def edit(self, number: int) -> None:
         """Somebody else changes what is no client's business here; a closed ledger is left alone."""
@@ -70,5 +93,5 @@ class SimulatedMetadataStore:
             return None
         self._world.note(self.name, f"{source} sets version {len(self._values)}: {request.text}")
         self._values.append(request.value)
-        self._world.invariants.metadata_written(LedgerMetadata.decode(self._ledger_id, request.value))
+        self._world.invariants.metadata_written(LedgerMetadata.decode(self._ledger_id, request.value), request.leaving)
         return len(self._values) - 1

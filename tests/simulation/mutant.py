@@ -63,7 +63,17 @@ class VirtualTime:
         return (run_choices(SeededChoices(seed)).violation for seed in range(self.schedules))
 
 
-Engine = Script | Bag | VirtualTime | Exhaustive
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """Virtual time, with re-replication in each run. As Bag."""
+
+    schedules: int = 2_000
+
+    def runs(self) -> Iterator[Violation | None]:
+        return (run_choices(SeededChoices(seed), replicated_percent=100).violation for seed in range(self.schedules))
+
+
+Engine = Script | Bag | VirtualTime | Replicated | Exhaustive
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +85,11 @@ class Mutant:
     patch: Patch
     invariants: tuple[str, ...]
     engines: tuple[Engine, ...]
+
+
+def mutant(rule: str, patch: Patch, invariants: str, *engines: Engine) -> Mutant:
+    """Named as its patch; ``invariants`` with blanks between."""
+    return Mutant(patch.__name__.replace("_", " "), rule, patch, tuple(invariants.split()), engines)
 
 
 @dataclass(frozen=True, slots=True)

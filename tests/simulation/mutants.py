@@ -1,6 +1,7 @@
 """The deliberate bugs that the simulator must catch, each with the engine that does, and those that it cannot, with the reason.
 
-A *mutant* takes one guard out of the shipped code (bookie_mutants.py, recovery_mutants.py, writer_mutants.py). It is caught if
+A *mutant* takes one guard out of the shipped code (bookie_mutants.py, recovery_mutants.py,
+replication_mutants.py, writer_mutants.py). It is caught if
 an engine meets a violation of one of the named invariants within its budget; a script that breaks an expectation has caught a
 bug of liveness, I14. ``make test`` uses the first engine named, a script or a small scope; ``make mutants`` uses all of them,
 and takes an hour.
@@ -14,12 +15,9 @@ from collections.abc import Iterator
 
 from tests.simulation import bookie_mutants, recovery_mutants, writer_mutants
 from tests.simulation.exhaustive import Scope
-from tests.simulation.mutant import Bag, Engine, Exhaustive, Mutant, Patch, Script, Survivor, VirtualTime, caught, together
-
-
-def _mutant(rule: str, patch: Patch, invariants: str, *engines: Engine) -> Mutant:
-    return Mutant(patch.__name__.replace("_", " "), rule, patch, tuple(invariants.split()), engines)
-
+from tests.simulation.mutant import Bag, Engine, Exhaustive, Patch, Script, Survivor, VirtualTime, caught, together
+from tests.simulation.mutant import mutant as _mutant
+from tests.simulation.mutants_of_replication import REPLICATION_MUTANTS, REPLICATION_SURVIVORS
 
 TWO, TWO_ONE = (2, 2, 2), (2, 2, 1)
 
@@ -239,6 +237,7 @@ MUTANTS = (
         "I1",
         Script("a_new_bookie_at_an_old_address_takes_no_old_adds"),
     ),
+    *REPLICATION_MUTANTS,
 )
 
 SURVIVORS = (
@@ -295,6 +294,7 @@ SURVIVORS = (
         ("I3", "I6"),
         Script("a_lost_reply_of_a_metadata_write_is_no_failure"),
     ),
+    *REPLICATION_SURVIVORS,
 )
 
 

@@ -38,8 +38,9 @@ from bk_spark.client.operation import (
     Tick,
     WriteMetadata,
 )
+from bk_spark.client.rereplicate_fragment import RereplicateFragment
 from bk_spark.entry import NO_ENTRY
-from bk_spark.errors import MetadataUnavailableError
+from bk_spark.errors import MetadataConflictError, MetadataUnavailableError
 from bk_spark.ledger_metadata import LedgerMetadata
 from bk_spark.registration import BookieAddress, RegisteredBookie
 from bk_spark.wire import (
@@ -59,6 +60,7 @@ from tests.simulation.messages import (
     METADATA,
     Broken,
     GetMetadata,
+    GuardMissing,
     MetadataMissing,
     MetadataSet,
     MetadataValue,
@@ -221,6 +223,8 @@ class OperationRunner:
         def answered(answer: object) -> None:
             if isinstance(answer, MetadataMissing):
                 self.post(MetadataGone())
+            elif isinstance(answer, GuardMissing):
+                self.post(MetadataUnknown(MetadataConflictError("the session", "its guard is gone")))
             elif not isinstance(answer, MetadataSet):
                 self.post(MetadataUnknown(UNAVAILABLE))
             elif answer.version is None:
@@ -230,7 +234,9 @@ class OperationRunner:
                 self._process.seen_version = max(self._process.seen_version, answer.version)
                 self.post(MetadataWritten(answer.version))
 
-        request = SetMetadata(self._metadata.ledger_id, value, version, describe_metadata(command.metadata))
+        leaving = self.operation._task.leaving if isinstance(self.operation, RereplicateFragment) else None
+        text = describe_metadata(command.metadata)
+        request = SetMetadata(self._metadata.ledger_id, value, version, text, command.guard, leaving)
         self._process.call(METADATA, request, answered)
 
     def _read_metadata(self) -> None:

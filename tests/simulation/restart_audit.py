@@ -21,7 +21,7 @@ def audit(name: str, bookie: Bookie, world: World) -> None:
         invariants.read_answered(name, request, end)
         lost = f"{name} lost entry {end.next_entry_id}, which it had acknowledged, over a restart: {end.describe()}"
         invariants.require(is_lossy or end.next_entry_id == last + 1, "I3", lost)
-    if name in invariants.history.fenced and not is_lossy:
+    if name in invariants.history.fenced - invariants.history.forgotten and not is_lossy:
         reply = bookie.read_last_add_confirmed(LastAddConfirmedRequest(name, world.ledger_id, world.master_key))
         forgotten = f"{name} forgot over a restart that it had fenced the ledger: {reply.describe()}"
         invariants.require(reply.is_fenced, "I10", forgotten)

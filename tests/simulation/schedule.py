@@ -6,12 +6,13 @@ schedules by hand.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bk_spark.client.add_limits import AddLimits
 from bk_spark.config import BookieConfig
 from tests.simulation.choices import Choices
 from tests.simulation.messages import METADATA
+from tests.simulation.replication_plans import CollectorPlan, ReplicatorPlan, draw_replication
 
 LEDGER_ID = 7
 SHAPES = (
@@ -140,6 +141,8 @@ class Schedule:
     password: bytes = b""
     """With one, entries carry HMACs."""
     ledger_id: int = LEDGER_ID
+    replicators: tuple[ReplicatorPlan, ...] = ()
+    collectors: CollectorPlan | None = None
 
     @property
     def bookies(self) -> tuple[str, ...]:
@@ -157,7 +160,21 @@ def tiny_config(direct_add_bytes: int, scale: int) -> BookieConfig:
     )
 
 
-def draw_schedule(choices: Choices) -> Schedule:
+REPLICATED_PERCENT = 25
+"""Of all runs."""
+
+
+def draw_schedule(choices: Choices, *, replicated_percent: int = REPLICATED_PERCENT) -> Schedule:
+    schedule = _draw_basics(choices)
+    if not choices.chance(replicated_percent, "re-replication"):
+        return schedule
+    schedule = replace(schedule, spares=max(1, schedule.spares))
+    plan = draw_replication(choices, schedule.bookies, schedule.shape[0], schedule.chaos_ms)
+    faults = schedule.faults + tuple(Fault(*one) for one in plan.faults)
+    return replace(schedule, faults=faults, replicators=plan.replicators, collectors=plan.collectors)
+
+
+def _draw_basics(choices: Choices) -> Schedule:
     shape = choices.pick(SHAPES, "shape")
     spares = choices.choose(3, "spares")
     chaos_ms = choices.pick((3_000, 8_000, 20_000), "length of the chaos")

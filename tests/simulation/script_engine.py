@@ -9,6 +9,7 @@ anything, and ``b1,b2`` for each of the two in turn.
     W appends 2                         one append of two entries
     W closes / R recovers / X reads     what a client does; ``reads`` from entry 0 to the end
     R recovers one by one               it asks for one entry at a time
+    P replicates without b3             replaces b3 where it may; ``and fences``: an open tail that names b3 is recovered first
     deliver W add 0 -> b1,b2            each of these messages, which must be in flight, arrives
     deliver W add 0 <-> b1              it arrives, and then all its answers do
     drop W add 0 -> b3                  it never arrives
@@ -17,19 +18,20 @@ anything, and ``b1,b2`` for each of the two in turn.
     run R / run R but b3                deliver all from and to R, again and again; not those from and to b3
     after 1000 ms                       time passes, and what was due is done; nothing is delivered
     crash b1 / kill b1 / start b1       the machine fails, losing what was not synced; the process ends; it starts again
-    start b1 in limbo                   it starts and knows that it may have lost data
-    settle b1                           its limbo of this ledger ends
-    forget b1                           its disk loses all that it has
-    rot b1                              a byte of an entry in its entry log flips
+    start b1 in limbo / settle b1       it starts and knows that it may have lost data; its limbo of this ledger ends
+    forget b1 / rot b1                  its disk loses all that it has; a byte of an entry in its entry log flips
     renew b1                            another bookie, of the same address, takes its place with an empty disk
     checkpoint b1                       it is stopped cleanly and started again
     hold syncs of b1 / sync b1          what it stages stays unsynced; it syncs
     unregister b3 / register b3         whether new ensembles may have it
-    stop W / go on W / kill W           a client freezes, thaws, dies
+    stop W / go on W / kill W           a client freezes, thaws, dies; ``expire P``: its session with the metadata store is over
+    collect b5                          b5 drops what it has of the closed ledger that names others
+    decide on b5 / flush b5             it decides that now, and collects later; what it was given is in its index
     finish                              nothing is held any more, all is delivered, time passes, until nothing happens
 
     expect W acked 0                    the highest acked entry; ``nothing``
     expect W failed LedgerFencedError   why the writer, or the operation, is over; ``W done``, ``W running`` else
+    expect P whole / expect P not whole  what a re-replication came to
     expect ledger CLOSED at 0           its state in the metadata store
     expect fragments 0 b1 b2; 1 b1 b3
     expect b1 fenced / b1 not fenced    what it tells who asks
@@ -49,6 +51,7 @@ from bk_spark.bookie.bookie import Bookie
 from bk_spark.config import LedgerOptions
 from bk_spark.ledger_metadata import new_ledger
 from tests.simulation import script_expectations as expect
+from tests.simulation import script_replication as replication
 from tests.simulation.bookie_actor import BookieActor
 from tests.simulation.choices import Choices, TapeChoices
 from tests.simulation.hand_clients import RECOVERY, Client, Reader, Recoverer, Writer
@@ -76,6 +79,8 @@ class Script:
         self.clients: dict[str, Client] = {}
         self.bookies: dict[str, BookieActor] = {}
         self.held: list[str] = []
+        self.decided: dict[str, int] = {}
+        """Where the logs of bookies were when they decided to collect."""
         self._world: HandWorld | None = None
 
     @property
@@ -116,7 +121,7 @@ class Script:
         options = LedgerOptions(ensemble_size=int(e), write_quorum=int(w), ack_quorum=int(a))
         first = new_ledger(LEDGER_ID, options, tuple(ensemble.split()), created_ms=0, creator_token=1)
         self._world = HandWorld(self.choices, Invariants(first), [], is_traced=True)
-        SimulatedMetadataStore(self.world, first, 0)
+        self.store = SimulatedMetadataStore(self.world, first, 0)
         self.spares(ensemble)
 
     def spares(self, names: str) -> None:
@@ -316,6 +321,11 @@ STEPS: list[tuple[str, Step]] = [
     (rf"{_NAME} (writes|recovers|reads)", Script.client),
     (rf"{_NAME} recovers one by one", Script.recovers_slowly),
     (rf"{_NAME} appends(?: (\d+))?", Script.appends),
+    (rf"{_NAME} replicates without ([\w,]+)( and fences)?", replication.replicates),
+    (rf"expire {_NAME}", replication.expire),
+    (rf"decide on {_NAME}", replication.decide),
+    (rf"collect {_NAME}", replication.collect),
+    (rf"flush {_NAME}", replication.flush),
     (rf"{_NAME} closes", Script.closes),
     (rf"stop {_NAME}", Script.stop),
     (rf"go on {_NAME}", Script.go_on),
@@ -342,6 +352,7 @@ STEPS: list[tuple[str, Step]] = [
     (rf"expect {_NAME} acked {_END}", expect.acked),
     (rf"expect {_NAME} failed (\w+)", expect.failed),
     (rf"expect {_NAME} done", expect.done),
+    (rf"expect {_NAME} (not )?whole", expect.whole),
     (rf"expect {_NAME} running", expect.running),
     (rf"expect ledger (OPEN|IN_RECOVERY|CLOSED)(?: at {_END})?", expect.ledger),
     (r"expect fragments (.+)", expect.fragments),

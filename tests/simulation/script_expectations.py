@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bk_spark.wire import LastAddConfirmedRequest
 from tests.simulation.hand_clients import Reader
+from tests.simulation.hand_replicator import Replicator
 from tests.simulation.messages import ReadAnswer
 from tests.simulation.schedule import LEDGER_ID
 from tests.simulation.script_names import ScriptError, entry_of
@@ -26,6 +27,13 @@ def failed(script: Script, name: str, error: str) -> None:
 def done(script: Script, name: str) -> None:
     client = script.client_of(name)
     _equal(f"{name}", "done" if client.finish is not None and client.error is None else repr(client.error), "done")
+
+
+def whole(script: Script, name: str, negation: str | None) -> None:
+    client = script.client_of(name)
+    assert isinstance(client, Replicator), f"{name} replicates nothing"
+    is_whole = client.done is not None and client.done.is_whole
+    _equal(f"{name} whole", is_whole, negation is None)
 
 
 def running(script: Script, name: str) -> None:

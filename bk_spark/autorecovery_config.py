@@ -1,0 +1,67 @@
+"""Settings of the processes that find and bring back missing copies: auditor and replication workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from bk_spark.config import MAX_SETTING, MIB
+from bk_spark.errors import ConfigError
+
+MAX_PORT = 65_535
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AutoRecoveryConfig:
+    """What one such process may set for itself. Times in seconds, sizes in bytes. The auditor's settings decide for all."""
+
+    lost_bookie_grace_s: float = 60.0
+    """A bookie that was gone for this long is lost, and its ledgers are copied: longer than a restart takes.
+
+    A bookie whose process ended cleanly and one that was cut off count alike. If another one goes meanwhile, none is waited
+    for: a second loss may be the last copy."""
+
+    audit_interval_s: float = 86_400.0
+    """How often all ledgers' metadata is compared with the bookies that are there, beside the audits that a loss causes."""
+
+    ledger_check_interval_s: float = 604_800.0
+    """How often the replicas of all ledgers are read: damage that no reader met yet is found within this time."""
+
+    ledger_check_bytes_per_s: int = 50 * MIB
+    """What the check reads at most, over all bookies, so that users keep most of the disks and the network."""
+
+    open_fragment_grace_s: float = 30.0
+    """A ledger that is written to and lacks copies of its last fragment is given this long for its writer to replace the lost
+    bookie; then it is fenced and closed: its writer is most likely dead, and nobody else would look after it."""
+
+    parallel_ledgers: int = 16
+    """Ledgers that one worker copies at once: a ledger of few entries costs round trips, not bytes."""
+
+    replicate_bytes_per_s: int = 200 * MIB
+    """What one worker copies at most, so that users keep part of the disks and the network."""
+
+    retry_s: float = 30.0
+    """A ledger that could not be made whole is tried again after this long; so is one that somebody else has locked."""
+
+    session_timeout_s: float = 10.0
+    """ZooKeeper session: after this long without contact another process becomes the auditor and may take the locks."""
+
+    connect_timeout_s: float = 10.0
+    """How long to wait for the metadata store at the start."""
+
+    http_port: int = 0
+    """Where to serve /metrics and /health; 0: nowhere."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _check(field.name, getattr(self, field.name), is_whole=field.type == "int")
+
+
+def _check(name: str, value: object, *, is_whole: bool) -> None:
+    kind = "a whole number" if is_whole else "a number"
+    if isinstance(value, bool) or not isinstance(value, int if is_whole else (int, float)):
+        raise ConfigError(name, value, f"it must be {kind}")
+    if name == "http_port":
+        if not 0 <= value <= MAX_PORT:
+            raise ConfigError(name, value, f"it must be a port, or 0 for none, at most {MAX_PORT}")
+    elif not 0 < value <= MAX_SETTING:
+        raise ConfigError(name, value, f"it must be {kind} above 0, at most {MAX_SETTING:,}")

@@ -1,0 +1,63 @@
+"""Clients' connections beneath gRPC: whether one stands still, and closing it, with which what gRPC holds for it goes at once.
+
+gRPC's server can end a call, but not take back a reply: until its client has taken it, or is gone, its bytes stay. Nor does it
+tell how much of one is on its way.
+
+``socket`` is here, against the import table, because a connection is found among the process's open files.
+
+Ref: Linux, tcp(7), TCP_INFO.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+_FILES = Path("/proc/self/fd")
+_ACKNOWLEDGED = struct.Struct("=120xQ")
+"""Where ``tcpi_bytes_acked`` stands in Linux's ``struct tcp_info``."""
+
+
+def acknowledged_bytes(peers: Collection[str]) -> dict[str, int]:
+    """How many bytes the machine of each of these peers has taken so far. One that is not found has taken none."""
+    wanted = {_address(peer): peer for peer in peers}
+    taken = dict.fromkeys(peers, 0)
+    for address, connection in _connections(wanted):
+        with contextlib.suppress(OSError, struct.error):  # closed meanwhile; an old Linux
+            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.size)
+            (taken[wanted[address]],) = _ACKNOWLEDGED.unpack(info)
+    return taken
+
+
+def disconnect(peers: Collection[str]) -> int:
+    """Close the connections of these peers, given as gRPC names them; how many were found. None where there is no /proc."""
+    found = 0
+    for _, connection in _connections({_address(peer) for peer in peers}):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            connection.shutdown(socket.SHUT_RDWR)
+            found += 1
+    return found
+
+
+def _connections(wanted: Collection[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], socket.socket]]:
+    """This process's connections with these addresses: duplicates, each open until the next one is asked for.
+
+    No other file is duplicated: SQLite would lose its locks when such a duplicate of its file is closed.
+    """
+    for file in list(_FILES.iterdir()) if wanted and _FILES.is_dir() else []:
+        if not file.is_socket():
+            continue
+        with contextlib.suppress(OSError), socket.fromfd(int(file.name), socket.AF_INET6, socket.SOCK_STREAM) as duplicate:
+            match duplicate.getpeername():  # OSError: not connected, or closed meanwhile
+                case (str(host), int(port), *_) if (address := (host.removeprefix("::ffff:"), port)) in wanted:
+                    yield address, duplicate
+
+
+def _address(peer: str) -> tuple[str, int]:
+    """``ipv4:127.0.0.1:4711`` or ``ipv6:%5B::1%5D:4711``."""
+    host, _, port = unquote(peer).partition(":")[2].rpartition(":")
+    return host.strip("[]"), int(port) if port.isdecimal() else 0

@@ -1,0 +1,37 @@
+"""A disk that measures its syncs: how often, and for how long, by what kind of file.
+
+Ref: docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bk_spark.bookie.clocks import SYSTEM_CLOCKS
+from bk_spark.bookie.disk import AppendFile, Disk
+from bk_spark.bookie.log_file import FileKind
+from bk_spark.metrics import BOOKIE_SYNC_S
+from bk_spark.metrics_registry import by_label
+
+OTHER = "other"
+
+_SYNC_S = by_label(BOOKIE_SYNC_S, ["journal", "entry_log", OTHER])
+_KINDS = {FileKind.JOURNAL.suffix: "journal", FileKind.ENTRY_LOG.suffix: "entry_log"}
+
+
+class MeasuredFile(AppendFile):
+    def _fdatasync(self) -> None:
+        began_s = SYSTEM_CLOCKS.steady_s()
+        super()._fdatasync()
+        _SYNC_S[kind_of(self.path)].observe(SYSTEM_CLOCKS.steady_s() - began_s)
+
+
+class MeasuredDisk(Disk):
+    """The real one. Syncs of directories and of SQLite are not measured: they come with checkpoints alone."""
+
+    append_file = MeasuredFile
+
+
+def kind_of(path: Path) -> str:
+    """The label of a file."""
+    return _KINDS.get(path.suffix, OTHER)

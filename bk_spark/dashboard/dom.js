@@ -1,0 +1,95 @@
+// Elements, text and numbers. What comes from the cluster only ever becomes text or an attribute's value, never markup.
+"use strict";
+
+const SVG = "http://www.w3.org/2000/svg";
+
+// A style goes by the object model: as an attribute's text the page's security policy refuses it.
+function assign(element, name, value) {
+  if (name === "style") element.style.cssText = value;
+  else element.setAttribute(name, value);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value !== undefined && value !== null && value !== false) assign(element, name, value === true ? "" : String(value));
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child === undefined || child === null || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return element;
+}
+
+const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+// Make `old` what `next` is, and touch nothing that is the same: no flicker, and focus, selection and scrolling stay.
+function morph(old, next) {
+  if (old.nodeType !== next.nodeType || old.nodeName !== next.nodeName) return old.replaceWith(next);
+  if (old.nodeType === Node.TEXT_NODE) {
+    if (old.data !== next.data) old.data = next.data;
+    return undefined;
+  }
+  for (const { name } of [...old.attributes]) if (!next.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+  for (const { name, value } of next.attributes) if (old.getAttribute(name) !== value) assign(old, name, value);
+  const [before, after] = [[...old.childNodes], [...next.childNodes]];
+  after.forEach((child, place) => (place < before.length ? morph(before[place], child) : old.append(child)));
+  before.slice(after.length).forEach((child) => child.remove());
+  return undefined;
+}
+
+const number = (value, digits = 0) =>
+  value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
+function scaled(value, step, units) {
+  let place = 0;
+  while (Math.abs(value) >= step * 0.9995 && place < units.length - 1) [value, place] = [value / step, place + 1];
+  const digits = place === 0 && Number.isInteger(value) ? 0 : value < 10 ? 2 : value < 100 ? 1 : 0;
+  return `${number(value, value === 0 ? 0 : digits)}${units[place] ? " " + units[place] : ""}`;
+}
+
+const known = (value, text) => (value === undefined || value === null ? "–" : text(value));
+const count = (value) => known(value, (v) => number(v));
+const short = (value) => known(value, (v) => scaled(v, 1000, ["", "k", "M", "G"]));
+const bytes = (value) => known(value, (v) => scaled(v, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]));
+const seconds = (value) => known(value, (v) => (v < 1 ? `${number(v * 1000, v < 0.01 ? 1 : 0)} ms` : `${number(v, 1)} s`));
+
+function span(value) {
+  const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const [unit, size] = units.find(([, least]) => value >= least) || units[3];
+  return `${Math.floor(value / size)} ${unit}`;
+}
+
+const time = (ms) => known(ms || null, (v) => new Date(v).toISOString().slice(0, 19).replace("T", " ") + " UTC");
+const ago = (ms) => known(ms || null, (v) => `${span(Math.max(0, (Date.now() - v) / 1000))} ago`);
+const clock = (ms) => new Date(ms).toTimeString().slice(0, 8);
+const link = (view, id, text) => h("a", { href: `#/${view}/${encodeURIComponent(id)}` }, text ?? id);
+const badge = (kind, text) => h("span", { class: `badge ${kind}` }, text);
+
+const MODES = { writable: ["good", "● writable"], "read-only": ["warn", "◐ read-only"], lost: ["bad", "✕ lost"] };
+const mode = (name) => badge(...(MODES[name] || ["", `? ${name}`]));
+
+const STATES = { OPEN: ["good", "◌ open"], IN_RECOVERY: ["warn", "↻ in recovery"], CLOSED: ["", "■ closed"] };
+const state = (name) => badge(...(STATES[name] || ["bad", `▲ ${name.toLowerCase()}`]));
+
+function bar(used, total, label) {
+  const share = total ? Math.min(1, Math.max(0, used / total)) : 0;
+  const text = `${label}: ${Math.round(share * 100)} % used`;
+  return h("span", { class: share > 0.9 ? "bar high" : "bar", role: "img", "aria-label": text, title: text },
+    h("i", { style: `width:${(share * 100).toFixed(1)}%` }));
+}
+
+// A table from rows and columns [title, cell(row), class]; the first column heads its row.
+function table(caption, rows, columns, nothing) {
+  if (!rows.length) return h("p", { class: "quiet" }, nothing);
+  const cell = (row, [, text, kind], place) =>
+    place === 0 ? h("th", { scope: "row", class: kind }, text(row)) : h("td", { class: kind }, text(row));
+  return h("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": caption },
+    h("table", null,
+      h("caption", null, caption),
+      h("thead", null, h("tr", null, columns.map(([title, , kind]) => h("th", { scope: "col", class: kind }, title)))),
+      h("tbody", null, rows.map((row) => h("tr", null, columns.map((column, place) => cell(row, column, place)))))));
+}
+
+const facts = (pairs) => h("dl", null, pairs.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
+const card = (...children) => h("section", { class: "card" }, children);

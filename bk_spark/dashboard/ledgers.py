@@ -1,0 +1,130 @@
+"""One look at a page of ledgers, or at one ledger. Passwords are not in it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.ledger_store import LedgerStore
+from bk_spark.client.log_layout import LOG_TAG
+from bk_spark.dashboard.cluster import LOST
+from bk_spark.errors import BookKeeperError, NoSuchLogError
+from bk_spark.ledger_listing import ledger_pages
+from bk_spark.ledger_metadata import LedgerMetadata, LedgerState
+from bk_spark.under_replication import UnderReplication
+
+Record = dict[str, object]
+
+MAX_PAGE = 500
+"""Ledgers in one answer."""
+
+MAX_ID = 2**63 - 1
+
+MAX_SCANNED = 5000
+"""Ledgers that one answer looks at where it shows only those in one state: it then ends early, and says where to go on."""
+
+MAX_FRAGMENTS = 500
+"""Fragments of one ledger that are drawn, the last ones."""
+
+MAX_VALUE_CHARACTERS = 1000
+"""Of a value of custom metadata."""
+
+UNREADABLE = "UNREADABLE"
+"""Shown as the state of a ledger whose stored metadata cannot be read."""
+
+
+STATES = ("", *(state.name for state in LedgerState), UNREADABLE)
+"""What a page can be of; empty for all ledgers."""
+
+
+def ledger_page(client: BookKeeper, after: int, limit: int, state: str) -> Record:
+    """Up to ``limit`` ledgers with ids above ``after``, all or those in one state; ``next``: where to go on, None at the end.
+
+    Ids are texts, since a browser's numbers are exact only up to 2**53.
+    """
+    store, znodes = client.metadata_store, client.znodes
+    ledgers = LedgerStore(store, znodes)
+    ids = itertools.chain.from_iterable(ledger_pages(store, znodes, after))
+    rows: list[Record] = []
+    scanned, last = 0, after
+    while len(rows) < limit and scanned < MAX_SCANNED and (batch := list(itertools.islice(ids, limit))):
+        for ledger_id, found in zip(batch, ledgers.readable(batch), strict=True):
+            if len(rows) == limit:
+                break
+            scanned, last = scanned + 1, ledger_id
+            if found is not None and (not state or _state(found) == state):
+                rows.append(_row(ledger_id, found))
+    has_more = next(iter(ledger_pages(store, znodes, last)), [])
+    return {"rows": rows, "scanned": scanned, "next": str(last) if has_more else None}
+
+
+def one_ledger(client: BookKeeper, ledger_id: int, modes: Mapping[str, str]) -> Record:
+    """Everything of one ledger, with what is known of its bookies. Raises NoSuchLedgerError."""
+    metadata = client.ledger_metadata(ledger_id)
+    mark = UnderReplication(client.metadata_store, client.znodes).mark_of(ledger_id)
+    bookies = sorted({bookie_id for fragment in metadata.fragments for bookie_id in fragment.ensemble})
+    return {
+        **_row(ledger_id, metadata),
+        "ensemble_size": metadata.ensemble_size,
+        "write_quorum": metadata.write_quorum,
+        "ack_quorum": metadata.ack_quorum,
+        "digest": metadata.digest_type.name,
+        "last_entry_id": metadata.last_entry_id,
+        "custom": [_custom(key, value) for key, value in metadata.custom_metadata],
+        "missing": [] if mark is None else list(mark.missing),
+        "marked_ms": None if mark is None else mark.marked_ms,
+        "log": _log_of(client, metadata),
+        "drawn": _fragments(metadata),
+        "bookies": [{"id": one, "mode": modes.get(one, LOST) if modes else "unknown"} for one in bookies],
+    }
+
+
+def _row(ledger_id: int, found: LedgerMetadata | BookKeeperError) -> Record:
+    if isinstance(found, BookKeeperError):
+        return {"id": str(ledger_id), "state": _state(found), "problem": str(found)}
+    return {
+        "id": str(ledger_id),
+        "state": _state(found),
+        "entries": None if found.last_entry_id is None else found.last_entry_id + 1,
+        "bytes": found.length if found.is_closed else None,
+        "created_ms": found.created_ms,
+        "fragments": len(found.fragments),
+        "quorums": f"{found.ensemble_size} / {found.write_quorum} / {found.ack_quorum}",
+        "ensemble": list(found.last_fragment.ensemble),
+    }
+
+
+def _state(found: LedgerMetadata | BookKeeperError) -> str:
+    return UNREADABLE if isinstance(found, BookKeeperError) else found.state.name
+
+
+def _fragments(metadata: LedgerMetadata) -> list[Record]:
+    """The last ones. ``last`` is inclusive: None where the end is not known, below ``first`` where there is no entry."""
+    ends = [one.first_entry_id - 1 for one in metadata.fragments[1:]] + [metadata.last_entry_id]
+    drawn: list[Record] = [
+        {"first": one.first_entry_id, "last": end, "ensemble": list(one.ensemble)}
+        for one, end in zip(metadata.fragments, ends, strict=True)
+    ]
+    return drawn[-MAX_FRAGMENTS:]
+
+
+def _custom(key: str, value: bytes) -> Record:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = ""
+    is_text = text.isprintable() and bool(text or not value)
+    shown = text if is_text else value.hex()
+    return {"key": key, "value": shown[:MAX_VALUE_CHARACTERS], "is_text": is_text, "bytes": len(value)}
+
+
+def _log_of(client: BookKeeper, metadata: LedgerMetadata) -> str | None:
+    """The name of the log that the ledger was written for; None for none, or one that is gone."""
+    uid = metadata.custom(LOG_TAG)
+    if uid is None or not uid.isalnum():
+        return None
+    try:
+        return client.logs.head("", uid.decode()).name
+    except NoSuchLogError:
+        return None

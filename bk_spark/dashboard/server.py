@@ -1,0 +1,153 @@
+"""The page and its JSON over HTTP. GET alone; no route changes anything.
+
+``/`` is the whole page with its style and the newest overview in it, so that one request paints it; ``/app.js`` then asks
+for the JSON of what is shown. JSON never holds what a browser could take for markup: it is sent as application/json, and
+inside the page with ``<`` escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from importlib import resources
+from types import TracebackType
+from typing import Self
+
+from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.dashboard import ledgers, logs
+from bk_spark.dashboard.collector import Collector
+from bk_spark.dashboard.one_bookie import Record
+from bk_spark.http_endpoint import HttpEndpoint, Response, Route
+
+SCRIPTS = ("dom.js", "drawing.js", "views.js", "app.js")
+"""Sent as one."""
+
+PAGE_SIZE = 100
+"""Ledgers or logs in one answer, where the request does not say how many."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'sha256-{style}'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+"""Only the page's own script and style count: markup that came from the cluster could run nothing, were it taken as such."""
+
+_SLOT = "<!--overview-->"
+"""Where the page takes the newest overview."""
+
+
+class ParameterError(Exception):
+    """A request's parameter cannot be used; the text says which, and what it must be."""
+
+
+class Dashboard:
+    """Serves the page of the cluster that ``client`` is connected to, from ``start`` to ``close``; also a ``with`` statement.
+
+    Raises ConfigError if the address is taken. The client stays the caller's, and is closed after this.
+    """
+
+    def __init__(self, client: BookKeeper, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._collector = Collector(client)
+        style, self._script = _text("style.css"), "".join(_text(name) for name in SCRIPTS)
+        self._page = _text("page.html").replace("/*style*/", style)
+        self._headers = (("Content-Security-Policy", POLICY.format(style=_hash(style))),)
+        self._endpoint = HttpEndpoint(host, port, self._routes())
+        self._host = host
+
+    @property
+    def url(self) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._endpoint.port}/"
+
+    def start(self) -> None:
+        self._collector.start()
+        self._endpoint.start()
+
+    def close(self) -> None:
+        self._endpoint.close()
+        self._collector.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _routes(self) -> dict[str, Route]:
+        collector = self._collector
+        return {
+            "/": lambda _: self._document(),
+            "/app.js": lambda _: Response(HTTPStatus.OK, "text/javascript; charset=utf-8", self._script.encode()),
+            "/api/cluster": _json(lambda _: collector.overview()),
+            "/api/bookies": _json(lambda _: collector.bookies()),
+            "/api/underreplicated": _json(lambda _: collector.under_replicated()),
+            "/api/ledgers": _json(lambda asked: collector.ledgers(*_ledger_page(asked))),
+            "/api/ledger": _json(lambda asked: collector.ledger(_number(asked, "id", None, ledgers.MAX_ID))),
+            "/api/logs": _json(lambda asked: collector.logs(*_log_page(asked))),
+            "/api/log": _json(lambda asked: collector.log(_given(asked, "name"))),
+        }
+
+    def _document(self) -> Response:
+        overview = _encoded(self._collector.overview()).replace("<", "\\u003c")
+        return Response(HTTPStatus.OK, "text/html; charset=utf-8", self._page.replace(_SLOT, overview).encode(), self._headers)
+
+
+def _json(answer: Callable[[Mapping[str, str]], Record]) -> Route:
+    """A route that answers with ``answer``'s record: 400 for parameters that it refuses, 404 for what is not there."""
+
+    def route(asked: Mapping[str, str]) -> Response:
+        try:
+            record = answer(asked)
+        except ParameterError as problem:
+            return _response(HTTPStatus.BAD_REQUEST, {"problem": str(problem)})
+        value = record["value"]
+        is_absent = isinstance(value, dict) and "absent" in value
+        return _response(HTTPStatus.NOT_FOUND if is_absent else HTTPStatus.OK, record)
+
+    return route
+
+
+def _response(status: int, record: Record) -> Response:
+    return Response(status, "application/json", _encoded(record).encode())
+
+
+def _encoded(record: Record) -> str:
+    return json.dumps(record, separators=(",", ":"), allow_nan=False)
+
+
+def _ledger_page(asked: Mapping[str, str]) -> tuple[int, int, str]:
+    state = asked.get("state", "")
+    if state not in ledgers.STATES:
+        raise ParameterError(f"state is {state!r}: it must be one of {', '.join(filter(None, ledgers.STATES))}, or be left out")
+    return _number(asked, "after", -1, ledgers.MAX_ID, -1), _number(asked, "limit", PAGE_SIZE, ledgers.MAX_PAGE, 1), state
+
+
+def _log_page(asked: Mapping[str, str]) -> tuple[str, int]:
+    return asked.get("after", "")[:1000], _number(asked, "limit", PAGE_SIZE, logs.MAX_PAGE, 1)
+
+
+def _given(asked: Mapping[str, str], name: str) -> str:
+    if not asked.get(name):
+        raise ParameterError(f"{name} is missing")
+    return asked[name]
+
+
+def _number(asked: Mapping[str, str], name: str, default: int | None, largest: int, least: int = 0) -> int:
+    text = asked.get(name)
+    if text is None and default is not None:
+        return default
+    text = _given(asked, name)
+    if not (text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 21 and least <= int(text) <= largest):
+        raise ParameterError(f"{name} is {text[:100]!r}: it must be a whole number from {least} to {largest}")
+    return int(text)
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _text(name: str) -> str:
+    return resources.files("bk_spark.dashboard").joinpath(name).read_text(encoding="utf-8")

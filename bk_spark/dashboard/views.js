@@ -1,0 +1,181 @@
+// One function for each view: from what the server said to elements.
+"use strict";
+
+const ID = (row) => h("span", { class: "mono" }, row.id);
+const rate = (format) => (value) => known(value, (v) => `${format(v)}/s`);
+const quiet = (...text) => h("p", { class: "quiet" }, ...text);
+
+function bookieState(row) {
+  const signs = [mode(row.mode)];
+  if (row.failed) signs.push(badge("bad", "▲ failed"));
+  if (row.limbo) signs.push(badge("warn", "◑ limbo"));
+  if (row.problem) signs.push(badge("bad", `? silent for ${span(row.failing_s)}`));
+  const why = row.why || row.problem;
+  return [signs.flatMap((sign) => [sign, " "]), why && h("div", { class: "why" }, why)];
+}
+
+function disk(row) {
+  if (!row.total_bytes) return "–";
+  const free = h("small", { class: "quiet" }, `${bytes(row.free_bytes)} free`);
+  return [bar(row.total_bytes - row.free_bytes, row.total_bytes, `disks of ${row.id}, ${bytes(row.total_bytes)}`), h("br"), free];
+}
+
+function bookieTable(rows) {
+  return table("Bookies", rows, [
+    ["Bookie", ID, "id"],
+    ["State", bookieState],
+    ["Address", (row) => row.address || "–"],
+    ["Rack", (row) => row.rack || "–", "rack"],
+    ["Disks", disk, "disk"],
+    ["Adds", (row) => rate(short)(row.adds_s), "n"],
+    ["Reads", (row) => rate(short)(row.reads_s), "n"],
+    ["Add p99", (row) => seconds(row.add_p99_s), "n"],
+    ["Read p99", (row) => seconds(row.read_p99_s), "n"],
+  ], "No bookie has ever joined this cluster: 'bk-spark bookie format' makes one.");
+}
+
+const LOG_COLUMNS = [
+  ["Log", (row) => link("log", row.name), "wrap"],
+  ["Holds", (row) => row.content || "nothing yet"],
+  ["Version", (row) => count(row.version), "n"],
+  ["Ledgers", (row) => [count(row.ledgers + row.open), row.open ? " " : "", row.open ? badge("good", `◌ ${row.open} open`) : ""], "n"],
+  ["Rows", (row) => count(row.rows), "n"],
+  ["Size", (row) => bytes(row.bytes), "n"],
+  ["Last commit", (row) => h("span", { title: time(row.committed_ms) }, ago(row.committed_ms)), "n"],
+];
+
+function tile(label, figure, ...more) {
+  return h("div", { class: "card tile" }, h("p", { class: "label" }, label), h("p", { class: "figure" }, figure), h("p", { class: "more" }, more));
+}
+
+function tiles(value) {
+  const used = value.space.total_bytes - value.space.free_bytes;
+  const all = value.writable + value.read_only + value.lost;
+  return h("div", { class: "tiles" },
+    tile("Bookies", [count(value.writable), h("small", null, ` of ${all} writable`)],
+      value.read_only > 0 && badge("warn", `◐ ${value.read_only} read-only`), value.lost > 0 && badge("bad", `✕ ${value.lost} lost`),
+      !value.read_only && !value.lost && badge("good", "● all of them")),
+    tile("Space", [bytes(used), h("small", null, ` of ${bytes(value.space.total_bytes)} used`)],
+      bar(used, value.space.total_bytes, `disks of ${value.space.bookies} bookies`)),
+    tile("Under-replicated ledgers", count(value.under_replicated),
+      value.under_replicated ? h("a", { href: "#/underreplicated" }, "which, and since when") : badge("good", "● none is marked")),
+    tile("AutoRecovery", value.autorecovery_enabled ? "enabled" : "disabled",
+      value.auditor ? ["auditor ", h("span", { class: "mono" }, value.auditor)] : badge("warn", "▲ no auditor runs")));
+}
+
+function charts(value) {
+  if (!value.with_metrics) return quiet("No rates: no bookie has told its metrics lately. Those that are started with --http-port serve them.");
+  const column = (name) => value.history_of.indexOf(name) + 1;
+  return h("div", { class: "two" },
+    rates("Entries, all bookies", value.history,
+      [{ name: "added", id: "adds", column: column("adds_s") }, { name: "read", id: "reads", column: column("reads_s") }], short, 1000),
+    rates("Bytes, all bookies", value.history,
+      [{ name: "added", id: "added-bytes", column: column("added_bytes_s") }, { name: "read", id: "read-bytes", column: column("read_bytes_s") }], bytes, 1024));
+}
+
+function overview(cluster, bookies, logs) {
+  return [h("h1", null, "Overview"), tiles(cluster), charts(cluster),
+    card(bookieTable(bookies.rows)),
+    card(table("Logs", logs.rows, LOG_COLUMNS, "There is no log."),
+      logs.next !== null && h("p", { class: "pager" }, h("a", { href: "#/logs" }, `all ${count(logs.count)} logs`)))];
+}
+
+const bookiesView = (cluster, bookies) => [h("h1", null, "Bookies"), card(bookieTable(bookies.rows),
+  quiet("Rates are those of the last seconds; an entry counts once for each of its copies. p99: what 99 of 100 requests of the last half minute took at most."))];
+
+const HASH = (view, asked) => `#/${view}?${new URLSearchParams(Object.entries(asked).filter(([, value]) => value))}`;
+
+function ledgersView(cluster, page, asked) {
+  const option = (name, text) => h("option", { value: name, selected: (asked.state || "") === name }, text);
+  const filter = h("form", { "data-form": "ledgers" },
+    h("label", null, "Ledger id", h("input", { name: "id", inputmode: "numeric", pattern: "[0-9]*", placeholder: "shows one ledger" })),
+    h("label", null, "State", h("select", { name: "state" }, option("", "all"), option("OPEN", "open"), option("IN_RECOVERY", "in recovery"),
+      option("CLOSED", "closed"), option("UNREADABLE", "unreadable"))),
+    h("button", null, "Show"));
+  const columns = [
+    ["Ledger", (row) => link("ledger", row.id), "id"],
+    ["State", (row) => (row.problem ? [state(row.state), " ", row.problem] : state(row.state))],
+    ["Entries", (row) => count(row.entries), "n"],
+    ["Size", (row) => bytes(row.bytes), "n"],
+    ["Fragments", (row) => count(row.fragments), "n"],
+    ["E / Qw / Qa", (row) => row.quorums || "–", "n"],
+    ["Last ensemble", (row) => (row.ensemble || []).join(", "), "wrap mono"],
+    ["Created", (row) => h("span", { title: time(row.created_ms) }, ago(row.created_ms)), "n"],
+  ];
+  return [h("h1", null, "Ledgers"), card(filter, table("Ledgers, ascending by id", page.rows, columns,
+    page.next === null ? "There is no such ledger from here on." : `None among the ${count(page.scanned)} ledgers that were looked at: go on below.`),
+  h("p", { class: "pager" },
+    asked.after && h("a", { href: HASH("ledgers", { state: asked.state }) }, "« from the beginning"),
+    page.next !== null && h("a", { href: HASH("ledgers", { state: asked.state, after: page.next }) }, "go on »")))];
+}
+
+function ledgerView(cluster, ledger) {
+  const custom = ledger.custom.map((one) => ({ ...one, id: one.key }));
+  const ranges = [...ledger.drawn].map((one) => ({ ...one, id: number(one.first) }));
+  const modes = new Map(ledger.bookies.map((one) => [one.id, one.mode]));
+  const sign = (bookie) => (modes.get(bookie) === "lost" ? `✕ ${bookie} (lost)` : bookie);
+  return [h("h1", null, `Ledger ${ledger.id} `, state(ledger.state)),
+    card(facts([
+      ["Entries", ledger.entries === null ? "not closed: the end is not known" : count(ledger.entries)],
+      ["Size", bytes(ledger.bytes)],
+      ["Quorums", `${ledger.ensemble_size} bookies, ${ledger.write_quorum} copies, ${ledger.ack_quorum} to confirm`],
+      ["Digest", ledger.digest],
+      ["Created", h("span", { title: time(ledger.created_ms) }, `${time(ledger.created_ms)} (${ago(ledger.created_ms)})`)],
+      ["Under-replicated", ledger.missing.length ? badge("bad", `▲ marked ${ago(ledger.marked_ms)}`) : "not marked"],
+      ["Log", ledger.log === null ? "none" : link("log", ledger.log)],
+    ])),
+    card(h("h2", null, "Where its entries are"), ledger.fragments > ledger.drawn.length && quiet(`The last ${ledger.drawn.length} of ${count(ledger.fragments)} fragments.`),
+      fragments(ledger), fragmentKey(ledger),
+      h("details", null, h("summary", null, "The same as a table"), table("Fragments", ranges, [
+        ["From entry", (row) => row.id],
+        ["To entry", (row) => (row.last === null ? "open" : row.last < row.first ? "no entry" : number(row.last)), "n"],
+        ["Ensemble", (row) => row.ensemble.map(sign).join(", "), "wrap mono"]], ""))),
+    card(table("Custom metadata", custom, [
+      ["Key", ID, "id"], ["Value", (row) => [row.value, row.is_text ? "" : " (hexadecimal)", row.bytes > 1000 ? " …" : ""], "wrap mono"],
+      ["Bytes", (row) => count(row.bytes), "n"]], "None."))];
+}
+
+function logsView(cluster, page, asked) {
+  return [h("h1", null, "Logs"), card(table(`${count(page.count)} logs, by name`, page.rows, LOG_COLUMNS, "There is no log."),
+    h("p", { class: "pager" },
+      asked.after && h("a", { href: "#/logs" }, "« from the beginning"),
+      page.next !== null && h("a", { href: HASH("logs", { after: page.next }) }, "go on »")))];
+}
+
+function logView(cluster, log) {
+  const open = log.drawn_open.length;
+  return [h("h1", null, log.name),
+    card(facts([
+      ["Holds", log.content || "nothing yet"], ["Version", count(log.version)],
+      ["Ledgers", `${count(log.ledgers)} closed, ${open} open`], ["Rows", count(log.rows)], ["Size", bytes(log.bytes)],
+      ["Last commit", `${time(log.committed_ms)} (${ago(log.committed_ms)})`],
+      ["Old versions stay", span(log.retention.versions_s)],
+      ["Data stays", log.retention.rows_s === null ? "for ever" : span(log.retention.rows_s)],
+    ])),
+    card(h("h2", null, "Its ledgers, as wide as they are large"),
+      log.earlier.ledgers > 0 && quiet(`Before these: ${count(log.earlier.ledgers)} ledgers, ${count(log.earlier.rows)} rows, ${bytes(log.earlier.bytes)}.`),
+      log.drawn.length + open ? ledgerRow(log) : quiet("None yet."),
+      h("p", { class: "key" }, open > 0 && h("span", null, "dashed: open, its writer may still append"), log.streams.length > 0 && h("span", null, "▲ a stream reads here")),
+      h("details", null, h("summary", null, "The same as a table"), table("Ledgers of the log, in its order", [...log.drawn, ...log.drawn_open], [
+        ["Ledger", (row) => link("ledger", row.id), "id"], ["Entries", (row) => count(row.entries), "n"],
+        ["Rows", (row) => count(row.rows), "n"], ["Size", (row) => (row.version ? "open" : bytes(row.bytes)), "n"]], "None."))),
+    card(table("Streams that read it", log.streams, [
+      ["Stream", (row) => row.name, "wrap"], ["Rows behind", (row) => count(row.lag_rows), "n"],
+      ["At", (row) => (row.ledger_id === null ? `behind version ${row.version}` : `ledger ${row.ledger_id}, entry ${row.entry_id}`)],
+      ["Told", (row) => ago(row.updated_ms), "n"]], "None has published a cursor.")),
+    card(table("Newest commits", log.commits, [
+      ["Version", (row) => count(row.version)], ["Kind", (row) => row.kind], ["Rows", (row) => count(row.rows), "n"],
+      ["Ledgers added", (row) => count(row.added), "n"], ["Removed", (row) => count(row.removed), "n"],
+      ["Application", (row) => row.application || "–", "wrap"], ["Time", (row) => time(row.time_ms), "n"]], "None yet."))];
+}
+
+function underReplicatedView(cluster, found) {
+  const more = found.count > found.rows.length ? `, the first ${count(found.rows.length)} of them` : "";
+  return [h("h1", null, "Under-replicated ledgers"), card(
+    quiet("AutoRecovery is ", found.enabled ? "enabled" : "disabled", "; ", found.auditor ? `the auditor is ${found.auditor}` : "no auditor runs", "."),
+    table(`${count(found.count)} ledgers lack copies${more}`, found.rows, [
+      ["Ledger", (row) => link("ledger", row.id), "id"],
+      ["Missing on", (row) => row.missing.join(", ") || "not told", "wrap mono"],
+      ["Marked", (row) => h("span", { title: time(row.marked_ms) }, ago(row.marked_ms)), "n"],
+      ["Worked on by", (row) => row.worker || "nobody now", "wrap"]], "None is marked: every copy is there, as far as the auditor has looked."))];
+}

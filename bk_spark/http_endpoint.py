@@ -1,0 +1,282 @@
+"""A small HTTP server for metrics, health and the dashboard: GET and HEAD of exact paths, one request a connection.
+
+Nothing that a client does costs more than a bounded share: WORKERS threads answer, MAX_WAITING connections wait for one, what
+is above is closed at once; a request is HEAD_BYTES long at most; a client has CONNECTION_S to send it, and as long to take the
+answer, however it spreads them. A request's body is not read. Who connects is not asked: listen where only those come who may
+see what the routes give.
+
+``socket``, ``threading`` and ``time`` are here, against the import table, for the server itself.
+
+Ref: RFC 9110 and RFC 9112; docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from io import BytesIO
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from bk_spark.errors import BookKeeperError, ConfigError
+
+WORKERS = 8
+"""Requests that are answered at a time: a scraper, a probe and a few people's pages."""
+
+MAX_WAITING = 64
+"""Connections that wait for a thread: a page opens six at once."""
+
+CONNECTION_S = 5.0
+"""What a client has for its request, and again for the answer. Scrapers and probes on a network take milliseconds."""
+
+HEAD_BYTES = 16 * 1024
+"""Request line and headers: browsers send 1 to 2 KiB, with large cookies of other services 8."""
+
+MAX_PARAMETERS = 32
+LINGER_BYTES = 64 * 1024
+LINGER_S = 0.5
+"""What is read and dropped of a refused request: a connection closed with unread bytes may lose the answer on its way."""
+
+POLL_S = 0.25
+"""Between two looks whether the endpoint is to close."""
+
+TEXT = "text/plain; charset=utf-8"
+
+SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+"""Unless a response says otherwise: pages run scripts of their own origin alone; nothing is guessed at, framed or kept."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+    """More of them, or others in the place of SECURITY_HEADERS."""
+
+
+Route = Callable[[Mapping[str, str]], Response]
+"""Answers a request with these query parameters, on any of WORKERS threads, several at a time.
+
+A BookKeeperError becomes a 503 with its text, any other error a 500 without, and goes to the log."""
+
+
+def text_response(status: int, sentence: str) -> Response:
+    """One line of plain text."""
+    return Response(status, TEXT, f"{sentence}\n".encode())
+
+
+class HttpEndpoint:
+    """Listens from its construction on, answers from ``start`` to ``close``. Also for a ``with`` statement."""
+
+    def __init__(self, host: str, port: int, routes: Mapping[str, Route], hosts: Collection[str] | None = None) -> None:
+        """``port`` 0 takes a free one; ``routes`` by exact path. Raises ConfigError if it cannot listen there.
+
+        Where ``hosts`` are given, requests for other names are refused: a page of another site cannot read what is served here,
+        even if its name leads to this address. Without them the Host header does not matter.
+        """
+        self._server = _Server(host, port, dict(routes), None if hosts is None else frozenset(hosts))
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening and break off what is under way; waits for routes that are at work."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self) -> HttpEndpoint:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Server(socketserver.TCPServer):
+    allow_reuse_address = True
+    request_queue_size = MAX_WAITING
+
+    def __init__(self, host: str, port: int, routes: dict[str, Route], hosts: frozenset[str] | None) -> None:
+        self.routes = routes
+        self.hosts = hosts
+        self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="http")
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            self.address_family = family
+            super().__init__((str(address[0]), int(address[1])), _Handler)
+        except (OSError, OverflowError) as problem:
+            reason = getattr(problem, "strerror", None) or str(problem)
+            remedy = "stop what listens there, or choose another host and port"
+            problem_text = f"it cannot be taken ({reason}): {remedy}"
+            raise ConfigError("the HTTP address to listen at", f"{host}:{port}", problem_text) from problem
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            is_taken = len(self._open) < WORKERS + MAX_WAITING
+            if is_taken:
+                self._open.add(request)
+        if is_taken:
+            self._pool.submit(self._answer, request, client_address)
+        else:
+            log.warning("an HTTP connection of %s was closed: %d are open already", client_address[0], WORKERS + MAX_WAITING)
+            self.shutdown_request(request)
+
+    def server_close(self) -> None:
+        super().server_close()
+        with self._lock:
+            for request in self._open:
+                with suppress(OSError):  # its client has gone
+                    request.shutdown(socket.SHUT_RDWR)
+        self._pool.shutdown()
+
+    def _answer(self, request: socket.socket, client_address: Any) -> None:
+        try:
+            self.finish_request(request, client_address)
+        except OSError as problem:
+            log.debug("the HTTP connection of %s broke off: %s", client_address[0], problem)
+        except Exception:
+            log.exception("an HTTP request of %s was not answered", client_address[0])
+        finally:
+            with self._lock:
+                self._open.discard(request)
+            self.shutdown_request(request)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection, which has one request."""
+
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    server_version = "bk_spark"
+    sys_version = ""
+
+    def setup(self) -> None:
+        deadline = time.monotonic() + CONNECTION_S
+        super().setup()
+        self._head = _read_head(self.connection, deadline)
+        self.rfile = BytesIO(self._head)
+
+    def handle(self) -> None:
+        self.close_connection = True
+        self.command, self.requestline = "", ""
+        if _is_whole(self._head):
+            self.raw_requestline = self.rfile.readline()
+            if self.parse_request():
+                self._send(self._respond())
+        elif len(self._head) >= HEAD_BYTES:
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a request has {HEAD_BYTES} bytes at most")
+        elif self._head:  # who looks whether the port is open sends nothing
+            self.send_error(HTTPStatus.REQUEST_TIMEOUT, f"the request did not come within {CONNECTION_S:g} s")
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """In one sentence; also for what http.server itself finds wrong."""
+        self._send(text_response(code, f"{HTTPStatus(code).phrase}: {message or HTTPStatus(code).description or 'no answer'}"))
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests are not logged: a scrape comes every few seconds."""
+
+    def _respond(self) -> Response:
+        if self.command not in ("GET", "HEAD"):
+            return text_response(HTTPStatus.METHOD_NOT_ALLOWED, f"{self.command} is not taken here: use GET or HEAD")
+        try:
+            url, name = urlsplit(self.path), urlsplit(f"//{self.headers.get('Host', '')}").hostname
+            parameters = dict(parse_qsl(url.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS))
+        except ValueError as problem:
+            return text_response(HTTPStatus.BAD_REQUEST, f"the address of the request is malformed: {problem}")
+        if self.server.hosts is not None and name not in self.server.hosts:
+            known = ", ".join(sorted(self.server.hosts))
+            return text_response(HTTPStatus.MISDIRECTED_REQUEST, f"this is not the server of {name}, but of {known}")
+        route = self.server.routes.get(url.path)
+        if route is None:
+            known = ", ".join(sorted(self.server.routes))
+            return text_response(HTTPStatus.NOT_FOUND, f"there is nothing at this path, there is {known}")
+        return _call(url.path, route, parameters)
+
+    def _send(self, response: Response) -> None:
+        self.request_version = self.protocol_version  # headers go out also to who asked in a way of before them
+        headers = {
+            "Content-Type": response.content_type,
+            "Content-Length": str(len(response.body)),
+            "Connection": "close",
+            **SECURITY_HEADERS,
+            **dict(response.headers),
+        }
+        if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = "GET, HEAD"
+        self.send_response(response.status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.connection.settimeout(CONNECTION_S)  # for all of a write, not for each part of it
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(response.body)
+        if response.status >= HTTPStatus.BAD_REQUEST:
+            _drop_rest(self.connection)
+
+
+def _call(path: str, route: Route, parameters: Mapping[str, str]) -> Response:
+    try:
+        return route(parameters)
+    except BookKeeperError as problem:
+        return text_response(HTTPStatus.SERVICE_UNAVAILABLE, str(problem))
+    except Exception:
+        log.exception("an HTTP request for %s could not be answered", path)
+        return text_response(HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be made: the log of this process says why")
+
+
+def _read_head(connection: socket.socket, deadline: float) -> bytes:
+    """The request line and the headers, fewer bytes if the client sends no more until then, or more than HEAD_BYTES."""
+    head = b""
+    while len(head) < HEAD_BYTES and not _is_whole(head):
+        try:
+            connection.settimeout(max(deadline - time.monotonic(), 0.001))
+            more = connection.recv(HEAD_BYTES - len(head))
+        except TimeoutError:
+            break
+        if not more:
+            break
+        head += more
+    return head
+
+
+def _is_whole(head: bytes) -> bool:
+    return b"\r\n\r\n" in head or b"\n\n" in head
+
+
+def _drop_rest(connection: socket.socket) -> None:
+    """Let the client have the answer before the connection closes."""
+    deadline, dropped = time.monotonic() + LINGER_S, 0
+    with suppress(OSError):  # it has gone
+        connection.shutdown(socket.SHUT_WR)
+        while dropped < LINGER_BYTES and (left := deadline - time.monotonic()) > 0:
+            connection.settimeout(left)
+            more = connection.recv(4096)
+            if not more:
+                return
+            dropped += len(more)

@@ -1,0 +1,134 @@
+"""The three forms in which Apache BookKeeper stores a ledger's metadata, all read as one message; the newest is written.
+
+::
+
+    BookieMetadataFormatVersion<tab>1<newline>      text: write quorum, ensemble size, length, a line each; then a line for each
+                                                    fragment: first entry id and bookies, with tabs between; then, unless the
+                                                    ledger is open, last entry id (-102: IN_RECOVERY), tab, CLOSED
+    BookieMetadataFormatVersion<tab>2<newline>      LedgerMetadataFormat in protobuf's text format
+    BookieMetadataFormatVersion<tab>3<newline>      its length as a varint, LedgerMetadataFormat
+
+Version 1 knows neither an ack quorum (it is the write quorum) nor digest type, password and time of creation.
+
+Ref: Apache BookKeeper's LedgerMetadataSerDe; docs/formats.md, "Znodes of ledgers and bookies".
+"""
+
+from __future__ import annotations
+
+import re
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+
+from bk_spark.errors import CorruptionError, FormatVersionError
+from bk_spark.proto.ledger_metadata_pb2 import LedgerMetadataFormat
+
+VERSION = 3
+"""The version that is written, and the newest that is read."""
+
+_MAGIC = b"BookieMetadataFormatVersion\t"
+_CLOSED = "CLOSED"
+_IN_RECOVERY = -102
+"""What version 1 has for the last entry id of a ledger that is IN_RECOVERY."""
+
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
+
+
+def written(message: LedgerMetadataFormat) -> bytes:
+    """The znode's value."""
+    encoded = message.SerializeToString(deterministic=True)
+    return _MAGIC + b"%d\n" % VERSION + _varint(len(encoded)) + encoded
+
+
+def read(what: str, value: bytes) -> LedgerMetadataFormat:
+    """The message of a znode's value; ``what`` names it in errors.
+
+    Raises CorruptionError for what is not ledger metadata, FormatVersionError for a newer version.
+    """
+    version, rest = _header(what, value)
+    try:
+        message = _READERS[version](what, rest)
+    except (DecodeError, text_format.ParseError, ValueError) as problem:
+        raise CorruptionError(what, str(problem)) from None
+    if not message.IsInitialized():
+        raise CorruptionError(what, "a field that every ledger has is missing")
+    return message
+
+
+def _header(what: str, value: bytes) -> tuple[int, bytes]:
+    if not value.startswith(_MAGIC):
+        raise CorruptionError(what, "it does not start with BookieMetadataFormatVersion")
+    digits, _, rest = value[len(_MAGIC) :].partition(b"\n")
+    if not digits.isdigit() or len(digits) > 9 or int(digits) == 0:
+        raise CorruptionError(what, f"its version is {digits[:20]!r}")
+    if int(digits) > VERSION:
+        raise FormatVersionError(what, int(digits), VERSION)
+    return int(digits), rest
+
+
+def _read_lines(what: str, rest: bytes) -> LedgerMetadataFormat:
+    """Version 1."""
+    lines = rest.decode().removesuffix("\n").split("\n")
+    if len(lines) < 3:
+        raise CorruptionError(what, f"it has {len(lines)} lines")
+    write_quorum, ensemble_size, length = (_number(what, line) for line in lines[:3])
+    message = LedgerMetadataFormat(
+        quorumSize=write_quorum, ensembleSize=ensemble_size, length=length, state=LedgerMetadataFormat.OPEN
+    )
+    for line in lines[3:]:
+        first, *names = line.split("\t")
+        if message.state != LedgerMetadataFormat.OPEN:
+            raise CorruptionError(what, "a line follows the one that says CLOSED")
+        if names == [_CLOSED]:
+            _end(message, _number(what, first))
+        else:
+            message.segment.add(firstEntryId=_number(what, first), ensembleMember=names)
+    return message
+
+
+def _end(message: LedgerMetadataFormat, last_entry_id: int) -> None:
+    if last_entry_id == _IN_RECOVERY:
+        message.state = LedgerMetadataFormat.IN_RECOVERY
+    else:
+        message.state = LedgerMetadataFormat.CLOSED
+        message.lastEntryId = last_entry_id
+
+
+def _read_text(what: str, rest: bytes) -> LedgerMetadataFormat:
+    """Version 2."""
+    return text_format.Parse(rest.decode(), LedgerMetadataFormat())
+
+
+def _read_delimited(what: str, rest: bytes) -> LedgerMetadataFormat:
+    """Version 3."""
+    size, start = _read_varint(what, rest)
+    if start + size != len(rest):
+        raise CorruptionError(what, f"{len(rest) - start} bytes follow where {size} are announced")
+    return LedgerMetadataFormat.FromString(rest[start:])
+
+
+_READERS = {1: _read_lines, 2: _read_text, 3: _read_delimited}
+
+
+def _number(what: str, text: str) -> int:
+    if _NUMBER.fullmatch(text) is None:
+        raise CorruptionError(what, f"it has {text[:20]!r} where a number belongs")
+    return int(text)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_varint(what: str, data: bytes) -> tuple[int, int]:
+    number = 0
+    for index, byte in enumerate(data[:5]):
+        number |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return number, index + 1
+    raise CorruptionError(what, "its length is not a varint")

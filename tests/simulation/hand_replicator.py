@@ -1,0 +1,55 @@
+"""A re-replication of which every step is told: the shipped decisions for one ledger, under a guard that can be taken away."""
+
+from __future__ import annotations
+
+from bk_spark.client.ledger_copying import CopyMeans, Leaving, LedgerCopying, Replicated
+from bk_spark.client.operation import Finish, Operation, Start
+from bk_spark.client.replication_pace import ReplicationPace
+from bk_spark.client.rereplicate_fragment import CopyLimits
+from bk_spark.errors import BookKeeperError
+from bk_spark.ledger_metadata import Fragment, LedgerMetadata
+from tests.simulation.hand_clients import READS, RECOVERY, TIMEOUT_MS, Client
+from tests.simulation.hand_driven import OnDone, Step, drive
+from tests.simulation.ledger_lock import LedgerLock
+from tests.simulation.operation_runner import OperationRunner
+from tests.simulation.world import World
+
+
+class Replicator(Client):
+    """Begins with the metadata as it is now, under a guard of its own. ``done`` is what became of it."""
+
+    def __init__(self, name: str, world: World, lock: LedgerLock, leaving: frozenset[str], fence: Fragment | None) -> None:
+        super().__init__(name, world)
+        self.done: Replicated | None = None
+        self._problem: BookKeeperError | None = None
+        limits = CopyLimits(READS, TIMEOUT_MS, 100_000)
+        pace = ReplicationPace(1_000_000_000)
+        means = CopyMeans(self._perform, limits, pace, RECOVERY, frozenset)
+        guard = f"{name} 0"
+        lock.guards[guard] = name
+        drive(self._work(LedgerCopying(means, guard, Leaving(leaving)), fence))
+
+    @property
+    def error(self) -> BookKeeperError | None:
+        return self._problem
+
+    async def _work(self, copying: LedgerCopying, fence: Fragment | None) -> None:
+        history = self.world.invariants.history
+        try:
+            self.done = await copying.run(history.current, len(history.metadata) - 1, fence)
+        except BookKeeperError as problem:
+            self._problem = problem
+        self.world.note(self.name, "ends:", str(self.done.problem if self.done else self._problem) or "all is whole")
+        self.finish = Finish(self.done, self._problem)
+
+    def _perform(self, metadata: LedgerMetadata, operation: Operation) -> Step:
+        return Step(lambda done: self._begin(metadata, operation, done))
+
+    def _begin(self, metadata: LedgerMetadata, operation: Operation, done: OnDone) -> None:
+        self.process.seen_version = max(self.process.seen_version, 0)
+
+        def on_command(command: object) -> None:
+            if isinstance(command, Finish):
+                done(command.error or command.result)
+
+        OperationRunner(self.process, metadata, self.world.master_key, operation, on_command).post(Start())

@@ -1,0 +1,307 @@
+"""ZooKeeper's access control, on a real one: what an authenticated session creates is its own, and who may not is told so.
+
+Ref: ZooKeeper Programmer's Guide, "ZooKeeper access control using ACLs".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
+
+from bk_spark.bookie.cookie_store import read_znode
+from bk_spark.cli import main
+from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.config import ClientConfig
+from bk_spark.errors import BookKeeperError, ConfigError, MetadataAccessError, UnauthorizedAccessError
+from bk_spark.ledger_listing import ledger_ids
+from bk_spark.local_cluster import LocalCluster
+from bk_spark.local_security import command_options
+from bk_spark.local_zookeeper import LocalZooKeeper
+from bk_spark.metadata_store import Create, SetValue
+from bk_spark.registration import BookieAddress, initialise_cluster, list_bookies, lookup, register
+from bk_spark.znodes import Znodes
+from bk_spark.zookeeper import ZooKeeperStore, connect, parse_uri
+
+AUTH, OTHER = "digest:ann:s3cret", "digest:bob:s3cret"
+ONLY_ANN = [make_digest_acl("ann", "s3cret", all=True)]
+
+
+@contextmanager
+def session(uri: str, auth: str = "") -> Iterator[ZooKeeperStore]:
+    with connect(uri, connect_timeout_s=10.0, session_timeout_s=10.0, auth=auth) as store:
+        yield store
+
+
+@pytest.fixture
+def raw(zookeeper_server: LocalZooKeeper) -> Iterator[KazooClient]:
+    """Sees access control as it is, as who may read it."""
+    client = KazooClient(zookeeper_server.address, auth_data=[("digest", "ann:s3cret")])
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def tree(raw: KazooClient, path: str) -> list[str]:
+    return [path] + [below for name in raw.get_children(path) for below in tree(raw, f"{path}/{name}")]
+
+
+def test_what_an_authenticated_session_creates_is_its_own(metadata_uri: str, znodes: Znodes, raw: KazooClient) -> None:
+    """The root with its parents, sequential and ephemeral znodes, and those of transactions."""
+    root = znodes.root
+    with session(metadata_uri, AUTH) as store:
+        initialise_cluster(store, znodes)
+        store.create(f"{root}/a/b/c", make_parents=True)
+        store.create(f"{root}/ephemeral", ephemeral=True)
+        store.create_sequential(f"{root}/sequential-")
+        store.transaction([Create(f"{root}/t"), Create(f"{root}/t/u", b"x")])
+        register(store, znodes, BookieAddress("bookie", "127.0.0.1", 1))
+        paths = tree(raw, root)
+        assert len(paths) > 15
+        assert {path for path in paths if raw.get_acls(path)[0] != ONLY_ANN} == set()
+
+
+def test_without_a_credential_everybody_may_do_everything(store: ZooKeeperStore, znodes: Znodes, raw: KazooClient) -> None:
+    initialise_cluster(store, znodes)
+    assert {acl.id.scheme for path in tree(raw, znodes.root) for acl in raw.get_acls(path)[0]} == {"world"}
+
+
+@pytest.mark.parametrize(
+    ("auth", "shown"), [("", "is missing"), (OTHER, "is '(not shown)'"), ("nosuch:scheme", "is '(not shown)'")]
+)
+def test_a_client_without_the_credential_is_refused_at_once_and_told_why(
+    metadata_uri: str, znodes: Znodes, auth: str, shown: str
+) -> None:
+    with session(metadata_uri, AUTH) as store:
+        initialise_cluster(store, znodes)
+    began = time.monotonic()
+    with pytest.raises(MetadataAccessError) as refused:
+        BookKeeper(metadata_uri, ClientConfig(zookeeper_auth=auth, connect_timeout_s=20.0, session_timeout_s=20.0))
+    assert time.monotonic() - began < 10.0
+    sentence = str(refused.value)
+    assert sentence.startswith("zookeeper_auth (zookeeperAuth, --zookeeper-auth-file) " + shown)
+    assert f": ZooKeeper refuses access to {znodes.root}" in sentence
+    assert sentence.endswith("give the credential that the cluster was initialised with")
+    assert "s3cret" not in sentence + repr(refused.value)
+    assert isinstance(refused.value, ConfigError)
+    assert not refused.value.retryable
+
+
+def test_a_session_whose_scheme_the_server_does_not_know_fails_at_once_with_every_call(
+    metadata_uri: str, znodes: Znodes
+) -> None:
+    hosts, _ = parse_uri(metadata_uri)
+    store = ZooKeeperStore(metadata_uri, hosts, 20.0, "nosuch:scheme")
+    store.open(20.0)
+    try:
+        deadline = time.monotonic() + 10.0
+        while store._client.connected and time.monotonic() < deadline:
+            time.sleep(0.01)
+        began = time.monotonic()
+        with pytest.raises(MetadataAccessError):
+            store.get(znodes.root)
+        assert time.monotonic() - began < 10.0
+    finally:
+        store.close()
+
+
+def test_nothing_that_may_not_be_seen_is_taken_for_absent(metadata_uri: str, znodes: Znodes) -> None:
+    """Protocol rule 44: garbage collection acts on what is absent, so a refusal must not look like an absence."""
+    with session(metadata_uri, AUTH) as store:
+        initialise_cluster(store, znodes)
+        register(store, znodes, BookieAddress("bookie", "127.0.0.1", 1))
+        store.create(znodes.cookie("bookie"), b"cookie")
+        store.create(znodes.ledger(7), b"metadata", make_parents=True)
+        with session(metadata_uri) as stranger:
+            calls: list[Callable[[], object]] = [
+                lambda: stranger.get(znodes.ledger(7)),
+                lambda: stranger.get_many([znodes.ledger(8), znodes.ledger(7)]),
+                lambda: stranger.children(znodes.available),
+                lambda: stranger.delete(znodes.ledger(7)),
+                lambda: stranger.set(znodes.ledger(7), b"other", 0),
+                lambda: stranger.create(znodes.ledger(8)),
+                lambda: stranger.create_sequential(znodes.id_prefix),
+                lambda: stranger.ensure_path(f"{znodes.root}/x/y"),
+                lambda: stranger.transaction([SetValue(znodes.ledger(7), b"other", 0)]),
+                lambda: stranger.watch_children(znodes.available, lambda: None),
+                lambda: list_bookies(stranger, znodes),
+                lambda: lookup(stranger, znodes, "bookie"),
+                lambda: list(ledger_ids(stranger, znodes)),
+                lambda: read_znode(stranger, znodes, "bookie"),
+                lambda: initialise_cluster(stranger, znodes),
+            ]
+            for call in calls:
+                with pytest.raises(MetadataAccessError):
+                    call()
+        assert store.get(znodes.ledger(7)).value == b"metadata"
+
+
+def test_a_session_after_an_expired_one_is_authenticated_too(metadata_uri: str, znodes: Znodes, raw: KazooClient) -> None:
+    """Situation 88: after the session expired."""
+    with session(metadata_uri, AUTH) as store:
+        initialise_cluster(store, znodes)
+        is_new = threading.Event()
+        store.on_new_session(is_new.set)
+        expire(store._client)
+        assert is_new.wait(20)
+        store.create(f"{znodes.root}/after", ephemeral=True)
+        assert raw.get_acls(f"{znodes.root}/after")[0] == ONLY_ANN
+
+
+def expire(client: KazooClient) -> None:
+    """End the session from another connection that takes it over, as only its owner can."""
+    thief = KazooClient(client.hosts[0][0] + f":{client.hosts[0][1]}", client_id=client.client_id)
+    thief.start()
+    thief.stop()
+    thief.close()
+
+
+def test_who_watches_and_loses_access_is_told_and_learns_why(metadata_uri: str, znodes: Znodes, raw: KazooClient) -> None:
+    with session(metadata_uri, AUTH) as owner:
+        initialise_cluster(owner, znodes)
+        for path in (znodes.root, znodes.available):
+            raw.set_acls(path, [*ONLY_ANN, make_digest_acl("bob", "s3cret", all=True)])
+        with session(metadata_uri, OTHER) as watcher:
+            is_told = threading.Event()
+            watcher.watch_children(znodes.available, is_told.set)
+            raw.set_acls(znodes.available, ONLY_ANN)
+            watcher._handler.cut()  # ZooKeeper tells such a session of nothing any more; a new connection asks again
+            assert is_told.wait(10)
+            with pytest.raises(MetadataAccessError):
+                watcher.children(znodes.available)
+
+
+def test_a_credential_on_a_root_that_is_open_works_and_is_warned_of(
+    store: ZooKeeperStore, metadata_uri: str, znodes: Znodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What stood there stays everybody's; what is made with the credential is nobody else's, also not that there is one."""
+    initialise_cluster(store, znodes)
+    caplog.set_level(logging.WARNING)
+    with session(metadata_uri, AUTH) as member:
+        assert "was initialised without a credential: everybody may change its root" in caplog.text
+        register(member, znodes, BookieAddress("bookie", "127.0.0.1", 1))
+        assert [one.bookie_id for one in list_bookies(member, znodes)] == ["bookie"]
+        with pytest.raises(MetadataAccessError, match=f"{znodes.available}/bookie"):
+            list_bookies(store, znodes)
+    assert list_bookies(store, znodes) == []
+
+
+def test_neither_credentials_nor_what_is_stored_is_in_a_log_of_everything(
+    metadata_uri: str, znodes: Znodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """kazoo logs requests and answers for debugging; a ledger's metadata holds its password."""
+    caplog.set_level(1)
+    with session(metadata_uri, AUTH) as store:
+        store.create(znodes.root, b"pa55word")
+        store.get(znodes.root)
+        for name in ("bk_spark.zookeeper", "kazoo", "kazoo.client"):
+            logging.getLogger(name).setLevel(1)
+        store.set(znodes.root, b"pa55word", 0)
+    assert "s3cret" not in caplog.text
+    assert "pa55word" not in caplog.text
+
+
+# --- a whole cluster: the secured one of the run has TLS too
+
+
+def test_ledgers_and_logs_of_a_protected_cluster_are_its_members_alone(secured_cluster: LocalCluster) -> None:
+    uri, config = secured_cluster.metadata_uri, secured_cluster.client_config
+    with BookKeeper(uri, config) as client:
+        with client.create_ledger(password=b"right") as writer:
+            writer.append(b"x")
+        with pytest.raises(UnauthorizedAccessError):
+            client.open_ledger(writer.ledger_id, b"wrong")
+        log = client.open_log("protected", create=True)
+        with log.open_writer() as leader:
+            leader.append(b"y")
+    for auth in ("", OTHER):
+        with pytest.raises(MetadataAccessError, match="ZooKeeper refuses access to /ledgers"):
+            BookKeeper(uri, replace(config, zookeeper_auth=auth))
+
+
+def test_commands_take_the_credential_from_a_file_or_the_environment_and_say_what_is_wrong_with_it(
+    secured_cluster: LocalCluster, tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = secured_cluster.client_config
+    tls = command_options(config)
+    listing = ["bookie", "list", "--metadata", secured_cluster.metadata_uri, "--json"]
+    secret = tmp_path / "secret"
+    secret.write_text(config.zookeeper_auth + "\n")
+    secret.chmod(0o600)
+
+    assert main([*listing, *tls, "--zookeeper-auth-file", str(secret)]) == 0
+    assert capsys.readouterr().out.count('"answers": true') == 3
+    assert main([*listing, "--zookeeper-auth-file", str(secret)]) == 0
+    assert capsys.readouterr().out.count('"answers": false') == 3
+    assert main([*listing, *tls]) == 1
+    assert "zookeeper_auth (zookeeperAuth, --zookeeper-auth-file) is missing: ZooKeeper refuses" in capsys.readouterr().err
+    monkeypatch.setenv("BK_SPARK_ZOOKEEPER_AUTH", config.zookeeper_auth)
+    assert main([*listing, *tls]) == 0
+    assert main(["cluster", "show", "--metadata", secured_cluster.metadata_uri]) == 0
+    bookie_id = secured_cluster.bookies[0].bookie_id
+    capsys.readouterr()
+    assert main(["bookie", "status", bookie_id, "--metadata", secured_cluster.metadata_uri]) == 1
+    assert "speaks TLS and this client does not: give tls_ca" in capsys.readouterr().err
+    assert main(["doctor", "--metadata", secured_cluster.metadata_uri]) == 1
+    said = capsys.readouterr().out
+    assert "0 of 3 writable bookies" in said
+    assert "speaks TLS and this client does not: give tls_ca" in said
+
+
+def test_a_ledgers_password_is_in_no_listing_no_json_and_no_error(
+    secured_cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config, uri = secured_cluster.client_config, secured_cluster.metadata_uri
+    with BookKeeper(uri, config) as client, client.create_ledger(password=b"pa55word") as writer:
+        writer.append(b"x")
+    monkeypatch.setenv("BK_SPARK_ZOOKEEPER_AUTH", config.zookeeper_auth)
+    monkeypatch.setenv("BK_SPARK_METADATA", uri)
+    options = command_options(config)
+    ledger = str(writer.ledger_id)
+    for form in ([], ["--json"]):
+        for arguments in (["ledger", "show", ledger], ["ledger", "list"]):
+            assert main([*arguments, *options, *form]) == 0
+        assert main(["ledger", "read", ledger, "--password", "pa55word", *options, *form]) == 0
+        assert main(["ledger", "read", ledger, "--password", "not-the-pa55word", *options, *form]) == 1
+    said = capfd.readouterr()
+    assert ledger in said.out
+    assert f"wrong password for ledger {ledger}" in said.err
+    assert "pa55word" not in said.out + said.err
+
+
+def test_a_bookie_without_the_credential_of_its_cluster_does_not_start(secured_cluster: LocalCluster) -> None:
+    bookie = secured_cluster.bookies[1]
+    secured = bookie.config
+    bookie.stop()
+    try:
+        bookie.config = replace(secured, zookeeper_auth="")
+        with pytest.raises(MetadataAccessError):
+            bookie.start()
+    finally:
+        bookie.config = secured
+        bookie.start()
+
+
+def test_the_secrets_of_a_cluster_are_in_no_log_and_no_command_line(secured_cluster: LocalCluster) -> None:
+    secret = secured_cluster.client_config.zookeeper_auth.split(":")[-1]
+    for bookie in secured_cluster.bookies:
+        with open(f"/proc/{bookie.pid}/cmdline", "rb") as arguments:
+            assert secret.encode() not in arguments.read()
+        assert secret not in bookie.log.read_text(errors="replace")
+    assert secret not in repr(secured_cluster.bookies[0].config) + repr(secured_cluster.client_config)
+
+
+@pytest.mark.parametrize("auth", ["digest:ann", "ann", "sasl:ann:s3cret", "x\ny:z"])
+def test_a_credential_of_no_use_is_refused_before_anything_is_connected(auth: str) -> None:
+    with pytest.raises(ConfigError, match="must be scheme:credential"):
+        connect("zk://127.0.0.1:1/ledgers", connect_timeout_s=20.0, session_timeout_s=10.0, auth=auth)
+    with pytest.raises(BookKeeperError, match="not shown"):
+        ClientConfig(zookeeper_auth=auth)
