@@ -307,7 +307,9 @@ class AddEntries:
         if self.error is not None:
             return
         self.error = error
-        self._commands += [CancelAdd(request_id) for request_id in self._pending.cancel(range(self.metadata.ensemble_size))]
+        void = self._pending.cancel(range(self.metadata.ensemble_size))
+        if not self._close_requested:  # what is confirmed when the ledger is closed still goes to all of its write quorum
+            self._commands += [CancelAdd(request_id) for request_id in void]
         rejected = [token for batch in self._pending.unconfirmed for token, _ in batch.appends]
         rejected += [token for _, token in self._flushes]
         self._pending.unconfirmed.clear()

@@ -54,6 +54,12 @@ from bk_spark.wire_codec import (
     encode_store_last_add_confirmed_request,
 )
 
+CLOSE_GRACE_S = 1.0
+"""How long adds of a closed ledger may still take to reach the bookies that were not needed to confirm them. It bounds what a
+bookie that stands still makes this client hold: the windows of the writers that closed within this time."""
+
+_DRAIN_LOOK_S = 0.005
+
 CONNECTED = (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.CONNECTING)
 
 Lookup = Callable[[str], Awaitable[BookieAddress | None]]
@@ -90,8 +96,7 @@ class Connections:
     async def close(self) -> None:
         """Answer everything that waits. Whatever is asked for later fails at once."""
         self._closed = True
-        for bookie in list(self._bookies.values()):
-            await bookie.close()
+        await asyncio.gather(*(bookie.close() for bookie in list(self._bookies.values())))
 
 
 class BookieConnection:
@@ -158,12 +163,24 @@ class BookieConnection:
             return decode_administer_reply(await stub.Administer(message, timeout=timeout_s))
 
     async def close(self) -> None:
+        """What a closed ledger's writer has left to send is waited for, up to CLOSE_GRACE_S."""
+        await self._drain()
         self._closed = True
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
         self._answer_all("the client was closed")
         await self._disconnect()
+
+    async def _drain(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + CLOSE_GRACE_S
+        while self._sender is not None and not self._sender.done() and self._owes_adds and loop.time() < deadline_s:
+            await asyncio.sleep(_DRAIN_LOOK_S)
+
+    @property
+    def _owes_adds(self) -> bool:
+        return bool(self._waiting) or not self._outgoing.empty()
 
     async def _stub(self) -> Any:
         """The service at the bookie's registered address, looked up again whenever the channel is not connected."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import grpc.aio
 
-from bk_spark.client.connections import BookieConnection, QueuedAdd, describe_failure
+from bk_spark.client.connections import CLOSE_GRACE_S, BookieConnection, QueuedAdd, describe_failure
 from bk_spark.client.operation import (
     AddAnswered,
     CancelAdd,
@@ -121,16 +121,15 @@ class Runner:
         if not self._stopped:
             self._keep_deadline()
 
-    def stop(self) -> None:
-        """The operation is over, or nobody waits for it any more."""
+    def stop(self, unsent_grace_s: float = 0.0) -> None:
+        """The operation is over, or nobody waits for it any more. Adds that wait to be sent are dropped after the grace."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
         for task in list(self._background):
             task.cancel()
-        for queued in self._adds.values():
-            queued.cancel()
-        self._adds.clear()
+        unsent, self._adds = list(self._adds.values()), {}
+        self._transport.loop.call_later(unsent_grace_s, _cancel_all, unsent)
 
     def _carry_out(self, command: Command) -> None:
         match command:
@@ -161,7 +160,7 @@ class Runner:
                 if isinstance(command, Finish | Reject) and command.error is not None:
                     count_error(command.error)
                 if isinstance(command, Finish):
-                    self.stop()
+                    self.stop(CLOSE_GRACE_S if command.error is None else 0.0)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._transport.loop.create_task(work)
@@ -356,3 +355,8 @@ class Runner:
             self.post(MetadataGone())
         except BookKeeperError as failure:
             self.post(MetadataUnknown(failure))
+
+
+def _cancel_all(adds: list[QueuedAdd]) -> None:
+    for queued in adds:
+        queued.cancel()

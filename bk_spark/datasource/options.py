@@ -134,15 +134,15 @@ OPTIONS: tuple[Option, ...] = (
     Option("applicationId", "batch write", "", values.text, "with `applicationVersion`: makes a repeated batch write harmless"),
     Option("applicationVersion", "batch write", "", _VERSION, "a write not above the log's last one is dropped"),
     Option("mergeSchema", "write", "false", values.boolean, "new columns are added to the log's schema", rows_only=True),
-    Option("tlsCa", "all", "", values.text, "TLS with bookies: the authorities, a PEM file on driver and executors"),
-    Option("tlsCertificate", "all", "", values.text, "the certificate to show to bookies, a PEM file on driver and executors"),
-    Option("tlsKey", "all", "", values.text, "its private key, a PEM file on driver and executors"),
+    Option("tlsCa", "all", "", values.text, "TLS with bookies: authorities, a PEM file on all machines"),
+    Option("tlsCertificate", "all", "", values.text, "this client's certificate, a PEM file on all machines"),
+    Option("tlsKey", "all", "", values.text, "its private key, a PEM file on all machines"),
     Option(
         "zookeeperAuth",
         "all",
         f"${ZOOKEEPER_AUTH_VARIABLE}",
         values.text,
-        "`scheme:credential`, such as `digest:user:password`; Spark shows an option's value, and not the variable's",
+        "`digest:user:password`; Spark may show it, never the variable's",
     ),
 )
 """Every option, save ``client.<field>``: any field of ClientConfig, such as ``client.add_timeout_s``."""

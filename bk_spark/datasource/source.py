@@ -111,6 +111,10 @@ class BookKeeperDataSource(DataSource):
     applicationId        batch write (none)                   with `applicationVersion`: makes a repeated batch write harmless
     applicationVersion   batch write (none)                   a write not above the log's last one is dropped
     mergeSchema          write       false                    new columns are added to the log's schema
+    tlsCa                all         (none)                   TLS with bookies: authorities, a PEM file on all machines
+    tlsCertificate       all         (none)                   this client's certificate, a PEM file on all machines
+    tlsKey               all         (none)                   its private key, a PEM file on all machines
+    zookeeperAuth        all         $BK_SPARK_ZOOKEEPER_AUTH `digest:user:password`; Spark may show it, never the variable's
     client.<field>       all                                  any field of ClientConfig, such as ``client.add_timeout_s``
     ==================== =========== ======================== ====================
 

@@ -136,7 +136,7 @@ def test_the_bookie_is_told_of_each_change_once(tmp_path: Path) -> None:
 
 def test_the_bookie_is_told_when_its_disks_are_exhausted_and_when_they_are_not_any_more(tmp_path: Path) -> None:
     disk, told = FillableDisk(), Told()
-    config = BookieConfig(sync_queue_bytes=4 * GIB)  # 4.4 GiB of 100 are needed then
+    config = BookieConfig(sync_queue_bytes=4 * GIB, memory_limit_bytes=8 * GIB)  # 4.4 GiB of 100 are needed then
     watch = DiskWatch(Directories.of(tmp_path, config), config, disk)
     for disk.percent in (50, 94, 96, 94, 50):
         watch.look(told)
@@ -160,7 +160,7 @@ def test_the_bookie_is_told_which_entry_log_directories_are_left(tmp_path: Path)
 
 
 def test_compaction_may_take_what_recoveries_may_and_never_what_is_needed_for_what_was_taken_already(tmp_path: Path) -> None:
-    config = BookieConfig(sync_queue_bytes=4 * GIB)
+    config = BookieConfig(sync_queue_bytes=4 * GIB, memory_limit_bytes=8 * GIB)
     needed = Watermarks.of(config).needed_bytes
     disk = FillableDisk()
     watch = DiskWatch(Directories.of(tmp_path, config), config, disk)

@@ -67,12 +67,21 @@ class Watched:
         self.bookie: LocalBookie = cluster.bookies[0]
 
     def get(self, path: str) -> tuple[int, str]:
-        (http,) = [one.http for one in self.client.list_bookies() if one.bookie_id == self.bookie.bookie_id]
+        http = self._address()
         try:
             with urllib.request.urlopen(f"http://{http}{path}", timeout=10) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as refusal:
             return refusal.code, refusal.read().decode()
+
+    def _address(self) -> str:
+        """While a bookie moves between writable and read-only it may be between two registrations."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not (found := [one.http for one in self.client.list_bookies() if one.bookie_id == self.bookie.bookie_id]):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert found[0] is not None
+        return found[0]
 
     def scrape(self) -> Scraped:
         status, text = self.get("/metrics")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from bk_spark.autorecovery_config import AutoRecoveryConfig
+from bk_spark.client import connections, runner
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger_check import CheckScope, LedgerCheck
 from bk_spark.client.write_handle import WriteHandle
@@ -28,6 +29,22 @@ def client(cluster: LocalCluster) -> Iterator[BookKeeper]:
 @pytest.fixture
 def check(client: BookKeeper) -> LedgerCheck:
     return LedgerCheck(client.transport, AutoRecoveryConfig())
+
+
+def test_what_is_confirmed_reaches_all_of_its_write_quorum_although_ledger_and_client_are_closed_at_once(
+    cluster: LocalCluster, check: LedgerCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A close waits for the ack quorum alone, and a fresh client is still connecting to the third bookie."""
+    monkeypatch.setattr(runner, "CLOSE_GRACE_S", 30.0)
+    monkeypatch.setattr(connections, "CLOSE_GRACE_S", 30.0)
+    with (
+        BookKeeper(cluster.metadata_uri, BRISK) as fresh,
+        suspended(cluster.bookies[2]),
+        fresh.create_ledger(3, 3, 2) as writer,
+    ):
+        for payload in PAYLOADS[:5]:
+            writer.append(payload)
+    assert check.check(writer.ledger_id).lacking == {}
 
 
 def written(client: BookKeeper, check: LedgerCheck) -> int:

@@ -78,7 +78,7 @@ def test_rows_from_a_query_are_inserted_by_position_as_spark_does(logs, log, vie
 
 def test_a_table_loses_its_options_in_a_select_and_in_an_insert_today(logs, table) -> None:
     for statement in ("SELECT * FROM t", "INSERT INTO t VALUES (3L, 'c')"):
-        assert "option 'metadata' is None" in refused(lambda text=statement: logs.spark.sql(text).collect())
+        assert "option 'metadata' is missing" in refused(lambda text=statement: logs.spark.sql(text).collect())
 
 
 def test_a_table_is_used_with_its_options_given_again(logs, log, table) -> None:
@@ -95,7 +95,7 @@ def test_a_table_is_used_with_its_options_given_again(logs, log, table) -> None:
 def test_options_given_to_insert_into_are_lost_today(logs, log, table) -> None:
     frame = logs.spark.sql("SELECT 4L AS id, 'd' AS name")
     writer = frame.write.option("metadata", logs.uri).option("path", log)
-    assert "option 'metadata' is None" in refused(lambda: writer.insertInto("t"))
+    assert "option 'metadata' is missing" in refused(lambda: writer.insertInto("t"))
 
 
 def test_a_direct_query_of_the_format_is_refused_today(logs, log) -> None:

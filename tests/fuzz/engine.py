@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import re
-import resource
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -81,6 +80,7 @@ class Report:
 def fuzz(target: Target, seed: int, *, seconds: float, cases: int = 1 << 60, record: Path | None = None) -> Report:
     """Try spoilt values until the time is up or so many were tried. ``record``: a file that has the value being tried."""
     report = Report(target.name)
+    _forget_peak()
     began = time.monotonic()
     try:
         for data in _values(target, seed, report):
@@ -110,7 +110,7 @@ def _values(target: Target, seed: int, report: Report) -> Iterator[bytes]:
 
 
 def _try(target: Target, data: bytes, report: Report) -> None:
-    memory, cpu = _peak_bytes(), time.thread_time()
+    memory, arrow, cpu = _peak_bytes(), _arrow_bytes(), time.thread_time()
     what = ""
     try:
         target.run(data)
@@ -123,7 +123,7 @@ def _try(target: Target, data: bytes, report: Report) -> None:
     used = time.thread_time() - cpu
     if used > target.max_cpu_s:
         what += f" it took {used:.1f} s"
-    grown = _peak_bytes() - memory
+    grown = max(_peak_bytes() - memory, _arrow_bytes() - arrow)
     if grown > MAX_NEW_BYTES:
         what += f" it took {grown >> 20} MiB"
     report.cases += 1
@@ -132,9 +132,19 @@ def _try(target: Target, data: bytes, report: Report) -> None:
 
 
 def _peak_bytes() -> int:
-    """The most memory that this process, and Arrow in it, has had."""
-    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MIB_OF_KIB
-    return max(resident, pa.default_memory_pool().max_memory() or 0)
+    """The most memory that this process has had since ``_forget_peak``."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * MIB_OF_KIB
+
+
+def _forget_peak() -> None:
+    """What ran before in this process hides no growth. Ref: proc(5), clear_refs."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _arrow_bytes() -> int:
+    """The most that Arrow has had, touched or not."""
+    return int(pa.default_memory_pool().max_memory() or 0)
 
 
 def _kind(refusal: Exception) -> str:
