@@ -203,7 +203,7 @@ def test_neither_credentials_nor_what_is_stored_is_in_a_log_of_everything(
         store.create(znodes.root, b"pa55word")
         store.get(znodes.root)
         for name in ("bk_spark.zookeeper", "kazoo", "kazoo.client"):
-            logging.getLogger(name).setLevel(1)
+            caplog.set_level(1, logger=name)
         store.set(znodes.root, b"pa55word", 0)
     assert "s3cret" not in caplog.text
     assert "pa55word" not in caplog.text

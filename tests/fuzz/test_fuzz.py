@@ -19,8 +19,10 @@ SECONDS = 0.25
 
 
 @pytest.mark.parametrize("name", every_target())
-def test_spoilt_values_are_refused_with_a_clear_error_in_bounded_time_and_memory(name: str) -> None:
-    logging.getLogger("bk_spark").setLevel(logging.CRITICAL)
+def test_spoilt_values_are_refused_with_a_clear_error_in_bounded_time_and_memory(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="bk_spark")
     report = fuzz(every_target()[name], 1, seconds=SECONDS, cases=CASES)
     assert not report.findings, "\n".join(str(finding) for finding in report.findings[:3])
     assert report.cases >= 20
