@@ -33,6 +33,9 @@ MAX_LIST = 1000
 MAX_DEPTH = 100
 """Parentheses inside of each other: they mean nothing here, and each costs a level of calls."""
 
+_SHOWN_CHARACTERS = 100
+"""Of a word that a refusal points at: who typed more finds the place by these."""
+
 _ALLOWED = (
     "it takes comparisons of a column with a literal (=, !=, <, <=, >, >=, IN (…), BETWEEN … AND …, IS NULL, IS NOT NULL), "
     "joined by AND; put anything else into DataFrame.where()"
@@ -217,7 +220,8 @@ class _Parser:
             self._refuse(f"{text} is expected")
 
     def _refuse(self, why: str = "") -> None:
-        reason = f"at {self._next.text} {why}; " if why else f"{self._next.text} is not understood there; "
+        there = self._next.text[:_SHOWN_CHARACTERS]
+        reason = f"at {there} {why}; " if why else f"{there} is not understood there; "
         raise ConfigError(f"option '{self._name}'", self._text, reason + _ALLOWED)
 
 

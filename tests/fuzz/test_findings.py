@@ -225,3 +225,10 @@ def test_a_payload_without_a_column_is_damaged() -> None:
     payload = struct.pack("<4sHHII", b"BKRW", 1, 16, 5, schema.size) + bytes(schema) + message
     with pytest.raises(CorruptionError):
         decode_rows(pa.py_buffer(payload), "it")
+
+
+def test_a_refused_condition_does_not_repeat_a_word_of_thousands_of_characters() -> None:
+    for text in ("9" * 30_000, "a = 1 " + "b" * 30_000, "a = " + "=" * 30_000):
+        with pytest.raises(ConfigError) as refusal:
+            parse_where("where", text)
+        assert len(str(refusal.value)) < 2_000
