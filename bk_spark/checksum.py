@@ -25,13 +25,13 @@ _VECTOR_ROWS = 128
 _REFLECTED_POLYNOMIAL = np.uint32(0x82F63B78)
 
 
-def crc32c_each(pieces: Iterable[memoryview], count: int) -> Words:
+def crc32c_each(pieces: Iterable[bytes | memoryview], count: int) -> Words:
     """The checksum of each piece. Pieces are short: Python's lock is given away from 32 KiB on only."""
     return np.fromiter(map(_crc32c, pieces), dtype=np.uint32, count=count)
 
 
 def crc32c_continued(values: Words, blocks: Blocks) -> Words:
-    """For each row the checksum that continues ``values`` with that row of ``blocks`` (n rows of equal, short length)."""
+    """For each row the checksum that continues ``values`` with that row of ``blocks`` (n rows of 8, 16, 24… bytes)."""
     if len(values) < _VECTOR_ROWS:
         return np.array([_crc32c(row, value) for row, value in zip(blocks, values.tolist(), strict=True)], dtype=np.uint32)
     return _by_linearity(values, blocks)
@@ -43,22 +43,36 @@ def _by_linearity(values: Words, blocks: Blocks) -> Words:
     What is the same in all rows is therefore computed once; only the columns that differ are looked up, a table each.
     """
     tables = _tables(blocks.shape[1])
-    first = blocks[0]
-    result = np.full(len(values), _crc32c(first), np.uint32)
-    for table, column in zip(tables, values.astype("<u4").view(np.uint8).reshape(-1, 4).T, strict=False):
-        result ^= table[column]
-    for index in np.flatnonzero((blocks != first).any(axis=0)):
-        result ^= tables[index][blocks[:, index] ^ first[index]]
+    result = np.full(len(values), _crc32c(blocks[0]), np.uint32)
+    if values.any():
+        for table, column in zip(tables, values.astype("<u4").view(np.uint8).reshape(-1, 4).T, strict=False):
+            result ^= table.take(column)
+    for number, column in enumerate(blocks.view(np.uint64).T):
+        differences = column ^ column[0]
+        for byte in np.flatnonzero(np.bitwise_or.reduce(differences, keepdims=True).view(np.uint8)):
+            result ^= tables[8 * number + byte].take(differences.view(np.uint8)[byte::8])
     return result
+
+
+def one_byte_further(states: Words) -> Words:
+    """The states of the register after one more byte, which is zero."""
+    further: Words = _one_byte()[states & np.uint32(0xFF)] ^ (states >> np.uint32(8))
+    return further
 
 
 @cache
 def _tables(length: int) -> Words:
     """Row i, column v: what value v of byte i of a block of ``length`` bytes adds to the state after the block."""
+    rows = [_one_byte()]
+    for _ in range(length - 1):
+        rows.append(one_byte_further(rows[-1]))
+    return np.stack(rows[::-1])
+
+
+@cache
+def _one_byte() -> Words:
+    """What each value of the register's lowest byte becomes, one byte further."""
     state = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         state = (state >> np.uint32(1)) ^ (state & np.uint32(1)) * _REFLECTED_POLYNOMIAL
-    one_byte, rows = state, [state]
-    for _ in range(length - 1):
-        rows.append(one_byte[rows[-1] & np.uint32(0xFF)] ^ (rows[-1] >> np.uint32(8)))
-    return np.stack(rows[::-1])
+    return state

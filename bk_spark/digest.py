@@ -25,10 +25,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bk_spark.checksum import crc32c_continued, crc32c_each
+from bk_spark.checksum import Words, crc32c, crc32c_continued, crc32c_each
 from bk_spark.config import DigestType
+from bk_spark.joined_checksum import crc32c_joined
 
 DIGEST_BYTES = {DigestType.CRC32C: 4, DigestType.HMAC: 32}
+
+_AT_ONCE_ROWS = 128
+"""From this many entries on one look at all of them is cheaper than one at each."""
+
+SHORT_BYTES = 1024
+"""Payloads that are shorter on average are copied one by one for their digests: below it that is quicker than slices."""
 
 _HEADER = np.dtype([("ledger_id", ">i8"), ("entry_id", ">i8"), ("last_add_confirmed", ">i8"), ("length", ">i8")])
 
@@ -48,6 +55,12 @@ def payload_sizes(payloads: pa.BinaryArray) -> npt.NDArray[np.int64]:
     return np.diff(_offsets(payloads)).astype(np.int64)
 
 
+def payload_bytes(payloads: pa.BinaryArray) -> int:
+    """Bytes of all payloads together."""
+    offsets = _offsets(payloads)
+    return int(offsets[-1]) - int(offsets[0])
+
+
 @dataclass(frozen=True, slots=True)
 class Digester:
     """Computes and verifies the digests of one ledger."""
@@ -64,27 +77,80 @@ class Digester:
         payloads: pa.BinaryArray,
     ) -> pa.FixedSizeBinaryArray:
         """One digest an entry. All arrays have one length; ``lengths`` are cumulative and include the entry."""
-        headers = np.empty(len(entry_ids), dtype=_HEADER)
-        headers["ledger_id"] = ledger_id
-        headers["entry_id"] = entry_ids
-        headers["last_add_confirmed"] = last_add_confirmed
-        headers["length"] = lengths
+        headers = _headers(ledger_id, entry_ids, last_add_confirmed, lengths)
         digests = _crc32c(payloads, headers) if self.digest_type is DigestType.CRC32C else self._hmac(payloads, headers)
         width = DIGEST_BYTES[self.digest_type]
         return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(entry_ids), [None, pa.py_buffer(digests)])
 
+    def are_right(
+        self,
+        ledger_id: int,
+        entry_ids: npt.NDArray[np.int64],
+        last_add_confirmed: npt.NDArray[np.int64] | int,
+        lengths: npt.NDArray[np.int64],
+        payloads: pa.BinaryArray,
+        digests: pa.FixedSizeBinaryArray,
+    ) -> bool:
+        """Whether ``digests`` are what ``compute`` gives, for all entries at once.
+
+        Of CRC32C digests the checksum of all payloads together follows: it is computed over the payloads in one go. That lets
+        a wrong entry pass as rarely as its own digest does, once in 2³², and in a fifth of the time where entries are small.
+        """
+        sizes = payload_sizes(payloads)
+        if self.digest_type is not DigestType.CRC32C or len(sizes) < _AT_ONCE_ROWS or not sizes.all() or digests.null_count:
+            return bool(digests.equals(self.compute(ledger_id, entry_ids, last_add_confirmed, lengths, payloads)))
+        if digests.type != pa.binary(DIGEST_BYTES[DigestType.CRC32C]):
+            return False
+        headers = _headers(ledger_id, entry_ids, last_add_confirmed, lengths)
+        return _crc32c_together(payloads) == crc32c_joined(_words(digests) ^ _crc32c_of(headers), sizes)
+
     def _hmac(self, payloads: pa.BinaryArray, headers: npt.NDArray[np.void]) -> bytes:
         key = hmac.new(hashlib.sha256(b"mac" + self.password).digest(), digestmod=hashlib.sha256)
-        pieces = zip(_slices(payloads), headers, strict=True)
+        pieces = zip(_pieces(payloads), headers, strict=True)
         return b"".join(_hmac_of(key, payload, header.tobytes()) for payload, header in pieces)
 
 
+def _headers(
+    ledger_id: int,
+    entry_ids: npt.NDArray[np.int64],
+    last_add_confirmed: npt.NDArray[np.int64] | int,
+    lengths: npt.NDArray[np.int64],
+) -> npt.NDArray[np.void]:
+    headers = np.empty(len(entry_ids), dtype=_HEADER)
+    headers["ledger_id"] = ledger_id
+    headers["entry_id"] = entry_ids
+    headers["last_add_confirmed"] = last_add_confirmed
+    headers["length"] = lengths
+    return headers
+
+
 def _crc32c(payloads: pa.BinaryArray, headers: npt.NDArray[np.void]) -> bytes:
-    blocks = headers.view(np.uint8).reshape(len(headers), _HEADER.itemsize)
-    return crc32c_continued(crc32c_each(_slices(payloads), len(headers)), blocks).astype("<u4").tobytes()
+    return _continued(crc32c_each(_pieces(payloads), len(headers)), headers).astype("<u4").tobytes()
 
 
-def _hmac_of(key: hmac.HMAC, payload: memoryview, header: bytes) -> bytes:
+def _crc32c_of(headers: npt.NDArray[np.void]) -> Words:
+    """Of each header by itself. The digest of its entry is this, and the payload's checksum moved over a header."""
+    return _continued(np.zeros(len(headers), dtype=np.uint32), headers)
+
+
+def _crc32c_together(payloads: pa.BinaryArray) -> int:
+    """Of all payloads in a row, at least one, moved over one header."""
+    offsets = _offsets(payloads)
+    value = int(crc32c(memoryview(payloads.buffers()[2])[int(offsets[0]) : int(offsets[-1])]))
+    nothing = bytes(_HEADER.itemsize)
+    return int(crc32c(nothing, value) ^ crc32c(nothing))
+
+
+def _continued(values: Words, headers: npt.NDArray[np.void]) -> Words:
+    return crc32c_continued(values, headers.view(np.uint8).reshape(len(headers), _HEADER.itemsize))
+
+
+def _words(digests: pa.FixedSizeBinaryArray) -> Words:
+    every = np.frombuffer(digests.buffers()[1], dtype="<u4", count=digests.offset + len(digests))
+    return every[digests.offset :]
+
+
+def _hmac_of(key: hmac.HMAC, payload: bytes | memoryview, header: bytes) -> bytes:
     mac = key.copy()
     mac.update(payload)
     mac.update(header)
@@ -97,6 +163,15 @@ def _offsets(payloads: pa.BinaryArray) -> npt.NDArray[np.int32]:
     # By count: the buffer of a damaged batch may end within a number behind the last one.
     every = np.frombuffer(payloads.buffers()[1], dtype=np.int32, count=payloads.offset + len(payloads) + 1)
     return every[payloads.offset :]
+
+
+def _pieces(payloads: pa.BinaryArray) -> Iterable[bytes | memoryview]:
+    """Each payload: short ones as bytes, which costs half of what a slice does, long ones without a copy."""
+    offsets = _offsets(payloads)
+    if offsets[-1] - offsets[0] <= SHORT_BYTES * len(payloads):
+        pieces: list[bytes] = payloads.to_pylist()
+        return pieces
+    return _slices(payloads)
 
 
 def _slices(payloads: pa.BinaryArray) -> Iterable[memoryview]:

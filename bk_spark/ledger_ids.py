@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 
 from bk_spark.errors import ConfigError, MetadataUnavailableError
 from bk_spark.ledger_layout import LARGEST_INT, LedgerLayout
@@ -25,22 +26,40 @@ from bk_spark.znodes import Znodes
 _BUCKET = re.compile(r"HOB-([0-9]{10})")
 
 
-def new_ledger_id(store: MetadataStore, znodes: Znodes) -> int:
+@dataclass(frozen=True, slots=True)
+class IssuedId:
+    """A number that was taken, and may become a ledger's id."""
+
+    ledger_id: int
+    path: str
+    """The ephemeral znode whose number it is. Nobody needs it any more: it is deleted with the ledger's creation, or by
+    ``forget``, at the latest with the session."""
+
+
+def issue_ledger_id(store: MetadataStore, znodes: Znodes) -> IssuedId:
     """An id that no other ledger of this cluster got, above all that were issued before.
 
     Raises MetadataUnavailableError, and ConfigError where the layout has no more ids.
     """
     bucket = _last_bucket(store, znodes)
     if bucket is None:
-        number = _next_number(store, znodes.id_prefix)
-        if number is not None:
-            return number
+        issued = _next_number(store, znodes.id_prefix)
+        if issued is not None:
+            return issued
     return _long_id(store, znodes, bucket or 1)
 
 
+def forget(store: MetadataStore, issued: IssuedId) -> None:
+    """Delete an id's znode."""
+    with suppress(NoNodeError, MetadataUnavailableError):  # it is ephemeral: at the latest it goes with this session
+        store.delete(issued.path)
+
+
 def highest_issued_id(store: MetadataStore, znodes: Znodes) -> int:
-    """An id that no ledger issued so far is above. It costs one id, taken and never used. Raises as ``new_ledger_id``."""
-    return new_ledger_id(store, znodes)
+    """An id that no ledger issued so far is above. It costs one id, taken and never used. Raises as ``issue_ledger_id``."""
+    issued = issue_ledger_id(store, znodes)
+    forget(store, issued)
+    return issued.ledger_id
 
 
 def _last_bucket(store: MetadataStore, znodes: Znodes) -> int | None:
@@ -57,23 +76,24 @@ def _last_bucket(store: MetadataStore, znodes: Znodes) -> int | None:
     return max((int(found[1]) for name in names if (found := _BUCKET.fullmatch(name))), default=1)
 
 
-def _long_id(store: MetadataStore, znodes: Znodes, bucket: int) -> int:
+def _long_id(store: MetadataStore, znodes: Znodes, bucket: int) -> IssuedId:
     if znodes.layout is LedgerLayout.FLAT:
         remedy = f"its ids end before {LARGEST_INT}: initialise another root with the layout hierarchical"
         raise ConfigError(f"the ledger layout of {store.uri}", znodes.layout.value, remedy)
     while bucket <= LARGEST_INT:
         store.ensure_path(znodes.id_bucket(bucket))
-        number = _next_number(store, f"{znodes.id_bucket(bucket)}/ID-")
-        if number is not None:
-            return bucket << 32 | number
+        issued = _next_number(store, f"{znodes.id_bucket(bucket)}/ID-")
+        if issued is not None:
+            return IssuedId(bucket << 32 | issued.ledger_id, issued.path)
         bucket += 1
     raise ConfigError(f"the ledger ids of {store.uri}", "used up", "initialise another root")
 
 
-def _next_number(store: MetadataStore, prefix: str) -> int | None:
+def _next_number(store: MetadataStore, prefix: str) -> IssuedId | None:
     """None if the numbers of this prefix are used up: they go on below zero then."""
     path = store.create_sequential(prefix, ephemeral=True)
-    with suppress(NoNodeError, MetadataUnavailableError):  # it is ephemeral: at the latest it goes with this session
-        store.delete(path)
-    number = int(path.removeprefix(prefix))
-    return number if 0 <= number < LARGEST_INT else None
+    issued = IssuedId(int(path.removeprefix(prefix)), path)
+    if 0 <= issued.ledger_id < LARGEST_INT:
+        return issued
+    forget(store, issued)
+    return None

@@ -105,11 +105,11 @@ BOOKIE_CONFIRMED_READS = _bookie.counter(
     ("status",),
 )
 BOOKIE_FENCES = _bookie.counter("bk_spark_bookie_fences_total", "Fences that were asked for, by status.", ("status",))
-BOOKIE_GROUP_S = _bookie.histogram(
+BOOKIE_GROUP_S = _bookie.light_histogram(
     "bk_spark_bookie_group_sync_seconds", "How long it took to make one group of requests durable, all files together.", SECONDS
 )
-BOOKIE_GROUP_REQUESTS = _bookie.histogram("bk_spark_bookie_group_requests", "Requests that shared one sync.", GROUPS)
-BOOKIE_GROUP_BYTES = _bookie.histogram("bk_spark_bookie_group_bytes", "Bytes that shared one sync.", SIZES)
+BOOKIE_GROUP_REQUESTS = _bookie.light_histogram("bk_spark_bookie_group_requests", "Requests that shared one sync.", GROUPS)
+BOOKIE_GROUP_BYTES = _bookie.light_histogram("bk_spark_bookie_group_bytes", "Bytes that shared one sync.", SIZES)
 BOOKIE_SYNC_S = _bookie.histogram(
     "bk_spark_bookie_sync_seconds",
     "How long one fdatasync took, by kind of file: journal, entry_log, other.",

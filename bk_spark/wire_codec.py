@@ -8,11 +8,13 @@ Ref: proto/bookie.proto; docs/formats.md, "The wire".
 
 from __future__ import annotations
 
+from google.protobuf.message import DecodeError
+
 from bk_spark.config import DigestType
 from bk_spark.entry import MAX_ENTRY_ID, NO_ENTRY, BatchHeader, EncodedBatch
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.proto import bookie_pb2 as pb
-from bk_spark.quorum import IdPattern
+from bk_spark.quorum import DENSE, IdPattern
 from bk_spark.wire import (
     MASTER_KEY_BYTES,
     MAX_FIGURES,
@@ -34,9 +36,17 @@ from bk_spark.wire import (
     Status,
     StoreLastAddConfirmedRequest,
 )
+from bk_spark.wire_body import with_body, without_body
+
+_STATUSES: dict[int, Status] = {status.value: status for status in Status}
+_DIGEST_TYPES = {digest_type.value: digest_type for digest_type in DigestType}
+_DENSE_NUMBERS = (DENSE.ensemble_size, DENSE.write_quorum, DENSE.slot)
+
+LARGE_BYTES = 16 * 1024
+"""Adds from this size on go without protobuf's copies of the body; below it protobuf is as quick."""
 
 
-def encode_add_request(request: AddRequest) -> pb.AddRequest:
+def encode_add_request(request: AddRequest, *, with_its_body: bool = True) -> pb.AddRequest:
     return pb.AddRequest(
         version=PROTOCOL_VERSION,
         request_id=request.request_id,
@@ -44,17 +54,37 @@ def encode_add_request(request: AddRequest) -> pb.AddRequest:
         master_key=request.master_key,
         header=_encode_header(request.batch.header),
         body_crc32c=request.batch.body_crc32c,
-        body=request.batch.body,
+        body=bytes(request.batch.body) if with_its_body else b"",
         recovery=request.recovery,
         deferred_sync=request.deferred_sync,
     )
 
 
-def decode_add_request(message: pb.AddRequest) -> AddRequest:
-    """Raises FormatVersionError or CorruptionError; the body's checksum and bounds have been verified."""
+def pack_add_request(request: AddRequest, request_id: int) -> bytes:
+    """Serialized, under another number."""
+    body, is_large = request.batch.body, len(request.batch.body) >= LARGE_BYTES
+    message = encode_add_request(request, with_its_body=not is_large)
+    message.request_id = request_id
+    packed = bytes(message.SerializeToString())
+    return with_body(packed, pb.AddRequest.BODY_FIELD_NUMBER, body) if is_large else packed
+
+
+def unpack_add_request(data: bytes) -> tuple[pb.AddRequest, memoryview | None]:
+    """The message, and its body if that was left out of it. Raises protobuf's DecodeError, CorruptionError."""
+    if len(data) < LARGE_BYTES:
+        return pb.AddRequest.FromString(data), None
+    others, body = without_body(memoryview(data), pb.AddRequest.BODY_FIELD_NUMBER, "an add request")
+    return pb.AddRequest.FromString(others), body
+
+
+def decode_add_request(message: pb.AddRequest, body: bytes | memoryview | None = None) -> AddRequest:
+    """``body`` if it was left out of the message.
+
+    Raises FormatVersionError or CorruptionError; the body's checksum and bounds have been verified.
+    """
     _check_version("an add request", message.version)
     _check_text_and_key(message.bookie_id, message.master_key)
-    batch = EncodedBatch(_decode_header(message.header), message.body, message.body_crc32c)
+    batch = EncodedBatch(_decode_header(message.header), message.body if body is None else body, message.body_crc32c)
     batch.check()
     return AddRequest(message.request_id, message.bookie_id, message.master_key, batch, message.recovery, message.deferred_sync)
 
@@ -99,19 +129,29 @@ def decode_read_request(message: pb.ReadRequest) -> ReadRequest:
     )
 
 
-def encode_read_reply(reply: ReadBatch | ReadEnd) -> pb.ReadReply:
+def encode_read_reply(reply: ReadBatch | ReadEnd) -> bytes:
+    """Serialized, as ``decode_read_reply`` takes it: protobuf does not see the body (wire_body.py)."""
     if isinstance(reply, ReadEnd):
-        return pb.ReadReply(status=_wire(reply.status), entry_id=reply.next_entry_id, detail=reply.detail[:MAX_TEXT])
+        end = pb.ReadReply(status=_wire(reply.status), entry_id=reply.next_entry_id, detail=reply.detail[:MAX_TEXT])
+        return bytes(end.SerializeToString())
     batch = reply.batch
-    return pb.ReadReply(status=pb.OK, header=_encode_header(batch.header), body_crc32c=batch.body_crc32c, body=batch.body)
+    others = pb.ReadReply(status=pb.OK, header=_encode_header(batch.header), body_crc32c=batch.body_crc32c)
+    return with_body(others.SerializeToString(), pb.ReadReply.BODY_FIELD_NUMBER, batch.body)
 
 
-def decode_read_reply(message: pb.ReadReply) -> ReadBatch | ReadEnd:
+def decode_read_reply(data: bytes) -> ReadBatch | ReadEnd:
+    """Raises CorruptionError. The batch's body is a part of ``data``."""
+    what = "an answer to a read"
+    others, body = without_body(memoryview(data), pb.ReadReply.BODY_FIELD_NUMBER, what)
+    try:
+        message = pb.ReadReply.FromString(others)
+    except DecodeError as problem:
+        raise CorruptionError(what, f"no message ({problem})") from None
     if not message.HasField("header"):
         # The entry after the last one of all is the end of a read to it.
         _check_entry_id("the end of an answer to a read", message.entry_id, 0, MAX_ENTRY_ID + 1)
         return ReadEnd(_status(message.status), message.entry_id, _detail(message.detail))
-    return ReadBatch(EncodedBatch(_decode_header(message.header), message.body, message.body_crc32c))
+    return ReadBatch(EncodedBatch(_decode_header(message.header), body, message.body_crc32c))
 
 
 def encode_last_add_confirmed_request(request: LastAddConfirmedRequest) -> pb.ReadLastAddConfirmedRequest:
@@ -260,10 +300,7 @@ def _wire(status: Status) -> pb.Status:
 
 def _status(number: int) -> Status:
     """A status of a newer bookie, or none at all, says nothing: it is unknown, never negative."""
-    try:
-        return Status(number)
-    except ValueError:
-        return Status.UNKNOWN
+    return _STATUSES.get(number, Status.UNKNOWN)
 
 
 def _encode_pattern(pattern: IdPattern) -> pb.IdPattern:
@@ -271,8 +308,11 @@ def _encode_pattern(pattern: IdPattern) -> pb.IdPattern:
 
 
 def _decode_pattern(message: pb.IdPattern) -> IdPattern:
+    numbers = (message.ensemble_size, message.write_quorum, message.slot)
+    if numbers == _DENSE_NUMBERS:
+        return DENSE
     try:
-        return IdPattern(message.ensemble_size, message.write_quorum, message.slot)
+        return IdPattern(*numbers)
     except BookKeeperError as problem:
         raise CorruptionError("a message's id pattern", str(problem)) from None
 
@@ -291,10 +331,9 @@ def _encode_header(header: BatchHeader) -> pb.BatchHeader:
 
 
 def _decode_header(message: pb.BatchHeader) -> BatchHeader:
-    try:
-        digest_type = DigestType(message.digest_type)
-    except ValueError:
-        raise CorruptionError("a batch header", f"unknown digest type {message.digest_type}") from None
+    digest_type = _DIGEST_TYPES.get(message.digest_type)
+    if digest_type is None:
+        raise CorruptionError("a batch header", f"unknown digest type {message.digest_type}")
     return BatchHeader(
         message.ledger_id,
         message.first_entry_id,

@@ -8,9 +8,10 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bk_spark.checksum import crc32c
 from bk_spark.config import DigestType
 from bk_spark.digest import Digester, master_key
-from bk_spark.entry import coalesce, encode, seal
+from bk_spark.entry import EncodedBatch, coalesce, encode, seal
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import DENSE, IdPattern
@@ -34,6 +35,7 @@ from bk_spark.wire import (
     Verdict,
 )
 from bk_spark.wire_codec import (
+    LARGE_BYTES,
     decode_add_reply,
     decode_add_request,
     decode_administer_reply,
@@ -58,6 +60,8 @@ from bk_spark.wire_codec import (
     encode_read_request,
     encode_store_last_add_confirmed_reply,
     encode_store_last_add_confirmed_request,
+    pack_add_request,
+    unpack_add_request,
 )
 
 KEY = master_key(b"secret")
@@ -71,9 +75,12 @@ def _add_request() -> AddRequest:
     return AddRequest(5, "bookie-1", KEY, batch)
 
 
+LARGE_ADD = pb.AddRequest(version=1, request_id=5, bookie_id="bookie-1", body=bytes(LARGE_BYTES)).SerializeToString()
+
+
 def test_every_message_survives_the_wire() -> None:
     add = _add_request()
-    assert decode_add_request(pb.AddRequest.FromString(encode_add_request(add).SerializeToString())) == add
+    assert decode_add_request(*unpack_add_request(pack_add_request(add, add.request_id))) == add
     read = ReadRequest("bookie-1", 3, KEY, 0, 9, IdPattern(4, 2, 1), 1000)
     assert decode_read_request(encode_read_request(read)) == read
     for reply in (ReadBatch(add.batch), ReadEnd(Status.NO_SUCH_ENTRY, 12, "why")):
@@ -88,7 +95,7 @@ def test_every_message_survives_the_wire() -> None:
 @pytest.mark.parametrize("flags", [{"recovery": True}, {"deferred_sync": True}])
 def test_the_flags_of_an_add_survive_the_wire(flags: dict[str, bool]) -> None:
     add = dataclasses.replace(_add_request(), **flags)
-    assert decode_add_request(pb.AddRequest.FromString(encode_add_request(add).SerializeToString())) == add
+    assert decode_add_request(*unpack_add_request(pack_add_request(add, add.request_id))) == add
 
 
 def test_a_joined_batch_survives_the_wire() -> None:
@@ -99,7 +106,7 @@ def test_a_joined_batch_survives_the_wire() -> None:
     assert second is not None
     add = dataclasses.replace(_add_request(), batch=coalesce([_add_request().batch, second]))
     assert add.batch.header.mixed_lac
-    assert decode_add_request(pb.AddRequest.FromString(encode_add_request(add).SerializeToString())) == add
+    assert decode_add_request(*unpack_add_request(pack_add_request(add, add.request_id))) == add
 
 
 def test_fences_and_long_polls_survive_the_wire() -> None:
@@ -178,6 +185,29 @@ def test_an_add_request_with_a_field_missing_is_refused(field: str) -> None:
     message.ClearField(field)
     with pytest.raises(CorruptionError):
         decode_add_request(message)
+
+
+@pytest.mark.parametrize("size", [10, LARGE_BYTES - 200, LARGE_BYTES, 3 * LARGE_BYTES])
+def test_an_add_request_is_what_protobuf_makes_of_it_whatever_its_size(size: int) -> None:
+    batch = EncodedBatch(_add_request().batch.header, bytes(range(256)) * (size // 256) + b"end", 0)
+    batch = dataclasses.replace(batch, body_crc32c=crc32c(batch.body))
+    add = dataclasses.replace(_add_request(), batch=batch, recovery=True)
+    data = pack_add_request(add, 77)
+    assert pb.AddRequest.FromString(data) == encode_add_request(dataclasses.replace(add, request_id=77))
+    assert decode_add_request(*unpack_add_request(data)) == dataclasses.replace(add, request_id=77)
+
+
+@given(st.binary(max_size=60))
+def test_a_large_add_request_behind_junk_is_read_as_protobuf_reads_it_or_refused(junk: bytes) -> None:
+    data = junk + LARGE_ADD
+    try:
+        message, body = unpack_add_request(data)
+    except (DecodeError, CorruptionError):
+        return
+    whole = pb.AddRequest.FromString(data)
+    assert body == whole.body
+    whole.ClearField("body")
+    assert message == whole
 
 
 @given(st.binary(max_size=200))

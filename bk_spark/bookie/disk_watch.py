@@ -17,7 +17,7 @@ The reserve is twice as much: half of it is for recoveries and for compaction. W
 *exhausted* and refuses the adds of recoveries, too, so that its own writes never find a disk without space, and garbage
 collection finds the little that it takes to give space back. Where other files take it, a write fails: availability.py.
 
-The sync thread looks before each group of requests: a look costs a microsecond a directory.
+The sync thread looks before groups of requests (sync_thread.py, LOOK_S).
 
 Ref: docs/rules.md, protocol rule 47, storage rule 6; situation 68.
 """

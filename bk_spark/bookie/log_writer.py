@@ -123,7 +123,7 @@ class LogWriter:
         self._file_id = 0
         self._salt = 0
         self._end = 0
-        self._pending: list[bytes] = []
+        self._pending: list[bytes | memoryview] = []
         self._pending_bytes = 0
         self._idle_wanted = False
         self._sealed: dict[int, LogFile] = {}
@@ -234,7 +234,7 @@ class LogWriter:
         self._push(pack_mark(Place(self._salt, self._end, file.synced), sequence, kind))
         return sequence
 
-    def _push(self, data: bytes) -> None:
+    def _push(self, data: bytes | memoryview) -> None:
         self._pending.append(data)
         self._pending_bytes += len(data)
         self._end += len(data)

@@ -20,10 +20,17 @@ _KINDS = {FileKind.JOURNAL.suffix: "journal", FileKind.ENTRY_LOG.suffix: "entry_
 
 
 class MeasuredFile(AppendFile):
+    def __init__(self, path: Path, descriptor: int, size: int) -> None:
+        super().__init__(path, descriptor, size)
+        self._measured_path = path
+        self._sync_s = _SYNC_S[kind_of(path)]
+
     def _fdatasync(self) -> None:
         began_s = SYSTEM_CLOCKS.steady_s()
         super()._fdatasync()
-        _SYNC_S[kind_of(self.path)].observe(SYSTEM_CLOCKS.steady_s() - began_s)
+        if self.path is not self._measured_path:  # it was given its name
+            self._measured_path, self._sync_s = self.path, _SYNC_S[kind_of(self.path)]
+        self._sync_s.observe(SYSTEM_CLOCKS.steady_s() - began_s)
 
 
 class MeasuredDisk(Disk):

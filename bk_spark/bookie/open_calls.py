@@ -35,8 +35,10 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from bk_spark.bookie.disconnect import acknowledged_bytes, disconnect
-from bk_spark.bookie.process_memory import give_back, resident_bytes
 from bk_spark.config import KIB, MIB, BookieConfig
+from bk_spark.errors import CorruptionError
+from bk_spark.process_memory import give_back, resident_bytes
+from bk_spark.wire_codec import unpack_add_request
 
 MAX_CALLS = 16_384
 """Each takes some tens of KiB of gRPC and Python."""
@@ -184,13 +186,14 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
         def decode(request: bytes) -> Any:
             call.request_bytes = len(request)
-            return handler.request_deserializer(request)
+            return deserialize(request)
 
+        deserialize = unpack_add_request if handler.request_streaming else handler.request_deserializer
         encode = handler.response_serializer
         if handler.request_streaming:
             serve = self._adds(handler.stream_stream, call, encode)
         elif handler.response_streaming:
-            serve = self._read(handler.unary_stream, call, encode)
+            serve = self._read(handler.unary_stream, call)
         else:
             serve = _question(handler.unary_unary, call, encode)
         return grpc.stream_stream_rpc_method_handler(_until_ended(serve, call), decode, None)
@@ -212,12 +215,11 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         replies = _AddReplies(self, call, encode)
         return serve
 
-    def _read(self, handle: _Handle, call: _Call, encode: _Encode) -> _Handle:
+    def _read(self, handle: _Handle, call: _Call) -> _Handle:
         async def serve(requests: AsyncIterator[Any], context: Any) -> None:
             request = await anext(requests)
             call.waits_since = None
-            async for reply in handle(request, context):
-                encoded = encode(reply)
+            async for encoded in handle(request, context):
                 self._hold_reply(call, len(encoded))
                 call.waits_since = self.now_s()
                 await context.write(encoded)  # until its client has taken what came before, and gRPC this one
@@ -362,7 +364,7 @@ def _until_ended(serve: _Handle, call: _Call) -> _Handle:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "this bookie is busy: it ended a call that stood still")
         except StopAsyncIteration:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a call without a request")
-        except DecodeError as problem:
+        except (DecodeError, CorruptionError) as problem:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"what came is no request: {problem}")
 
     return watched

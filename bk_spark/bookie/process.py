@@ -46,6 +46,7 @@ from bk_spark.config import BookieConfig
 from bk_spark.errors import MetadataUnavailableError, StorageError
 from bk_spark.ledger_ids import highest_issued_id
 from bk_spark.logging_setup import name_bookie
+from bk_spark.process_memory import keep_freed
 from bk_spark.registration import BookieAddress
 from bk_spark.tls import check_files
 from bk_spark.znodes import Znodes
@@ -88,6 +89,7 @@ def run_bookie(
     check_files(config)
     if config.tls_certificate and not config.tls_ca:
         log.warning("without tls_ca every client is taken, and this bookie cannot repair itself from others that speak TLS")
+    keep_freed()
     process = _Process(place, store, znodes, config, disk, open_index, peers)
     with locked(process.directories.roots, disk) as locks:
         check_address(place.host, place.port)

@@ -192,8 +192,8 @@ def batch_of(header: RecordHeader, body: bytes, what: str) -> EncodedBatch:
     return EncodedBatch(header.batch, body, header.body_crc32c)
 
 
-def _trailing_zeros(body: bytes) -> int:
-    tail = body[-MANY_ZEROS:]
+def _trailing_zeros(body: bytes | memoryview) -> int:
+    tail = bytes(body[-MANY_ZEROS:])
     return len(tail) - len(tail.rstrip(b"\0"))
 
 

@@ -142,7 +142,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
     def __init__(
         self, bookie: Bookie, config: BookieConfig, *, host: str, port: int, looks: Callable[[], None], administer: Administer
     ) -> None:
-        """``port`` 0 takes a free one; ``looks`` is called before each group of requests, on the sync thread.
+        """``port`` 0 takes a free one; ``looks`` is called on the sync thread (SyncListener).
 
         Must be made on the event loop that it runs on. Raises ConfigError where the TLS files cannot be used.
         """
@@ -236,26 +236,27 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
 
     # --- the service
 
-    async def Add(self, requests: AsyncIterator[pb.AddRequest], context: Any) -> None:
+    async def Add(self, requests: AsyncIterator[tuple[pb.AddRequest, memoryview | None]], context: Any) -> None:
         stream = _AddStream()
         writer = self._loop.create_task(stream.write_replies(context))
         self._add_streams += 1
         try:
-            async for message in requests:
+            async for message, body in requests:
                 await stream.wait_for_room()
                 if context.is_crowded():
                     stream.refuse(message.request_id)
                     count_refused_add(Status.UNKNOWN)
                     continue
                 await self._sync.wait_for_room()
-                self._receive(message, stream)
+                self._receive(message, body, stream)
             await stream.wait_until_paid()
         finally:
             self._add_streams -= 1
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
-    async def Read(self, message: pb.ReadRequest, context: Any) -> AsyncIterator[pb.ReadReply]:
+    async def Read(self, message: pb.ReadRequest, context: Any) -> AsyncIterator[bytes]:
+        """Serialized replies."""
         with ReadMeter(self._loop.time) as meter:
             replies, pool = await self._begin_read(message)
             turns = self._recovery_turns if pool is self._recoveries else self._read_turns
@@ -326,10 +327,10 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             return LastAddConfirmedReply(refused.status, NO_ENTRY, refused.detail)
         return await self._polls.answer(request, lambda: self._last_add_confirmed(request), peer)
 
-    def _receive(self, message: pb.AddRequest, stream: _AddStream) -> None:
+    def _receive(self, message: pb.AddRequest, body: memoryview | None, stream: _AddStream) -> None:
         stream.owe()
         try:
-            request = decode_add_request(message)
+            request = decode_add_request(message, body)
         except BookKeeperError as problem:
             stream.put(AddReply(message.request_id, _refusal(problem), str(problem)))
             count_refused_add(_refusal(problem))
@@ -373,7 +374,7 @@ def _cannot_listen(address: str, problem: str) -> ConfigError:
     return ConfigError("the address to listen at", address, f"it cannot be taken ({problem}): {remedy}")
 
 
-def _next_encoded(replies: Iterator[ReadBatch | ReadEnd], meter: ReadMeter) -> pb.ReadReply | None:
+def _next_encoded(replies: Iterator[ReadBatch | ReadEnd], meter: ReadMeter) -> bytes | None:
     reply = next(replies, None)
     if reply is None:
         return None

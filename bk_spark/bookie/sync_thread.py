@@ -48,6 +48,10 @@ MAX_WAIT_S = 0.01
 WAIT_BELOW_BYTES = 64 * 1024
 """A group of this size is worth a sync of its own."""
 
+LOOK_S = 0.01
+LOOK_BYTES = 1024 * 1024
+"""After this long, or this much, the disks are looked at again, before the next group. A look takes as long as staging adds."""
+
 log = logging.getLogger(__name__)
 
 Deliver = Callable[[StagedReply], None]
@@ -60,7 +64,7 @@ Fail = Callable[[BaseException], None]
 @dataclass(frozen=True, slots=True)
 class SyncListener:
     looks: Callable[[], None]
-    """On the sync thread, before each group and while there is none: time to look at the disks."""
+    """On the sync thread, before groups (LOOK_S, LOOK_BYTES) and while there is none: time to look at the disks."""
     synced: Callable[[Sequence[int]], None]
     """On the event loop: a sync is over that these ledgers had a part in; its replies were delivered."""
     failed: Fail
@@ -105,6 +109,8 @@ class SyncThread:
         self._queued_bytes = 0
         self._room = asyncio.Event()
         self._group_wait = GroupWait()
+        self._unseen_bytes = 0
+        self._looked_s = -LOOK_S
         self._waiting: set[asyncio.Future[StagedReply]] = set()
         self._end: BaseException | None = None
         self._has_failed = False
@@ -153,6 +159,10 @@ class SyncThread:
         if self._thread.ident is not None:
             await self._loop.run_in_executor(None, self._thread.join)
 
+    def _synced(self, replies: list[tuple[object, StagedReply]], ledgers: Sequence[int]) -> None:
+        self._deliver(replies)
+        self._listener.synced(ledgers)
+
     def _deliver(self, replies: list[tuple[object, StagedReply]]) -> None:
         answers = []
         for reply_to, reply in replies:
@@ -196,16 +206,20 @@ class SyncThread:
             try:
                 item = self._queue.get(timeout=IDLE_S)
             except queue.Empty:
-                self._listener.looks()
+                self._look()
                 self._bookie.idle()
                 continue
-            self._listener.looks()
+            if self._unseen_bytes >= LOOK_BYTES or self._loop.time() - self._looked_s >= LOOK_S:
+                self._look()
             running, ledgers = self._stage_group(item)
             early = self._bookie.take_early()
             if early:
                 self._loop.call_soon_threadsafe(self._deliver, early)
-            self._loop.call_soon_threadsafe(self._deliver, self._sync_group())
-            self._loop.call_soon_threadsafe(self._listener.synced, sorted(ledgers))
+            self._loop.call_soon_threadsafe(self._synced, self._sync_group(), sorted(ledgers))
+
+    def _look(self) -> None:
+        self._unseen_bytes, self._looked_s = 0, self._loop.time()
+        self._listener.looks()
 
     def _stage_group(self, item: tuple[StagedRequest, _Owed] | None) -> tuple[bool, set[int]]:
         """Stage ``item`` and what comes behind it. False if the end came up; and whose ledgers they were."""
@@ -222,6 +236,7 @@ class SyncThread:
             except queue.Empty:
                 break
         self._group_wait.last_count = count
+        self._unseen_bytes += nbytes
         if count:
             BOOKIE_GROUP_REQUESTS.observe(count)
             BOOKIE_GROUP_BYTES.observe(nbytes)

@@ -21,6 +21,7 @@ from bk_spark.client.transport import Transport
 from bk_spark.client.write_handle import AdvWriteHandle, WriteHandle
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
 from bk_spark.errors import ConfigError, MetadataUnavailableError, UnauthorizedAccessError
+from bk_spark.ledger_ids import IssuedId
 from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata_store import MetadataStore
 from bk_spark.registration import RegisteredBookie, list_bookies, open_root
@@ -134,7 +135,7 @@ class BookKeeper:
         if recover:
             metadata = recovered(self._transport, self._ledgers, metadata, version)
         handle = ReadHandle(self._transport, self._ledgers, metadata)
-        handle.read_last_add_confirmed()
+        handle.begin()
         return handle
 
     def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
@@ -231,32 +232,32 @@ class BookKeeper:
         return recovered(self._transport, self._ledgers, metadata, version)
 
     def _create(self, options: LedgerOptions, job: WriteJob | None) -> LedgerMetadata:
-        ensemble = self._transport.choose_ensemble(options.ensemble_size, options.write_quorum)
         if job is not None:
             self.logs.ensure_job(job)
             options = replace(options, custom_metadata={**options.custom_metadata, **job.ledger_tags()})
         for remaining in reversed(range(MAX_CREATE_TRIES)):
-            metadata = new_ledger(
-                self._ledgers.new_id(),
-                options,
-                ensemble,
-                created_ms=self._transport.wall_clock_ms(),
-                creator_token=self._transport.choose(2**62),
-            )
-            try:
-                self._create_once(metadata, job)
-                break
-            except MetadataUnavailableError:
-                if remaining == 0:
-                    raise
-        return metadata
+            with self._ledgers.new_id() as issued:
+                metadata = new_ledger(
+                    issued.ledger_id,
+                    options,
+                    self._transport.choose_ensemble(options.ensemble_size, options.write_quorum),
+                    created_ms=self._transport.wall_clock_ms(),
+                    creator_token=self._transport.choose(2**62),
+                )
+                try:
+                    self._create_once(metadata, job, issued)
+                    return metadata
+                except MetadataUnavailableError:
+                    if remaining == 0:
+                        raise
+        raise AssertionError("unreachable")
 
-    def _create_once(self, metadata: LedgerMetadata, job: WriteJob | None) -> None:
+    def _create_once(self, metadata: LedgerMetadata, job: WriteJob | None, issued: IssuedId) -> None:
         if job is None:
-            self._ledgers.create(metadata, [], lambda failure: None)
+            self._ledgers.create(metadata, [], lambda failure: None, issued)
         else:
             operations = self.logs.ledger_operations(job, metadata.ledger_id)
-            self._ledgers.create(metadata, operations, lambda failure: self.logs.creation_refused(job, failure))
+            self._ledgers.create(metadata, operations, lambda failure: self.logs.creation_refused(job, failure), issued)
 
 
 def _options(

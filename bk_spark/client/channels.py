@@ -9,13 +9,15 @@ All of this runs on the one background event loop of the process.
 from __future__ import annotations
 
 import asyncio
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
 
 from bk_spark.client.tls_diagnosis import diagnose
 from bk_spark.config import ClientConfig
+from bk_spark.proto import bookie_pb2 as pb
+from bk_spark.proto.bookie_pb2_grpc import BookieStub
 from bk_spark.registration import BookieAddress
 from bk_spark.tls import TlsContent, TlsFiles, TlsSource, channel_credentials
 from bk_spark.wire import KEEPALIVE_MS, MAX_MESSAGE_BYTES
@@ -38,7 +40,18 @@ HOLDS_S = 5.0
 _SIGNS = ("Socket closed", "reset by peer", "handshake", "SSL", "Verification", "verification")
 """What gRPC says where the other side was reached and the two did not understand each other."""
 
+_READ = "/bk_spark.v1.Bookie/Read"
+_ADD = "/bk_spark.v1.Bookie/Add"
+
 _Place: TypeAlias = tuple[str, int]
+
+
+def bookie_stub(channel: grpc.aio.Channel) -> Any:
+    """The service behind a channel. Adds take serialized requests, reads give serialized replies (wire_body.py)."""
+    stub = BookieStub(channel)
+    stub.Read = channel.unary_stream(_READ, request_serializer=pb.ReadRequest.SerializeToString)
+    stub.Add = channel.stream_stream(_ADD, response_deserializer=pb.AddReply.FromString)
+    return stub
 
 
 class Channels:

@@ -15,10 +15,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from bk_spark.client.channels import Channels
+from bk_spark.client.channels import Channels, bookie_stub
 from bk_spark.client.read_answer import ReadAnswer
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
-from bk_spark.proto.bookie_pb2_grpc import BookieStub
 from bk_spark.registration import BookieAddress
 from bk_spark.tls import TlsContent
 from bk_spark.wire import (
@@ -45,13 +44,13 @@ from bk_spark.wire_codec import (
     decode_last_add_confirmed_reply,
     decode_read_reply,
     decode_store_last_add_confirmed_reply,
-    encode_add_request,
     encode_administer_request,
     encode_describe_request,
     encode_force_request,
     encode_last_add_confirmed_request,
     encode_read_request,
     encode_store_last_add_confirmed_request,
+    pack_add_request,
 )
 
 CLOSE_GRACE_S = 1.0
@@ -131,8 +130,8 @@ class BookieConnection:
         """The bookie's answer. Raises BookKeeperError for a malformed one, AioRpcError when the connection breaks."""
         async with self._explained():
             stub, answer = await self._stub(), ReadAnswer(request)
-            async for message in stub.Read(encode_read_request(request)):
-                yield answer.checked(decode_read_reply(message))
+            async for data in stub.Read(encode_read_request(request)):
+                yield answer.checked(decode_read_reply(data))
 
     async def last_add_confirmed(self, request: LastAddConfirmedRequest, timeout_s: float) -> LastAddConfirmedReply:
         message = encode_last_add_confirmed_request(request)
@@ -189,7 +188,7 @@ class BookieConnection:
                 raise ConnectionError("the client was closed")
             if self._channel is None or self._channel.get_state() not in CONNECTED:
                 await self._reconnect()
-            return BookieStub(self._channel)
+            return bookie_stub(self._channel)
 
     async def _reconnect(self) -> None:
         """Take a new channel if the bookie moved, the old one failed, or TLS files changed. An idle one connects by itself."""
@@ -267,10 +266,9 @@ class BookieConnection:
             if queued.request is None:
                 self._waiting.pop(self._next_request).on_reply(AddReply(queued.request_id, Status.UNKNOWN, "it was cancelled"))
                 continue
-            message = encode_add_request(queued.request)
-            message.request_id = self._next_request
+            data = pack_add_request(queued.request, self._next_request)
             queued.request = None
-            await call.write(message)
+            await call.write(data)
 
     async def _receive(self, call: Any) -> None:
         while True:

@@ -9,13 +9,15 @@ Ref: docs/rules.md, protocol rule 31.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from bk_spark.errors import BookKeeperError, ConfigError, LedgerExistsError, MetadataUnavailableError, NoSuchLedgerError
-from bk_spark.ledger_ids import new_ledger_id
+from bk_spark.ledger_ids import IssuedId, forget, issue_ledger_id
 from bk_spark.ledger_listing import ledger_ids
 from bk_spark.ledger_metadata import LedgerMetadata
 from bk_spark.metadata_store import (
     Create,
+    Delete,
     MetadataStore,
     NodeExistsError,
     NoNodeError,
@@ -70,20 +72,27 @@ class LedgerStore:
         """The ids of all ledgers above ``after``, ascending."""
         return ledger_ids(self._store, self._znodes, after)
 
-    def new_id(self) -> int:
-        """An id that no other ledger of this cluster got."""
-        return new_ledger_id(self._store, self._znodes)
+    @contextmanager
+    def new_id(self) -> Iterator[IssuedId]:
+        """An id that no other ledger of this cluster got, for ``create``. Where the block fails it is given up."""
+        issued = issue_ledger_id(self._store, self._znodes)
+        try:
+            yield issued
+        except BaseException:
+            forget(self._store, issued)
+            raise
 
-    def create(self, metadata: LedgerMetadata, operations: Sequence[Operation], explain: Explain) -> None:
-        """Store a new ledger's metadata together with ``operations``: all or none.
+    def create(
+        self, metadata: LedgerMetadata, operations: Sequence[Operation], explain: Explain, issued: IssuedId | None = None
+    ) -> None:
+        """Store a new ledger's metadata together with ``operations``, and delete what ``issued`` its id: all or none.
 
         Raises LedgerExistsError where somebody else's ledger has the id, what ``explain`` makes of a refused operation, and
         MetadataUnavailableError where the store did not answer and does not hold the ledger: then it may still come.
         """
-        path = self._znodes.ledger(metadata.ledger_id)
+        creation = Create(self._znodes.ledger(metadata.ledger_id), metadata.encode())
         try:
-            self._store.ensure_path(path.rsplit("/", 1)[0])
-            self._store.transaction([Create(path, metadata.encode()), *operations])
+            self._create([creation, *operations], issued)
         except TransactionFailedError as failure:
             if failure.index == 0 and isinstance(failure.reason, NodeExistsError):
                 if self._is_mine(metadata):
@@ -93,6 +102,22 @@ class LedgerStore:
         except MetadataUnavailableError:
             if not self._is_mine(metadata):
                 raise
+
+    def _create(self, operations: Sequence[Operation], issued: IssuedId | None) -> None:
+        """Two paths may be missing, which is no refusal: the ledger's parent, and that of the id, if its session expired.
+
+        Thousands of ids share a parent, so it is looked for only then.
+        """
+        end = [] if issued is None else [Delete(issued.path)]
+        try:
+            self._store.transaction([*operations, *end])
+        except TransactionFailedError as failure:
+            if not isinstance(failure.reason, NoNodeError) or failure.index not in (0, len(operations)):
+                raise
+            self._store.ensure_path(operations[0].path.rsplit("/", 1)[0])
+            self._store.transaction(operations)
+            if issued is not None:
+                forget(self._store, issued)
 
     def delete(self, ledger_id: int) -> None:
         """Raises NoSuchLedgerError."""

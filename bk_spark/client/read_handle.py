@@ -61,6 +61,10 @@ class ReadHandle:
         """Entries up to here, inclusive, can be read; -1 for none."""
         return self._last_add_confirmed
 
+    def begin(self) -> None:
+        """Ask the bookies how far the ledger is confirmed, by metadata that was read right now: opening a ledger calls this."""
+        self._ask_bookies(quorum=True)
+
     def read_last_add_confirmed(self) -> int:
         """Ask a quorum of bookies how far the ledger is confirmed; later reads may go that far.
 
@@ -138,11 +142,14 @@ class ReadHandle:
         if not self.is_closed:
             self._transport.check_open()
             self._learn(self._ledgers.metadata(self.ledger_id), NO_ENTRY)
+        self._ask_bookies(quorum=quorum)
+        return self._last_add_confirmed
+
+    def _ask_bookies(self, *, quorum: bool) -> None:
         if not self.is_closed:
             timeout_ms = _ms(self._transport.config.read_timeout_s)
             operation = ReadLastAddConfirmed(self._metadata, timeout_ms=timeout_ms, quorum=quorum)
             self._learn(self._metadata, run_to_result(self._transport, self._metadata, self._master_key, operation))
-        return self._last_add_confirmed
 
     def _learn(self, metadata: LedgerMetadata, last_add_confirmed: int) -> None:
         """Take in what was seen, of a closed ledger too: its bookies are replaced (docs/rules.md, protocol rule 57).

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from bk_spark.client.operation import ReadEnded
 from bk_spark.digest import Digester
-from bk_spark.entry import EncodedBatch, EntryBatch, decode
+from bk_spark.entry import EncodedBatch, EntryBatch, decode, int64s
 from bk_spark.errors import (
     BookieUnavailableError,
     BookKeeperError,
@@ -90,6 +90,8 @@ class Striping:
 
     def next_ids(self, residues: frozenset[int], after: int, count: int) -> npt.NDArray[np.int64]:
         """The first ``count`` ids of the residues from ``after`` on."""
+        if len(residues) == self.ensemble_size:
+            return np.arange(after, after + count, dtype=np.int64)
         rounds = np.arange(after, after + (count // len(residues) + 2) * self.ensemble_size, dtype=np.int64)
         return rounds[np.isin(rounds % self.ensemble_size, sorted(residues))][:count]
 
@@ -190,11 +192,10 @@ class Arrivals:
 
     def take_below(self, frontier: int) -> list[EntryBatch]:
         """The entries below ``frontier``, ascending: in the batches in which they came, or as one if those interleave."""
-        below = [batch.select(batch.entry_ids < frontier) for batch in self._batches]
-        above = [batch.select(batch.entry_ids >= frontier) for batch in self._batches]
-        self._batches = [batch for batch in above if len(batch)]
+        cuts = [(batch, int(np.searchsorted(batch.entry_ids, frontier))) for batch in self._batches]
+        ready = [batch if cut == len(batch) else batch.slice(0, cut) for batch, cut in cuts if cut]
+        self._batches = [batch.slice(cut, len(batch) - cut) for batch, cut in cuts if cut < len(batch)]
         self.nbytes = sum(batch.nbytes for batch in self._batches)
-        ready = [batch for batch in below if len(batch)]
         is_ascending = all(a.entry_ids[-1] < b.entry_ids[0] for a, b in pairwise(ready))
         return ready if is_ascending else [_merged(ready)]
 
@@ -230,6 +231,8 @@ class Verifier:
         if batch.ledger_id != self._ledger_id:
             raise CorruptionError("an answer to a read", f"it is of ledger {batch.ledger_id}")
         ids = batch.entry_ids
+        if residues == self._striping.residues and position <= ids[0] and ids[-1] <= last:
+            return batch
         wanted = (ids >= position) & (ids <= last)
         if residues != self._striping.residues:
             wanted &= np.isin(ids % self._striping.ensemble_size, sorted(residues))
@@ -253,7 +256,7 @@ def _merged(batches: list[EntryBatch]) -> EntryBatch:
     """Batches of disjoint ids as one, ascending."""
     ids = np.concatenate([batch.entry_ids for batch in batches])
     order = np.argsort(ids)
-    rows = pa.array(order)
+    rows = int64s(order)
     return EntryBatch(
         batches[0].ledger_id,
         ids[order],

@@ -148,7 +148,7 @@ class RecoverLedger:
         found = reads.take_ready()
         if found:
             self._commands += reads.cancel()
-            self._begin_writes(found[0].entry_id, found[0].length, now_ms)
+            self._begin_writes(int(found[0].entry_ids[0]), int(found[0].lengths[0]), now_ms)
         elif reads.error is not None:
             self._finish(reads.error)
         elif reads.end is not None:

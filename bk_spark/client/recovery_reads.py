@@ -23,29 +23,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from bk_spark.client.asking import Asking, RecoverLimits
 from bk_spark.client.operation import CancelRead, Command, ReadArrived, ReadEnded, SendRead
+from bk_spark.client.verified_entries import HeldEntries, VerifiedEntries
 from bk_spark.digest import Digester
-from bk_spark.entry import ENTRY_OVERHEAD_BYTES, EncodedBatch, EntryBatch, decode
+from bk_spark.entry import EncodedBatch, EntryBatch, decode
 from bk_spark.errors import BookieUnavailableError, BookKeeperError, CorruptionError, UnauthorizedAccessError
 from bk_spark.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.quorum import write_set
 from bk_spark.wire import Status, Verdict
 
 _NOTHING = range(0)
-
-
-@dataclass(frozen=True, slots=True)
-class VerifiedEntry:
-    """An entry whose digest is right. ``length`` is the ledger's payload bytes up to and including it."""
-
-    entry_id: int
-    payload: bytes
-    length: int
-
-    @property
-    def nbytes(self) -> int:
-        return len(self.payload) + ENTRY_OVERHEAD_BYTES
 
 
 @dataclass(slots=True)
@@ -85,16 +75,15 @@ class RecoveryReads:
         self._digester = Digester(metadata.digest_type, metadata.password)
         self._frontier = task.first
         self._slots = [_Slot(task.first) for _ in range(metadata.ensemble_size)]
-        self._held: dict[int, VerifiedEntry] = {}
-        self._held_bytes = 0
-        self._ready: list[VerifiedEntry] = []
+        self._held = HeldEntries()
+        self._ready: list[VerifiedEntries] = []
 
     @property
     def is_done(self) -> bool:
         return self.end is not None or (self._task.last is not None and self._frontier > self._task.last)
 
-    def take_ready(self) -> list[VerifiedEntry]:
-        """The next entries that are there, in order. Each is given once."""
+    def take_ready(self) -> list[VerifiedEntries]:
+        """The next entries that are there, in order, without gaps. Each is given once."""
         ready, self._ready = self._ready, []
         return ready
 
@@ -145,7 +134,7 @@ class RecoveryReads:
     # --- requests
 
     def _requests(self, now_ms: int) -> list[Command]:
-        has_room = self._held_bytes < self._metadata.ensemble_size * self._limits.request_bytes
+        has_room = self._held.nbytes < self._metadata.ensemble_size * self._limits.request_bytes
         requests: list[Command] = []
         for slot, one in enumerate(self._slots):
             wanted = self._wanted(slot)
@@ -175,7 +164,7 @@ class RecoveryReads:
         if one.denied.stop > self._frontier:
             stop = min(stop, one.denied.start)
         one.position = max(one.position, self._frontier)
-        while one.position < stop and (one.position in self._held or not pattern.holds(one.position)):
+        while one.position < stop and (one.position in self._held.ids or not pattern.holds(one.position)):
             one.position += 1
         return range(one.position, stop)
 
@@ -194,13 +183,12 @@ class RecoveryReads:
 
     def _hold(self, batch: EntryBatch | None) -> bool:
         """Whether there was anything new."""
-        before = len(self._held)
-        if batch is not None:
-            rows = zip(batch.entry_ids.tolist(), batch.payloads.to_pylist(), batch.lengths.tolist(), strict=True)
-            for entry in (VerifiedEntry(*row) for row in rows if row[0] not in self._held):
-                self._held[entry.entry_id] = entry
-                self._held_bytes += entry.nbytes
-        return len(self._held) > before
+        if batch is None:
+            return False
+        ids, held = batch.entry_ids.tolist(), self._held.ids
+        is_new = np.fromiter((one not in held for one in ids), np.bool_, len(ids))
+        self._held.add(VerifiedEntries.of(batch, is_new))
+        return bool(is_new.any())
 
     def _denied_by(self, slot: int, event: ReadEnded) -> range:
         """The asked ids that an answer explicitly denies: one with "no such entry", all that are left with "no such ledger"."""
@@ -229,16 +217,12 @@ class RecoveryReads:
 
     def _decide(self) -> None:
         """Take the ids from the frontier on that can be decided."""
-        while not self.is_done:
-            entry = self._held.pop(self._frontier, None)
-            if entry is not None:
-                self._held_bytes -= entry.nbytes
-                self._ready.append(entry)
-                self._frontier += 1
-            elif self._is_absent(self._frontier):
-                self.end = self._frontier
-            else:
-                return
+        run = self._held.take_run(self._frontier)
+        if run is not None:
+            self._ready.append(run)
+            self._frontier = run.last + 1
+        if not self.is_done and self._is_absent(self._frontier):
+            self.end = self._frontier
 
     def _is_absent(self, entry_id: int) -> bool:
         slots = write_set(entry_id, self._metadata.ensemble_size, self._metadata.write_quorum)

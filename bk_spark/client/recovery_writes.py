@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import pyarrow as pa
+import numpy as np
 
 from bk_spark.client.add_entries import AddEntries
 from bk_spark.client.asking import RecoverLimits
 from bk_spark.client.operation import AddAnswered, Append, Command, Confirm, Reject, Release, ReplacementsChosen, Tick
-from bk_spark.client.recovery_reads import VerifiedEntry
+from bk_spark.client.verified_entries import VerifiedEntries
 from bk_spark.config import MAX_BATCH_ENTRIES
+from bk_spark.entry import ENTRY_OVERHEAD_BYTES
 from bk_spark.errors import BookKeeperError, CorruptionError
 from bk_spark.ledger_metadata import LedgerMetadata
 
@@ -64,17 +65,17 @@ class RecoveryWrites:
         """Whether the entries that bookies owe answers for are so many that no more should be read."""
         return self._unreleased_bytes >= self.metadata.ensemble_size * self._request_bytes
 
-    def write(self, entries: list[VerifiedEntry], now_ms: int) -> None:
+    def write(self, found: list[VerifiedEntries], now_ms: int) -> None:
         """Send the next entries."""
-        for entry in entries:
-            self._measure(entry)
+        for entries in found:
+            self._measure(entries)
         if self.error is not None:
             return
-        for batch in self._cut(entries):
-            token = _Batch(batch[-1].entry_id, sum(entry.nbytes for entry in batch))
+        for batch in (piece for entries in found for piece in self._cut(entries)):
+            token = _Batch(batch.last, batch.nbytes)
             self._written = token.last
             self._unreleased_bytes += token.nbytes
-            self.handle(Append(pa.array([entry.payload for entry in batch], pa.binary()), token), now_ms)
+            self.handle(Append(batch.payloads, token), now_ms)
 
     def handle(self, event: Append | AddAnswered | ReplacementsChosen | Tick, now_ms: int) -> None:
         self._adder.handle(event, now_ms)
@@ -100,22 +101,24 @@ class RecoveryWrites:
         else:
             self._commands.append(command)
 
-    def _measure(self, entry: VerifiedEntry) -> None:
+    def _measure(self, entries: VerifiedEntries) -> None:
         """Two writers' entries, or two ledgers', would not add up."""
-        self.length += len(entry.payload)
-        if entry.length != self.length and self.error is None:
-            what = f"entry {entry.entry_id} of ledger {self.metadata.ledger_id}"
-            self.error = CorruptionError(what, f"its length is {entry.length}, with the entries before it {self.length}")
+        lengths = self.length + np.cumsum(entries.sizes)
+        self.length = int(lengths[-1])
+        wrong = np.flatnonzero(lengths != entries.lengths)
+        if len(wrong) and self.error is None:
+            row = int(wrong[0])
+            what = f"entry {entries.entry_ids[row]} of ledger {self.metadata.ledger_id}"
+            problem = f"its length is {entries.lengths[row]}, with the entries before it {lengths[row]}"
+            self.error = CorruptionError(what, problem)
 
-    def _cut(self, entries: list[VerifiedEntry]) -> Iterator[list[VerifiedEntry]]:
+    def _cut(self, entries: VerifiedEntries) -> Iterator[VerifiedEntries]:
         """Batches that fit into an add."""
-        batch: list[VerifiedEntry] = []
-        nbytes = 0
-        for entry in entries:
-            if batch and (nbytes + entry.nbytes > self._request_bytes or len(batch) == MAX_BATCH_ENTRIES):
-                yield batch
-                batch, nbytes = [], 0
-            batch.append(entry)
-            nbytes += entry.nbytes
-        if batch:
-            yield batch
+        ends = np.cumsum(entries.sizes + ENTRY_OVERHEAD_BYTES)
+        start = 0
+        while start < len(entries):
+            sent = int(ends[start - 1]) if start else 0
+            fitting = int(np.searchsorted(ends, sent + self._request_bytes, side="right"))
+            stop = min(max(fitting, start + 1), start + MAX_BATCH_ENTRIES)
+            yield entries.slice(start, stop)
+            start = stop

@@ -191,7 +191,7 @@ class Replicator:
         """Whom of those that the mark names the ledger really lacks."""
         assert taken.mark is not None
         missing = frozenset(taken.mark.missing)
-        alive = missing.intersection(one.bookie_id for one in await self._transport.lately_registered())
+        alive = missing.intersection(one.bookie_id for one in await self._transport.registered())
         if not alive:
             return Leaving(missing)
         report = await self._check.checked(ledger_id, CheckScope(bookies=alive))

@@ -177,15 +177,14 @@ class Runner:
             self._carry_out(Finish(error=InternalError(self._metadata.ledger_id, repr(problem))))
 
     def _keep_deadline(self) -> None:
+        """Nearly every event puts the deadline off: a timer that comes early is left, its tick is harmless."""
         deadline = self._operation.deadline_ms()
-        if deadline == self._timer_ms:
+        if deadline is None or (self._timer_ms is not None and self._timer_ms <= deadline):
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_ms = None, deadline
-        if deadline is not None:
-            delay_s = max(0, deadline - self._transport.now_ms()) / 1000
-            self._timer = self._transport.loop.call_later(delay_s, self._tick)
+        delay_s = max(0, deadline - self._transport.now_ms()) / 1000
+        self._timer, self._timer_ms = self._transport.loop.call_later(delay_s, self._tick), deadline
 
     def _tick(self) -> None:
         self._timer, self._timer_ms = None, None

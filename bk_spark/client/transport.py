@@ -21,20 +21,18 @@ from bk_spark.client.event_loop import EventLoop, check_may_wait
 from bk_spark.client.operation import ChooseReplacements, ReplacementsChosen
 from bk_spark.client.patient_clock import BEAT_MS, PatientClock
 from bk_spark.config import ClientConfig
-from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError
+from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.metadata_store import MetadataStore
-from bk_spark.registration import BookieAddress, RegisteredBookie, list_bookies, lookup
+from bk_spark.registration import BookieAddress, RegisteredBookie, list_bookies, lookup, watch_bookies
 from bk_spark.wire import AdministerReply, BookieDescription, Operation, Status
 from bk_spark.znodes import Znodes
 
-METADATA_THREADS = 2
-"""Threads for blocking calls to the metadata store: one may wait for a slow answer while another one goes on."""
+METADATA_THREADS = 8
+"""Threads for blocking calls to the metadata store, made when they are first needed: the store syncs what is written at the
+same time together."""
 
 AVOID_S = 30.0
 """How long a bookie that did not answer a read is asked last: as long as an operator's restart takes."""
-
-LATELY_S = 0.5
-"""How long a list of the registered bookies is used again where that was asked for; sessions expire after seconds."""
 
 _Result = TypeVar("_Result")
 
@@ -57,7 +55,9 @@ class Transport:
         self._clock = PatientClock(_monotonic_ms())
         self.loop.call_soon_threadsafe(self._beat)
         self._silent: dict[str, float] = {}
-        self._lately: tuple[float, list[RegisteredBookie]] | None = None
+        self._registered: asyncio.Task[list[RegisteredBookie]] | None = None
+        """None after a change."""
+        self._is_watching = False
 
     def now_ms(self) -> int:
         """A clock for deadlines, on the event loop alone: it never goes back, and does not count stalls of this process."""
@@ -88,16 +88,21 @@ class Transport:
     async def choose_replacements(self, wanted: ChooseReplacements, write_quorum: int) -> ReplacementsChosen:
         """The answer to a ChooseReplacements: none, and why, while it is not known who is registered."""
         try:
-            registered = await (self.lately_registered() if wanted.is_patient else self._registered())
+            registered = await (self.registered() if wanted.is_patient else self._list_bookies())
         except BookKeeperError as failure:
             return ReplacementsChosen(wanted.request_id, (), str(failure))
         return self._ensembles.replacements(registered, wanted, write_quorum, self.now_ms())
 
-    async def lately_registered(self) -> list[RegisteredBookie]:
-        """The registered bookies, as of at most LATELY_S ago: for many choices a second."""
-        if self._lately is None or time.monotonic() - self._lately[0] > LATELY_S:
-            self._lately = (time.monotonic(), await self._registered())
-        return self._lately[1]
+    async def registered(self) -> list[RegisteredBookie]:
+        """The registered bookies. They are read again only after a change, of which a watch tells within milliseconds."""
+        listing = self._registered
+        if listing is None:
+            listing = self._registered = self.loop.create_task(self._watch_and_list_bookies())
+        try:
+            return await asyncio.shield(listing)
+        except BookKeeperError:
+            self._forget_registered()
+            raise
 
     def report_failure(self, bookie_id: str) -> None:
         """A bookie failed a request: often, and new ensembles do without it for a while. On the event loop alone."""
@@ -156,9 +161,25 @@ class Transport:
         self._executor.shutdown()
 
     async def _choose_ensemble(self, ensemble_size: int, write_quorum: int) -> tuple[str, ...]:
-        return self._ensembles.ensemble(await self._registered(), ensemble_size, write_quorum, self.now_ms())
+        try:
+            return self._ensembles.ensemble(await self.registered(), ensemble_size, write_quorum, self.now_ms())
+        except NotEnoughBookiesError:
+            self._forget_registered()  # the news of one that just came may be on its way
+            return self._ensembles.ensemble(await self.registered(), ensemble_size, write_quorum, self.now_ms())
 
-    async def _registered(self) -> list[RegisteredBookie]:
+    async def _watch_and_list_bookies(self) -> list[RegisteredBookie]:
+        if not self._is_watching:
+            await self.blocking(lambda: watch_bookies(self.store, self.znodes, self._bookies_changed))
+            self._is_watching = True
+        return await self._list_bookies()
+
+    def _bookies_changed(self) -> None:
+        self.loop.call_soon_threadsafe(self._forget_registered)
+
+    def _forget_registered(self) -> None:
+        self._registered = None
+
+    async def _list_bookies(self) -> list[RegisteredBookie]:
         return await self.blocking(lambda: list_bookies(self.store, self.znodes))
 
     async def _lookup(self, bookie_id: str) -> BookieAddress | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from bk_spark.errors import BookKeeperError
@@ -36,13 +38,17 @@ class Item:
     def count(self) -> int:
         return 1 if self.single is not None else len(self.payload)
 
-    def confirm(self, first_entry_id: int) -> None:
+    def confirm(self, first_entry_id: int) -> int:
+        """Gives back the next entry id."""
         if self.single is not None:
             _resolve(self.single, first_entry_id)
-        elif self.call is not None:
+            return first_entry_id + 1
+        end = first_entry_id + len(self.payload)
+        if self.call is not None:
             self.call.first = first_entry_id if self.call.first < 0 else self.call.first
             if self.is_last:
-                _resolve(self.call.future, (self.call.first, first_entry_id + self.count - 1))
+                _resolve(self.call.future, (self.call.first, end - 1))
+        return end
 
     def reject(self, error: BookKeeperError) -> None:
         for future in (self.single, self.call.future if self.call is not None else None, self.force):
@@ -71,8 +77,7 @@ class Token:
             _resolve(self.force, entry_id)
             return
         for item in self.items:
-            item.confirm(entry_id)
-            entry_id += item.count
+            entry_id = item.confirm(entry_id)
 
     def reject(self, error: BookKeeperError) -> None:
         for item in self.items:
@@ -81,27 +86,30 @@ class Token:
     def payloads(self) -> pa.BinaryArray:
         """The payloads of all items, in order, as one array."""
         arrays: list[pa.BinaryArray] = []
-        singles: list[bytes] = []
-        for item in self.items:
-            if isinstance(item.payload, bytes):
-                singles.append(item.payload)
-                continue
-            if singles:
-                arrays.append(pa.array(singles, pa.binary()))
-                singles = []
-            arrays.append(item.payload)
-        if singles:
-            arrays.append(pa.array(singles, pa.binary()))
+        for is_single, items in groupby(self.items, lambda item: item.single is not None):
+            payloads = [item.payload for item in items]
+            arrays += [_array(payloads)] if is_single else payloads
         return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+class _Uncancellable(Future[Any]):
+    def cancel(self) -> bool:
+        return False
+
+
+def _array(payloads: list[bytes]) -> pa.BinaryArray:
+    """``pa.array`` would import pandas, which takes half a second, to see that these are none of its own."""
+    ends = np.cumsum([0, *map(len, payloads)], dtype=np.int32)
+    return pa.BinaryArray.from_buffers(pa.binary(), len(payloads), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(payloads))])
 
 
 def new_future() -> Future[Any]:
     """A future that cannot be cancelled: what was appended cannot be taken back."""
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
-    return future
+    return _Uncancellable()
 
 
 def _resolve(future: Future[Any], value: object) -> None:
-    if not future.done():
+    try:
         future.set_result(value)
+    except InvalidStateError:
+        return  # it failed before

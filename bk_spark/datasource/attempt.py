@@ -6,7 +6,7 @@ what another one wrote, and none makes anything visible.
 
 from __future__ import annotations
 
-import struct
+import itertools
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import suppress
@@ -20,6 +20,7 @@ from bk_spark.client.log_layout import CommittedLedger
 from bk_spark.client.log_store import LogStore
 from bk_spark.client.write_handle import WriteHandle
 from bk_spark.datasource.connection import connect
+from bk_spark.datasource.gathering import gathered_batches, gathered_entries, gathered_payloads
 from bk_spark.datasource.job_refresh import JobRefresh
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.row_codec import PayloadFormat, RowEncoder
@@ -46,8 +47,7 @@ class Attempt:
         written = _AttemptLedger(self.options, self.job)
         try:
             with JobRefresh(lambda: self.logs.refresh_job(self.job)) as refresh:
-                for payloads, rows in self._payloads(batches):
-                    refresh.check()
+                for payloads, rows in self._payloads(_until_ended(batches, refresh)):
                     written.append(payloads, rows)
                 return written.close()
         except BaseException:
@@ -62,17 +62,16 @@ class Attempt:
         """Payloads to append, and how many rows they hold."""
         options = self.options
         if self.schema is None:
-            for batch in batches:
-                if batch.num_rows:
-                    yield entry_payloads(batch), batch.num_rows
+            for payloads in gathered_entries(map(entry_payloads, batches), options.client.add_batch_bytes):
+                yield payloads, len(payloads)
             return
         cut = PayloadFormat(
             compression=options.compression, max_rows=options.max_rows_per_entry, max_bytes=options.max_bytes_per_entry
         )
         encoder = RowEncoder(self.job.log_name, to_arrow(self.schema), cut)
-        for batch in batches:
-            for payload, rows in encoder.encode(batch):
-                yield _single(payload), rows
+        pieces = gathered_batches(batches, cut.max_rows, cut.max_bytes)
+        encoded = itertools.chain.from_iterable(map(encoder.encode, pieces))
+        yield from gathered_payloads(encoded, options.client.add_batch_bytes)
 
 
 class _AttemptLedger:
@@ -117,14 +116,15 @@ class _AttemptLedger:
         )
 
 
+def _until_ended(batches: Iterator[pa.RecordBatch], refresh: JobRefresh) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        refresh.check()
+        yield batch
+
+
 def entry_payloads(batch: pa.RecordBatch) -> pa.BinaryArray:
     """The ``payload`` column as bytes. Raises ConfigError for a null."""
     column = batch.column("payload")
     if column.null_count:
         raise ConfigError("column 'payload'", None, "an entry may be empty, not null: filter the nulls out, or coalesce them")
     return column.cast(pa.binary())
-
-
-def _single(payload: pa.Buffer) -> pa.BinaryArray:
-    offsets = pa.py_buffer(struct.pack("<2i", 0, payload.size))
-    return pa.BinaryArray.from_buffers(pa.binary(), 1, [None, offsets, payload])

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from bk_spark.config import ClientConfig
+from bk_spark.process_memory import keep_freed
 
 if TYPE_CHECKING:
     from bk_spark.client.bookkeeper import BookKeeper
@@ -40,12 +41,13 @@ def connect(metadata_uri: str, config: ClientConfig) -> BookKeeper:
 
 @cache
 def _load_client() -> type[BookKeeper]:
-    """Import gRPC, kazoo and the rest, then take all that is imported out of the garbage collector's sight.
+    """Import gRPC, kazoo and the rest, then keep them out of the garbage collector's sight, and freed memory at hand.
 
     Spark's worker runs a full collection after each task, on the task's time; without the objects of these libraries it takes
     about half as long.
     """
     from bk_spark.client.bookkeeper import BookKeeper
 
+    keep_freed()
     gc.freeze()
     return BookKeeper

@@ -13,6 +13,7 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.read_handle import ReadHandle
 from bk_spark.config import MIB
 from bk_spark.datasource.connection import connect
+from bk_spark.datasource.gathering import as_one
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.partitions import Stretch
 from bk_spark.datasource.row_codec import RowDecoder
@@ -106,9 +107,10 @@ def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting.append(batch)
         nbytes, rows = nbytes + batch.nbytes, rows + batch.num_rows
         if nbytes >= BATCH_BYTES or rows >= BATCH_ROWS:
-            yield from _concatenated(waiting)
+            yield as_one(waiting)
             waiting, nbytes, rows = [], 0, 0
-    yield from _concatenated(waiting)
+    if waiting:
+        yield as_one(waiting)
 
 
 def opened(bookkeeper: BookKeeper, options: SourceOptions, ledger_id: int, *, recover: bool = False) -> ReadHandle:
@@ -121,13 +123,6 @@ def opened(bookkeeper: BookKeeper, options: SourceOptions, ledger_id: int, *, re
     if "digesttype" in options.given and found is not options.digest_type:
         raise ConfigError("option 'digestType'", options.digest_type.name, f"ledger {ledger_id} was created with {found.name}")
     return handle
-
-
-def _concatenated(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    if len(batches) <= 1:
-        return batches
-    joined_batches: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined_batches
 
 
 def _constant(value: int, count: int) -> pa.Array:

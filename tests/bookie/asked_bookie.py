@@ -94,7 +94,7 @@ class AskedBookie:
 
     def _read_once(self, request: ReadRequest, found: dict[int, bytes]) -> ReadEnd:
         for message in self._stub.Read(encode_read_request(request), timeout=TIMEOUT_S):
-            reply = decode_read_reply(message)
+            reply = decode_read_reply(message.SerializeToString())
             if isinstance(reply, ReadEnd):
                 return reply
             assert isinstance(reply, ReadBatch)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -14,6 +15,8 @@ import pytest
 
 from bk_spark.bookie import sync_thread
 from bk_spark.bookie.sync_thread import (
+    LOOK_BYTES,
+    LOOK_S,
     MAX_WAIT_S,
     REQUEST_BYTES,
     WAIT_BELOW_BYTES,
@@ -197,11 +200,14 @@ def test_a_thread_that_outlives_the_bookie_is_told_that_it_stopped(harness) -> N
         running.sync.call(running.request(1))
 
 
-def test_the_disks_are_looked_at_before_each_group_and_while_nothing_comes(running) -> None:
+@pytest.mark.parametrize(("size", "pause_s"), [(10, 2 * LOOK_S), (LOOK_BYTES, 0.0)], ids=["as time goes by", "after much"])
+def test_the_disks_are_looked_at_before_groups_and_while_nothing_comes(running, size: int, pause_s: float) -> None:
     running.until(lambda: len(running.looks) > 1)
+    assert running.answer(0, size=size).result(DEADLINE_S).status is Status.OK
     before = len(running.looks)
-    for number in range(5):
-        assert running.answer(number).result(DEADLINE_S).status is Status.OK
+    for number in range(1, 6):
+        time.sleep(pause_s)
+        assert running.answer(number, size=size).result(DEADLINE_S).status is Status.OK
     assert len(running.looks) >= before + 5
 
 

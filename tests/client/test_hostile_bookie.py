@@ -28,7 +28,7 @@ from tests.client.hostile_bookie import BOOKIE_ID, HostileBookie, drained
 KEY = master_key(b"")
 LEDGER = 7
 REQUEST = ReadRequest(BOOKIE_ID, LEDGER, KEY, 10, 29, DENSE, 1000)
-END = encode_read_reply(ReadEnd(Status.OK, 30))
+END = pb.ReadReply.FromString(encode_read_reply(ReadEnd(Status.OK, 30)))
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def batch(first: int, last: int, *, ledger_id: int = LEDGER) -> EncodedBatch:
 
 
 def part(first: int, last: int, *, ledger_id: int = LEDGER) -> pb.ReadReply:
-    return encode_read_reply(ReadBatch(batch(first, last, ledger_id=ledger_id)))
+    return pb.ReadReply.FromString(encode_read_reply(ReadBatch(batch(first, last, ledger_id=ledger_id))))
 
 
 def repeated(one: pb.ReadReply) -> Iterator[pb.ReadReply]:

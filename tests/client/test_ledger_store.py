@@ -47,7 +47,7 @@ class FlakyStore(MemoryStore):
 @pytest.fixture
 def store() -> FlakyStore:
     flaky = FlakyStore(MemoryTree(lambda: 5))
-    flaky.ensure_path("/ledgers")
+    flaky.ensure_path(ZNODES.ledger(7).rsplit("/", 1)[0])
     return flaky
 
 
@@ -116,12 +116,47 @@ def test_the_version_that_a_compare_and_set_needs_comes_with_the_metadata(store:
     assert ledgers.versioned(7) == (changed, 1)
 
 
-def test_new_ids_differ_and_leave_nothing_behind(store: FlakyStore, ledgers: LedgerStore) -> None:
-    parent = ZNODES.id_prefix.rsplit("/", 1)[0]
-    store.ensure_path(parent)
-    ids = [ledgers.new_id() for _ in range(20)]
-    assert len(set(ids)) == 20
-    assert store.children(parent) == []
+IDS = ZNODES.id_prefix.rsplit("/", 1)[0]
+
+
+def test_the_znode_of_an_id_goes_with_the_creation_of_its_ledger(store: FlakyStore, ledgers: LedgerStore) -> None:
+    store.ensure_path(IDS)
+    for number in range(3):
+        with ledgers.new_id() as issued:
+            assert len(store.children(IDS)) == 1
+            ledgers.create(_metadata(issued.ledger_id), [], lambda failure: None, issued)
+        assert issued.ledger_id == number
+        assert store.children(IDS) == []
+    assert list(ledgers.ids()) == [0, 1, 2]
+
+
+def test_an_id_that_is_not_used_leaves_nothing_behind_and_is_not_given_again(store: FlakyStore, ledgers: LedgerStore) -> None:
+    store.ensure_path(IDS)
+    with pytest.raises(LookupError), ledgers.new_id() as unused:
+        raise LookupError
+    assert store.children(IDS) == []
+    with ledgers.new_id() as issued:
+        assert issued.ledger_id > unused.ledger_id
+
+
+def test_a_ledger_is_created_after_its_ids_znode_went_with_the_session(store: FlakyStore, ledgers: LedgerStore) -> None:
+    store.ensure_path(IDS)
+    with ledgers.new_id() as issued:
+        store.delete(issued.path)
+        ledgers.create(_metadata(), [], lambda failure: None, issued)
+    assert ledgers.metadata(7) == _metadata()
+
+
+def test_the_first_ledger_below_a_path_makes_it(store: FlakyStore, ledgers: LedgerStore) -> None:
+    """And a refused operation beside it refuses the creation then, too."""
+    store.ensure_path(IDS)
+    with ledgers.new_id() as issued:
+        ledgers.create(_metadata(70_001), [], lambda failure: None, issued)
+    assert list(ledgers.ids()) == [70_001]
+    assert store.children(IDS) == []
+    with pytest.raises(TransactionFailedError):
+        ledgers.create(_metadata(2_000_000_000), [Check("/gone")], lambda failure: None)
+    assert list(ledgers.ids()) == [70_001]
 
 
 def test_ledgers_are_listed_ascending_and_deleted(ledgers: LedgerStore) -> None:

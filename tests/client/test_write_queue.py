@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from bk_spark.client.add_entries import AddEntries
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.operation import Append, Event
+from bk_spark.client.write_queue import SMALL_BYTES
 from bk_spark.config import MAX_BATCH_ENTRIES, ClientConfig
 from bk_spark.errors import BookKeeperError, ConfigError, InternalError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.local_cluster import LocalCluster
@@ -41,6 +43,25 @@ def appended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+@contextmanager
+def standing_still(cluster: LocalCluster) -> Iterator[None]:
+    """All bookies, for shorter than an add's timeout."""
+    for bookie in cluster.bookies:
+        bookie.suspend()
+    try:
+        yield
+    finally:
+        for bookie in cluster.bookies:
+            bookie.resume()
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.001)
+
+
 def test_single_appends_travel_together_when_they_come_faster_than_they_are_confirmed(
     client: BookKeeper, appended: list[int]
 ) -> None:
@@ -49,6 +70,41 @@ def test_single_appends_travel_together_when_they_come_faster_than_they_are_conf
         assert [future.result(DEADLINE_S) for future in futures] == list(range(2000))
     assert sum(appended) == 2000
     assert len(appended) < 1000
+
+
+def test_small_appends_wait_for_what_is_on_its_way_and_then_travel_together(
+    client: BookKeeper, cluster: LocalCluster, appended: list[int]
+) -> None:
+    with client.create_ledger() as writer, standing_still(cluster):
+        futures = [writer.append_async(b"first")]
+        _until(lambda: appended == [1])
+        futures += [writer.append_async(b"x") for _ in range(5)]
+        time.sleep(0.2)
+        assert appended == [1]
+        for bookie in cluster.bookies:
+            bookie.resume()
+        assert [future.result(DEADLINE_S) for future in futures] == list(range(6))
+    assert appended == [1, 5]
+
+
+def test_large_batches_do_not_wait_for_each_other(cluster: LocalCluster, appended: list[int]) -> None:
+    with BookKeeper(cluster.metadata_uri) as client, client.create_ledger() as writer, standing_still(cluster):
+        for _ in range(3):
+            writer.append_batch_async([b"x" * SMALL_BYTES])
+        _until(lambda: sum(appended) == 3)
+
+
+def test_appends_do_not_wait_for_a_force(client: BookKeeper, cluster: LocalCluster, appended: list[int]) -> None:
+    with client.create_ledger(deferred_sync=True) as writer:
+        writer.append(b"before")
+        with standing_still(cluster):
+            forcing = threading.Thread(target=writer.force, daemon=True)
+            forcing.start()
+            _until(lambda: writer._queue._forcing == 1)
+            after = writer.append_async(b"after")
+            _until(lambda: appended == [1, 1])
+        forcing.join(DEADLINE_S)
+        assert after.result(DEADLINE_S) == 1
 
 
 def test_a_large_batch_is_cut_by_bytes_and_by_entries(client: BookKeeper, appended: list[int]) -> None:

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -35,14 +36,16 @@ def test_an_attempt_without_rows_makes_no_ledger(attempt: Attempt, bookkeeper: B
 def test_what_was_written_is_in_one_closed_ledger(attempt: Attempt, bookkeeper: BookKeeper) -> None:
     ledger = pickle.loads(pickle.dumps(attempt)).write(iter([numbers(1, 2), numbers(3)]))
     metadata = bookkeeper.ledger_metadata(ledger.ledger_id)
-    assert ledger == CommittedLedger(metadata.ledger_id, 1, metadata.length, 3)
+    assert ledger == CommittedLedger(metadata.ledger_id, 0, metadata.length, 3)
     assert metadata.is_closed
-    assert metadata.last_entry_id == 1
+    assert metadata.last_entry_id == 0
 
 
 def test_an_attempt_that_fails_leaves_its_ledger_closed(attempt: Attempt, bookkeeper: BookKeeper) -> None:
+    large = numbers(*np.random.default_rng(1).integers(-(2**63), 2**63 - 1, 100_000).tolist())
+
     def rows() -> Iterator[pa.RecordBatch]:
-        yield numbers(1)
+        yield large
         raise RuntimeError("upstream")
 
     before = set(bookkeeper.list_ledgers())

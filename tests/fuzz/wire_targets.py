@@ -84,8 +84,8 @@ def _replies() -> dict[str, list[Message]]:
     return {
         "Add": [codec.encode_add_reply(AddReply(7, Status.FENCED, "it is fenced", 9))],
         "Read": [
-            *(codec.encode_read_reply(ReadBatch(one)) for one in batches()),
-            codec.encode_read_reply(ReadEnd(Status.NO_SUCH_ENTRY, 5, "there is none")),
+            *(pb.ReadReply.FromString(codec.encode_read_reply(ReadBatch(one))) for one in batches()),
+            pb.ReadReply.FromString(codec.encode_read_reply(ReadEnd(Status.NO_SUCH_ENTRY, 5, "there is none"))),
         ],
         "ReadLastAddConfirmed": [codec.encode_last_add_confirmed_reply(LastAddConfirmedReply(Status.OK, 7, "", True))],
         "StoreLastAddConfirmed": [codec.encode_store_last_add_confirmed_reply(PlainReply(Status.OK, "done"))],
@@ -115,7 +115,7 @@ _REQUEST_ENCODERS: dict[str, Callable[[Any], Message]] = {
 }
 _REPLY_DECODERS: dict[str, Callable[[Any], Any]] = {
     "Add": codec.decode_add_reply,
-    "Read": codec.decode_read_reply,
+    "Read": lambda message: codec.decode_read_reply(message.SerializeToString()),
     "ReadLastAddConfirmed": codec.decode_last_add_confirmed_reply,
     "StoreLastAddConfirmed": codec.decode_store_last_add_confirmed_reply,
     "Force": codec.decode_force_reply,
@@ -124,7 +124,7 @@ _REPLY_DECODERS: dict[str, Callable[[Any], Any]] = {
 }
 _REPLY_ENCODERS: dict[str, Callable[[Any], Message]] = {
     "Add": codec.encode_add_reply,
-    "Read": codec.encode_read_reply,
+    "Read": lambda given: pb.ReadReply.FromString(codec.encode_read_reply(given)),
     "ReadLastAddConfirmed": codec.encode_last_add_confirmed_reply,
     "StoreLastAddConfirmed": codec.encode_store_last_add_confirmed_reply,
     "Force": codec.encode_force_reply,

@@ -1,0 +1,87 @@
+"""A client that creates ledgers reads who is registered once, and again after a change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bk_spark.client.transport import Transport
+from bk_spark.config import ClientConfig
+from bk_spark.errors import MetadataUnavailableError, NotEnoughBookiesError
+from bk_spark.metadata_store import MemoryStore, MemoryTree
+from bk_spark.registration import BookieAddress, initialise_cluster, register, unregister
+from bk_spark.znodes import Znodes
+
+ZNODES = Znodes("/ledgers")
+
+
+class CountingStore(MemoryStore):
+    listings = 0
+    is_silent = False
+    """Whether no change is told of."""
+    is_cut_off = False
+
+    def children(self, path: str) -> list[str]:
+        if self.is_cut_off:
+            raise MetadataUnavailableError("memory://", "cut off")
+        self.listings += path == ZNODES.available
+        return super().children(path)
+
+    def _notify(self, path: str, *, names: bool = True) -> None:
+        if not self.is_silent:
+            super()._notify(path, names=names)
+
+
+@pytest.fixture
+def store() -> CountingStore:
+    store = CountingStore(MemoryTree(lambda: 0))
+    initialise_cluster(store, ZNODES)
+    for number in (1, 2, 3):
+        come(store, number)
+    return store
+
+
+@pytest.fixture
+def transport(store: CountingStore) -> Iterator[Transport]:
+    transport = Transport(store, ZNODES, ClientConfig())
+    yield transport
+    transport.close()
+
+
+def come(store: CountingStore, number: int, *, read_only: bool = False) -> None:
+    register(store, ZNODES, BookieAddress(f"b{number}", "127.0.0.1", 3000 + number), read_only)
+
+
+def test_bookies_are_listed_once_for_many_ledgers(store: CountingStore, transport: Transport) -> None:
+    for _ in range(10):
+        assert set(transport.choose_ensemble(3, 3)) == {"b1", "b2", "b3"}
+    assert store.listings == 1
+
+
+def test_one_that_goes_or_turns_read_only_is_in_no_ensemble_from_then_on(store: CountingStore, transport: Transport) -> None:
+    transport.choose_ensemble(3, 3)
+    unregister(store, ZNODES, "b1")
+    come(store, 4)
+    assert set(transport.choose_ensemble(3, 3)) == {"b2", "b3", "b4"}
+    come(store, 5)
+    come(store, 2, read_only=True)
+    assert set(transport.choose_ensemble(3, 3)) == {"b3", "b4", "b5"}
+
+
+def test_one_that_came_is_found_before_the_news_of_it(store: CountingStore, transport: Transport) -> None:
+    """Where those that are known are too few."""
+    transport.choose_ensemble(3, 3)
+    store.is_silent = True
+    come(store, 4)
+    assert set(transport.choose_ensemble(4, 3)) == {"b1", "b2", "b3", "b4"}
+    with pytest.raises(NotEnoughBookiesError):
+        transport.choose_ensemble(5, 3)
+
+
+def test_a_listing_that_failed_is_tried_again(store: CountingStore, transport: Transport) -> None:
+    store.is_cut_off = True
+    with pytest.raises(MetadataUnavailableError):
+        transport.choose_ensemble(3, 3)
+    store.is_cut_off = False
+    assert set(transport.choose_ensemble(3, 3)) == {"b1", "b2", "b3"}
