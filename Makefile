@@ -11,7 +11,9 @@
 #   make duel     two processes that take one log from each other, suspended and killed (SECONDS=60; SEED=1)
 #   make streams  a real stream, exactly once while its processes are killed (KILLS=50; SEED=1; KEEP=directory for all logs)
 #   make fuzz     spoilt messages and files against everything that reads them (FUZZ_SECONDS=600; SEED=1; TARGET=…)
-#   make bench    every benchmark (SMALL=1: each as small as it goes)
+#   make bench    every benchmark but those beside peers (SMALL=1: each as small as it goes; an hour otherwise)
+#   make bench-peers  beside Kafka and Apache BookKeeper, which Maven fetches (SMALL=1)
+#   make bench-page   docs/benchmarks.md, from what the two wrote into build/benchmarks
 #   make proto    the generated code in bk_spark/proto, after a change of a .proto file
 #   make clean    removes what the others made
 #
@@ -35,7 +37,7 @@ SECONDS ?= 60
 FUZZ_SECONDS ?= 600
 SEED ?= 1
 
-.PHONY: demo test lint simulate mutants chaos lost-bookie duel streams fuzz bench proto clean check-java
+.PHONY: demo test lint simulate mutants chaos lost-bookie duel streams fuzz bench bench-peers bench-page proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -72,7 +74,15 @@ fuzz: $(VENV)/test-installed
 	$(RUN) -m tests.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED) $(if $(TARGET),--target $(TARGET))
 
 bench: $(VENV)/test-installed check-java
-	$(RUN) benchmarks/run_all.py $(if $(SMALL),--small)
+	@mkdir -p build/benchmarks
+	$(RUN) benchmarks/run_all.py --json build/benchmarks/speed.json $(if $(SMALL),--small)
+
+bench-peers: $(VENV)/test-installed check-java
+	@mkdir -p build/benchmarks
+	$(RUN) -m benchmarks.peers --all --json build/benchmarks/peers.json $(if $(SMALL),--small)
+
+bench-page: $(VENV)/test-installed
+	$(RUN) -m benchmarks.speed.report build/benchmarks/*.json --out docs
 
 proto: $(VENV)/test-installed
 	$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. bk_spark/proto/bookie.proto

@@ -1,6 +1,6 @@
-"""Every benchmark, one after the other, each in a process of its own.
+"""Every benchmark but those beside peers, one after the other: each file here, then the workloads of ``benchmarks.speed``.
 
-python benchmarks/run_all.py [--small]
+python benchmarks/run_all.py [--small] [--json FILE]
 """
 
 from __future__ import annotations
@@ -11,17 +11,22 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
+ALONE = sorted(path for path in HERE.glob("*.py") if path.name not in ("run_all.py", "__init__.py"))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="each as small as it goes")
+    parser.add_argument("--json", metavar="FILE", help="where the result of the workloads is written")
     args = parser.parse_args()
+    small = ["--small"] if args.small else []
+    commands = {path.stem: [str(path), *small] for path in ALONE}
+    commands["speed"] = ["-m", "benchmarks.speed", "--all", *small, *(["--json", args.json] if args.json else [])]
     failed = []
-    for path in sorted(path for path in HERE.glob("*.py") if path != Path(__file__)):
-        print(f"=== {path.stem}", flush=True)
-        if subprocess.run([sys.executable, str(path), *(["--small"] if args.small else [])], check=False).returncode:
-            failed.append(path.stem)
+    for name, command in commands.items():
+        print(f"=== {name}", flush=True)
+        if subprocess.run([sys.executable, *command], cwd=HERE.parent, check=False).returncode:
+            failed.append(name)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

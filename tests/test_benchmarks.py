@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-BENCHMARKS = sorted(path.name for path in (ROOT / "benchmarks").glob("*.py") if path.name != "run_all.py")
+BENCHMARKS = sorted(path.name for path in (ROOT / "benchmarks").glob("*.py") if path.name not in ("run_all.py", "__init__.py"))
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

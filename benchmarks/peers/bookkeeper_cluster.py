@@ -1,0 +1,173 @@
+"""Apache BookKeeper's bookies on this machine, and a Java client that stays warm.
+
+Their metadata are in the ZooKeeper of a bk_spark.LocalCluster, under a root of their own: what is compared never waits for
+it, and both clusters live at the same time. Settings are Apache's defaults, which sync the journal before an add is
+acked; what differs is said beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.fetch import jars
+from bk_spark.local_cluster import LocalCluster
+from bk_spark.local_process import HOST, Keeper, LocalProcess, end_all, reserved_port
+from bk_spark.local_zookeeper import find_java
+
+HERE = Path(__file__).resolve().parent
+
+POM = HERE / "bookkeeper-pom.xml"
+BOOKIES = 3
+
+_STORAGE = "org.apache.bookkeeper.bookie"
+
+DB_STORAGE: Mapping[str, str] = {"ledgerStorageClass": f"{_STORAGE}.storage.ldb.DbLedgerStorage"}
+"""Index in RocksDB, one write cache for all ledgers: what Pulsar runs."""
+
+SORTED_STORAGE: Mapping[str, str] = {"ledgerStorageClass": f"{_STORAGE}.SortedLedgerStorage"}
+"""What a bookie takes unless told otherwise."""
+
+NOT_SYNCED: Mapping[str, str] = {**DB_STORAGE, "journalSyncData": "false"}
+"""An add is acked while it is in the page cache alone."""
+
+_CONFIG = """\
+bookiePort={port}
+advertisedAddress={host}
+allowLoopback=true
+metadataServiceUri={metadata_uri}
+journalDirectories={directory}/journal
+ledgerDirectories={directory}/ledgers
+# Clients do not wait for the slowest of three bookies: more than they have under way may wait there, and is not refused.
+maxPendingAddRequestsPerThread=0
+maxPendingReadRequestsPerThread=0
+# The disk is shared with all else on this machine: that it is nearly full says little of what bookies need.
+diskUsageThreshold=0.99
+diskUsageWarnThreshold=0.98
+"""
+
+_OPEN = [
+    f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.io", "java.nio", "java.util.zip", "jdk.internal.misc")
+]
+"""What Apache's own start scripts open: without it netty and the checksums take slower ways."""
+
+_JAVA_OPTIONS = (
+    *_OPEN,
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.leakDetectionLevel=disabled",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=10",
+    "-XX:+ParallelRefProcEnabled",
+    "-Xms1g",
+    "-Xmx1g",
+    "-XX:MaxDirectMemorySize=1g",
+)
+"""As the start scripts have it, with half of their direct memory: there are three bookies on this machine."""
+
+
+class ApacheBookie(LocalProcess):
+    def __init__(self, keeper: Keeper, directory: Path, port: int, config: str, java: Sequence[str]) -> None:
+        super().__init__(keeper, directory, port)
+        self._java = java
+        self.config = directory / "bookie.conf"
+        directory.mkdir(parents=True)
+        self.config.write_text(config)
+
+    def start(self) -> None:
+        self._launch([*self._java, "org.apache.bookkeeper.server.Main", "--conf", str(self.config)])
+
+    def await_ready(self) -> None:
+        self._await(self._accepts)
+
+
+class Peer:
+    """A JVM that holds a client, and does what it is told: commands and answers in BookKeeperPeer.java."""
+
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, text=True, bufsize=1
+            )
+        self._log = log
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, *command: object) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(" ".join(map(str, command)) + "\n")
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the Java client ended in {' '.join(map(str, command))}: {self._log.read_text()[-2000:]}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        """Its input ends: so does it, after what it is doing."""
+        self._process.communicate()
+
+
+class BookKeeperCluster:
+    """Three bookies beside a local cluster of ours, whose ZooKeeper they use."""
+
+    def __init__(self, bookies: Sequence[ApacheBookie], metadata_uri: str, java: Sequence[str], directory: Path) -> None:
+        self.bookies = bookies
+        self._metadata_uri = metadata_uri
+        self._java = java
+        self._directory = directory
+
+    @contextmanager
+    def client(self, payloads: Path, entry_bytes: int, *, v2: bool = True) -> Iterator[Peer]:
+        """``payloads`` is a file of entries, which the client adds one after the other, again from the start at its end."""
+        source = str(HERE / "BookKeeperPeer.java")
+        arguments = [*self._java, source, self._metadata_uri, str(payloads), str(entry_bytes), str(v2).lower()]
+        peer = Peer(arguments, self._directory / "client.log")
+        try:
+            yield peer
+        finally:
+            peer.close()
+
+
+@contextmanager
+def bookkeeper_cluster(
+    ours: LocalCluster, directory: Path, settings: Mapping[str, str] = DB_STORAGE
+) -> Iterator[BookKeeperCluster]:
+    """In a new directory, whose name is its root's in ZooKeeper too. Raises SkippedError where the jars are not to be had."""
+    java = _java_command()
+    metadata_uri = f"zk+hierarchical://{ours.zookeeper.address}/{directory.name}"
+    directory.mkdir()
+    with ExitStack() as stack:
+        keeper = stack.enter_context(Keeper(directory, temporary=False))
+        bookies: list[ApacheBookie] = []
+        stack.callback(end_all, bookies)
+        for number in range(1, BOOKIES + 1):
+            port = stack.enter_context(reserved_port(None))
+            own = directory / f"apache-bookie-{number}"
+            config = _CONFIG.format(port=port, host=HOST, metadata_uri=metadata_uri, directory=own)
+            config += "".join(f"{key}={value}\n" for key, value in settings.items())
+            bookies.append(ApacheBookie(keeper, own, port, config, java))
+        _format(java, bookies[0].config)
+        for bookie in bookies:
+            bookie.start()
+        for bookie in bookies:
+            bookie.await_ready()
+        yield BookKeeperCluster(bookies, metadata_uri, java, directory)
+
+
+def _java_command() -> list[str]:
+    class_path = os.pathsep.join(map(str, jars(POM)))
+    return [find_java(), *_JAVA_OPTIONS, "-cp", class_path]
+
+
+def _format(java: Sequence[str], config: Path) -> None:
+    shell = [*java, "org.apache.bookkeeper.bookie.BookieShell", "-conf", str(config), "initnewcluster"]
+    done = subprocess.run(shell, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise RuntimeError(f"initnewcluster failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")

@@ -1,0 +1,70 @@
+"""Spark writes, beside what bounds them: a data source that throws rows away, and the client without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks.speed.ledger_runs import Quorums
+from benchmarks.speed.measure import Claim, Entrant, Sample, Setting, alternate, claim, in_series, workload
+from benchmarks.speed.results import Result
+from benchmarks.speed.spark_ceilings import register, throw_away
+from benchmarks.speed.spark_jobs import SparkJobs
+from benchmarks.speed.spark_session import SUBJECTS, SparkTable, Subject, in_memory, session
+from benchmarks.speed.spark_without import WithoutSpark
+
+ALL, STRIPED = Quorums(3, 3, 2), Quorums(3, 2, 2)
+WANTED = 0.8
+
+SERIES = (
+    "*Spark alone* is Spark with a Python data source that keeps nothing, or repeats one record batch; *client* is two "
+    "processes without Spark that move the same payloads, encoded before; *row codec* is what encoding or decoding them takes "
+    "on two cores, which is no part of the bound."
+)
+
+
+def _samples(setting: Setting, subject: Subject) -> dict[str, list[Sample]]:
+    with session() as spark, SparkJobs(spark, setting.directory, subject.content) as jobs:
+        register(spark)
+        table = in_memory(spark, subject.table(setting), setting.directory)
+        with WithoutSpark(setting.directory, jobs.cluster.metadata_uri, table) as without:
+            entrants = [Entrant("Spark alone", lambda _: throw_away(table))]
+            for quorums in (ALL, STRIPED):
+                entrants += _both(jobs, without, table, quorums)
+            if subject.content == "rows":
+                entrants.append(Entrant("row codec", lambda _: without.encode()))
+            return alternate(entrants, setting.runs)
+
+
+def _both(jobs: SparkJobs, without: WithoutSpark, table: SparkTable, quorums: Quorums) -> list[Entrant]:
+    return [
+        Entrant(f"bk_spark {quorums}", lambda _: jobs.write_and_delete(table, quorums)),
+        Entrant(f"client {quorums}", lambda _: without.write(quorums)),
+    ]
+
+
+def against_series(text: str, samples: Mapping[str, list[Sample]], ours: str, bounds: tuple[str, ...]) -> Claim:
+    """Ours against the contestants ``bounds``, one after the other."""
+    rates = zip(*([one.rows_per_s for one in samples[name]] for name in bounds), strict=True)
+    return claim(text, [one.rows_per_s for one in samples[ours]], [in_series(*each) for each in rates], WANTED)
+
+
+def _register(subject: Subject) -> None:
+    name, about = f"spark_write_{subject.name}", f"Spark write of {subject.title} beside what bounds it"
+
+    @workload(name, about)
+    def write(setting: Setting) -> Result:
+        samples = _samples(setting, subject)
+        claims = [
+            against_series(
+                f"Spark write, {subject.title}, {quorums}, against 1 / (1/Spark alone + 1/client)",
+                samples,
+                f"bk_spark {quorums}",
+                ("Spark alone", f"client {quorums}"),
+            )
+            for quorums in (ALL, STRIPED)
+        ]
+        return Result(name, about, samples, claims, [SERIES])
+
+
+for _subject in SUBJECTS.values():
+    _register(_subject)
