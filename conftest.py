@@ -64,7 +64,14 @@ def store(metadata_uri: str) -> Iterator[ZooKeeperStore]:
         yield store
 
 
-LONGEST_FIRST = ("test_benchmarks.py", "test_examples.py", "test_streams.py", "test_standalone.py", "test_source.py")
+LONGEST_FIRST = (
+    "test_speed_workloads.py",
+    "test_benchmarks.py",
+    "test_examples.py",
+    "test_streams.py",
+    "test_standalone.py",
+    "test_source.py",
+)
 """Files that take minutes: begun first, so that files that run side by side end together."""
 
 

@@ -55,7 +55,7 @@ def _samples(setting: Setting, load: Load) -> dict[str, list[Sample]]:
         for quorums in (ALL, STRIPED):
             entrants += _beside_ceilings(partial(large, bench, quorums), wire, disk, load.user_bytes, quorums)
         entrants.append(Entrant(_name("bk_spark", ALL) + ", batches of 100 kB", lambda _: middle(bench, ALL)))
-        return alternate(entrants, setting.runs)
+        return alternate(entrants, setting.runs, setting.choose(1, 0))
 
 
 def _beside_ceilings(ours: Callable[[], Sample], wire: Wire, disk: Disk, user_bytes: int, quorums: Quorums) -> list[Entrant]:

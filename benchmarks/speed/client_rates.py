@@ -87,7 +87,7 @@ def client_rates(setting: Setting) -> Result:
                 return znodes_turn(client, Stopwatch(number, threads), value)
 
             entrants += [Entrant(f"bk_spark, {text}", ledgers), Entrant(f"ZooKeeper alone, {text}", znodes)]
-        samples = alternate(entrants, setting.runs)
+        samples = alternate(entrants, setting.runs, setting.choose(1, 0))
     notes = [
         "`open` is without recovery, of a ledger that its writer has open: bookies are asked how far it is confirmed.",
         "ZooKeeper alone: one znode created, read, changed by a compare-and-set, read, deleted. "

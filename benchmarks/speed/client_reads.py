@@ -34,7 +34,7 @@ def reads(setting: Setting) -> Result:
         entrants = [Entrant(f"bk_spark, {size}", _reading(bench, whole[size])) for size in SIZES]
         entrants += [Entrant(f"bk_spark, {size}, first replica killed", _reading(bench, hurt[size])) for size in SIZES]
         entrants.append(Entrant("wire", lambda _: wire.fetch(user_bytes, 4 * MIB)))
-        return Result("client_reads", ABOUT, alternate(entrants, setting.runs), notes=NOTES)
+        return Result("client_reads", ABOUT, alternate(entrants, setting.runs, setting.choose(1, 0)), notes=NOTES)
 
 
 class _Ledgers:

@@ -99,7 +99,7 @@ def client_recovery(setting: Setting) -> Result:
     ):
         contestants: list[Contestant] = [MetadataShare(client, max(counts.values()))]
         contestants += [Recoveries(writing, client, entries, count) for entries, count in counts.items()]
-        samples = alternate(contestants, setting.runs)
+        samples = alternate(contestants, setting.runs, setting.choose(1, 0))
     notes = [
         "Rows are recoveries. Before each the bookies hold the entries and know none of them to be confirmed: recovery reads "
         "them, writes them back to all three bookies, synced, and closes the ledger behind them.",

@@ -35,7 +35,7 @@ def single(setting: Setting) -> Result:
         entrants = [Entrant(f"append_async, {quorums}", _pipelined(bench, quorums, count)) for quorums in (ALL, STRIPED)]
         entrants += [Entrant(f"append, {quorums}", _one_by_one(bench, quorums, for_s)) for quorums in (ALL, STRIPED)]
         entrants.append(Entrant(f"highest rate, {ALL}", _highest_rate(bench, for_s, setting.choose(64, 2))))
-        return Result("client_single", ABOUT, alternate(entrants, setting.runs), notes=NOTES)
+        return Result("client_single", ABOUT, alternate(entrants, setting.runs, setting.choose(1, 0)), notes=NOTES)
 
 
 def _pipelined(bench: Bench, quorums: Quorums, count: int) -> Callable[[int], Sample]:

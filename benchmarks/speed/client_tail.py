@@ -30,7 +30,7 @@ def tail(setting: Setting) -> Result:
     seconds = setting.choose(4.0, 0.5)
     with Bench(setting.directory) as bench, Workers(1) as reader:
         entrants = [Entrant(f"{rate:,}/s", _tail(bench, reader, rate, max(2, int(rate * seconds)))) for rate in RATES_PER_S]
-        samples = alternate(entrants, setting.runs)
+        samples = alternate(entrants, setting.runs, setting.choose(1, 0))
     return Result("client_tail", ABOUT, samples, notes=NOTES)
 
 

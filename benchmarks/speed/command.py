@@ -1,7 +1,7 @@
 """The command that runs the workloads of one package: ``benchmarks.speed`` or ``benchmarks.peers``.
 
 Each workload runs in a process of its own, so that the memory, the Spark session and the threads of one are not those of the
-next.
+next. Small ones share a process, and so the start of Java and of Python: their figures mean nothing.
 """
 
 from __future__ import annotations
@@ -16,14 +16,19 @@ import statistics
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TypeAlias
 
 from benchmarks.speed.environment import environment
 from benchmarks.speed.measure import WORKLOADS, Claim, Sample, Setting, SkippedError, Workload
 from benchmarks.speed.processes import SPAWN
 from benchmarks.speed.results import Report, Result, to_json
+
+_Outcome: TypeAlias = Result | SkippedError | None
 
 RUNS = 5
 NO_WORKLOADS = {"__main__", "command", "report", "page", "plots"}
@@ -73,17 +78,17 @@ def _run(args: argparse.Namespace, package: str, workloads: Sequence[Workload]) 
     here = environment(args.directory or Path(tempfile.gettempdir()))
     print("\n".join(here.lines()), flush=True)
     results, failed = [], []
-    for one in workloads:
-        print(f"=== {one.name}: {one.about}", flush=True)
+    for together in [workloads] if args.small else [[one] for one in workloads]:
         with tempfile.TemporaryDirectory(prefix="bench-", dir=args.directory) as directory:
-            outcome = _outcome(package, one.name, Setting(args.small, runs, args.seed, Path(directory)))
-        if isinstance(outcome, Result):
-            results.append(outcome)
-            print("\n".join(_lines(outcome)), flush=True)
-        elif isinstance(outcome, SkippedError):
-            print(f"{one.name}: skipped: {outcome}", flush=True)
-        else:
-            failed.append(one.name)
+            setting = Setting(args.small, runs, args.seed, Path(directory))
+            for one, outcome in _outcomes(package, together, setting):
+                if isinstance(outcome, Result):
+                    results.append(outcome)
+                    print("\n".join(_lines(outcome)), flush=True)
+                elif isinstance(outcome, SkippedError):
+                    print(f"{one.name}: skipped: {outcome}", flush=True)
+                else:
+                    failed.append(one.name)
     if args.json:
         args.json.write_text(to_json(Report(here, args.small, runs, args.seed, results)))
     if failed:
@@ -91,33 +96,50 @@ def _run(args: argparse.Namespace, package: str, workloads: Sequence[Workload]) 
     return 1 if failed else 0
 
 
-def _outcome(package: str, name: str, setting: Setting) -> Result | SkippedError | None:
-    """None for a workload that failed: it has said why, and the others are measured all the same."""
+def _outcomes(package: str, workloads: Sequence[Workload], setting: Setting) -> Iterator[tuple[Workload, _Outcome]]:
+    """Of workloads that run in one process. None for one that failed: it has said why, and the others run all the same."""
     ours, theirs = SPAWN.Pipe()
-    process = SPAWN.Process(target=_run_one, args=(theirs, package, name, setting))
+    process = SPAWN.Process(target=_run_all, args=(theirs, package, [one.name for one in workloads], setting))
     process.start()
     theirs.close()
     try:
-        outcome: Result | SkippedError | None = ours.recv()
-    except EOFError:
-        outcome = None
+        for one in workloads:
+            print(f"=== {one.name}: {one.about}", flush=True)
+            yield one, _received(ours)
     except BaseException:
         process.terminate()
         raise
     finally:
         process.join()
+
+
+def _received(pipe: Connection) -> _Outcome:
+    try:
+        outcome: _Outcome = pipe.recv()
+    except EOFError:
+        return None
     return outcome
 
 
-def _run_one(pipe: Connection, package: str, name: str, setting: Setting) -> None:
-    """In the workload's process."""
+def _run_all(pipe: Connection, package: str, names: Sequence[str], setting: Setting) -> None:
+    """In the workloads' process."""
     signal.signal(signal.SIGTERM, _leave)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    [run] = [one.run for one in workloads_of(package) if one.name == name]
+    known = {one.name: one for one in workloads_of(package)}
+    for name in names:
+        directory = setting.directory / name
+        directory.mkdir()
+        pipe.send(_outcome(known[name], replace(setting, directory=directory)))
+
+
+def _outcome(one: Workload, setting: Setting) -> _Outcome:
     try:
-        pipe.send(run(setting))
+        return one.run(setting)
     except SkippedError as reason:
-        pipe.send(reason)
+        return reason
+    except Exception:
+        traceback.print_exc()
+        return None
 
 
 def _leave(*_: object) -> None:

@@ -80,7 +80,7 @@ def scale_open_ledgers(setting: Setting) -> Result:
     with LocalCluster(bookies=3, data_dir=setting.directory / "cluster") as cluster, BookKeeper(cluster.metadata_uri) as client:
         few = OpenLedgers(cluster, client, FEW, entries=count)
         many = OpenLedgers(cluster, client, count, entries=count)
-        samples = alternate([few, many], setting.runs)
+        samples = alternate([few, many], setting.runs, setting.choose(1, 0))
     notes = [
         many.about(),
         f"A turn appends as many entries as there are ledgers, with `append_async`, {UNDER_WAY} under way at a time. With few "

@@ -22,17 +22,17 @@ def _samples(setting: Setting, subject: Subject) -> dict[str, list[Sample]]:
         register(spark)
         arrow = subject.table(setting)
         table = in_memory(spark, arrow, setting.directory)
-        for quorums in (ALL, STRIPED):
+        for quorums in setting.choose((ALL, STRIPED), (ALL,)):
             jobs.write(table, _log_of(quorums), quorums)
         schema, batch = jobs.frame(_log_of(ALL)).schema, setting.directory / "batch.arrow"
         write_batch(batch, _as_read(arrow, schema))
         with WithoutSpark(setting.directory, jobs.cluster.metadata_uri, table) as without:
             entrants = [Entrant("Spark alone", lambda _: repeat(spark, batch, schema, table))]
-            for quorums in (ALL, STRIPED):
+            for quorums in setting.choose((ALL, STRIPED), (ALL,)):
                 entrants += _both(jobs, without, table, quorums)
             if subject.content == "rows":
                 entrants.append(Entrant("row codec", lambda _: without.decode()))
-            return alternate(entrants, setting.runs)
+            return alternate(entrants, setting.runs, setting.choose(1, 0))
 
 
 def _both(jobs: SparkJobs, without: WithoutSpark, table: SparkTable, quorums: Quorums) -> list[Entrant]:
@@ -69,7 +69,7 @@ def _register(subject: Subject) -> None:
                 f"bk_spark {quorums}",
                 ("Spark alone", f"client {quorums}"),
             )
-            for quorums in (ALL, STRIPED)
+            for quorums in setting.choose((ALL, STRIPED), (ALL,))
         ]
         return Result(name, about, samples, claims, [SERIES])
 

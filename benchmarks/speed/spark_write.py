@@ -28,11 +28,11 @@ def _samples(setting: Setting, subject: Subject) -> dict[str, list[Sample]]:
         table = in_memory(spark, subject.table(setting), setting.directory)
         with WithoutSpark(setting.directory, jobs.cluster.metadata_uri, table) as without:
             entrants = [Entrant("Spark alone", lambda _: throw_away(table))]
-            for quorums in (ALL, STRIPED):
+            for quorums in setting.choose((ALL, STRIPED), (ALL,)):
                 entrants += _both(jobs, without, table, quorums)
             if subject.content == "rows":
                 entrants.append(Entrant("row codec", lambda _: without.encode()))
-            return alternate(entrants, setting.runs)
+            return alternate(entrants, setting.runs, setting.choose(1, 0))
 
 
 def _both(jobs: SparkJobs, without: WithoutSpark, table: SparkTable, quorums: Quorums) -> list[Entrant]:
@@ -61,7 +61,7 @@ def _register(subject: Subject) -> None:
                 f"bk_spark {quorums}",
                 ("Spark alone", f"client {quorums}"),
             )
-            for quorums in (ALL, STRIPED)
+            for quorums in setting.choose((ALL, STRIPED), (ALL,))
         ]
         return Result(name, about, samples, claims, [SERIES])
 

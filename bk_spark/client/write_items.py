@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
+from bk_spark.entry import binaries
 from bk_spark.errors import BookKeeperError
 
 
@@ -88,19 +88,13 @@ class Token:
         arrays: list[pa.BinaryArray] = []
         for is_single, items in groupby(self.items, lambda item: item.single is not None):
             payloads = [item.payload for item in items]
-            arrays += [_array(payloads)] if is_single else payloads
+            arrays += [binaries(payloads)] if is_single else payloads
         return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 class _Uncancellable(Future[Any]):
     def cancel(self) -> bool:
         return False
-
-
-def _array(payloads: list[bytes]) -> pa.BinaryArray:
-    """``pa.array`` would import pandas, which takes half a second, to see that these are none of its own."""
-    ends = np.cumsum([0, *map(len, payloads)], dtype=np.int32)
-    return pa.BinaryArray.from_buffers(pa.binary(), len(payloads), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(payloads))])
 
 
 def new_future() -> Future[Any]:

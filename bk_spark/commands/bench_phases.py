@@ -19,6 +19,7 @@ from bk_spark.client.read_handle import ReadHandle
 from bk_spark.client.write_handle import WriteHandle
 from bk_spark.commands.latencies import Latencies
 from bk_spark.digest import payload_sizes
+from bk_spark.entry import binaries
 from bk_spark.errors import CorruptionError
 
 SEED = 1
@@ -88,7 +89,7 @@ def _measured(phase: Phase, room: threading.Semaphore, due_s: float | None) -> C
 
 def _appends(load: Load, start_s: float, tell: Tell) -> Iterator[tuple[float | None, pa.BinaryArray]]:
     """When each append is due (None: at once) and its payloads, in time; at least one."""
-    payloads = pa.array([random.Random(SEED).randbytes(load.entry_bytes)] * load.batch_entries, pa.binary())
+    payloads = binaries([random.Random(SEED).randbytes(load.entry_bytes)] * load.batch_entries)
     appended = 0
     while load.entries is None or appended < load.entries:
         due_s = None if load.rate is None else start_s + appended / load.rate

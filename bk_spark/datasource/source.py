@@ -91,7 +91,7 @@ class BookKeeperDataSource(DataSource):
     digestType           all         CRC32C                   `CRC32C` or `HMAC`: protects entries from writer to reader
     password             all         (none)                   authenticates adds and reads; never shown
     compression          write       zstd                     of row payloads: `none`, `lz4` or `zstd`
-    maxRowsPerEntry      write       65536                    cut of row payloads
+    maxRowsPerEntry      write       65536                    the most that one entry of rows holds; smaller batches are joined
     maxBytesPerEntry     write       1m                       the same, before compression
     where                read        (none)                   comparisons of columns, joined by AND: only rows that match
     maxBytesPerPartition read        128m                     larger ledgers are split, smaller ones are packed together
