@@ -42,8 +42,10 @@ SEED ?= 1
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
 
-test: lint check-java
-	$(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+# Most of a test with Spark is a JVM that starts: it compiles quickly, not well, and maps its classes from an archive.
+test: lint check-java $(VENV)/spark.jsa
+	JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(abspath $(VENV)/spark.jsa) -Xlog:cds=off" \
+	  $(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(VENV)/test-installed
 	$(RUN) -m ruff check .
@@ -109,6 +111,9 @@ $(VENV)/test-installed: $(VENV)/made setup.cfg pyproject.toml
 	$(RUN) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[test]'
 	@rm -f $(VENV)/installed
 	@touch $@
+
+$(VENV)/spark.jsa: $(VENV)/test-installed | check-java
+	$(RUN) -m tests.class_archive $@
 
 check-java:
 	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' \

@@ -34,7 +34,7 @@ DIGEST_BYTES = {DigestType.CRC32C: 4, DigestType.HMAC: 32}
 _AT_ONCE_ROWS = 128
 """From this many entries on one look at all of them is cheaper than one at each."""
 
-SHORT_BYTES = 1024
+_SHORT_BYTES = 1024
 """Payloads that are shorter on average are copied one by one for their digests: below it that is quicker than slices."""
 
 _HEADER = np.dtype([("ledger_id", ">i8"), ("entry_id", ">i8"), ("last_add_confirmed", ">i8"), ("length", ">i8")])
@@ -168,7 +168,7 @@ def _offsets(payloads: pa.BinaryArray) -> npt.NDArray[np.int32]:
 def _pieces(payloads: pa.BinaryArray) -> Iterable[bytes | memoryview]:
     """Each payload: short ones as bytes, which costs half of what a slice does, long ones without a copy."""
     offsets = _offsets(payloads)
-    if offsets[-1] - offsets[0] <= SHORT_BYTES * len(payloads):
+    if offsets[-1] - offsets[0] <= _SHORT_BYTES * len(payloads):
         pieces: list[bytes] = payloads.to_pylist()
         return pieces
     return _slices(payloads)

@@ -307,10 +307,11 @@ def int64s(values: npt.NDArray[np.int64]) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-def binaries(payloads: list[bytes]) -> pa.BinaryArray:
-    """The same bytes, without pandas likewise, whose import loses a KeyboardInterrupt of that moment."""
+def binaries(payloads: Sequence[bytes | pa.Buffer]) -> pa.BinaryArray:
+    """The same bytes, one alone not copied; without pandas likewise, whose import loses a KeyboardInterrupt of that moment."""
     ends = np.cumsum([0, *map(len, payloads)], dtype=np.int32)
-    return pa.BinaryArray.from_buffers(pa.binary(), len(payloads), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(payloads))])
+    data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
+    return pa.BinaryArray.from_buffers(pa.binary(), len(payloads), [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
 def _numbers(column: pa.Int64Array, header: BatchHeader) -> npt.NDArray[np.int64]:

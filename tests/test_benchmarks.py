@@ -17,6 +17,6 @@ BENCHMARKS = sorted(path.name for path in (ROOT / "benchmarks").glob("*.py") if 
 def test_a_benchmark_runs(name: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(ROOT / "benchmarks" / name), "--small"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=560, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout

@@ -23,7 +23,7 @@ from bk_spark.registration import list_bookies, lookup
 from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import ZooKeeperStore, connect, parse_uri
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 ZNODES = Znodes("/ledgers")
 
 

@@ -29,7 +29,7 @@ from bk_spark.metadata_store import (
 from bk_spark.zookeeper import connect
 
 Connect = Callable[[], MetadataStore]
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(params=["memory", "zookeeper"])

@@ -85,7 +85,7 @@ def test_an_unknown_name_is_refused() -> None:
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks.speed", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=560, check=False)
 
 
 def _environment() -> dict[str, str]:

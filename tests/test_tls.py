@@ -27,7 +27,7 @@ from bk_spark.local_cluster import LocalCluster
 from bk_spark.local_security import Authority, local_tls
 from bk_spark.tls import LOOK_S, TlsFiles, TlsSource, server_credentials
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import ZooKeeperStore, connect, parse_uri
 
 BUSY = 5
-DEADLINE_S = 15.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_operations_without_a_server_end_in_time_as_unknown(own_server: LocalClu
                     call()
         finally:
             own_server.zookeeper.start()
-        store.sync("/")
+        until(lambda: answers(store))
         assert "never" not in store.children("/")
 
 
@@ -348,6 +348,14 @@ def within(least_s: float, most_s: float) -> Iterator[None]:
     start = time.monotonic()
     yield
     assert least_s <= time.monotonic() - start <= BUSY * most_s
+
+
+def answers(store: ZooKeeperStore) -> bool:
+    try:
+        store.sync("/")
+    except MetadataUnavailableError:
+        return False
+    return True
 
 
 def until(condition: Callable[[], bool]) -> None:

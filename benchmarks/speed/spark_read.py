@@ -7,13 +7,12 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from benchmarks.speed.ledger_runs import Quorums
-from benchmarks.speed.measure import Entrant, Sample, Setting, alternate, workload
-from benchmarks.speed.results import Result
+from benchmarks.speed.measure import Entrant, Sample, Setting, alternate
 from benchmarks.speed.spark_ceilings import register, repeat, write_batch
 from benchmarks.speed.spark_jobs import SparkJobs
-from benchmarks.speed.spark_session import SUBJECTS, SparkTable, Subject, in_memory, session
+from benchmarks.speed.spark_session import SparkTable, Subject, in_memory, session
 from benchmarks.speed.spark_without import WithoutSpark
-from benchmarks.speed.spark_write import ALL, SERIES, STRIPED, against_series
+from benchmarks.speed.spark_write import ALL, STRIPED, register_subjects
 from bk_spark.datasource.spark_schema import to_arrow
 
 
@@ -56,23 +55,4 @@ def _as_read(table: pa.Table, schema: StructType) -> pa.Table:
     return table.cast(to_arrow(schema))
 
 
-def _register(subject: Subject) -> None:
-    name, about = f"spark_read_{subject.name}", f"Spark read of {subject.title} beside what bounds it"
-
-    @workload(name, about)
-    def read(setting: Setting) -> Result:
-        samples = _samples(setting, subject)
-        claims = [
-            against_series(
-                f"Spark read, {subject.title}, {quorums}, against 1 / (1/Spark alone + 1/client)",
-                samples,
-                f"bk_spark {quorums}",
-                ("Spark alone", f"client {quorums}"),
-            )
-            for quorums in setting.choose((ALL, STRIPED), (ALL,))
-        ]
-        return Result(name, about, samples, claims, [SERIES])
-
-
-for _subject in SUBJECTS.values():
-    _register(_subject)
+register_subjects("read", _samples)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from benchmarks.speed.ledger_runs import Quorums
 from benchmarks.speed.measure import Claim, Entrant, Sample, Setting, alternate, claim, in_series, workload
@@ -48,15 +48,21 @@ def against_series(text: str, samples: Mapping[str, list[Sample]], ours: str, bo
     return claim(text, [one.rows_per_s for one in samples[ours]], [in_series(*each) for each in rates], WANTED)
 
 
-def _register(subject: Subject) -> None:
-    name, about = f"spark_write_{subject.name}", f"Spark write of {subject.title} beside what bounds it"
+def register_subjects(verb: str, samples_of: Callable[[Setting, Subject], dict[str, list[Sample]]]) -> None:
+    """A workload for each subject: ``verb`` is "write" or "read"."""
+    for subject in SUBJECTS.values():
+        _register(verb, subject, samples_of)
+
+
+def _register(verb: str, subject: Subject, samples_of: Callable[[Setting, Subject], dict[str, list[Sample]]]) -> None:
+    name, about = f"spark_{verb}_{subject.name}", f"Spark {verb} of {subject.title} beside what bounds it"
 
     @workload(name, about)
-    def write(setting: Setting) -> Result:
-        samples = _samples(setting, subject)
+    def run(setting: Setting) -> Result:
+        samples = samples_of(setting, subject)
         claims = [
             against_series(
-                f"Spark write, {subject.title}, {quorums}, against 1 / (1/Spark alone + 1/client)",
+                f"Spark {verb}, {subject.title}, {quorums}, against 1 / (1/Spark alone + 1/client)",
                 samples,
                 f"bk_spark {quorums}",
                 ("Spark alone", f"client {quorums}"),
@@ -66,5 +72,4 @@ def _register(subject: Subject) -> None:
         return Result(name, about, samples, claims, [SERIES])
 
 
-for _subject in SUBJECTS.values():
-    _register(_subject)
+register_subjects("write", _samples)

@@ -246,11 +246,11 @@ class BookKeeper:
                 )
                 try:
                     self._create_once(metadata, job, issued)
-                    return metadata
+                    break
                 except MetadataUnavailableError:
                     if remaining == 0:
                         raise
-        raise AssertionError("unreachable")
+        return metadata
 
     def _create_once(self, metadata: LedgerMetadata, job: WriteJob | None, issued: IssuedId) -> None:
         if job is None:

@@ -78,6 +78,8 @@ class LedgerStore:
         issued = issue_ledger_id(self._store, self._znodes)
         try:
             yield issued
+        except MetadataUnavailableError:
+            raise  # the store would not answer this either: the znode goes with the session
         except BaseException:
             forget(self._store, issued)
             raise

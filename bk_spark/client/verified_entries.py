@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bk_spark.digest import payload_bytes, payload_sizes
-from bk_spark.entry import ENTRY_OVERHEAD_BYTES, EntryBatch
+from bk_spark.entry import ENTRY_OVERHEAD_BYTES, EntryBatch, int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,5 @@ def _in_order(parts: Sequence[VerifiedEntries]) -> VerifiedEntries:
     entry_ids = np.concatenate([one.entry_ids for one in parts])
     lengths = np.concatenate([one.lengths for one in parts])
     order = np.argsort(entry_ids)
-    rows = pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)])  # pa.array would import pandas
-    payloads = pa.concat_arrays([one.payloads for one in parts]).take(rows)
+    payloads = pa.concat_arrays([one.payloads for one in parts]).take(int64s(order))
     return VerifiedEntries(entry_ids[order], lengths[order], payloads)

@@ -7,14 +7,13 @@ neighbour that hardly fits.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from bk_spark.digest import payload_sizes
-from bk_spark.entry import ENTRY_OVERHEAD_BYTES
+from bk_spark.entry import ENTRY_OVERHEAD_BYTES, binaries
 
 
 def gathered_batches(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -42,15 +41,15 @@ def gathered_payloads(payloads: Iterable[tuple[pa.Buffer, int]], max_bytes: int)
     for payload, its_rows in payloads:
         size = payload.size + ENTRY_OVERHEAD_BYTES
         if waiting and nbytes + size > max_bytes:
-            yield _array(waiting), rows
+            yield binaries(waiting), rows
             waiting, nbytes, rows = [], 0, 0
         waiting.append(payload)
         nbytes, rows = nbytes + size, rows + its_rows
         if 2 * nbytes > max_bytes:
-            yield _array(waiting), rows
+            yield binaries(waiting), rows
             waiting, nbytes, rows = [], 0, 0
     if waiting:
-        yield _array(waiting), rows
+        yield binaries(waiting), rows
 
 
 def gathered_entries(arrays: Iterable[pa.BinaryArray], max_bytes: int) -> Iterator[pa.BinaryArray]:
@@ -80,9 +79,3 @@ def as_one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _concatenated(arrays: list[pa.BinaryArray]) -> pa.BinaryArray:
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-
-
-def _array(payloads: list[pa.Buffer]) -> pa.BinaryArray:
-    ends = np.array([0, *itertools.accumulate(payload.size for payload in payloads)], dtype=np.int32)
-    data = payloads[0] if len(payloads) == 1 else pa.py_buffer(b"".join(payloads))
-    return pa.BinaryArray.from_buffers(pa.binary(), len(payloads), [None, pa.py_buffer(ends), data])

@@ -8,7 +8,7 @@ from bk_spark.local_cluster import LocalBookie
 from bk_spark.wire import Status
 from tests.bookie.asked_bookie import AskedBookie
 
-DEADLINE_S = 30
+DEADLINE_S = 60.0
 SMALL, LARGE = 10, 100_000
 """Bytes of an entry below and above what passes through the journal."""
 

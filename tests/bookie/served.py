@@ -31,7 +31,7 @@ from bk_spark.wire_codec import (
     encode_store_last_add_confirmed_request,
 )
 
-DEADLINE_S = 10
+DEADLINE_S = 60.0
 BOOKIE_ID = "bookie-1"
 KEY = master_key(b"")
 

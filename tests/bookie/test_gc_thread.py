@@ -14,7 +14,7 @@ from bk_spark.bookie.index_rows import EntryLogRow, LogState
 from bk_spark.config import BookieConfig
 from tests.bookie.gc_cluster import GcCluster
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class Running(GcCluster):

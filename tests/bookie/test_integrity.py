@@ -23,7 +23,7 @@ from bk_spark.quorum import DENSE, IdPattern
 from bk_spark.wire import StagedReply, StagedRequest, Status
 from tests.bookie.known_cluster import OTHERS, OURS, US, KnownCluster
 
-DEADLINE_S = 20
+DEADLINE_S = 60.0
 WATERMARK = 100
 
 

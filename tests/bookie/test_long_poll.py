@@ -11,7 +11,7 @@ from bk_spark.bookie.long_poll import LongPolls
 from bk_spark.wire import MAX_WAIT_MS, LastAddConfirmedReply, LastAddConfirmedRequest, Status
 
 LEDGER = 1
-DEADLINE_S = 10
+DEADLINE_S = 60.0
 
 
 class Asked:

@@ -36,7 +36,7 @@ from tests.bookie.limited_bookie import limited_bookie_command, set_disk
 from tests.bookie.served import Served as ServedBookie
 from tests.client.live_ledgers import BRISK
 
-DEADLINE_S = 30
+DEADLINE_S = 60.0
 CONFIG = BookieConfig(
     write_cache_bytes=MIB, sync_queue_bytes=MIB, checkpoint_bytes=4 * MIB, disk_check_s=0.1, session_timeout_s=2.0
 )

@@ -29,7 +29,7 @@ from bk_spark.metadata_store import MemoryStore, MemoryTree, Versioned
 from bk_spark.registration import BookieAddress, register
 from tests.bookie.bookie_home import ZNODES, Home
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 # --- the order of the phases, in one process
 

@@ -27,7 +27,7 @@ from bk_spark.registration import lookup
 from bk_spark.zookeeper import connect
 from tests.bookie.bookie_home import ZNODES
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from bk_spark.znodes import Znodes
 ZNODES = Znodes("/ledgers")
 HERE = BookieAddress("b1", "here", 1, "/rack-1")
 ELSEWHERE = BookieAddress("b1", "elsewhere", 2)
-DEADLINE_S = 10
+DEADLINE_S = 60.0
 
 
 class Session(MemoryStore):

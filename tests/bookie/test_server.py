@@ -23,7 +23,7 @@ from bk_spark.wire import MAX_MESSAGE_BYTES, AddRequest, LastAddConfirmedRequest
 from bk_spark.wire_codec import encode_add_request, encode_last_add_confirmed_request, encode_read_request
 
 KEY = master_key(b"")
-DEADLINE_S = 10
+DEADLINE_S = 60.0
 LEDGERS = iter(range(5_000_000, 6_000_000))
 """Ids that no client of this cluster was given."""
 

@@ -28,7 +28,7 @@ from bk_spark.bookie.sync_thread import (
 from bk_spark.errors import StorageError
 from bk_spark.wire import AddRequest, StagedReply, Status
 
-DEADLINE_S = 10
+DEADLINE_S = 60.0
 BOOKIE_ID = "bookie-1"
 
 

@@ -24,7 +24,7 @@ SEEDS = (0, 2, 12, 14, 17, 20)
 PROGRESS = 200
 """Entries that must be confirmed while a bookie is down, and again once it is back."""
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from bk_spark.under_replication import UnderReplication
 from bk_spark.znodes import Znodes
 from bk_spark.zookeeper import ZooKeeperStore
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 """How long a test waits for what must come."""
 
 BOOKIES = ("b1", "b2", "b3", "b4")

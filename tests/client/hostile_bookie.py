@@ -16,7 +16,7 @@ from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to
 from bk_spark.registration import BookieAddress
 
 BOOKIE_ID = "hostile"
-DEADLINE_S = 10
+DEADLINE_S = 60.0
 
 _Result = TypeVar("_Result")
 

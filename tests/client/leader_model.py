@@ -25,7 +25,7 @@ from bk_spark.config import LedgerOptions
 from bk_spark.errors import BookKeeperError, LedgerFencedError
 from tests.client.conftest import LogWorld
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def eventually(holds: Callable[[], bool]) -> None:

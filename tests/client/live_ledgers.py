@@ -10,7 +10,7 @@ from bk_spark.config import ClientConfig
 from bk_spark.ledger_metadata import LedgerMetadata
 from bk_spark.local_cluster import LocalBookie, LocalCluster
 
-DEADLINE_S = 30
+DEADLINE_S = 60.0
 """How long a test waits for what must come."""
 
 BRISK = ClientConfig(read_timeout_s=1.0, add_timeout_s=1.5, speculative_read_s=0.2, replacement_retry_s=0.5, explicit_lac_s=0.3)

@@ -139,6 +139,13 @@ def test_an_id_that_is_not_used_leaves_nothing_behind_and_is_not_given_again(sto
         assert issued.ledger_id > unused.ledger_id
 
 
+def test_a_store_that_does_not_answer_is_not_asked_to_delete_an_id_too(store: FlakyStore, ledgers: LedgerStore) -> None:
+    store.ensure_path(IDS)
+    with pytest.raises(MetadataUnavailableError), ledgers.new_id():
+        raise MetadataUnavailableError("memory://", "cut off")
+    assert len(store.children(IDS)) == 1
+
+
 def test_a_ledger_is_created_after_its_ids_znode_went_with_the_session(store: FlakyStore, ledgers: LedgerStore) -> None:
     store.ensure_path(IDS)
     with ledgers.new_id() as issued:

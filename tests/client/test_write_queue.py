@@ -18,7 +18,7 @@ from bk_spark.config import MAX_BATCH_ENTRIES, ClientConfig
 from bk_spark.errors import BookKeeperError, ConfigError, InternalError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.local_cluster import LocalCluster
 
-DEADLINE_S = 30
+DEADLINE_S = 60.0
 QUICK = ClientConfig(add_timeout_s=2.0, add_batch_bytes=10_000, add_window_bytes=20_000)
 
 

@@ -80,6 +80,12 @@ def test_a_run_that_is_interrupted_deletes_its_ledger(cluster: LocalCluster, num
     assert _ledgers(cluster) == before
 
 
+def test_a_run_does_not_import_pandas_which_would_lose_a_signal_that_comes_meanwhile(cluster: LocalCluster) -> None:
+    code = "import sys; from bk_spark.cli import main; main(sys.argv[1:]); sys.exit('pandas' in sys.modules)"
+    command = [sys.executable, "-c", code, "bench", "--entries", "5", "--metadata", cluster.metadata_uri]
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+
+
 def test_a_run_without_enough_bookies_fails_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--ensemble-size", "4"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
