@@ -44,7 +44,7 @@ demo: $(VENV)/installed check-java
 
 # Most of a test with Spark is a JVM that starts: it compiles quickly, not well, and maps its classes from an archive.
 test: lint check-java $(VENV)/spark.jsa
-	JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(abspath $(VENV)/spark.jsa) -Xlog:cds=off" \
+	JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(abspath $(VENV)/spark.jsa) -Xlog:disable" \
 	  $(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(VENV)/test-installed

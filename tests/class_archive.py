@@ -21,7 +21,7 @@ EXIT_S = 120.0
 
 def make(archive: Path) -> None:
     """Runs what most tests do, a batch written and read and a stream, in a JVM that keeps the classes which that took."""
-    os.environ["JDK_JAVA_OPTIONS"] = f"-XX:ArchiveClassesAtExit={archive} -Xlog:cds=off"
+    os.environ["JDK_JAVA_OPTIONS"] = f"-XX:ArchiveClassesAtExit={archive} -Xlog:disable"
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     with LocalCluster(bookies=3) as cluster, tempfile.TemporaryDirectory() as checkpoint:
         _use(spark, cluster.metadata_uri, checkpoint)
