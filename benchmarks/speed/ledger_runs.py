@@ -102,27 +102,33 @@ class InFlight:
 
     def __init__(self, window: int) -> None:
         self.latencies_s: list[float] = []
-        self._window = window
-        self._room = threading.Semaphore(window)
+        self._window, self._under_way = window, 0
+        self._ended = threading.Semaphore(0)
         self._problem: BaseException | None = None
 
     def append(self, begin: Callable[[], Future[Any]], since: float | None = None) -> None:
         """Begin one when there is room. ``since``: what its latency counts from, on the clock of ``time.perf_counter``."""
-        self._room.acquire()
+        if self._under_way == self._window:
+            self._await_one()
+        self._under_way += 1
         counts_from = time.perf_counter() if since is None else since
         begin().add_done_callback(lambda future: self._done(future, counts_from))
 
     def wait(self) -> None:
         """Until all are confirmed; raises what one of them failed with."""
-        for _ in range(self._window):
-            self._room.acquire()
+        while self._under_way:
+            self._await_one()
         if self._problem is not None:
             raise self._problem
+
+    def _await_one(self) -> None:
+        self._ended.acquire()
+        self._under_way -= 1
 
     def _done(self, future: Future[Any], counts_from: float) -> None:
         self.latencies_s.append(time.perf_counter() - counts_from)
         self._problem = self._problem or future.exception()
-        self._room.release()
+        self._ended.release()
 
 
 UNBOUNDED = 1 << 20
