@@ -29,6 +29,22 @@ def test_pieces_have_the_checksum_of_all_of_them(sizes: list[int], seed: int) ->
     assert crc32c_joined(values, np.array(sizes, dtype=np.int64)) == crc32c(data)
 
 
+@given(size=st.integers(0, 300), count=st.integers(1, 300), seed=st.integers(0, 2**32))
+def test_pieces_of_one_size_have_the_checksum_of_all_of_them(size: int, count: int, seed: int) -> None:
+    _check_equal(size, count, seed)
+
+
+@pytest.mark.parametrize(("size", "count"), [(65_535, 9), (65_536, 8), (65_537, 7), (300_001, 11), (1, 70_000)])
+def test_large_and_many_pieces_of_one_size_have_the_checksum_of_all_of_them(size: int, count: int) -> None:
+    _check_equal(size, count, seed=1)
+
+
+def _check_equal(size: int, count: int, seed: int) -> None:
+    data = np.random.default_rng(seed).bytes(size * count)
+    values = crc32c_each((memoryview(data)[place * size : (place + 1) * size] for place in range(count)), count)
+    assert crc32c_joined(values, np.full(count, size)) == crc32c(data)
+
+
 @pytest.mark.parametrize("size", [255, 256, 65_535, 65_536, 200_000, 3_000_000])
 def test_distances_are_split_into_bytes(size: int) -> None:
     first, second = b"before", np.random.default_rng(size).bytes(size)

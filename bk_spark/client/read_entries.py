@@ -118,14 +118,16 @@ class ReadEntries:
     def handle(self, event: Event, now_ms: int) -> None:
         if self._finished:
             return
+        if isinstance(event, Consumed):
+            self._delivered_bytes -= event.nbytes
+            self._request(now_ms)
+            return
         if isinstance(event, Start):
             self._cut_ranges()
         elif isinstance(event, ReadArrived):
             self._on_arrived(event, now_ms)
         elif isinstance(event, ReadEnded):
             self._on_ended(event)
-        elif isinstance(event, Consumed):
-            self._delivered_bytes -= event.nbytes
         elif isinstance(event, MetadataRead | MetadataGone | MetadataUnknown):
             self._on_metadata(event)
         self._check_timeouts(now_ms)
