@@ -1,4 +1,4 @@
-"""Makes an archive of Spark's classes as a JVM maps them: the tests start some forty JVMs, each then in half of the time.
+"""Makes an archive of Spark's classes as a JVM maps them: the tests start tens of JVMs, each then in half of the time.
 
 ``python -m tests.class_archive FILE``; ``JDK_JAVA_OPTIONS=-XX:SharedArchiveFile=FILE`` uses it. A JVM that the archive does
 not fit loads its classes as ever.
@@ -20,8 +20,12 @@ EXIT_S = 120.0
 
 
 def make(archive: Path) -> None:
-    """Runs what most tests do, a batch written and read and a stream, in a JVM that keeps the classes which that took."""
-    os.environ["JDK_JAVA_OPTIONS"] = f"-XX:ArchiveClassesAtExit={archive} -Xlog:disable"
+    """Runs what most tests do, a batch written and read and a stream, in a JVM that keeps the classes which that took.
+
+    Raises FileNotFoundError where the JVM made none. What stands at ``archive`` is whole.
+    """
+    part = archive.with_suffix(".part")
+    os.environ["JDK_JAVA_OPTIONS"] = f"-XX:ArchiveClassesAtExit={part} -Xlog:disable"
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     with LocalCluster(bookies=3) as cluster, tempfile.TemporaryDirectory() as checkpoint:
         _use(spark, cluster.metadata_uri, checkpoint)
@@ -30,6 +34,7 @@ def make(archive: Path) -> None:
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(EXIT_S)
+    part.rename(archive)
 
 
 def _use(spark: SparkSession, metadata_uri: str, checkpoint: str) -> None:

@@ -81,7 +81,7 @@ def test_a_run_that_is_interrupted_deletes_its_ledger(cluster: LocalCluster, num
 
 
 def test_a_run_does_not_import_pandas_which_would_lose_a_signal_that_comes_meanwhile(cluster: LocalCluster) -> None:
-    code = "import sys; from bk_spark.cli import main; main(sys.argv[1:]); sys.exit('pandas' in sys.modules)"
+    code = "import sys; from bk_spark.cli import main; sys.exit(main(sys.argv[1:]) or 'pandas' in sys.modules)"
     command = [sys.executable, "-c", code, "bench", "--entries", "5", "--metadata", cluster.metadata_uri]
     assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
 

@@ -123,7 +123,7 @@ def compact(cluster, log, *more):
     """In a process of its own: it stops the Spark session that it starts."""
     environment = {**os.environ, "BK_SPARK_METADATA": cluster.metadata_uri, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "bk_spark.cli", "log", "compact", log, "--json", *more]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=230, check=False)
     assert done.returncode == 0, done.stderr
     assert "\r" not in done.stderr
     [line] = done.stdout.splitlines()

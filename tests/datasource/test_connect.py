@@ -27,7 +27,7 @@ def test_logs_are_written_and_read_through_spark_connect_once_the_package_is_the
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_TESTING": "1"}
     command = [sys.executable, str(APPLICATION), str(ROOT), cluster.metadata_uri, str(tmp_path), log]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=230)
     assert done.returncode == 0, done.stderr[-5000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["session"].startswith("pyspark.sql.connect")
