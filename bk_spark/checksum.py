@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from functools import cache, partial
 
@@ -25,9 +26,9 @@ _VECTOR_ROWS = 128
 _REFLECTED_POLYNOMIAL = np.uint32(0x82F63B78)
 
 
-def crc32c_each(pieces: Iterable[bytes | memoryview], count: int) -> Words:
+def crc32c_each(pieces: Iterable[bytes | memoryview]) -> Words:
     """The checksum of each piece. Pieces are short: Python's lock is given away from 32 KiB on only."""
-    return np.fromiter(map(_crc32c, pieces), dtype=np.uint32, count=count)
+    return np.array(array("I", map(_crc32c, pieces)), dtype=np.uint32)
 
 
 def crc32c_continued(values: Words, blocks: Blocks) -> Words:

@@ -145,11 +145,11 @@ class ClientConfig:
     add_batch_bytes: int = 1 * MIB
     """Payload bytes that travel in one add request when that many wait. Larger ones gain nothing measurable."""
 
-    read_batch_bytes: int = 4 * MIB
-    """Bytes that one read request asks a bookie for."""
+    read_batch_bytes: int = 16 * MIB
+    """Bytes that one read request asks a bookie for. Nothing travels between two: with 4 MiB that was a third of the time."""
 
-    read_ahead_requests: int = 2
-    """Read requests under way per reader: one is decoded while the next one travels."""
+    read_ahead_requests: int = 1
+    """So many times as many bytes may wait for the application before no further request is sent, for each bookie."""
 
     tls_ca: str = ""
     """A PEM file of the authorities that sign bookies' certificates; with it connections to bookies are TLS."""
@@ -211,8 +211,8 @@ class BookieConfig:
     read_threads: int = 4
     """Threads that serve reads. Reads wait for disks and decode outside Python's lock; more gained nothing on 2 cores."""
 
-    read_reply_bytes: int = 4 * MIB
-    """The most that one read request is answered with; the client asks again for the rest."""
+    read_reply_bytes: int = 16 * MIB
+    """The most that one read request is answered with, a batch at a time; the client asks again for the rest."""
 
     session_timeout_s: float = 10.0
     """ZooKeeper session of the registration: a dead bookie leaves the list of available ones after this long."""

@@ -24,7 +24,8 @@ from bk_spark.config import BookieConfig, ClientConfig
 
 SERVICE = "Ceiling"
 ACK = b"acknowledged"
-READ_AHEAD = ClientConfig().read_ahead_requests
+READ_AHEAD = 2
+"""Pieces that are asked for at a time: one travels while the other one is taken."""
 WINDOW_BYTES = ClientConfig().add_window_bytes
 
 
