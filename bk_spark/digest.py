@@ -27,12 +27,9 @@ import pyarrow as pa
 
 from bk_spark.checksum import Words, crc32c_continued, crc32c_each
 from bk_spark.config import DigestType
-from bk_spark.joined_checksum import LEAST_BYTES, are_right
+from bk_spark.joined_checksum import are_right, pays
 
 DIGEST_BYTES = {DigestType.CRC32C: 4, DigestType.HMAC: 32}
-
-_AT_ONCE_ROWS = 128
-"""From this many entries on one look at all of them is cheaper than one at each."""
 
 _SHORT_BYTES = 1024
 """Payloads that are shorter on average are copied one by one for their digests: below it that is quicker than slices."""
@@ -97,8 +94,7 @@ class Digester:
         a wrong entry pass as rarely as its own digest does, once in 2³², and in a fifth of the time where entries are small.
         """
         sizes = payload_sizes(payloads)
-        is_crc32c = self.digest_type is DigestType.CRC32C
-        if not is_crc32c or len(sizes) < _AT_ONCE_ROWS or sizes.min() < LEAST_BYTES or digests.null_count:
+        if self.digest_type is not DigestType.CRC32C or digests.null_count or not pays(sizes):
             return bool(digests.equals(self.compute(ledger_id, entry_ids, last_add_confirmed, lengths, payloads)))
         if digests.type != pa.binary(DIGEST_BYTES[DigestType.CRC32C]):
             return False

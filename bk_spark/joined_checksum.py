@@ -30,25 +30,39 @@ _HEADER = np.dtype(f"V{HEADER_BYTES}")
 _NO_HEADER = bytes(HEADER_BYTES)
 _BESIDE_DIGEST = np.uint32(crc32c(_NO_HEADER))
 
-LEAST_BYTES = _WORD_BYTES
-"""Payloads are no shorter: what stands behind an entry would not end before the last one does."""
+_LEAST_ROWS = 128
+"""From this many entries on one look at all of them is cheaper than one at each."""
+
+_MOST_BYTES = 4096
+"""Of messages for each entry: from there on a checksum of its own takes an entry no longer."""
+
+
+def pays(sizes: Sizes) -> bool:
+    """Whether payloads of these sizes can be verified at once, and more quickly than one by one."""
+    # What stands behind an entry of less than a word would not end before the last one does.
+    if len(sizes) < _LEAST_ROWS or sizes.min() < _WORD_BYTES:
+        return False
+    return int(sizes.sum()) * _messages(sizes) <= _MOST_BYTES * len(sizes)
 
 
 def are_right(digests: Words, headers: npt.NDArray[np.void], payloads: memoryview, sizes: Sizes) -> bool:
     """Whether each digest is the CRC32C of its payload continued over its header, for all entries, at least one, at once.
 
-    ``payloads`` has them in a row, each of its size, which is LEAST_BYTES at least; headers have HEADER_BYTES. One wrong entry
-    is found, and several are unless they cancel out, as rarely as a wrong entry has the right digest: once in 2³².
+    ``payloads`` has them in a row, each of its size, for which this ``pays``; headers have HEADER_BYTES. One wrong entry is
+    found, and several are unless they cancel out, as rarely as a wrong entry has the right digest: once in 2³².
     """
     ends = np.cumsum(sizes)
     behind = digests ^ _BESIDE_DIGEST
-    # Headers and words of neighbours may not overlap: where entries are short those that are far enough apart share a message.
-    messages = -(-(HEADER_BYTES + _WORD_BYTES) // int(sizes.min()))
-    expected = int(digests[-1])
+    messages, expected = _messages(sizes), int(digests[-1])
     for first in range(messages):
         every = slice(first, None, messages)
         expected ^= _register(headers[every], behind[every], ends[every], len(payloads))
     return bool(crc32c(_NO_HEADER, crc32c(payloads)) == expected)
+
+
+def _messages(sizes: Sizes) -> int:
+    """Headers and words of neighbours may not overlap: where entries are short only those far enough apart share a message."""
+    return -(-(HEADER_BYTES + _WORD_BYTES) // int(sizes.min()))
 
 
 def _register(headers: npt.NDArray[np.void], behind: Words, ends: npt.NDArray[np.int64], nbytes: int) -> int:

@@ -50,6 +50,7 @@ class _Readers:
         self._begin = threading.Barrier(task.readers + 1)
         self._deadline = 0.0
         self._entries = [0] * task.readers
+        self._problem: Exception | None = None
         self._threads = []
         for first in range(0, task.readers, READERS_OF_CLIENT):
             client = self._clients.enter_context(BookKeeper(task.metadata_uri))
@@ -64,6 +65,8 @@ class _Readers:
         self._begin.wait()
         for thread in self._threads:
             thread.join()
+        if self._problem is not None:
+            raise self._problem
         seconds = max(time.monotonic() - started, self._task.seconds)
         figures = ReaderFigures(sum(self._entries), seconds, peak_memory_mib([getpid()]))
         self._clients.close()
@@ -73,8 +76,11 @@ class _Readers:
         handle = client.open_ledger(self._task.ledger_ids[number % len(self._task.ledger_ids)], recover=False)
         self._begin.wait()
         count = self._tail if self._task.is_tail else self._whole
-        while (left_s := self._deadline - time.monotonic()) > 0:
-            self._entries[number] += count(handle, min(left_s, LONGEST_WAIT_S))
+        try:
+            while (left_s := self._deadline - time.monotonic()) > 0:
+                self._entries[number] += count(handle, min(left_s, LONGEST_WAIT_S))
+        except Exception as problem:
+            self._problem = problem
 
     def _whole(self, handle: ReadHandle, wait_s: float) -> int:
         return sum(len(batch) for batch in handle.read(0, handle.last_add_confirmed))

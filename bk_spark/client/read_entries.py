@@ -17,7 +17,8 @@ The range may lie beyond the last add confirmed: the machine never asks for that
 What entries carry as their own LAC is given out as data, no more.
 
 Memory: a new request is sent only while the bytes delivered and not yet consumed are below the read-ahead. A speculative
-request adds at most one answer for each lane.
+request adds at most one answer for each lane. Requests ask for more while answers come quickly, for between two of them nothing
+travels; where bookies have many readers answers are slow, and requests stay small, so that no reader waits for long ones.
 
 Ref: the BookKeeper protocol, "Writing to ledgers" (reading up to the LAC); BP-46, "A note on Quorums" (read entry).
 """
@@ -50,6 +51,13 @@ from bk_spark.errors import BookKeeperError, NoSuchEntryError, NoSuchLedgerError
 from bk_spark.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire import Status
 
+QUICK_MS = 250
+"""An answer that takes longer loses next to nothing by the milliseconds that pass between two of them."""
+
+MOST_GROWTH = 4
+"""Times ``request_bytes`` that a request asks for at most. With three messages of a MiB a third of the time passes between two
+requests, with fifteen a tenth; the more it is, the longer a bookie's readers wait for each other."""
+
 MAX_METADATA_READS = 3
 """Looks at the metadata without an entry in between. Each one that goes on found yet another ensemble for the same entry."""
 
@@ -63,6 +71,7 @@ class ReadLimits:
     speculative_ms: int
     """Then another slot is asked beside it; no less than ``timeout_ms`` means never."""
     request_bytes: int
+    """Of the first request; up to MOST_GROWTH times as many while answers come quickly."""
     ahead_bytes: int
 
 
@@ -104,6 +113,7 @@ class ReadEntries:
         self._arrivals = Arrivals()
         self._delivered_to = first
         self._delivered_bytes = 0
+        self._asked_bytes = limits.request_bytes
         self._numbers = itertools.count(1) if numbers is None else numbers
         self._metadata_reads = 0
         self._blocked: _Blocked | None = None
@@ -127,7 +137,7 @@ class ReadEntries:
         elif isinstance(event, ReadArrived):
             self._on_arrived(event, now_ms)
         elif isinstance(event, ReadEnded):
-            self._on_ended(event)
+            self._on_ended(event, now_ms)
         elif isinstance(event, MetadataRead | MetadataGone | MetadataUnknown):
             self._on_metadata(event)
         self._check_timeouts(now_ms)
@@ -234,8 +244,8 @@ class ReadEntries:
         request_id = next(self._numbers)
         pattern = self._metadata.slot_pattern(slot)
         bookie_id = self._choice.ensemble[slot]
-        self._commands.append(SendRead(request_id, bookie_id, position, self._last, pattern, self._limits.request_bytes))
-        return Request(request_id, slot, position, now_ms)
+        self._commands.append(SendRead(request_id, bookie_id, position, self._last, pattern, self._asked_bytes))
+        return Request(request_id, slot, position, now_ms, now_ms)
 
     def _cancel(self, request: Request | None) -> None:
         if request is not None and request.is_open:
@@ -295,7 +305,7 @@ class ReadEntries:
         lane.position = self._striping.next_id(lane.residues, int(batch.entry_ids[-1]) + 1)
         lane.failures.clear()
 
-    def _on_ended(self, event: ReadEnded) -> None:
+    def _on_ended(self, event: ReadEnded, now_ms: int) -> None:
         found = self._find(event.request_id)
         if found is None:
             return
@@ -308,6 +318,12 @@ class ReadEntries:
             self._leave(lane, request, failure)
         else:
             lane.own = None
+            self._pace(now_ms - request.sent_ms)
+
+    def _pace(self, taken_ms: int) -> None:
+        """Ask for more after an answer that came quickly, and for less after one that did not."""
+        asked, least = self._asked_bytes, self._limits.request_bytes
+        self._asked_bytes = min(2 * asked, MOST_GROWTH * least) if taken_ms <= QUICK_MS else max(asked // 2, least)
 
     # --- results
 

@@ -54,6 +54,7 @@ class Request:
     request_id: int
     slot: int
     first: int
+    sent_ms: int
     heard_ms: int
     """When it was sent, or when the bookie last sent something."""
     is_open: bool = True

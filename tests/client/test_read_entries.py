@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bk_spark.client.operation import Consumed, Deliver, Finish, MetadataRead, ReadArrived, ReadEnded, SendRead, Start
-from bk_spark.client.read_entries import ReadEntries
+from bk_spark.client.read_entries import MOST_GROWTH, QUICK_MS, ReadEntries
 from bk_spark.entry import seal
 from bk_spark.errors import (
     BookieUnavailableError,
@@ -33,6 +33,7 @@ from tests.client.reader_model import (
     damaged_from,
     encoded_of,
     ending_before,
+    entries,
     failing,
     healthy,
     joined,
@@ -126,6 +127,20 @@ def test_answers_cut_by_the_bookies_own_bounds_are_continued_where_they_ended() 
     reader = reader_of(*[small_answers] * 3)
     assert reader.read(0, 22) == list(range(23))
     assert [c.first for c in reader.log if isinstance(c, SendRead)] == [0, 5, 10, 15, 20]
+
+
+def test_requests_ask_for_more_while_answers_come_quickly_and_for_less_when_they_do_not() -> None:
+    machine, now_ms = ReadEntries(ledger(1, 1, 1), 0, 99, LIMITS), 0
+    machine.handle(Start(), now_ms)
+    asked = []
+    for taken_ms in (QUICK_MS, 0, 0, QUICK_MS + 1, QUICK_MS + 1, QUICK_MS + 1, 0):
+        (send,) = (command for command in machine.take_commands() if isinstance(command, SendRead))
+        asked.append(send.maximum_bytes // LIMITS.request_bytes)
+        now_ms += taken_ms
+        (batch,) = encoded_of(entries(send.first, send.first), send.pattern)
+        machine.handle(ReadArrived(send.request_id, batch), now_ms)
+        machine.handle(ReadEnded(send.request_id, Status.OK, "", send.first + 1), now_ms)
+    assert asked == [1, 2, 4, MOST_GROWTH, 2, 1, 1]
 
 
 def test_an_explicit_no_about_another_entry_says_nothing_of_the_one_that_is_due() -> None:
