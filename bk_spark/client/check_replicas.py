@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from bk_spark.client.operation import CancelRead, Command, Event, Finish, ReadArrived, ReadEnded, SendRead, Start
+from bk_spark.client.operation import CancelRead, Command, Event, Finish, ReadArrived, ReadEnded, ReadWaits, SendRead, Start
 from bk_spark.client.read_lanes import Failure, Striping, Verifier, failure_of_end
 from bk_spark.client.replication_pace import ReplicationPace
 from bk_spark.ledger_metadata import Fragment, LedgerMetadata
@@ -133,6 +133,8 @@ class CheckReplicas:
             self._next_window()
         elif isinstance(event, ReadArrived):
             self._on_arrived(event, now_ms)
+        elif isinstance(event, ReadWaits):
+            self._on_waits(event, now_ms)
         elif isinstance(event, ReadEnded):
             self._on_ended(event)
         self._check_timeouts(now_ms)
@@ -265,6 +267,11 @@ class CheckReplicas:
         if failure is not None:
             self._cancel(replica)
             self._fail(replica, failure)
+
+    def _on_waits(self, event: ReadWaits, now_ms: int) -> None:
+        replica = self._find(event.request_id)
+        if replica is not None:
+            replica.heard_ms = now_ms
 
     def _on_ended(self, event: ReadEnded) -> None:
         replica = self._find(event.request_id)

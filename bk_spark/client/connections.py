@@ -57,12 +57,26 @@ CLOSE_GRACE_S = 1.0
 """How long adds of a closed ledger may still take to reach the bookies that were not needed to confirm them. It bounds what a
 bookie that stands still makes this client hold: the windows of the writers that closed within this time."""
 
+MOST_READS = 16
+"""Reads under way at one bookie; further ones wait here. So many keep a bookie busy; a thousand at once were all answered at
+the same time in the end, each later than its reader waited for it."""
+
+TELL_WAITING_S = 1.0
+"""A read that waits here says so this often, well before its reader would give the bookie up; MOST_WAITING times."""
+
+MOST_WAITING = 60
+
 _DRAIN_LOOK_S = 0.005
 
 CONNECTED = (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.CONNECTING)
 
 Lookup = Callable[[str], Awaitable[BookieAddress | None]]
 """Asks the metadata store where a bookie is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWaiting:
+    """The read was not sent yet: it waits for others."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,6 +128,7 @@ class BookieConnection:
         self._waiting: dict[int, QueuedAdd] = {}
         self._next_request = 0
         self._sender: asyncio.Task[None] | None = None
+        self._reads = asyncio.Semaphore(MOST_READS)
 
     def send_add(self, request: AddRequest, on_reply: Callable[[AddReply], None]) -> QueuedAdd:
         """Send over the bookie's add stream; ``on_reply`` is called exactly once, later.
@@ -126,12 +141,29 @@ class BookieConnection:
             self._sender = asyncio.get_running_loop().create_task(self._run_adds())
         return queued
 
-    async def read(self, request: ReadRequest) -> AsyncIterator[ReadBatch | ReadEnd]:
-        """The bookie's answer. Raises BookKeeperError for a malformed one, AioRpcError when the connection breaks."""
-        async with self._explained():
-            stub, answer = await self._stub(), ReadAnswer(request)
-            async for data in stub.Read(encode_read_request(request)):
-                yield answer.checked(decode_read_reply(data))
+    async def read(self, request: ReadRequest) -> AsyncIterator[ReadBatch | ReadWaiting | ReadEnd]:
+        """The bookie's answer, and before it some ReadWaiting.
+
+        Raises BookKeeperError for a malformed answer, AioRpcError when the connection breaks, ConnectionError.
+        """
+        place = asyncio.create_task(self._reads.acquire())
+        try:
+            for _ in range(MOST_WAITING):
+                await asyncio.wait((place,), timeout=TELL_WAITING_S)
+                if place.done():
+                    break
+                yield ReadWaiting()
+            else:
+                raise ConnectionError(f"for {MOST_WAITING * TELL_WAITING_S:g} s {MOST_READS} other reads were under way there")
+            async with self._explained():
+                stub, answer = await self._stub(), ReadAnswer(request)
+                async for data in stub.Read(encode_read_request(request)):
+                    yield answer.checked(decode_read_reply(data))
+        finally:
+            if place.done() and not place.cancelled():
+                self._reads.release()
+            else:
+                place.cancel()
 
     async def last_add_confirmed(self, request: LastAddConfirmedRequest, timeout_s: float) -> LastAddConfirmedReply:
         message = encode_last_add_confirmed_request(request)

@@ -46,7 +46,7 @@ class CancelAdd:
 
 @dataclass(frozen=True, slots=True)
 class SendRead:
-    """Ask a bookie for entries; answered by ReadArrived, any number of times, and then one ReadEnded."""
+    """Ask a bookie for entries; answered by ReadArrived and ReadWaits, any number of times, and then one ReadEnded."""
 
     request_id: int
     bookie_id: str
@@ -238,6 +238,13 @@ class ReadArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadWaits:
+    """A SendRead waits for others of this client before it is sent: the bookie cannot have answered."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReadEnded:
     """The end of an answer to SendRead. ``UNKNOWN`` also stands for a broken connection."""
 
@@ -322,6 +329,7 @@ Event = (
     | ForceRequested
     | AddAnswered
     | ReadArrived
+    | ReadWaits
     | ReadEnded
     | Consumed
     | LastAddConfirmedAnswered

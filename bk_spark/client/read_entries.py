@@ -42,6 +42,7 @@ from bk_spark.client.operation import (
     ReadArrived,
     ReadEnded,
     ReadMetadata,
+    ReadWaits,
     SendRead,
     Start,
 )
@@ -136,6 +137,8 @@ class ReadEntries:
             self._cut_ranges()
         elif isinstance(event, ReadArrived):
             self._on_arrived(event, now_ms)
+        elif isinstance(event, ReadWaits):
+            self._on_waits(event, now_ms)
         elif isinstance(event, ReadEnded):
             self._on_ended(event, now_ms)
         elif isinstance(event, MetadataRead | MetadataGone | MetadataUnknown):
@@ -150,7 +153,7 @@ class ReadEntries:
         return commands
 
     def deadline_ms(self) -> int | None:
-        times = [request.heard_ms + self._limits.timeout_ms for lane in self._unfinished() for request in lane.requests]
+        times = [request.alive_ms + self._limits.timeout_ms for lane in self._unfinished() for request in lane.requests]
         times += [due for lane in self._unfinished() if (due := self._speculative_due_ms(lane)) is not None]
         return min(times, default=None)
 
@@ -255,7 +258,7 @@ class ReadEntries:
     def _check_timeouts(self, now_ms: int) -> None:
         for lane in self._unfinished():
             for request in lane.requests:
-                if not self._is_halted and now_ms >= request.heard_ms + self._limits.timeout_ms:
+                if not self._is_halted and now_ms >= request.alive_ms + self._limits.timeout_ms:
                     self._leave(lane, request, Failure(Status.UNKNOWN, f"no answer for {self._limits.timeout_ms / 1000:g} s"))
 
     # --- answers
@@ -279,6 +282,12 @@ class ReadEntries:
             self._accept(lane, good)
         if failure is not None:
             self._leave(lane, request, failure)
+
+    def _on_waits(self, event: ReadWaits, now_ms: int) -> None:
+        """A bookie that was not asked yet is not given up; another one is asked beside it all the same."""
+        found = self._find(event.request_id)
+        if found is not None:
+            found[1].waits_ms = now_ms
 
     def _go_on_with(self, lane: Lane, request: Request) -> None:
         """The request brought the lane's next entry: the other one is not waited for, save for what this one's slot lacks."""

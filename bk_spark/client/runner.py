@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import grpc.aio
 
-from bk_spark.client.connections import CLOSE_GRACE_S, BookieConnection, QueuedAdd, describe_failure
+from bk_spark.client.connections import CLOSE_GRACE_S, BookieConnection, QueuedAdd, ReadWaiting, describe_failure
 from bk_spark.client.operation import (
     AddAnswered,
     CancelAdd,
@@ -32,6 +32,7 @@ from bk_spark.client.operation import (
     ReadArrived,
     ReadEnded,
     ReadMetadata,
+    ReadWaits,
     Reject,
     ReportFailure,
     SendAdd,
@@ -230,6 +231,8 @@ class Runner:
                     meter.take(reply.batch)
                     self.post(ReadArrived(command.request_id, reply.batch))
                     self._heard(command.request_id)
+                elif isinstance(reply, ReadWaiting):
+                    self.post(ReadWaits(command.request_id))
                 else:
                     end = ReadEnded(command.request_id, reply.status, reply.detail, reply.next_entry_id)
         except asyncio.CancelledError:

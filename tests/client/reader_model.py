@@ -18,6 +18,7 @@ from bk_spark.client.operation import (
     ReadArrived,
     ReadEnded,
     ReadMetadata,
+    ReadWaits,
     SendRead,
     Start,
     Tick,
@@ -32,6 +33,7 @@ from bk_spark.wire import Status
 
 LEDGER = 7
 LIMITS = ReadLimits(timeout_ms=1000, speculative_ms=400, request_bytes=1 << 20, ahead_bytes=1 << 30)
+BEAT_MS = LIMITS.timeout_ms // 2
 DIGESTER = Digester(DigestType.CRC32C, b"")
 
 Answer = tuple[list[EncodedBatch], Status]
@@ -111,6 +113,11 @@ class Late:
 SILENT = Late(None, healthy)
 
 
+@dataclass(frozen=True)
+class Waiting(Late):
+    """Until then the read waits to be sent; for three beats, if it never comes to an answer."""
+
+
 @dataclass
 class Reader:
     """Runs the state machine against replicas by bookie id. Answers of cancelled requests arrive all the same."""
@@ -181,6 +188,8 @@ class Reader:
             replica = self.replicas[command.bookie_id]
             late = replica if isinstance(replica, Late) else Late(0, replica)
             batches, status = late.replica(command)
+            for beat in range(3 if late.delay_ms is None else late.delay_ms // BEAT_MS) if isinstance(late, Waiting) else ():
+                self._post(ReadWaits(command.request_id), beat * BEAT_MS)
             for batch in batches:
                 self._post(ReadArrived(command.request_id, batch), late.delay_ms)
             self._post(ReadEnded(command.request_id, status), late.delay_ms)

@@ -9,7 +9,18 @@ import pytest
 
 from bk_spark.client import check_replicas
 from bk_spark.client.check_replicas import CheckLimits, CheckReplicas, CheckTask, ReplicasChecked, checkable
-from bk_spark.client.operation import CancelRead, Command, Event, Finish, ReadArrived, ReadEnded, SendRead, Start, Tick
+from bk_spark.client.operation import (
+    CancelRead,
+    Command,
+    Event,
+    Finish,
+    ReadArrived,
+    ReadEnded,
+    ReadWaits,
+    SendRead,
+    Start,
+    Tick,
+)
 from bk_spark.client.replication_pace import ReplicationPace
 from bk_spark.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire import Status
@@ -282,3 +293,14 @@ def test_no_more_bytes_a_second_are_read_than_allowed() -> None:
     found = bound.run()
     assert found.entries == 3 * (LAST + 1)
     assert bound.now_ms >= 1000 * found.nbytes / 10_000 * 0.8
+
+
+def test_the_time_in_which_a_read_waits_to_be_sent_is_not_the_bookies_fault() -> None:
+    metadata = ledger().closed_at(20, 0)
+    task = CheckTask(metadata, checkable(metadata, LAST), True, None, frozenset())
+    machine = CheckReplicas(task, LIMITS, ReplicationPace(UNBOUNDED))
+    machine.handle(Start(), 0)
+    for send in machine.take_commands():
+        assert isinstance(send, SendRead)
+        machine.handle(ReadWaits(send.request_id), 500)
+    assert machine.deadline_ms() == 500 + LIMITS.timeout_ms

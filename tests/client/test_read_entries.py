@@ -22,6 +22,7 @@ from bk_spark.errors import (
 from bk_spark.ledger_metadata import Fragment
 from bk_spark.wire import Status
 from tests.client.reader_model import (
+    BEAT_MS,
     DIGESTER,
     LEDGER,
     LIMITS,
@@ -30,6 +31,7 @@ from tests.client.reader_model import (
     Late,
     Reader,
     Replica,
+    Waiting,
     damaged_from,
     encoded_of,
     ending_before,
@@ -127,6 +129,21 @@ def test_answers_cut_by_the_bookies_own_bounds_are_continued_where_they_ended() 
     reader = reader_of(*[small_answers] * 3)
     assert reader.read(0, 22) == list(range(23))
     assert [c.first for c in reader.log if isinstance(c, SendRead)] == [0, 5, 10, 15, 20]
+
+
+def test_a_bookie_that_was_not_sent_the_read_yet_is_not_given_up_and_another_one_is_asked_beside_it() -> None:
+    reader = reader_of(SILENT, Waiting(2 * LIMITS.timeout_ms, healthy), SILENT)
+    assert reader.read(0, 9) == list(range(10))
+    assert reader.now_ms == 2 * LIMITS.timeout_ms
+    assert reader.asked[0] == "b1"
+    assert len(reader.asked) > 1
+
+
+def test_a_bookie_that_stays_silent_once_the_read_was_sent_is_left() -> None:
+    reader = reader_of(SILENT, Waiting(None, healthy), e=2, w=2)
+    with pytest.raises(BookieUnavailableError, match="b1: no answer for 1 s"):
+        reader.read(0, 9)
+    assert reader.now_ms == 2 * BEAT_MS + LIMITS.timeout_ms
 
 
 def test_requests_ask_for_more_while_answers_come_quickly_and_for_less_when_they_do_not() -> None:
