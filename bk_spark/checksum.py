@@ -55,7 +55,7 @@ def _by_linearity(values: Words, blocks: Blocks) -> Words:
     return result
 
 
-def one_byte_further(states: Words) -> Words:
+def _one_byte_further(states: Words) -> Words:
     """The states of the register after one more byte, which is zero."""
     further: Words = _one_byte()[states & np.uint32(0xFF)] ^ (states >> np.uint32(8))
     return further
@@ -66,7 +66,7 @@ def _tables(length: int) -> Words:
     """Row i, column v: what value v of byte i of a block of ``length`` bytes adds to the state after the block."""
     rows = [_one_byte()]
     for _ in range(length - 1):
-        rows.append(one_byte_further(rows[-1]))
+        rows.append(_one_byte_further(rows[-1]))
     return np.stack(rows[::-1])
 
 

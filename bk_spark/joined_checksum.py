@@ -23,11 +23,11 @@ from bk_spark.checksum import Words, crc32c
 
 Sizes: TypeAlias = npt.NDArray[np.int64]
 
-HEADER_BYTES = 32
+_HEADER_BYTES = 32
 _WORD_BYTES = 4
 _ONES = 0xFFFFFFFF
-_HEADER = np.dtype(f"V{HEADER_BYTES}")
-_NO_HEADER = bytes(HEADER_BYTES)
+_HEADER = np.dtype(f"V{_HEADER_BYTES}")
+_NO_HEADER = bytes(_HEADER_BYTES)
 _BESIDE_DIGEST = np.uint32(crc32c(_NO_HEADER))
 
 _LEAST_ROWS = 128
@@ -48,7 +48,7 @@ def pays(sizes: Sizes) -> bool:
 def are_right(digests: Words, headers: npt.NDArray[np.void], payloads: memoryview, sizes: Sizes) -> bool:
     """Whether each digest is the CRC32C of its payload continued over its header, for all entries, at least one, at once.
 
-    ``payloads`` has them in a row, each of its size, for which this ``pays``; headers have HEADER_BYTES. One wrong entry is
+    ``payloads`` has them in a row, each of its size, for which this ``pays``; headers have _HEADER_BYTES. One wrong entry is
     found, and several are unless they cancel out, as rarely as a wrong entry has the right digest: once in 2³².
     """
     ends = np.cumsum(sizes)
@@ -62,14 +62,14 @@ def are_right(digests: Words, headers: npt.NDArray[np.void], payloads: memoryvie
 
 def _messages(sizes: Sizes) -> int:
     """Headers and words of neighbours may not overlap: where entries are short only those far enough apart share a message."""
-    return -(-(HEADER_BYTES + _WORD_BYTES) // int(sizes.min()))
+    return -(-(_HEADER_BYTES + _WORD_BYTES) // int(sizes.min()))
 
 
 def _register(headers: npt.NDArray[np.void], behind: Words, ends: npt.NDArray[np.int64], nbytes: int) -> int:
     """From zero on, over a message that is empty but for these headers, and words right behind them, none at its end."""
-    message = _zeros(HEADER_BYTES + nbytes)  # the first entry's header begins before it where that is short
+    message = _zeros(_HEADER_BYTES + nbytes)  # the first entry's header begins before it where that is short
     np.ndarray((nbytes + 1,), _HEADER, message, strides=(1,))[ends] = headers.view(_HEADER)
-    words = np.ndarray((nbytes - _WORD_BYTES + 1,), "<u4", message, offset=HEADER_BYTES, strides=(1,))
+    words = np.ndarray((nbytes - _WORD_BYTES + 1,), "<u4", message, offset=_HEADER_BYTES, strides=(1,))
     count = len(ends) - (len(ends) > 0 and int(ends[-1]) == nbytes)
     words[ends[:count]] = behind[:count]
     return int(crc32c(message, _ONES)) ^ _ONES

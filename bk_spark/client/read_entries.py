@@ -17,8 +17,7 @@ The range may lie beyond the last add confirmed: the machine never asks for that
 What entries carry as their own LAC is given out as data, no more.
 
 Memory: a new request is sent only while the bytes delivered and not yet consumed are below the read-ahead. A speculative
-request adds at most one answer for each lane. Requests ask for more while answers come quickly, for between two of them nothing
-travels; where bookies have many readers answers are slow, and requests stay small, so that no reader waits for long ones.
+request adds at most one answer for each lane. What a request asks for grows with quick answers (``request_size.py``).
 
 Ref: the BookKeeper protocol, "Writing to ledgers" (reading up to the LAC); BP-46, "A note on Quorums" (read entry).
 """
@@ -47,17 +46,11 @@ from bk_spark.client.operation import (
     Start,
 )
 from bk_spark.client.read_lanes import Arrivals, Failure, Lane, Request, SlotChoice, Striping, Verifier, failure_of_end
+from bk_spark.client.request_size import RequestSize
 from bk_spark.entry import EntryBatch
 from bk_spark.errors import BookKeeperError, NoSuchEntryError, NoSuchLedgerError, UnauthorizedAccessError
 from bk_spark.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire import Status
-
-QUICK_MS = 250
-"""An answer that takes longer loses next to nothing by the milliseconds that pass between two of them."""
-
-MOST_GROWTH = 4
-"""Times ``request_bytes`` that a request asks for at most. With three messages of a MiB a third of the time passes between two
-requests, with fifteen a tenth; the more it is, the longer a bookie's readers wait for each other."""
 
 MAX_METADATA_READS = 3
 """Looks at the metadata without an entry in between. Each one that goes on found yet another ensemble for the same entry."""
@@ -72,7 +65,7 @@ class ReadLimits:
     speculative_ms: int
     """Then another slot is asked beside it; no less than ``timeout_ms`` means never."""
     request_bytes: int
-    """Of the first request; up to MOST_GROWTH times as many while answers come quickly."""
+    """Of the first request; later ones grow from it (``request_size.py``)."""
     ahead_bytes: int
 
 
@@ -114,7 +107,7 @@ class ReadEntries:
         self._arrivals = Arrivals()
         self._delivered_to = first
         self._delivered_bytes = 0
-        self._asked_bytes = limits.request_bytes
+        self._request_size = RequestSize(limits.request_bytes)
         self._numbers = itertools.count(1) if numbers is None else numbers
         self._metadata_reads = 0
         self._blocked: _Blocked | None = None
@@ -247,7 +240,7 @@ class ReadEntries:
         request_id = next(self._numbers)
         pattern = self._metadata.slot_pattern(slot)
         bookie_id = self._choice.ensemble[slot]
-        self._commands.append(SendRead(request_id, bookie_id, position, self._last, pattern, self._asked_bytes))
+        self._commands.append(SendRead(request_id, bookie_id, position, self._last, pattern, self._request_size.nbytes))
         return Request(request_id, slot, position, now_ms, now_ms)
 
     def _cancel(self, request: Request | None) -> None:
@@ -327,12 +320,7 @@ class ReadEntries:
             self._leave(lane, request, failure)
         else:
             lane.own = None
-            self._pace(now_ms - request.sent_ms)
-
-    def _pace(self, taken_ms: int) -> None:
-        """Ask for more after an answer that came quickly, and for less after one that did not."""
-        asked, least = self._asked_bytes, self._limits.request_bytes
-        self._asked_bytes = min(2 * asked, MOST_GROWTH * least) if taken_ms <= QUICK_MS else max(asked // 2, least)
+            self._request_size.answered(now_ms - request.sent_ms)
 
     # --- results
 

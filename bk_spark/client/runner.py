@@ -74,7 +74,7 @@ class _Read:
     bookie_id: str
     task: asyncio.Task[None]
     heard_ms: int
-    """When the bookie was asked or last sent something."""
+    """When the bookie was asked, the read last waited to be sent to it, or it last sent something."""
 
 
 class Runner:
@@ -233,6 +233,7 @@ class Runner:
                     self._heard(command.request_id)
                 elif isinstance(reply, ReadWaiting):
                     self.post(ReadWaits(command.request_id))
+                    self._heard(command.request_id)
                 else:
                     end = ReadEnded(command.request_id, reply.status, reply.detail, reply.next_entry_id)
         except asyncio.CancelledError:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bk_spark.client.operation import Consumed, Deliver, Finish, MetadataRead, ReadArrived, ReadEnded, SendRead, Start
-from bk_spark.client.read_entries import MOST_GROWTH, QUICK_MS, ReadEntries
+from bk_spark.client.read_entries import ReadEntries
+from bk_spark.client.request_size import MOST_GROWTH, QUICK_MS
 from bk_spark.entry import seal
 from bk_spark.errors import (
     BookieUnavailableError,

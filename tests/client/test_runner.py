@@ -14,6 +14,7 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from bk_spark.client import connections
 from bk_spark.client.operation import (
     CancelRead,
     ChooseReplacements,
@@ -24,6 +25,7 @@ from bk_spark.client.operation import (
     LastAddConfirmedAnswered,
     MetadataUnknown,
     ReadEnded,
+    ReadWaits,
     ReplacementsChosen,
     ReportFailure,
     SendAdd,
@@ -270,7 +272,7 @@ def test_a_read_only_bookie_is_found_for_reads(session: Session, transport: Tran
 
 
 def cancelled_read(after_ms: int) -> Scripted:
-    operation = Scripted([SendRead(1, "b1", 0, 0, DENSE, 1)], lambda seen: True)
+    operation = Scripted([SendRead(1, "b1", 0, 0, DENSE, 1)], lambda seen: isinstance(seen[-1], Tick))
     operation.tick_after_ms, operation.on_tick = after_ms, [CancelRead(1)]
     return operation
 
@@ -287,6 +289,15 @@ def test_a_bookie_that_lost_a_race_keeps_its_place(session: Session) -> None:
         run(transport, cancelled_read(after_ms=1))
     assert transport.avoided() == frozenset()
     transport.close()
+
+
+def test_a_bookie_that_was_not_sent_the_read_yet_keeps_its_place(transport: Transport, bookie, monkeypatch) -> None:
+    monkeypatch.setattr(connections, "MOST_READS", 0)
+    monkeypatch.setattr(connections, "TELL_WAITING_S", 0.01)
+    events = run(transport, cancelled_read(after_ms=200))
+    assert ReadWaits(1) in events
+    assert transport.avoided() == frozenset()
+    assert bookie.requests == []
 
 
 # --- the ledger's metadata
