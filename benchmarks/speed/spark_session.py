@@ -37,7 +37,7 @@ class Subject:
     content: str
     """The data source's option: ``entries`` (a column ``payload``) or ``rows``."""
     rows: int
-    """At full size: about 100 to 200 MB."""
+    """At full size: about 80 to 200 MB."""
     make: Callable[[int, int], pa.Table]
     """Of a number of rows and a seed."""
 
