@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from pathlib import Path
@@ -41,11 +42,31 @@ def _entrant(name: str, order: list[str]) -> Entrant:
     return Entrant(name, run)
 
 
-def test_contestants_take_turns_in_an_order_that_is_reversed_every_other_round() -> None:
+def _turns(names: str, rounds: int) -> list[str]:
+    """Who runs, round by round."""
     order: list[str] = []
-    samples = alternate([_entrant("a", order), _entrant("b", order)], runs=3, warmups=1)
-    assert order == ["a0", "b0", "b1", "a1", "a2", "b2", "b3", "a3"]
+    alternate([_entrant(name, order) for name in names], runs=rounds, warmups=0)
+    told = [name[0] for name in order]
+    return ["".join(told[start : start + len(names)]) for start in range(0, len(told), len(names))]
+
+
+def test_a_sample_is_kept_of_each_round_and_none_of_a_warm_up() -> None:
+    samples = alternate([_entrant("a", []), _entrant("b", [])], runs=3, warmups=1)
     assert {name: [one.rows for one in each] for name, each in samples.items()} == {"a": [1, 2, 3], "b": [1, 2, 3]}
+
+
+def test_every_other_round_reverses_the_one_before() -> None:
+    rounds = _turns("abcdef", 8)
+    assert [one[::-1] for one in rounds[::2]] == rounds[1::2]
+    assert {frozenset(one) for one in rounds} == {frozenset("abcdef")}
+
+
+def test_a_contestant_follows_several_others_and_each_time_the_same_ones() -> None:
+    rounds = _turns("abcdef", 8)
+    followed = "".join(rounds)
+    for name in "abcdef":
+        assert len({before for before, one in itertools.pairwise(followed) if one == name}) >= 4
+    assert rounds == _turns("abcdef", 8)
 
 
 def test_a_claim_is_the_median_of_the_ratios_of_each_round() -> None:

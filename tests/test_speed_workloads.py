@@ -83,6 +83,14 @@ def test_an_unknown_name_is_refused() -> None:
     assert "no-such-workload" in refused.stderr
 
 
+def test_a_call_that_names_no_workload_says_how_to_name_one() -> None:
+    """In place of running nothing with success."""
+    refused = _run()
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--all" in refused.stderr
+    assert "--list" in refused.stderr
+
+
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks.speed", *arguments]
     return subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=560, check=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,11 +20,13 @@ from bk_spark.local_process import HOST, Keeper, LocalProcess, reserved_port
 
 POM = Path(__file__).with_name("kafka-pom.xml")
 BROKERS = 3
-HEAP_MIB = 512
+HEAP_MIB = 1024
 CLUSTER_ID = "YmtfcGVlcl9rYWZrYV8wMA"
 """16 bytes, as Kafka writes them; any will do."""
 
 FORMAT_S = 120.0
+GONE_S = 60.0
+_LOOK_S = 0.05
 
 JVM_OPTIONS = (
     "-server",
@@ -84,6 +87,14 @@ class KafkaCluster:
     def pids(self) -> list[int]:
         return [broker.pid for broker in self._brokers if broker.pid is not None]
 
+    def await_deleted(self, topic: str) -> None:
+        """No broker has a file of it any more: they delete a second after they are told. Raises TimeoutError."""
+        deadline = time.monotonic() + GONE_S
+        while left := [path for broker in self._brokers for path in broker.files_of(topic)]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{left[0]} is still there {GONE_S:g} s after its topic was deleted")
+            time.sleep(_LOOK_S)
+
     def __enter__(self) -> KafkaCluster:
         return self
 
@@ -106,6 +117,10 @@ class Broker(LocalProcess):
     @property
     def format_command(self) -> list[str]:
         return [*self._java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties)]
+
+    def files_of(self, topic: str) -> list[Path]:
+        """Directories of its partitions, those that wait to be deleted too."""
+        return list((self._directory / "data").glob(f"{topic}-*"))
 
     def launch(self) -> None:
         self._launch([*self._java, *JVM_OPTIONS, "kafka.Kafka", str(self._properties)])

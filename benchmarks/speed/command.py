@@ -52,6 +52,9 @@ def run(package: str, arguments: Sequence[str] | None = None) -> int:
         print("\n".join(f"{one.name:32} {one.about}" for one in known.values()))
         return 0
     names = list(known) if args.all else args.names
+    if not names:
+        print("which workloads? Name some, or give --all; --list shows those that there are", file=sys.stderr)
+        return 2
     if unknown := [name for name in names if name not in known]:
         print(f"no workload is called {', '.join(unknown)}; --list shows those that there are", file=sys.stderr)
         return 2

@@ -6,8 +6,9 @@ gives one ratio, and a claim is the median of these ratios, beside the lowest an
 
 from __future__ import annotations
 
+import random
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -63,17 +64,27 @@ class Entrant:
 
 
 def alternate(contestants: Sequence[Contestant], runs: int, warmups: int = 1) -> dict[str, list[Sample]]:
-    """The samples of each contestant, one a round; warm-ups are not kept.
-
-    The order is reversed every other round, so that what else the machine does, and what a run leaves behind, falls on all.
-    """
+    """The samples of each contestant, one a round; warm-ups are not kept."""
     samples: dict[str, list[Sample]] = {contestant.name: [] for contestant in contestants}
-    for turn in range(warmups + runs):
-        for contestant in contestants if turn % 2 == 0 else reversed(contestants):
+    for turn, order in enumerate(_orders(contestants, warmups + runs)):
+        for contestant in order:
             sample = contestant.run(turn)
             if turn >= warmups:
                 samples[contestant.name].append(sample)
     return samples
+
+
+def _orders(contestants: Sequence[Contestant], rounds: int) -> Iterator[list[Contestant]]:
+    """Every other round reverses the one before, so that a machine that becomes slower is so for all; what is reversed is drawn
+    anew, always the same draws, so that no contestant has the same one before it each time, and what that one left behind."""
+    draw = random.Random(1)
+    order = list(contestants)
+    for turn in range(rounds):
+        if turn % 2:
+            order.reverse()
+        elif turn:
+            draw.shuffle(order)
+        yield list(order)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ REPEAT = """## How to repeat it
     make bench-peers           # beside Kafka and Apache BookKeeper, which Maven fetches
     make bench-page            # this page, from what the two wrote into build/benchmarks
 
-One workload alone: `python -m benchmarks.speed NAME --json FILE`; `--list` shows the names, `--directory` chooses the disk,
-and `--runs` the number of rounds.
+One workload alone, once `make test` or `make bench` made `.venv`: `.venv/bin/python -m benchmarks.speed NAME --json FILE`, and
+`benchmarks.peers` for those whose names begin with `kafka` or `bookkeeper`; `--list` shows the names, `--directory` chooses the
+disk, and `--runs` the number of rounds.
 """
 
 SMALL = "**These results are of the small form, which shows that the workloads run: their figures mean nothing.**\n"
