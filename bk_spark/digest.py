@@ -90,8 +90,9 @@ class Digester:
     ) -> bool:
         """Whether ``digests`` are what ``compute`` gives, for all entries at once.
 
-        Of CRC32C digests the checksum of all payloads together follows: it is computed over the payloads in one go. That lets
-        a wrong entry pass as rarely as its own digest does, once in 2³², and in a fifth of the time where entries are small.
+        Of CRC32C digests the checksum of all payloads together follows: it is computed over the payloads in one go, in a fifth
+        of the time where entries are small. One wrong entry passes as rarely as with its own digest, once in 2³²; two of one
+        batch may hide each other, which is for the batch's own checksum to find (``joined_checksum.py``).
         """
         sizes = payload_sizes(payloads)
         if self.digest_type is not DigestType.CRC32C or digests.null_count or not pays(sizes):

@@ -232,7 +232,7 @@ def decode(encoded: EncodedBatch) -> EntryBatch:
     if header.pattern.is_dense:
         lengths = header.length_before + np.cumsum(payload_sizes(payloads))
     else:
-        lengths = _numbers(body.column("length"), header)
+        lengths = _numbers(body.column("length"))
     confirmed = _last_add_confirmed(header, body, entry_ids)
     return EntryBatch(header.ledger_id, entry_ids, confirmed, lengths, body.column("digest"), payloads)
 
@@ -279,7 +279,7 @@ def _joined(batches: Sequence[EncodedBatch]) -> EntryBatch:
         for number in np.flatnonzero(lengths[ends[:-1] - 1] != [one.header.length_before for one in batches[1:]]).tolist():
             raise _no_successor(batches[number], batches[number + 1])
     else:
-        lengths = np.concatenate([_numbers(body.column("length"), header) for body in bodies])
+        lengths = np.concatenate([_numbers(body.column("length")) for body in bodies])
     confirmed = np.repeat(np.array([one.header.last_add_confirmed for one in batches], dtype=np.int64), counts)
     for one, body, end in zip(batches, bodies, ends, strict=True):
         if one.header.mixed_lac:
@@ -296,7 +296,7 @@ def _last_add_confirmed(header: BatchHeader, body: pa.RecordBatch, entry_ids: np
     """The last add confirmed of each entry, which is below its id."""
     if not header.mixed_lac:
         return np.full(len(entry_ids), header.last_add_confirmed, dtype=np.int64)
-    confirmed = _numbers(body.column("last_add_confirmed"), header)
+    confirmed = _numbers(body.column("last_add_confirmed"))
     if confirmed.max() != header.last_add_confirmed or confirmed.min() < NO_ENTRY or (confirmed >= entry_ids).any():
         raise CorruptionError(_name(header), "a last add confirmed that is not below its entry, or not as its header says")
     return confirmed
@@ -314,9 +314,7 @@ def binaries(payloads: Sequence[bytes | pa.Buffer]) -> pa.BinaryArray:
     return pa.BinaryArray.from_buffers(pa.binary(), len(payloads), [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
-def _numbers(column: pa.Int64Array, header: BatchHeader) -> npt.NDArray[np.int64]:
-    if column.null_count:
-        raise CorruptionError(_name(header), "there are nulls in it")
+def _numbers(column: pa.Int64Array) -> npt.NDArray[np.int64]:
     return np.frombuffer(column.buffers()[1], dtype=np.int64, count=column.offset + len(column))[column.offset :]
 
 
@@ -348,6 +346,8 @@ def _read_body(encoded: EncodedBatch) -> pa.RecordBatch:
         body.validate(full=True)
     except (pa.ArrowException, EOFError, OSError, ValueError) as problem:
         raise CorruptionError(_name(header), f"not an Arrow record batch ({problem})") from None
+    if any(column.null_count for column in body.columns):
+        raise CorruptionError(_name(header), "there are nulls in it")
     if body.nbytes > len(encoded.body):
         sizes = f"{len(encoded.body)} bytes stand for {body.nbytes}"
         raise CorruptionError(_name(header), f"{sizes}: the buffers of a batch are not used twice")

@@ -49,7 +49,8 @@ def are_right(digests: Words, headers: npt.NDArray[np.void], payloads: memoryvie
     """Whether each digest is the CRC32C of its payload continued over its header, for all entries, at least one, at once.
 
     ``payloads`` has them in a row, each of its size, for which this ``pays``; headers have _HEADER_BYTES. One wrong entry is
-    found, and several are unless they cancel out, as rarely as a wrong entry has the right digest: once in 2³².
+    found as by its own digest. Several may hide each other: what is flipped in a digest is moved as far as the payload
+    _HEADER_BYTES behind its entry is, so that the same bits flipped there cancel out.
     """
     ends = np.cumsum(sizes)
     behind = digests ^ _BESIDE_DIGEST

@@ -55,6 +55,21 @@ def test_a_striped_batch_holds_the_entries_of_its_slot_with_their_own_lengths(sl
     assert back.matching(digester).all()
 
 
+@pytest.mark.parametrize("rows", [10, 300])
+@pytest.mark.parametrize("name", ["digest", "payload"])
+def test_a_batch_with_a_null_is_damaged_though_its_bytes_are_those_that_were_summed(rows: int, name: str) -> None:
+    """A null has bytes, with which digests agree, and no value."""
+    whole = _encoded(_sealed(Digester(DigestType.CRC32C, b""), [b"x" * 100] * rows), DigestType.CRC32C)
+    schema = pa.schema([pa.field("digest", pa.binary(4)), pa.field("payload", pa.binary())])
+    columns = {one: pa.ipc.read_record_batch(pa.py_buffer(whole.body), schema).column(one) for one in schema.names}
+    values = columns[name]
+    valid = pa.py_buffer(np.packbits(np.arange(rows) < rows - 1, bitorder="little").tobytes())
+    columns[name] = pa.Array.from_buffers(values.type, rows, [valid, *values.buffers()[1:]])
+    body = pa.RecordBatch.from_arrays(list(columns.values()), schema=schema).serialize().to_pybytes()
+    with pytest.raises(CorruptionError, match="there are nulls in it"):
+        decode(EncodedBatch(whole.header, body, crc32c(body)))
+
+
 def test_a_slot_that_holds_nothing_of_a_batch_is_sent_nothing() -> None:
     sealed = _sealed(Digester(DigestType.CRC32C, b""), [b"x"], first=0)
     assert encode(sealed, DigestType.CRC32C, pattern_of_slot(4, 2, 2)) is None

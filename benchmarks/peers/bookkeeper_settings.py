@@ -44,7 +44,7 @@ def adds(setting: Setting) -> Result:
         plain = clusters.pop("")
         entrants = [
             Entrant(f"{under_way:,} under way", plain.add(count, under_way))
-            for under_way in (100, 1_000, 10_000, 30_000, 100_000)
+            for under_way in (100, 1_000, 5_000, 10_000, 30_000)
         ] + [Entrant(f"{IN_FLIGHT:,} under way, {name}", peer.add(count, IN_FLIGHT)) for name, peer in clusters.items()]
         samples = alternate(entrants, setting.runs, setting.choose(WARMUPS, 1))
     return Result("bookkeeper_settings_adds", ABOUT_ADDS, samples)

@@ -25,7 +25,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from bk_spark.client.operation import CancelRead, Command, Event, Finish, ReadArrived, ReadEnded, ReadWaits, SendRead, Start
+from bk_spark.client.operation import (
+    CancelRead,
+    Command,
+    Event,
+    Finish,
+    ReadArrived,
+    ReadEnded,
+    ReadSent,
+    ReadWaits,
+    SendRead,
+    Start,
+)
 from bk_spark.client.read_lanes import Failure, Striping, Verifier, failure_of_end
 from bk_spark.client.replication_pace import ReplicationPace
 from bk_spark.ledger_metadata import Fragment, LedgerMetadata
@@ -98,6 +109,13 @@ class _Replica:
     first: int = 0
     """The first id of the request under way."""
     heard_ms: int = 0
+    is_waiting: bool = False
+    """Whether the request was not sent yet, as it waits for others."""
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether its bookie can be late with an answer."""
+        return self.request_id is not None and not self.is_waiting
 
     @property
     def position(self) -> int:
@@ -133,8 +151,8 @@ class CheckReplicas:
             self._next_window()
         elif isinstance(event, ReadArrived):
             self._on_arrived(event, now_ms)
-        elif isinstance(event, ReadWaits):
-            self._on_waits(event, now_ms)
+        elif isinstance(event, ReadWaits | ReadSent):
+            self._on_progress(event, now_ms)
         elif isinstance(event, ReadEnded):
             self._on_ended(event)
         self._check_timeouts(now_ms)
@@ -150,7 +168,7 @@ class CheckReplicas:
     def deadline_ms(self) -> int | None:
         if self._finished:
             return None
-        silent = [one.heard_ms + self._limits.timeout_ms for one in self._replicas if one.request_id is not None]
+        silent = [one.heard_ms + self._limits.timeout_ms for one in self._replicas if one.is_asked]
         is_paced = any(not one.is_done and one.request_id is None for one in self._replicas)
         return min(silent + ([self._pace.due_ms(0)] if is_paced else []), default=None)
 
@@ -225,7 +243,8 @@ class CheckReplicas:
                 self._send(replica, now_ms)
 
     def _send(self, replica: _Replica, now_ms: int) -> None:
-        replica.request_id, replica.first, replica.heard_ms = next(self._numbers), replica.position, now_ms
+        replica.request_id, replica.first = next(self._numbers), replica.position
+        replica.heard_ms, replica.is_waiting = now_ms, False
         pattern, last = self._task.metadata.slot_pattern(replica.slot), self._last_asked(replica)
         self._commands.append(
             SendRead(replica.request_id, replica.bookie_id, replica.position, last, pattern, self._limits.request_bytes)
@@ -241,7 +260,7 @@ class CheckReplicas:
 
     def _check_timeouts(self, now_ms: int) -> None:
         for replica in self._replicas:
-            if replica.request_id is not None and now_ms >= replica.heard_ms + self._limits.timeout_ms:
+            if replica.is_asked and now_ms >= replica.heard_ms + self._limits.timeout_ms:
                 self._give_up(replica, f"no answer for {self._limits.timeout_ms / 1000:g} s")
 
     # --- answers
@@ -268,10 +287,10 @@ class CheckReplicas:
             self._cancel(replica)
             self._fail(replica, failure)
 
-    def _on_waits(self, event: ReadWaits, now_ms: int) -> None:
+    def _on_progress(self, event: ReadWaits | ReadSent, now_ms: int) -> None:
         replica = self._find(event.request_id)
         if replica is not None:
-            replica.heard_ms = now_ms
+            replica.is_waiting, replica.heard_ms = isinstance(event, ReadWaits), now_ms
 
     def _on_ended(self, event: ReadEnded) -> None:
         replica = self._find(event.request_id)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import grpc
@@ -59,12 +60,11 @@ bookie that stands still makes this client hold: the windows of the writers that
 
 MOST_READS = 16
 """Reads under way at one bookie; further ones wait here. So many keep a bookie busy; a thousand at once were all answered at
-the same time in the end, each later than its reader waited for it."""
+the same time in the end, each later than its reader waited for it. Reads that fence are not counted and do not wait: a recovery
+has one under way at a bookie, which keeps capacity for them apart."""
 
-TELL_WAITING_S = 1.0
-"""A read that waits here says so this often, well before its reader would give the bookie up; MOST_WAITING times."""
-
-MOST_WAITING = 60
+MOST_WAITING_S = 60.0
+"""How long a read waits here, twelve times as long as a reader waits for a bookie by default: it had better go elsewhere."""
 
 _DRAIN_LOOK_S = 0.005
 
@@ -74,9 +74,15 @@ Lookup = Callable[[str], Awaitable[BookieAddress | None]]
 """Asks the metadata store where a bookie is."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadWaiting:
-    """The read was not sent yet: it waits for others."""
+class ReadProgress(Enum):
+    """What becomes of a read, before its answer, that has to wait for others."""
+
+    WAITS = "waits"
+    SENT = "sent"
+
+
+class ReadNotSentError(ConnectionError):
+    """The read waited too long for others. Its bookie was not asked, so that this says nothing about it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -141,29 +147,42 @@ class BookieConnection:
             self._sender = asyncio.get_running_loop().create_task(self._run_adds())
         return queued
 
-    async def read(self, request: ReadRequest) -> AsyncIterator[ReadBatch | ReadWaiting | ReadEnd]:
-        """The bookie's answer, and before it some ReadWaiting.
+    async def read(self, request: ReadRequest) -> AsyncIterator[ReadProgress | ReadBatch | ReadEnd]:
+        """The bookie's answer; before it WAITS and SENT, if the read waits for others.
 
-        Raises BookKeeperError for a malformed answer, AioRpcError when the connection breaks, ConnectionError.
+        Raises BookKeeperError for a malformed answer, AioRpcError when the connection breaks, ConnectionError, of which
+        ReadNotSentError.
         """
-        place = asyncio.create_task(self._reads.acquire())
+        if request.fence:
+            async for part in self._answered(request):
+                yield part
+            return
+        waits = self._reads.locked()
+        if waits:
+            yield ReadProgress.WAITS
+        await self._take_place()
         try:
-            for _ in range(MOST_WAITING):
-                await asyncio.wait((place,), timeout=TELL_WAITING_S)
-                if place.done():
-                    break
-                yield ReadWaiting()
-            else:
-                raise ConnectionError(f"for {MOST_WAITING * TELL_WAITING_S:g} s {MOST_READS} other reads were under way there")
-            async with self._explained():
-                stub, answer = await self._stub(), ReadAnswer(request)
-                async for data in stub.Read(encode_read_request(request)):
-                    yield answer.checked(decode_read_reply(data))
+            if waits:
+                yield ReadProgress.SENT
+            async for part in self._answered(request):
+                yield part
         finally:
-            if place.done() and not place.cancelled():
-                self._reads.release()
-            else:
-                place.cancel()
+            self._reads.release()
+
+    async def _take_place(self) -> None:
+        """One of MOST_READS. Without a switch of tasks where one is free."""
+        try:
+            async with asyncio.timeout(MOST_WAITING_S):
+                await self._reads.acquire()
+        except TimeoutError:
+            waited = f"for {MOST_WAITING_S:g} s {MOST_READS} other reads were under way there"
+            raise ReadNotSentError(waited) from None
+
+    async def _answered(self, request: ReadRequest) -> AsyncIterator[ReadBatch | ReadEnd]:
+        async with self._explained():
+            stub, answer = await self._stub(), ReadAnswer(request)
+            async for data in stub.Read(encode_read_request(request)):
+                yield answer.checked(decode_read_reply(data))
 
     async def last_add_confirmed(self, request: LastAddConfirmedRequest, timeout_s: float) -> LastAddConfirmedReply:
         message = encode_last_add_confirmed_request(request)

@@ -46,7 +46,9 @@ class CancelAdd:
 
 @dataclass(frozen=True, slots=True)
 class SendRead:
-    """Ask a bookie for entries; answered by ReadArrived and ReadWaits, any number of times, and then one ReadEnded."""
+    """Ask a bookie for entries; answered by ReadArrived, any number of times, and then one ReadEnded. Where it has to wait for
+    others before it is sent there is a ReadWaits before that, and, unless it is given up, a ReadSent. One that fences waits
+    for no other."""
 
     request_id: int
     bookie_id: str
@@ -239,7 +241,14 @@ class ReadArrived:
 
 @dataclass(frozen=True, slots=True)
 class ReadWaits:
-    """A SendRead waits for others of this client before it is sent: the bookie cannot have answered."""
+    """A SendRead waits for others of this client before it is sent: its bookie cannot answer until ReadSent."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSent:
+    """A SendRead that waited is sent now."""
 
     request_id: int
 
@@ -330,6 +339,7 @@ Event = (
     | AddAnswered
     | ReadArrived
     | ReadWaits
+    | ReadSent
     | ReadEnded
     | Consumed
     | LastAddConfirmedAnswered

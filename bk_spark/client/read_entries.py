@@ -41,6 +41,7 @@ from bk_spark.client.operation import (
     ReadArrived,
     ReadEnded,
     ReadMetadata,
+    ReadSent,
     ReadWaits,
     SendRead,
     Start,
@@ -130,8 +131,8 @@ class ReadEntries:
             self._cut_ranges()
         elif isinstance(event, ReadArrived):
             self._on_arrived(event, now_ms)
-        elif isinstance(event, ReadWaits):
-            self._on_waits(event, now_ms)
+        elif isinstance(event, ReadWaits | ReadSent):
+            self._on_progress(event, now_ms)
         elif isinstance(event, ReadEnded):
             self._on_ended(event, now_ms)
         elif isinstance(event, MetadataRead | MetadataGone | MetadataUnknown):
@@ -146,7 +147,8 @@ class ReadEntries:
         return commands
 
     def deadline_ms(self) -> int | None:
-        times = [request.alive_ms + self._limits.timeout_ms for lane in self._unfinished() for request in lane.requests]
+        requests = [request for lane in self._unfinished() for request in lane.requests if not request.is_waiting]
+        times = [request.heard_ms + self._limits.timeout_ms for request in requests]
         times += [due for lane in self._unfinished() if (due := self._speculative_due_ms(lane)) is not None]
         return min(times, default=None)
 
@@ -248,10 +250,15 @@ class ReadEntries:
             self._commands.append(CancelRead(request.request_id))
             request.is_open = False
 
+    def _cancel_all(self, lane: Lane) -> None:
+        for request in lane.requests:
+            self._cancel(request)
+
     def _check_timeouts(self, now_ms: int) -> None:
         for lane in self._unfinished():
             for request in lane.requests:
-                if not self._is_halted and now_ms >= request.alive_ms + self._limits.timeout_ms:
+                is_late = not request.is_waiting and now_ms >= request.heard_ms + self._limits.timeout_ms
+                if is_late and not self._is_halted:
                     self._leave(lane, request, Failure(Status.UNKNOWN, f"no answer for {self._limits.timeout_ms / 1000:g} s"))
 
     # --- answers
@@ -276,11 +283,13 @@ class ReadEntries:
         if failure is not None:
             self._leave(lane, request, failure)
 
-    def _on_waits(self, event: ReadWaits, now_ms: int) -> None:
+    def _on_progress(self, event: ReadWaits | ReadSent, now_ms: int) -> None:
         """A bookie that was not asked yet is not given up; another one is asked beside it all the same."""
         found = self._find(event.request_id)
         if found is not None:
-            found[1].waits_ms = now_ms
+            request = found[1]
+            request.is_waiting = isinstance(event, ReadWaits)
+            request.heard_ms = now_ms
 
     def _go_on_with(self, lane: Lane, request: Request) -> None:
         """The request brought the lane's next entry: the other one is not waited for, save for what this one's slot lacks."""
@@ -291,8 +300,8 @@ class ReadEntries:
         slot, own = lane.slot, lane.own
         self._ask_last(slot)
         rest = lane.prefer_beside(self._striping)
-        if rest:
-            position = self._striping.next_id(rest, lane.position)
+        position = self._striping.next_id(rest, lane.position) if rest else None
+        if position is not None and position <= self._last:
             self._lanes.append(Lane(slot, rest, position, lane.failures_of_slots, own))
         else:
             self._cancel(own)
@@ -306,6 +315,9 @@ class ReadEntries:
         self._arrivals.add(batch)
         lane.position = self._striping.next_id(lane.residues, int(batch.entry_ids[-1]) + 1)
         lane.failures.clear()
+        if lane.position > self._last:
+            # Nobody waits for the end of its answer, which would keep a place at the bookie.
+            self._cancel_all(lane)
 
     def _on_ended(self, event: ReadEnded, now_ms: int) -> None:
         found = self._find(event.request_id)
@@ -378,8 +390,7 @@ class ReadEntries:
     def _drop_lanes(self) -> None:
         """What has arrived beyond the first missing entry goes with them: it is asked for again if the read goes on."""
         for lane in self._lanes:
-            for request in lane.requests:
-                self._cancel(request)
+            self._cancel_all(lane)
         self._lanes.clear()
         self._arrivals = Arrivals()
 

@@ -57,17 +57,12 @@ class Request:
     sent_ms: int
     heard_ms: int
     """When it was sent, or when the bookie last sent something."""
-    waits_ms: int = 0
-    """When it last waited for others before it was sent."""
+    is_waiting: bool = False
+    """Whether it was not sent yet, as it waits for others: its bookie cannot be late."""
     is_open: bool = True
     """Whether its end has not come yet."""
     useless: int = 0
     """Batches without an entry that was due, since the last with one."""
-
-    @property
-    def alive_ms(self) -> int:
-        """Since when its bookie could have said something."""
-        return max(self.heard_ms, self.waits_ms)
 
 
 @dataclass(frozen=True, slots=True)

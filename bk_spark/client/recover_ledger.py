@@ -37,7 +37,6 @@ from bk_spark.client.operation import (
     MetadataWritten,
     ReadArrived,
     ReadEnded,
-    ReadWaits,
     ReplacementsChosen,
     Start,
     Tick,
@@ -84,8 +83,6 @@ class RecoverLedger:
             self._fencing.answered(event, now_ms)
         elif isinstance(event, ReadArrived) and self._reads is not None:
             self._reads.arrived(event, now_ms)
-        elif isinstance(event, ReadWaits) and self._reads is not None:
-            self._reads.waits(event, now_ms)
         elif isinstance(event, ReadEnded) and self._reads is not None:
             self._reads.ended(event, now_ms)
         elif isinstance(event, (AddAnswered, ReplacementsChosen, Tick)) and self._writes is not None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bk_spark.client.asking import Asking, RecoverLimits
-from bk_spark.client.operation import CancelRead, Command, ReadArrived, ReadEnded, ReadWaits, SendRead
+from bk_spark.client.operation import CancelRead, Command, ReadArrived, ReadEnded, SendRead
 from bk_spark.client.verified_entries import HeldEntries, VerifiedEntries
 from bk_spark.digest import Digester
 from bk_spark.entry import EncodedBatch, EntryBatch, decode
@@ -95,13 +95,6 @@ class RecoveryReads:
         if self._hold(self._verified(event.batch, self._slots[slot].asked)):
             self._asking.learnt(now_ms)
             self._decide()
-
-    def waits(self, event: ReadWaits, now_ms: int) -> None:
-        """The read was not sent yet, which is not the bookie's fault."""
-        slot = self._asking.slot_of(event.request_id)
-        if slot is not None:
-            self._asking.heard(slot, now_ms)
-            self._asking.learnt(now_ms)
 
     def ended(self, event: ReadEnded, now_ms: int) -> None:
         slot = self._asking.slot_of(event.request_id)

@@ -40,6 +40,7 @@ from bk_spark.client.operation import (
     MetadataWritten,
     ReadArrived,
     ReadEnded,
+    ReadSent,
     ReadWaits,
     ReplacementsChosen,
     ReportFailure,
@@ -163,7 +164,9 @@ class RereplicateFragment:
         elif isinstance(event, (MetadataWritten, MetadataRead, MetadataGone, MetadataUnknown)) and self._update is not None:
             self._commands += [self._guarded(command) for command in self._update.handle(event)]
             self._updated()
-        elif isinstance(event, (ReadArrived, ReadWaits, ReadEnded, MetadataRead, MetadataGone, MetadataUnknown, Tick)):
+        elif isinstance(
+            event, (ReadArrived, ReadWaits, ReadSent, ReadEnded, MetadataRead, MetadataGone, MetadataUnknown, Tick)
+        ):
             self._read(event, now_ms)
         self._check_timeouts(now_ms)
         self._go_on(now_ms)

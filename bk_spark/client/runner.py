@@ -13,7 +13,14 @@ from typing import Any, TypeVar
 
 import grpc.aio
 
-from bk_spark.client.connections import CLOSE_GRACE_S, BookieConnection, QueuedAdd, ReadWaiting, describe_failure
+from bk_spark.client.connections import (
+    CLOSE_GRACE_S,
+    BookieConnection,
+    QueuedAdd,
+    ReadNotSentError,
+    ReadProgress,
+    describe_failure,
+)
 from bk_spark.client.operation import (
     AddAnswered,
     CancelAdd,
@@ -32,6 +39,7 @@ from bk_spark.client.operation import (
     ReadArrived,
     ReadEnded,
     ReadMetadata,
+    ReadSent,
     ReadWaits,
     Reject,
     ReportFailure,
@@ -74,7 +82,9 @@ class _Read:
     bookie_id: str
     task: asyncio.Task[None]
     heard_ms: int
-    """When the bookie was asked, the read last waited to be sent to it, or it last sent something."""
+    """When the bookie was asked, or last sent something."""
+    is_waiting: bool = False
+    """Whether the bookie was not asked yet: the read waits for others."""
 
 
 class Runner:
@@ -231,9 +241,8 @@ class Runner:
                     meter.take(reply.batch)
                     self.post(ReadArrived(command.request_id, reply.batch))
                     self._heard(command.request_id)
-                elif isinstance(reply, ReadWaiting):
-                    self.post(ReadWaits(command.request_id))
-                    self._heard(command.request_id)
+                elif isinstance(reply, ReadProgress):
+                    self._progressed(command.request_id, reply)
                 else:
                     end = ReadEnded(command.request_id, reply.status, reply.detail, reply.next_entry_id)
         except asyncio.CancelledError:
@@ -242,7 +251,8 @@ class Runner:
                 raise
             end = ReadEnded(command.request_id, Status.UNKNOWN, "its connection was closed")
         except (grpc.aio.AioRpcError, BookKeeperError, OSError) as failure:
-            self._transport.avoid(command.bookie_id)
+            if not isinstance(failure, ReadNotSentError):
+                self._transport.avoid(command.bookie_id)
             end = ReadEnded(command.request_id, Status.UNKNOWN, describe_failure(failure))
         self._reads.pop(command.request_id, None)
         meter.end(end.status)
@@ -260,6 +270,13 @@ class Runner:
             command.fence,
         )
 
+    def _progressed(self, request_id: int, progress: ReadProgress) -> None:
+        waits = progress is ReadProgress.WAITS
+        self.post(ReadWaits(request_id) if waits else ReadSent(request_id))
+        if request_id in self._reads:
+            self._reads[request_id].is_waiting = waits
+        self._heard(request_id)
+
     def _heard(self, request_id: int) -> None:
         if request_id in self._reads:
             self._reads[request_id].heard_ms = self._now_ms
@@ -274,7 +291,8 @@ class Runner:
         if read is not None:
             read.task.cancel()
             config = self._transport.config
-            if self._now_ms - read.heard_ms >= 1000 * min(config.speculative_read_s, config.read_timeout_s):
+            silent_ms = 0 if read.is_waiting else self._now_ms - read.heard_ms
+            if silent_ms >= 1000 * min(config.speculative_read_s, config.read_timeout_s):
                 self._transport.avoid(read.bookie_id)
 
     # --- the last add confirmed

@@ -18,6 +18,7 @@ from bk_spark.client.operation import (
     ReadArrived,
     ReadEnded,
     ReadMetadata,
+    ReadSent,
     ReadWaits,
     SendRead,
     Start,
@@ -33,7 +34,6 @@ from bk_spark.wire import Status
 
 LEDGER = 7
 LIMITS = ReadLimits(timeout_ms=1000, speculative_ms=400, request_bytes=1 << 20, ahead_bytes=1 << 30)
-BEAT_MS = LIMITS.timeout_ms // 2
 DIGESTER = Digester(DigestType.CRC32C, b"")
 
 Answer = tuple[list[EncodedBatch], Status]
@@ -114,8 +114,11 @@ SILENT = Late(None, healthy)
 
 
 @dataclass(frozen=True)
-class Waiting(Late):
-    """Until then the read waits to be sent; for three beats, if it never comes to an answer."""
+class Waiting:
+    """Whose reads wait so long before they are sent."""
+
+    waits_ms: int
+    replica: Replica | Late
 
 
 @dataclass
@@ -123,7 +126,7 @@ class Reader:
     """Runs the state machine against replicas by bookie id. Answers of cancelled requests arrive all the same."""
 
     metadata: LedgerMetadata
-    replicas: dict[str, Replica | Late]
+    replicas: dict[str, Replica | Late | Waiting]
     store: list[Event] = field(default_factory=list)
     """The store's answers, one after the other; then what the reader knows already."""
     now_ms: int = 0
@@ -185,14 +188,20 @@ class Reader:
         if isinstance(command, ReadMetadata):
             self._post(self.store.pop(0) if self.store else MetadataRead(self.machine.metadata, 1))
         elif isinstance(command, SendRead):
-            replica = self.replicas[command.bookie_id]
-            late = replica if isinstance(replica, Late) else Late(0, replica)
-            batches, status = late.replica(command)
-            for beat in range(3 if late.delay_ms is None else late.delay_ms // BEAT_MS) if isinstance(late, Waiting) else ():
-                self._post(ReadWaits(command.request_id), beat * BEAT_MS)
-            for batch in batches:
-                self._post(ReadArrived(command.request_id, batch), late.delay_ms)
-            self._post(ReadEnded(command.request_id, status), late.delay_ms)
+            self._read(command, self.replicas[command.bookie_id])
+
+    def _read(self, command: SendRead, replica: Replica | Late | Waiting) -> None:
+        sent_ms = 0
+        if isinstance(replica, Waiting):
+            sent_ms, replica = replica.waits_ms, replica.replica
+            self._post(ReadWaits(command.request_id))
+            self._post(ReadSent(command.request_id), sent_ms)
+        late = replica if isinstance(replica, Late) else Late(0, replica)
+        batches, status = late.replica(command)
+        answer_ms = None if late.delay_ms is None else sent_ms + late.delay_ms
+        for batch in batches:
+            self._post(ReadArrived(command.request_id, batch), answer_ms)
+        self._post(ReadEnded(command.request_id, status), answer_ms)
 
     def _result(self, finish: Finish) -> list[int]:
         if finish.error is not None:
@@ -206,5 +215,5 @@ def ledger(e: int = 3, w: int = 3, a: int = 2) -> LedgerMetadata:
     return new_ledger(LEDGER, options, ensemble, created_ms=0, creator_token=0)
 
 
-def reader_of(*replicas: Replica | Late, e: int = 3, w: int = 3) -> Reader:
+def reader_of(*replicas: Replica | Late | Waiting, e: int = 3, w: int = 3) -> Reader:
     return Reader(ledger(e, w, 1), {f"b{slot}": replica for slot, replica in enumerate(replicas)})

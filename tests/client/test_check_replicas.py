@@ -16,6 +16,7 @@ from bk_spark.client.operation import (
     Finish,
     ReadArrived,
     ReadEnded,
+    ReadSent,
     ReadWaits,
     SendRead,
     Start,
@@ -300,7 +301,12 @@ def test_the_time_in_which_a_read_waits_to_be_sent_is_not_the_bookies_fault() ->
     task = CheckTask(metadata, checkable(metadata, LAST), True, None, frozenset())
     machine = CheckReplicas(task, LIMITS, ReplicationPace(UNBOUNDED))
     machine.handle(Start(), 0)
+    sent = []
     for send in machine.take_commands():
         assert isinstance(send, SendRead)
-        machine.handle(ReadWaits(send.request_id), 500)
-    assert machine.deadline_ms() == 500 + LIMITS.timeout_ms
+        machine.handle(ReadWaits(send.request_id), 0)
+        sent.append(send.request_id)
+    assert machine.deadline_ms() is None
+    for request_id in sent:
+        machine.handle(ReadSent(request_id), 10 * LIMITS.timeout_ms)
+    assert machine.deadline_ms() == 11 * LIMITS.timeout_ms

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bk_spark.client.operation import Consumed, Deliver, Finish, MetadataRead, ReadArrived, ReadEnded, SendRead, Start
+from bk_spark.client.operation import (
+    CancelRead,
+    Consumed,
+    Deliver,
+    Finish,
+    MetadataRead,
+    ReadArrived,
+    ReadEnded,
+    SendRead,
+    Start,
+)
 from bk_spark.client.read_entries import ReadEntries
 from bk_spark.client.request_size import MOST_GROWTH, QUICK_MS
 from bk_spark.entry import seal
@@ -23,7 +33,6 @@ from bk_spark.errors import (
 from bk_spark.ledger_metadata import Fragment
 from bk_spark.wire import Status
 from tests.client.reader_model import (
-    BEAT_MS,
     DIGESTER,
     LEDGER,
     LIMITS,
@@ -141,10 +150,32 @@ def test_a_bookie_that_was_not_sent_the_read_yet_is_not_given_up_and_another_one
 
 
 def test_a_bookie_that_stays_silent_once_the_read_was_sent_is_left() -> None:
-    reader = reader_of(SILENT, Waiting(None, healthy), e=2, w=2)
+    reader = reader_of(SILENT, Waiting(3 * LIMITS.timeout_ms, SILENT), e=2, w=2)
     with pytest.raises(BookieUnavailableError, match="b1: no answer for 1 s"):
         reader.read(0, 9)
-    assert reader.now_ms == 2 * BEAT_MS + LIMITS.timeout_ms
+    assert reader.now_ms == 4 * LIMITS.timeout_ms
+
+
+@pytest.mark.parametrize("waits_ms", [1, LIMITS.timeout_ms, 100 * LIMITS.timeout_ms])
+def test_a_bookie_has_its_whole_time_to_answer_from_when_the_read_was_sent(waits_ms: int) -> None:
+    reader = reader_of(Waiting(waits_ms, Late(LIMITS.timeout_ms - 1, healthy)), e=1, w=1)
+    assert reader.read(0, 9) == list(range(10))
+    assert reader.now_ms == waits_ms + LIMITS.timeout_ms - 1
+    assert reader.asked == ["b0"]
+
+
+def test_an_answer_whose_last_entry_came_is_not_waited_for_to_its_end() -> None:
+    """It would keep a place at its bookie as long as the bookie likes, while the read goes on elsewhere."""
+    metadata = dataclasses.replace(ledger(1, 1, 1), fragments=(Fragment(0, ("b0",)), Fragment(10, ("b1",))))
+    machine = ReadEntries(metadata, 0, 19, LIMITS)
+    machine.handle(Start(), 0)
+    (send,) = machine.take_commands()
+    assert isinstance(send, SendRead)
+    (batch,) = encoded_of(entries(0, 9), send.pattern)
+    machine.handle(ReadArrived(send.request_id, batch), 0)
+    commands = machine.take_commands()
+    assert CancelRead(send.request_id) in commands
+    assert [one.bookie_id for one in commands if isinstance(one, SendRead)] == ["b1"]
 
 
 def test_requests_ask_for_more_while_answers_come_quickly_and_for_less_when_they_do_not() -> None:
@@ -264,7 +295,8 @@ def test_no_more_is_asked_for_while_the_consumer_does_not_take_what_came() -> No
 def test_a_replica_that_is_left_is_told_so() -> None:
     reader = reader_of(*[damaged_from(2)] * 2, healthy)
     reader.read(0, 9)
-    assert reader.cancelled == reader.asked[:-1]
+    assert reader.cancelled == ["b1", "b0", "b2"], "the last one once its last entry is there"
+    assert reader.cancelled == reader.asked
 
 
 @settings(max_examples=200, deadline=None)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bk_spark.client import connections
-from bk_spark.client.connections import BookieConnection, ReadWaiting
+from bk_spark.client.connections import BookieConnection, ReadNotSentError, ReadProgress
 from bk_spark.digest import master_key
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import DENSE
@@ -46,7 +47,6 @@ class SlowBookie(HostileBookie):
 @pytest.fixture
 def bookie(monkeypatch) -> Iterator[SlowBookie]:
     monkeypatch.setattr(connections, "MOST_READS", 2)
-    monkeypatch.setattr(connections, "TELL_WAITING_S", 0.01)
     slow = SlowBookie()
     yield slow
     slow.may_answer.set()
@@ -69,10 +69,10 @@ def test_reads_beyond_the_bound_wait_for_others_and_say_so(bookie: SlowBookie) -
     async def ask(connection: BookieConnection) -> None:
         reads = await _under_way(bookie, connection, 3)
         last = connection.read(REQUEST)
-        assert await anext(last) == ReadWaiting()
+        assert await anext(last) == ReadProgress.WAITS
         bookie.may_answer.set()
         assert [read[-1] for read in await asyncio.gather(*reads)] == [END] * 3
-        assert (await drained(last))[-1] == END
+        assert await drained(last) == [ReadProgress.SENT, END]
 
     bookie.asked(ask)
     assert bookie.most == 2
@@ -82,7 +82,7 @@ def test_reads_that_are_given_up_take_no_place_along(bookie: SlowBookie) -> None
     async def ask(connection: BookieConnection) -> None:
         reads = await _under_way(bookie, connection, 4)
         last = connection.read(REQUEST)
-        assert await anext(last) == ReadWaiting()
+        assert await anext(last) == ReadProgress.WAITS
         for read in reads:  # two that were sent, and two that wait
             read.cancel()
         await asyncio.gather(*reads, return_exceptions=True)
@@ -93,13 +93,28 @@ def test_reads_that_are_given_up_take_no_place_along(bookie: SlowBookie) -> None
     bookie.asked(ask)
 
 
+def test_a_read_that_fences_waits_for_no_other(bookie: SlowBookie) -> None:
+    """A recovery must not wait for as many readers as like to."""
+
+    async def ask(connection: BookieConnection) -> None:
+        reads = await _under_way(bookie, connection, 4)
+        fencing = asyncio.create_task(drained(connection.read(replace(REQUEST, fence=True))))
+        while bookie.most < 3:
+            await asyncio.sleep(0.01)
+        bookie.may_answer.set()
+        assert await fencing == [END]
+        await asyncio.gather(*reads)
+
+    bookie.asked(ask)
+
+
 def test_a_read_does_not_wait_for_others_without_end(bookie: SlowBookie, monkeypatch) -> None:
-    monkeypatch.setattr(connections, "MOST_WAITING", 3)
+    monkeypatch.setattr(connections, "MOST_WAITING_S", 0.05)
 
     async def ask(connection: BookieConnection) -> None:
         reads = await _under_way(bookie, connection, 2)
         last = connection.read(REQUEST)
-        with pytest.raises(ConnectionError, match="2 other reads were under way"):
+        with pytest.raises(ReadNotSentError, match="2 other reads were under way"):
             await drained(last)
         bookie.may_answer.set()
         await asyncio.gather(*reads)

@@ -181,6 +181,6 @@ def test_a_read_beyond_what_is_confirmed_tells_nothing_of_the_last_add_confirmed
     """No command of a read moves it, whatever the entries carry. Ref: protocol rule 14."""
     reader = _reader(healthy, healthy)
     assert reader.read(0, 40) == list(range(41))
-    assert {type(c).__name__ for c in reader.log} == {"SendRead", "Deliver", "Finish"}
+    assert {type(c).__name__ for c in reader.log} == {"SendRead", "CancelRead", "Deliver", "Finish"}
     assert reader.machine.metadata == reader.metadata
     assert not hasattr(reader.machine, "last_add_confirmed")

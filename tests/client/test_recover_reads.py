@@ -17,7 +17,6 @@ from bk_spark.client.operation import (
     Deliver,
     ReadArrived,
     ReadEnded,
-    ReadWaits,
     SendAdd,
     SendRead,
     WriteMetadata,
@@ -331,14 +330,3 @@ def test_reads_stay_within_the_window_and_the_memory_that_waits_for_a_missing_en
     assert len([read for read in recovery.reads if read.bookie_id in ("b2", "b3")]) <= 6
     recovery.silent.clear()
     assert recovery.ends_at() == (59, length_up_to(59))
-
-
-def test_the_time_in_which_reads_wait_to_be_sent_runs_out_no_patience() -> None:
-    recovery = Recovery(Cluster())
-    recovery.run(until=lambda command: isinstance(command, SendRead))
-    before_ms = recovery.machine.deadline_ms()
-    assert before_ms is not None
-    recovery.now_ms = before_ms - 1
-    for read in recovery.reads:
-        recovery.do(ReadWaits(read.request_id))
-    assert recovery.machine.deadline_ms() == before_ms + recovery.now_ms

@@ -25,6 +25,7 @@ from bk_spark.client.operation import (
     LastAddConfirmedAnswered,
     MetadataUnknown,
     ReadEnded,
+    ReadSent,
     ReadWaits,
     ReplacementsChosen,
     ReportFailure,
@@ -293,11 +294,28 @@ def test_a_bookie_that_lost_a_race_keeps_its_place(session: Session) -> None:
 
 def test_a_bookie_that_was_not_sent_the_read_yet_keeps_its_place(transport: Transport, bookie, monkeypatch) -> None:
     monkeypatch.setattr(connections, "MOST_READS", 0)
-    monkeypatch.setattr(connections, "TELL_WAITING_S", 0.01)
     events = run(transport, cancelled_read(after_ms=200))
     assert ReadWaits(1) in events
     assert transport.avoided() == frozenset()
     assert bookie.requests == []
+
+
+def test_a_bookie_whose_read_waited_for_others_until_the_end_keeps_its_place(transport: Transport, bookie, monkeypatch) -> None:
+    monkeypatch.setattr(connections, "MOST_READS", 0)
+    monkeypatch.setattr(connections, "MOST_WAITING_S", 0.01)
+    operation = Scripted([SendRead(1, "b1", 0, 0, DENSE, 1)], lambda seen: isinstance(seen[-1], ReadEnded))
+    waits, end = run(transport, operation)
+    assert waits == ReadWaits(1)
+    assert end == ReadEnded(1, Status.UNKNOWN, "for 0.01 s 0 other reads were under way there")
+    assert transport.avoided() == frozenset()
+    assert bookie.requests == []
+
+
+def test_a_read_that_waited_says_when_it_is_sent(transport: Transport, bookie, monkeypatch) -> None:
+    monkeypatch.setattr(connections, "MOST_READS", 1)
+    reads = [SendRead(number, "b1", 0, 0, DENSE, 1) for number in (1, 2)]
+    events = run(transport, Scripted(reads, lambda seen: sum(isinstance(one, ReadEnded) for one in seen) == 2))
+    assert [one for one in events if isinstance(one, ReadWaits | ReadSent)] == [ReadWaits(2), ReadSent(2)]
 
 
 # --- the ledger's metadata
