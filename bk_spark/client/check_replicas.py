@@ -243,8 +243,7 @@ class CheckReplicas:
                 self._send(replica, now_ms)
 
     def _send(self, replica: _Replica, now_ms: int) -> None:
-        replica.request_id, replica.first = next(self._numbers), replica.position
-        replica.heard_ms, replica.is_waiting = now_ms, False
+        replica.request_id, replica.first, replica.heard_ms = next(self._numbers), replica.position, now_ms
         pattern, last = self._task.metadata.slot_pattern(replica.slot), self._last_asked(replica)
         self._commands.append(
             SendRead(replica.request_id, replica.bookie_id, replica.position, last, pattern, self._limits.request_bytes)

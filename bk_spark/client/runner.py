@@ -81,10 +81,8 @@ class _Read:
 
     bookie_id: str
     task: asyncio.Task[None]
-    heard_ms: int
-    """When the bookie was asked, or last sent something."""
-    is_waiting: bool = False
-    """Whether the bookie was not asked yet: the read waits for others."""
+    heard_ms: int | None
+    """When the bookie was asked, or last sent something; None: it was not asked yet, for the read waits for others."""
 
 
 class Runner:
@@ -240,9 +238,13 @@ class Runner:
                 if isinstance(reply, ReadBatch):
                     meter.take(reply.batch)
                     self.post(ReadArrived(command.request_id, reply.batch))
-                    self._heard(command.request_id)
-                elif isinstance(reply, ReadProgress):
-                    self._progressed(command.request_id, reply)
+                    self._heard(command.request_id, self._now_ms)
+                elif reply is ReadProgress.WAITS:
+                    self.post(ReadWaits(command.request_id))
+                    self._heard(command.request_id, None)
+                elif reply is ReadProgress.SENT:
+                    self.post(ReadSent(command.request_id))
+                    self._heard(command.request_id, self._now_ms)
                 else:
                     end = ReadEnded(command.request_id, reply.status, reply.detail, reply.next_entry_id)
         except asyncio.CancelledError:
@@ -270,16 +272,9 @@ class Runner:
             command.fence,
         )
 
-    def _progressed(self, request_id: int, progress: ReadProgress) -> None:
-        waits = progress is ReadProgress.WAITS
-        self.post(ReadWaits(request_id) if waits else ReadSent(request_id))
+    def _heard(self, request_id: int, heard_ms: int | None) -> None:
         if request_id in self._reads:
-            self._reads[request_id].is_waiting = waits
-        self._heard(request_id)
-
-    def _heard(self, request_id: int) -> None:
-        if request_id in self._reads:
-            self._reads[request_id].heard_ms = self._now_ms
+            self._reads[request_id].heard_ms = heard_ms
 
     def _cancel_read(self, command: CancelRead) -> None:
         """A bookie that was silent until another one was asked beside it is asked last for a while, no more.
@@ -288,12 +283,13 @@ class Runner:
         lost a race, or was at work when its reader stopped, keeps its place.
         """
         read = self._reads.pop(command.request_id, None)
-        if read is not None:
-            read.task.cancel()
-            config = self._transport.config
-            silent_ms = 0 if read.is_waiting else self._now_ms - read.heard_ms
-            if silent_ms >= 1000 * min(config.speculative_read_s, config.read_timeout_s):
-                self._transport.avoid(read.bookie_id)
+        if read is None:
+            return
+        read.task.cancel()
+        config = self._transport.config
+        enough_ms = 1000 * min(config.speculative_read_s, config.read_timeout_s)
+        if read.heard_ms is not None and self._now_ms - read.heard_ms >= enough_ms:
+            self._transport.avoid(read.bookie_id)
 
     # --- the last add confirmed
 

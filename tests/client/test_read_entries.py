@@ -178,6 +178,14 @@ def test_an_answer_whose_last_entry_came_is_not_waited_for_to_its_end() -> None:
     assert [one.bookie_id for one in commands if isinstance(one, SendRead)] == ["b1"]
 
 
+def test_a_slow_bookie_that_nothing_more_is_wanted_of_is_told_so_where_the_other_one_lacks_its_next_entry() -> None:
+    """Striped, b0 does not hold entry 1, which b1 would be left for; but entry 0 is the last one wanted."""
+    reader = reader_of(healthy, SILENT, SILENT, e=3, w=2)
+    assert reader.read(0, 0) == [0]
+    assert reader.asked == ["b1", "b0"]
+    assert sorted(reader.cancelled) == ["b0", "b1"]
+
+
 def test_requests_ask_for_more_while_answers_come_quickly_and_for_less_when_they_do_not() -> None:
     machine, now_ms = ReadEntries(ledger(1, 1, 1), 0, 99, LIMITS), 0
     machine.handle(Start(), now_ms)

@@ -311,6 +311,35 @@ def test_a_bookie_whose_read_waited_for_others_until_the_end_keeps_its_place(tra
     assert bookie.requests == []
 
 
+class SentLate(Scripted):
+    """A read that is sent long after it began to wait, and is cancelled ``silent_ms`` later."""
+
+    def __init__(self, transport: Transport, monkeypatch, silent_ms: int) -> None:
+        super().__init__([SendRead(1, "b1", 0, 0, DENSE, 1)], lambda seen: isinstance(seen[-1], Tick))
+        self.on_tick = [CancelRead(1)]
+        self._transport, self._silent_ms, self._clock_ms = transport, silent_ms, 0
+        monkeypatch.setattr(transport, "now_ms", lambda: self._clock_ms)
+
+    def handle(self, event: Event, now_ms: int) -> None:
+        super().handle(event, now_ms)
+        if isinstance(event, ReadWaits):
+            self._clock_ms += 3_600_000
+            self._transport.connections.bookie("b1")._reads.release()
+        elif isinstance(event, ReadSent):
+            self._clock_ms += self._silent_ms
+            self._deadline_ms = self._clock_ms
+
+
+@pytest.mark.parametrize(("silent_ms", "avoided"), [(0, frozenset()), (60, frozenset({"b1"}))])
+def test_a_bookie_is_silent_only_from_when_the_read_was_sent(
+    session: Session, transport: Transport, monkeypatch, silent_ms: int, avoided: frozenset[str]
+) -> None:
+    monkeypatch.setattr(connections, "MOST_READS", 0)
+    with silent_bookie(session, "b1"):
+        run(transport, SentLate(transport, monkeypatch, silent_ms))
+    assert transport.avoided() == avoided
+
+
 def test_a_read_that_waited_says_when_it_is_sent(transport: Transport, bookie, monkeypatch) -> None:
     monkeypatch.setattr(connections, "MOST_READS", 1)
     reads = [SendRead(number, "b1", 0, 0, DENSE, 1) for number in (1, 2)]
