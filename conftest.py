@@ -9,10 +9,10 @@ from dataclasses import replace
 import hypothesis
 import pytest
 
-from bk_spark.local_cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
-from bk_spark.local_zookeeper import LocalZooKeeper
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import ZooKeeperStore, connect, parse_uri
+from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
+from bk_spark.local.zookeeper_server import LocalZooKeeper
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
 
 hypothesis.settings.register_profile("bk_spark", deadline=None)
 hypothesis.settings.load_profile("bk_spark")

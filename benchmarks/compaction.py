@@ -29,20 +29,19 @@ from pathlib import Path
 import pyarrow as pa
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.garbage_collection import Cluster, LocalLedgers
-from bk_spark.bookie.gc_run import GcReport, GcRun
-from bk_spark.bookie.gc_schedule import GcPlan
-from bk_spark.bookie.rate_limit import RateLimiter
-from bk_spark.bookie.sync_thread import CheckpointThread
+from bk_spark.bookie.pace import RateLimiter
+from bk_spark.bookie.server.sync_thread import CheckpointThread
+from bk_spark.bookie.space.garbage_collection import Cluster, LocalLedgers
+from bk_spark.bookie.space.gc_run import GcPlan, GcReport, GcRun
 from bk_spark.config import MIB, BookieConfig, DigestType, LedgerOptions
-from bk_spark.digest import Digester, master_key
-from bk_spark.entry import EncodedBatch, encode, seal
-from bk_spark.ledger_metadata import new_ledger
-from bk_spark.metadata_store import MemoryStore, MemoryTree
+from bk_spark.entries.batch import EncodedBatch, encode, seal
+from bk_spark.entries.digest import Digester, master_key
+from bk_spark.metadata.ledger_metadata import new_ledger
+from bk_spark.metadata.registration import initialise_cluster
+from bk_spark.metadata.store import MemoryStore, MemoryTree
+from bk_spark.metadata.znodes import Znodes
 from bk_spark.quorum import DENSE
-from bk_spark.registration import initialise_cluster
-from bk_spark.wire import AddRequest, DeleteLedgerRequest, ReadBatch, ReadRequest, Status
-from bk_spark.znodes import Znodes
+from bk_spark.wire.messages import AddRequest, DeleteLedgerRequest, ReadBatch, ReadRequest, Status
 
 SEED = 1
 LEDGERS = 50

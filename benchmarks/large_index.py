@@ -30,17 +30,17 @@ import pyarrow as pa
 
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.disk import REAL_DISK
-from bk_spark.bookie.index_rows import BatchRow
-from bk_spark.bookie.ledger_index import LedgerChange
-from bk_spark.bookie.ledger_storage import LedgerStorage
-from bk_spark.bookie.log_writer import EntryLocation
-from bk_spark.bookie.look_up import newest_holding
-from bk_spark.bookie.sqlite_index import INDEX_FILE, open_index
+from bk_spark.bookie.index.ledger_index import LedgerChange
+from bk_spark.bookie.index.look_up import newest_holding
+from bk_spark.bookie.index.rows import BatchRow
+from bk_spark.bookie.index.sqlite_index import INDEX_FILE, open_index
+from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.config import BookieConfig, DigestType
-from bk_spark.digest import Digester, master_key
-from bk_spark.entry import encode, seal
+from bk_spark.entries.batch import encode, seal
+from bk_spark.entries.digest import Digester, master_key
 from bk_spark.quorum import DENSE
-from bk_spark.wire import AddRequest
+from bk_spark.wire.messages import AddRequest
 
 BOOKIE_ID = "benchmark"
 KEY = bytes(16)

@@ -21,9 +21,12 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from bk_spark.client.ledger_store import LedgerStore
-from bk_spark.client.log_follow import LogFollower
-from bk_spark.client.log_layout import (
+from bk_spark.client.ledger.ledger_store import LedgerStore
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.stored.names import LogNames
+from bk_spark.client.log.stored.paths import CHECKPOINT_INTERVAL, LogPaths
+from bk_spark.client.log.stored.values import (
     JOB_TAG,
     LOG_TAG,
     CommitKind,
@@ -35,17 +38,14 @@ from bk_spark.client.log_layout import (
     Page,
     Totals,
 )
-from bk_spark.client.log_names import LogNames
-from bk_spark.client.log_paths import CHECKPOINT_INTERVAL, LogPaths
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.client.log_positions import StreamPosition, behind
-from bk_spark.client.log_store import LogStore
+from bk_spark.client.log.stream.follow import LogFollower
+from bk_spark.client.log.stream.positions import StreamPosition, behind
 from bk_spark.config import LedgerOptions
-from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.local_cluster import LocalCluster
-from bk_spark.metadata_store import Create, MetadataStore, Operation, SetValue
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import connect, parse_uri
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.metadata.store import Create, MetadataStore, Operation, SetValue
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import connect, parse_uri
 
 PER_COMMIT = 10
 """Ledgers of one commit, as of a streaming sink with ten partitions."""

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from bk_spark.config import KIB, MIB
 from bk_spark.datasource.options import SourceOptions
-from bk_spark.datasource.row_codec import PayloadFormat, RowDecoder, RowEncoder, layout
+from bk_spark.rows.codec import PayloadFormat, RowDecoder, RowEncoder, layout
 
 SPARK_BATCH_ROWS = 10_000
 DEFAULTS = SourceOptions(metadata="", path="")

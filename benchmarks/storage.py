@@ -43,9 +43,9 @@ import pyarrow as pa
 from bk_spark import BookKeeper, LocalCluster
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.config import BookieConfig, ClientConfig, DigestType
-from bk_spark.digest import Digester, master_key
-from bk_spark.entry import EncodedBatch, encode, seal
-from bk_spark.wire import AddRequest, Status
+from bk_spark.entries.batch import EncodedBatch, encode, seal
+from bk_spark.entries.digest import Digester, master_key
+from bk_spark.wire.messages import AddRequest, Status
 
 REPLICAS = 3
 POOL_BATCHES = 16

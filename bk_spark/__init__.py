@@ -46,24 +46,24 @@ from bk_spark.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from bk_spark.client.bookkeeper import BookKeeper
-    from bk_spark.client.log_layout import CommittedLedger, LogVersion, Retention
-    from bk_spark.client.log_read import LogPosition
+    from bk_spark.client.log.entry_range import LogPosition
+    from bk_spark.client.log.stored.values import CommittedLedger, LogVersion, Retention
     from bk_spark.config import BookieConfig, ClientConfig, DigestType
-    from bk_spark.datasource.compaction import compact_log
+    from bk_spark.datasource.jobs.compaction import compact_log
     from bk_spark.datasource.source import register
-    from bk_spark.local_cluster import LocalCluster
+    from bk_spark.local.cluster import LocalCluster
 
 _LAZY = {
-    "compact_log": "bk_spark.datasource.compaction",
+    "compact_log": "bk_spark.datasource.jobs.compaction",
     "BookKeeper": "bk_spark.client.bookkeeper",
     "BookieConfig": "bk_spark.config",
     "ClientConfig": "bk_spark.config",
-    "CommittedLedger": "bk_spark.client.log_layout",
+    "CommittedLedger": "bk_spark.client.log.stored.values",
     "DigestType": "bk_spark.config",
-    "LocalCluster": "bk_spark.local_cluster",
-    "LogPosition": "bk_spark.client.log_read",
-    "LogVersion": "bk_spark.client.log_layout",
-    "Retention": "bk_spark.client.log_layout",
+    "LocalCluster": "bk_spark.local.cluster",
+    "LogPosition": "bk_spark.client.log.entry_range",
+    "LogVersion": "bk_spark.client.log.stored.values",
+    "Retention": "bk_spark.client.log.stored.values",
     "register": "bk_spark.datasource.source",
 }
 

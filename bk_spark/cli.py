@@ -11,8 +11,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from bk_spark.client.log_compaction import TARGET_BYTES
-from bk_spark.client.log_orphans import OLDER_THAN_S
+from bk_spark.client.log.cleanup.compaction_plan import TARGET_BYTES
+from bk_spark.client.log.cleanup.orphans import OLDER_THAN_S
 from bk_spark.commands import (
     administration,
     autorecovery,
@@ -37,9 +37,9 @@ from bk_spark.commands.arguments import count, log_position, or_none, port, posi
 from bk_spark.commands.parsers import Commands, Handler, Parser, add_log_option, command, group_of
 from bk_spark.commands.settings import add_settings
 from bk_spark.errors import BookKeeperError
-from bk_spark.ledger_layout import LedgerLayout
+from bk_spark.metadata.ledger_layout import LedgerLayout
 from bk_spark.version import VERSION
-from bk_spark.wire import Operation
+from bk_spark.wire.messages import Operation
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 
 EXIT_S = 120.0
 """How long the JVM may take to write the archive, some 150 MB, at its end: five seconds where nothing disturbs."""

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.checksum import crc32c, crc32c_continued, crc32c_each
+from bk_spark.entries.crc import crc32c, crc32c_continued, crc32c_each
 
 
 def test_the_checksum_is_castagnolis() -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.bookie.record import RecordKind
+from bk_spark.bookie.logs.record import RecordKind
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 
 
 @pytest.fixture(scope="module")

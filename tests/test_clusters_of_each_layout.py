@@ -10,10 +10,10 @@ import pytest
 from bk_spark import BookKeeper, LocalCluster
 from bk_spark.cli import main
 from bk_spark.errors import NoSuchLedgerError
-from bk_spark.ledger_layout import LARGEST_INT, LedgerLayout
-from bk_spark.ledger_metadata import LedgerMetadata
-from bk_spark.wire import Operation
-from bk_spark.zookeeper import connect
+from bk_spark.metadata.ledger_layout import LARGEST_INT, LedgerLayout
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.zookeeper import connect
+from bk_spark.wire.messages import Operation
 
 ONE = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
 DEADLINE_S = 60.0

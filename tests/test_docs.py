@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bk_spark import metrics
-from bk_spark.autorecovery_config import AutoRecoveryConfig
 from bk_spark.cli import build_parser
+from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.commands.settings import bookie_config
 from bk_spark.config import BookieConfig, ClientConfig, LedgerOptions
+from bk_spark.telemetry import metrics
 from tests import documented_commands as commands
 from tests.small_yaml import load_all
 

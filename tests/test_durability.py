@@ -10,9 +10,9 @@ from concurrent.futures import Future
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.write_handle import WriteHandle
+from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.config import ClientConfig
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 
 ROUNDS = 20
 SIZES = (20, 300, 5_000, 150_000)

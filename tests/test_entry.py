@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.checksum import crc32c
 from bk_spark.config import MAX_BATCH_ENTRIES, DigestType
-from bk_spark.digest import Digester
-from bk_spark.entry import READ_SCHEMA, BatchHeader, EncodedBatch, EntryBatch, coalesce, cut, decode, encode, seal
+from bk_spark.entries.batch import READ_SCHEMA, BatchHeader, EncodedBatch, EntryBatch, coalesce, cut, decode, encode, seal
+from bk_spark.entries.crc import crc32c
+from bk_spark.entries.digest import Digester
 from bk_spark.errors import CorruptionError
 from bk_spark.quorum import DENSE, IdPattern, pattern_of_slot
 

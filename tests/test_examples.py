@@ -17,7 +17,7 @@ import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.errors import LedgerFencedError
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 
 ROOT = Path(__file__).parent.parent
 DEADLINE_S = 500

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from bk_spark import http_endpoint
 from bk_spark.errors import ConfigError, StorageError
-from bk_spark.http_endpoint import HEAD_BYTES, MAX_WAITING, WORKERS, HttpEndpoint, Response
+from bk_spark.telemetry import http_endpoint
+from bk_spark.telemetry.http_endpoint import HEAD_BYTES, MAX_WAITING, WORKERS, HttpEndpoint, Response
 
 HOST = "127.0.0.1"
 

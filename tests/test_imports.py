@@ -1,197 +1,234 @@
-"""Who may import whom: the tables of DESIGN.md, "Layers", held against the code."""
+"""Who may import whom, by folder (DESIGN.md, "Layers"); and how large the house is (``python -m tests.test_imports``)."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "bk_spark"
-FILES = sorted(path for path in PACKAGE.rglob("*.py") if not path.name.endswith(("_pb2.py", "_pb2_grpc.py")))
+from tests.import_graph import FILES, MODULES, PACKAGE, circles, floors, imported_modules, imported_names, module_of
 
-JOINERS = {
-    "__init__.py",
-    "cli.py",
-    "local_autorecovery.py",
-    "local_cluster.py",
-    "local_process.py",
-    "local_security.py",
-    "local_zookeeper.py",
-    "commands/",
+EVERYTHING = "*"
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    # shared
+    "version": (),
+    "errors": (),
+    "proto": (),
+    "quorum": ("errors",),
+    "config": ("quorum",),
+    "process_memory": ("config",),
+    "telemetry": ("errors",),
+    "tls": ("config",),
+    "entries": ("config",),
+    "rows": ("entries",),
+    "wire": ("entries", "proto"),
+    "metadata": ("entries", "proto"),
+    # client
+    "client": (),
+    "client/progress": (),
+    "client/protocol": ("wire", "metadata"),
+    "client/driver": ("client/protocol", "telemetry", "tls"),
+    "client/ledger": ("client/driver",),
+    "client/log": (),
+    "client/log/stored": ("metadata",),
+    "client/log/entry_range": ("client/log/stored",),
+    "client/log/changes": ("client/log/stored",),
+    "client/log/stream": ("client/log/stored", "client/ledger"),
+    "client/log/log_store": ("client/log/changes", "client/log/stream"),
+    "client/log/leader": ("client/log/log_store", "client/log/entry_range"),
+    "client/log/cleanup": ("client/log/log_store", "client/progress"),
+    "client/log/log": ("client/log/leader", "client/log/cleanup"),
+    "client/bookkeeper": ("client/log/log",),
+    "client/replication": ("client/bookkeeper",),
+    # bookie
+    "bookie": (),
+    "bookie/pace": ("errors",),
+    "bookie/disk": ("errors",),
+    "bookie/directories": ("config", "bookie/disk"),
+    "bookie/logs": ("entries", "bookie/directories"),
+    "bookie/index": ("bookie/logs",),
+    "bookie/storage": ("bookie/index", "bookie/pace"),
+    "bookie/identity": ("bookie/index", "metadata"),
+    "bookie/bookie": ("bookie/batch_read", "bookie/identity", "version"),
+    "bookie/admission": ("bookie/storage", "wire"),
+    "bookie/batch_read": ("bookie/admission",),
+    "bookie/server": ("bookie/bookie", "process_memory", "telemetry", "tls"),
+    "bookie/repair": ("bookie/bookie",),
+    "bookie/space": ("bookie/storage", "metadata"),
+    "bookie/inspection": ("bookie/identity",),
+    "bookie/process": ("bookie/server", "bookie/repair", "bookie/space"),
+    # Spark, the dashboard, and what joins both sides
+    "datasource": (),
+    "datasource/spark_schema": ("rows", "client/log/stored"),
+    "datasource/option_values": ("client/bookkeeper",),
+    "datasource/connection": ("client/bookkeeper", "process_memory"),
+    "datasource/options": ("datasource/option_values", "rows"),
+    "datasource/read": ("datasource/options", "datasource/connection", "datasource/spark_schema"),
+    "datasource/write": ("datasource/options", "datasource/connection", "datasource/spark_schema"),
+    "datasource/source": ("datasource/read", "datasource/write"),
+    "datasource/jobs": ("datasource/source", "client/replication"),
+    "dashboard": ("client/replication",),
+    "local": ("bookie/identity", "client/replication"),
+    "commands": (EVERYTHING,),
+    "cli": (EVERYTHING,),
+    "": (EVERYTHING,),
 }
-"""May import from every layer, and use the machine directly."""
+"""Folder or module → what it may import, and with it all that those may import. A module is bound by the longest entry that
+it lies in; inside of an entry everybody may import everybody."""
 
-THIRD_PARTY = {
-    "pyspark": {"datasource/"},
-    "py4j": {"datasource/"},
-    "grpc": {
-        "client/transport.py",
-        "client/runner.py",
-        "client/connections.py",
-        "client/channels.py",
-        "bookie/server.py",
-        "bookie/open_calls.py",
-        "tls.py",
-    },
-    "kazoo": {"zookeeper.py", "zookeeper_connections.py", "zookeeper_auth.py"},
-    "cryptography": {"certificates.py", "local_security.py"},
-    "sqlite3": {"bookie/sqlite_database.py"},
-    "crc32c": {"checksum.py"},
-    "prometheus_client": {"metrics_registry.py", "dashboard/scrape.py"},
+NEVER = {"client/protocol": ("metadata/store", "metadata/zookeeper", "metadata/registration", "metadata/under_replication")}
+"""Taken away again: a state machine takes values of ledger metadata, never calls of the store."""
+
+JOINERS = ("local", "commands", "cli", "")
+"""What joins both sides uses the machine directly."""
+
+USES = {
+    # packages of others
+    "pyspark": ("datasource",),
+    "py4j": ("datasource",),
+    "grpc": ("client/driver", "bookie/server", "proto", "tls/files"),
+    "kazoo": ("metadata",),
+    "cryptography": ("tls/certificates", "local/security"),
+    "sqlite3": ("bookie/index/sqlite_database",),
+    "crc32c": ("entries/crc",),
+    "prometheus_client": ("telemetry", "dashboard"),
+    # the machine
+    "asyncio": ("client/driver", "client/replication", "bookie/server", "bookie/process"),
+    "os": ("bookie/disk", "client/driver/event_loop", "datasource/options"),
+    "queue": ("client/ledger", "bookie/server", "bookie/repair"),
+    "random": ("client/driver",),
+    "secrets": (),
+    "select": (),
+    "socket": ("metadata/zookeeper_session", "telemetry/http_endpoint", "tls/diagnosis", "bookie/server"),
+    "subprocess": (),
+    "threading": (
+        "metadata",
+        "telemetry",
+        "tls/files",
+        "client/driver",
+        "client/ledger",
+        "client/log/leader",
+        "client/replication",
+        "bookie/logs",
+        "bookie/storage",
+        "bookie/server",
+        "bookie/space",
+        "bookie/repair",
+        "bookie/process",
+        "datasource",
+        "dashboard",
+    ),
+    "time": (
+        "metadata",
+        "telemetry",
+        "tls/files",
+        "client/driver",
+        "client/replication",
+        "bookie/pace",
+        "bookie/process",
+        "datasource",
+        "dashboard",
+    ),
 }
+"""Package → who may import it beside the joiners. ``client/protocol`` uses none of the machine."""
 
-STANDARD = {
-    "os": {"bookie/disk.py", "client/event_loop.py", "datasource/options.py", "datasource/connection.py"},
-    "socket": {
-        "http_endpoint.py",
-        "bookie/server.py",
-        "bookie/disconnect.py",
-        "client/tls_diagnosis.py",
-        "zookeeper_connections.py",
-    },
-    "subprocess": set[str](),
-    "asyncio": {
-        "client/event_loop.py",
-        "client/ledger_audit.py",
-        "client/transport.py",
-        "client/runner.py",
-        "client/connections.py",
-        "client/channels.py",
-        "bookie/server.py",
-        "bookie/sync_thread.py",
-        "bookie/long_poll.py",
-        "bookie/open_calls.py",
-        "bookie/fair_turns.py",
-        "bookie/process.py",
-        "bookie/availability.py",
-        "client/replicator.py",
-        "client/replication_worker.py",
-    },
-    "threading": {
-        "ledger_locks.py",
-        "http_endpoint.py",
-        "logging_setup.py",
-        "client/auditor_process.py",
-        "client/autorecovery.py",
-        "client/event_loop.py",
-        "client/write_queue.py",
-        "client/log_write_handle.py",
-        "client/replication_lock.py",
-        "dashboard/collector.py",
-        "dashboard/snapshots.py",
-        "bookie/sync_thread.py",
-        "bookie/ledger_storage.py",
-        "bookie/entry_log_files.py",
-        "bookie/log_writer.py",
-        "bookie/gc_thread.py",
-        "bookie/integrity.py",
-        "bookie/scrub.py",
-        "bookie/registered.py",
-        "tls.py",
-        "zookeeper.py",
-        "metadata_store.py",
-        "datasource/connection.py",
-        "datasource/job_refresh.py",
-        "datasource/ledger_poll.py",
-        "datasource/tail.py",
-    },
-    "time": {
-        "http_endpoint.py",
-        "logging_setup.py",
-        "client/auditor_process.py",
-        "client/auditor_znodes.py",
-        "client/transport.py",
-        "dashboard/collector.py",
-        "bookie/process.py",
-        "bookie/registered.py",
-        "bookie/clocks.py",
-        "tls.py",
-        "zookeeper.py",
-        "zookeeper_connections.py",
-        "datasource/followed_log.py",
-        "datasource/ledger_poll.py",
-        "datasource/replication_job.py",
-        "datasource/tail.py",
-        "client/decommission.py",
-    },
-    "random": {"client/transport.py"},
-}
-"""Modules that touch the machine, and the drivers that may use them."""
+OPENS_FILES = ("bookie/disk", *JOINERS)
 
-LAYERS = {
-    "bookie": {"client", "datasource", "dashboard"},
-    "client": {"bookie", "datasource", "dashboard"},
-    "dashboard": {"bookie", "datasource"},
-    "datasource": {"bookie", "dashboard"},
-    "": {"bookie", "client", "datasource", "dashboard"},
-}
-"""Layer (the empty name is the shared modules) → layers that it must not import."""
+GRAPH = {module: imported_modules(path) for module, path in MODULES.items()}
 
 
-def _imports(path: Path) -> set[str]:
-    """Every module that a file imports, wherever in the file, save for type checking alone."""
-    found: set[str] = set()
-    tree = ast.parse(path.read_text())
-    skipped = {id(inner) for node in ast.walk(tree) if _is_type_checking(node) for inner in ast.walk(node)}
-    for node in ast.walk(tree):
-        if id(node) in skipped:
-            continue
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+def _lies_in(module: str, entries: tuple[str, ...]) -> bool:
+    return any(module == entry or (entry != "" and module.startswith(f"{entry}/")) for entry in entries)
+
+
+def _entry_of(module: str) -> str:
+    """The longest entry of MAY_IMPORT that the module lies in."""
+    return max((entry for entry in MAY_IMPORT if _lies_in(module, (entry,))), key=len)
+
+
+def _allowed(entry: str) -> set[str]:
+    """The entries that an entry may import: itself, what it names, and what those may."""
+    found = {entry}
+    for other in MAY_IMPORT[entry]:
+        found |= {EVERYTHING} if other == EVERYTHING else _allowed(other)
     return found
 
 
-def _is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_a_module_imports_only_what_lies_below_its_folder(path: Path) -> None:
+    module = module_of(path)
+    allowed = _allowed(_entry_of(module))
+    never = NEVER.get(_entry_of(module), ())
+    wrong = [
+        other
+        for other in sorted(GRAPH[module])
+        if _lies_in(other, never) or (EVERYTHING not in allowed and _entry_of(other) not in allowed)
+    ]
+    assert wrong == []
 
 
-def _name(path: Path) -> str:
-    return path.relative_to(PACKAGE).as_posix()
+def test_client_and_bookie_never_import_each_other() -> None:
+    sides = [(module, other) for module, others in GRAPH.items() for other in others]
+    assert [one for one in sides if {name.split("/")[0] for name in one} == {"client", "bookie"}] == []
 
 
-def _is_in(name: str, places: set[str]) -> bool:
-    return any(name == place or (place.endswith("/") and name.startswith(place)) for place in places)
+def test_leaders_and_the_cleanup_of_logs_never_meet() -> None:
+    assert "client/log/cleanup" not in _allowed("client/log/leader")
+    assert "client/log/leader" not in _allowed("client/log/cleanup")
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_third_party_packages_are_imported_only_where_the_table_says(path: Path) -> None:
-    tops = {module.split(".")[0] for module in _imports(path)}
-    assert [top for top in sorted(tops & THIRD_PARTY.keys()) if not _is_in(_name(path), THIRD_PARTY[top])] == []
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert circles(GRAPH) == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_modules_that_touch_the_machine_are_imported_only_by_drivers(path: Path) -> None:
-    if _is_in(_name(path), JOINERS):
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_packages_and_the_machine_are_used_only_where_the_table_says(path: Path) -> None:
+    module = module_of(path)
+    if _entry_of(module) in JOINERS:
         return
-    tops = {module.split(".")[0] for module in _imports(path)}
-    assert [top for top in sorted(tops & STANDARD.keys()) if not _is_in(_name(path), STANDARD[top])] == []
-
-
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_layers_import_only_what_lies_below_them(path: Path) -> None:
-    name = _name(path)
-    if _is_in(name, JOINERS):
-        return
-    layer = name.split("/")[0] if "/" in name and name.split("/")[0] in LAYERS else ""
-    wrong = {f"bk_spark.{other}" for other in LAYERS[layer]}
-    assert [m for m in sorted(_imports(path)) if any(m == w or m.startswith(w + ".") for w in wrong)] == []
+    tops = {name.split(".")[0] for name in imported_names(path)}
+    assert [top for top in sorted(tops & USES.keys()) if not _lies_in(module, USES[top])] == []
 
 
 def test_files_are_opened_only_by_the_disk_module_and_the_joiners() -> None:
-    allowed = JOINERS | {"bookie/disk.py"}
     users = {
-        _name(path)
+        module_of(path)
         for path in FILES
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
     }
-    assert [name for name in sorted(users) if not _is_in(name, allowed)] == []
+    assert [name for name in sorted(users) if not _lies_in(name, OPENS_FILES)] == []
 
 
-def test_the_tables_name_only_files_that_exist() -> None:
-    named = {place for table in (THIRD_PARTY, STANDARD) for places in table.values() for place in places} | JOINERS
-    assert [place for place in sorted(named) if not (PACKAGE / place).exists()] == []
+def test_the_tables_name_only_what_exists() -> None:
+    named = {place for table in (USES, NEVER, MAY_IMPORT) for places in table.values() for place in places} | MAY_IMPORT.keys()
+    assert sorted(named - MODULES.keys() - {EVERYTHING, "proto"}) == []
+
+
+def _files_of_folders() -> Counter[str]:
+    return Counter(path.parent.relative_to(PACKAGE).as_posix() for path in FILES)
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=module_of)
+def test_every_package_says_what_is_in_it_what_it_imports_and_where_to_begin(path: Path) -> None:
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    assert module_of(path) in ("", "errors") or ("mport" in text and "Begin with" in text)
+
+
+def _defined_twice() -> dict[str, list[str]]:
+    """Public classes by name, with the modules that define one of that name, where there are several."""
+    found: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(module_of(path))
+    return {name: places for name, places in found.items() if len(places) > 1}
+
+
+if __name__ == "__main__":
+    lines = sum(len(path.read_text().splitlines()) for path in FILES)
+    print(f"{len(FILES)} modules, {lines} lines, {floors(GRAPH)} floors, {len(circles(GRAPH))} circles")
+    for folder, count in sorted(_files_of_folders().items()):
+        print(f"{count:4} {folder}")

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bk_spark.config import DigestType
-from bk_spark.digest import Digester
-from bk_spark.entry import EntryBatch, seal
+from bk_spark.entries.batch import EntryBatch, seal
+from bk_spark.entries.digest import Digester
 
 DIGESTER = Digester(DigestType.CRC32C, b"")
 LEDGER = 7 << 56

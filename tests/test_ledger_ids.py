@@ -10,13 +10,12 @@ import threading
 import pytest
 
 from bk_spark.errors import ConfigError
-from bk_spark.ledger_ids import forget, highest_issued_id, issue_ledger_id
-from bk_spark.ledger_layout import LARGEST_INT, LedgerLayout
-from bk_spark.ledger_listing import ledger_ids
-from bk_spark.metadata_store import MemoryStore, MemoryTree, MetadataStore
-from bk_spark.registration import initialise_cluster
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import ZooKeeperStore, connect
+from bk_spark.metadata.ledger_ids import forget, highest_issued_id, issue_ledger_id, ledger_ids
+from bk_spark.metadata.ledger_layout import LARGEST_INT, LedgerLayout
+from bk_spark.metadata.registration import initialise_cluster
+from bk_spark.metadata.store import MemoryStore, MemoryTree, MetadataStore
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
 
 
 def new_ledger_id(store: MetadataStore, znodes: Znodes) -> int:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.ledger_layout import MAX_LEDGER_ID, LedgerLayout
+from bk_spark.metadata.ledger_layout import MAX_LEDGER_ID, LedgerLayout
 
 PATHS = {
     LedgerLayout.FLAT: {0: "L0000000000", 12345: "L0000012345", 9_999_999_999: "L9999999999"},

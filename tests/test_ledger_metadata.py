@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bk_spark.config import DigestType, LedgerOptions
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata, LedgerState, new_ledger
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState, new_ledger
 
 ENSEMBLE = ("b1", "b2", "b3")
 

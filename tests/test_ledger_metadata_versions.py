@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from bk_spark.config import DigestType
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata, LedgerState
-from bk_spark.ledger_metadata_versions import read
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
+from bk_spark.metadata.ledger_metadata_versions import read
 from bk_spark.proto.ledger_metadata_pb2 import LedgerMetadataFormat
 
 HEADER = b"BookieMetadataFormatVersion\t"

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark import local_cluster
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, ProcessFailedError
-from bk_spark.local_cluster import LocalBookie, LocalCluster
-from bk_spark.local_zookeeper import find_java, find_zookeeper_jars
-from bk_spark.registration import list_bookies, lookup
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import ZooKeeperStore, connect, parse_uri
+from bk_spark.local import cluster as local_cluster
+from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.local.zookeeper_server import find_java, find_zookeeper_jars
+from bk_spark.metadata.registration import list_bookies, lookup
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
 
 DEADLINE_S = 60.0
 ZNODES = Znodes("/ledgers")
@@ -175,7 +175,7 @@ def test_a_directory_in_use_is_refused_and_free_after_close(tmp_path: Path) -> N
 
 def test_a_forked_child_does_not_keep_the_directory_in_use(tmp_path: Path) -> None:
     code = (
-        "import os, sys, time; from bk_spark.local_cluster import LocalCluster; cluster = LocalCluster(0, sys.argv[1]);"
+        "import os, sys, time; from bk_spark.local.cluster import LocalCluster; cluster = LocalCluster(0, sys.argv[1]);"
         "forked = os.fork();"
         "forked or time.sleep(300);"
         "cluster.close(); LocalCluster(0, sys.argv[1]).close(); os.kill(forked, 9)"
@@ -252,13 +252,14 @@ def test_pyspark_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_finding_the_jars_does_not_import_pyspark() -> None:
-    code = "import sys; from bk_spark.local_zookeeper import find_zookeeper_jars as f; f(); sys.exit('pyspark' in sys.modules)"
+    code = "import sys; from bk_spark.local.zookeeper_server import find_zookeeper_jars as f; f(); "
+    code += "sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 OWNER = """
 import json, os, sys, threading, time
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 made = []
 starter = threading.Thread(target=lambda: made.append(LocalCluster(bookies=1)))
 starter.start()

@@ -18,13 +18,14 @@ from unittest import mock
 
 import pytest
 
-from bk_spark import BookKeeper, local_cluster
+from bk_spark import BookKeeper
 from bk_spark.cli import main
 from bk_spark.config import BookieConfig, DigestType
-from bk_spark.digest import master_key, master_key_hash
+from bk_spark.entries.digest import master_key, master_key_hash
 from bk_spark.errors import BookKeeperError
-from bk_spark.local_cluster import LocalCluster, bookie_command
-from bk_spark.logging_setup import JsonFormatter
+from bk_spark.local import cluster as local_cluster
+from bk_spark.local.cluster import LocalCluster, bookie_command
+from bk_spark.telemetry.logging_setup import JsonFormatter
 
 ROOT = Path(__file__).parent.parent
 PASSWORD, WRONG = "Corr3ct-h0rse-battery", "Wr0ng-donkey-battery"
@@ -59,7 +60,7 @@ def test_an_exception_is_a_field_of_its_own() -> None:
 
 PROGRAM = """
 import threading, sys, warnings, logging
-from bk_spark.logging_setup import name_bookie, set_up_logging
+from bk_spark.telemetry.logging_setup import name_bookie, set_up_logging
 set_up_logging(sys.argv[1] == "json")
 name_bookie("bookie-1")
 logging.getLogger("kazoo.client").debug("Auth(credential)")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bk_spark.errors import ConfigError
-from bk_spark.local_zookeeper import LocalZooKeeper
-from bk_spark.metadata_store import (
+from bk_spark.local.zookeeper_server import LocalZooKeeper
+from bk_spark.metadata.store import (
     MAX_TRANSACTION_BYTES,
     MAX_VALUE_BYTES,
     BadVersionError,
@@ -26,7 +26,7 @@ from bk_spark.metadata_store import (
     SetValue,
     TransactionFailedError,
 )
-from bk_spark.zookeeper import connect
+from bk_spark.metadata.zookeeper import connect
 
 Connect = Callable[[], MetadataStore]
 DEADLINE_S = 60.0

@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from bk_spark.metrics import AUTORECOVERY, BOOKIE, CLIENT, DESCRIBED
-from bk_spark.metrics_registry import Declarations, Described, Figure, asked, render
+from bk_spark.telemetry.metrics import AUTORECOVERY, BOOKIE, CLIENT, DESCRIBED
+from bk_spark.telemetry.registry import Declarations, Described, Figure, asked, render
 
 MANUAL = Path(__file__).parent.parent / "docs" / "metrics.md"
 REGISTRIES = {"bookie": BOOKIE, "client": CLIENT, "autorecovery": AUTORECOVERY}

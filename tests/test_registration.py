@@ -8,10 +8,8 @@ import uuid
 import pytest
 
 from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
-from bk_spark.ledger_layout import LedgerLayout
-from bk_spark.metadata_store import MetadataStore
-from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
-from bk_spark.registration import (
+from bk_spark.metadata.ledger_layout import LedgerLayout
+from bk_spark.metadata.registration import (
     PROTOCOL,
     BookieAddress,
     RegisteredBookie,
@@ -26,8 +24,10 @@ from bk_spark.registration import (
     unregister,
     watch_bookies,
 )
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import ZooKeeperStore, connect
+from bk_spark.metadata.store import MetadataStore
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
+from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
 
 A = BookieAddress("host:1-aa", "host", 1)
 B = BookieAddress("host:2-bb", "host", 2)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.speed.environment import Environment, environment
-from benchmarks.speed.measure import Claim, Entrant, Sample, alternate, claim, in_series, percentile
+from benchmarks.speed.measure import Claim, Entrant, Result, Sample, alternate, claim, in_series, percentile
 from benchmarks.speed.pacing import at_rate, latency_figures
 from benchmarks.speed.page import anchor, notes_of, page
 from benchmarks.speed.report import newest, write
-from benchmarks.speed.results import Report, Result, from_json, to_json
+from benchmarks.speed.results import Report, from_json, to_json
 
 MACHINE = Environment(
     "a cpu", 2, 8.0, "Linux 6", "ext4 on /dev/x", "3.11", "4.3", "26", "1.8", "17", "0.1", "abc", "0.1 0.2 0.3"

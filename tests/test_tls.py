@@ -20,12 +20,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.tls_diagnosis import diagnose
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookieUnavailableError, BookKeeperError, ConfigError, NotEnoughBookiesError, UnauthorizedAccessError
-from bk_spark.local_cluster import LocalCluster
-from bk_spark.local_security import Authority, local_tls
-from bk_spark.tls import LOOK_S, TlsFiles, TlsSource, server_credentials
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.local.security import Authority, local_tls
+from bk_spark.tls.diagnosis import diagnose
+from bk_spark.tls.files import LOOK_S, TlsFiles, TlsSource, server_credentials
 
 DEADLINE_S = 60.0
 
@@ -168,7 +168,7 @@ def test_where_nobody_answers_or_somebody_says_nothing_tls_is_not_blamed(
 ) -> None:
     _, directory = signed
     files = TlsFiles(str(directory / "ca.pem"), "", "")
-    monkeypatch.setattr("bk_spark.client.tls_diagnosis.STEP_S", 0.1)
+    monkeypatch.setattr("bk_spark.tls.diagnosis.STEP_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
         assert [diagnose("127.0.0.1", port, one) for one in (files, None)] == [None, None]

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bk_spark.errors import ConfigError, CorruptionError
-from bk_spark.metadata_store import MemoryStore, MemoryTree, NoNodeError, Operation
-from bk_spark.under_replication import Mark, UnderReplication
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import ZooKeeperStore, connect
+from bk_spark.metadata.store import MemoryStore, MemoryTree, NoNodeError, Operation
+from bk_spark.metadata.under_replication import Mark, UnderReplication
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
 
 WAIT_S = 20.0
 

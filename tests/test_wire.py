@@ -8,33 +8,14 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.checksum import crc32c
 from bk_spark.config import DigestType
-from bk_spark.digest import Digester, master_key
-from bk_spark.entry import EncodedBatch, coalesce, encode, seal
+from bk_spark.entries.batch import EncodedBatch, coalesce, encode, seal
+from bk_spark.entries.crc import crc32c
+from bk_spark.entries.digest import Digester, master_key
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import DENSE, IdPattern
-from bk_spark.wire import (
-    MAX_WAIT_MS,
-    PROTOCOL_VERSION,
-    AddReply,
-    AddRequest,
-    AdministerReply,
-    FenceRequest,
-    ForceRequest,
-    LastAddConfirmedReply,
-    LastAddConfirmedRequest,
-    Operation,
-    PlainReply,
-    ReadBatch,
-    ReadEnd,
-    ReadRequest,
-    Status,
-    StoreLastAddConfirmedRequest,
-    Verdict,
-)
-from bk_spark.wire_codec import (
+from bk_spark.wire.codec import (
     LARGE_BYTES,
     decode_add_reply,
     decode_add_request,
@@ -62,6 +43,25 @@ from bk_spark.wire_codec import (
     encode_store_last_add_confirmed_request,
     pack_add_request,
     unpack_add_request,
+)
+from bk_spark.wire.messages import (
+    MAX_WAIT_MS,
+    PROTOCOL_VERSION,
+    AddReply,
+    AddRequest,
+    AdministerReply,
+    FenceRequest,
+    ForceRequest,
+    LastAddConfirmedReply,
+    LastAddConfirmedRequest,
+    Operation,
+    PlainReply,
+    ReadBatch,
+    ReadEnd,
+    ReadRequest,
+    Status,
+    StoreLastAddConfirmedRequest,
+    Verdict,
 )
 
 KEY = master_key(b"secret")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bk_spark.errors import CorruptionError
 from bk_spark.proto import bookie_pb2 as pb
-from bk_spark.wire_body import with_body, without_body
+from bk_spark.wire.body import with_body, without_body
 
 BODY = pb.ReadReply.BODY_FIELD_NUMBER
 

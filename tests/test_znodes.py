@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bk_spark.ledger_layout import LedgerLayout
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.ledger_layout import LedgerLayout
+from bk_spark.metadata.znodes import Znodes
 
 ZNODES = Znodes("/ledgers")
 FLAT = Znodes("/ledgers", LedgerLayout.FLAT)

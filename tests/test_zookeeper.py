@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from kazoo.client import KazooClient
 
-from bk_spark import zookeeper_connections
 from bk_spark.errors import ConfigError, MetadataUnavailableError
-from bk_spark.local_cluster import LocalCluster
-from bk_spark.local_zookeeper import LocalZooKeeper
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import ZooKeeperStore, connect, parse_uri
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.local.zookeeper_server import LocalZooKeeper
+from bk_spark.metadata import zookeeper_session
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
 
 BUSY = 5
 DEADLINE_S = 60.0
@@ -93,7 +93,7 @@ def test_where_something_listens_and_never_answers_connecting_ends_in_time() -> 
 def test_a_server_that_forgets_the_first_connection_is_asked_again(
     zookeeper_server: LocalZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zookeeper_connections, "_HANDSHAKE_S", 0.3)
+    monkeypatch.setattr(zookeeper_session, "_HANDSHAKE_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as door:
         door.settimeout(DEADLINE_S)
         uri = f"zk://127.0.0.1:{door.getsockname()[1]}/ledgers"

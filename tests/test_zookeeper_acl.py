@@ -16,19 +16,19 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
-from bk_spark.bookie.cookie_store import read_znode
+from bk_spark.bookie.identity.cookie_file import read_znode
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError, ConfigError, MetadataAccessError, UnauthorizedAccessError
-from bk_spark.ledger_listing import ledger_ids
-from bk_spark.local_cluster import LocalCluster
-from bk_spark.local_security import command_options
-from bk_spark.local_zookeeper import LocalZooKeeper
-from bk_spark.metadata_store import Create, SetValue
-from bk_spark.registration import BookieAddress, initialise_cluster, list_bookies, lookup, register
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import ZooKeeperStore, connect, parse_uri
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.local.security import command_options
+from bk_spark.local.zookeeper_server import LocalZooKeeper
+from bk_spark.metadata.ledger_ids import ledger_ids
+from bk_spark.metadata.registration import BookieAddress, initialise_cluster, list_bookies, lookup, register
+from bk_spark.metadata.store import Create, SetValue
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
 
 AUTH, OTHER = "digest:ann:s3cret", "digest:bob:s3cret"
 ONLY_ANN = [make_digest_acl("ann", "s3cret", all=True)]
@@ -202,7 +202,7 @@ def test_neither_credentials_nor_what_is_stored_is_in_a_log_of_everything(
     with session(metadata_uri, AUTH) as store:
         store.create(znodes.root, b"pa55word")
         store.get(znodes.root)
-        for name in ("bk_spark.zookeeper", "kazoo", "kazoo.client"):
+        for name in ("bk_spark.metadata.zookeeper", "kazoo", "kazoo.client"):
             caplog.set_level(1, logger=name)
         store.set(znodes.root, b"pa55word", 0)
     assert "s3cret" not in caplog.text

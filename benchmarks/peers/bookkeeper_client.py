@@ -18,8 +18,7 @@ from benchmarks.peers.bookkeeper_runs import (
 )
 from benchmarks.peers.fetch import jars
 from benchmarks.speed.ledger_runs import Bench
-from benchmarks.speed.measure import Claim, Entrant, Sample, Setting, alternate, claim, workload
-from benchmarks.speed.results import Result
+from benchmarks.speed.measure import Claim, Entrant, Result, Sample, Setting, alternate, claim, workload
 from bk_spark.config import KIB
 
 IN_FLIGHT = 10_000

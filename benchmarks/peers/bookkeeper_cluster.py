@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.fetch import jars
-from bk_spark.local_cluster import LocalCluster
-from bk_spark.local_process import HOST, Keeper, LocalProcess, end_all, reserved_port
-from bk_spark.local_zookeeper import find_java
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.local.process import HOST, Keeper, LocalProcess, end_all, reserved_port
+from bk_spark.local.zookeeper_server import find_java
 
 HERE = Path(__file__).resolve().parent
 

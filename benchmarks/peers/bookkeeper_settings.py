@@ -9,8 +9,7 @@ from benchmarks.peers.bookkeeper_cluster import DB_STORAGE, NOT_SYNCED, POM, SOR
 from benchmarks.peers.bookkeeper_runs import PeerRuns, pool
 from benchmarks.peers.fetch import jars
 from benchmarks.speed.ledger_runs import Bench
-from benchmarks.speed.measure import Entrant, Setting, alternate, workload
-from benchmarks.speed.results import Result
+from benchmarks.speed.measure import Entrant, Result, Setting, alternate, workload
 
 ENTRY_BYTES = 100
 IN_FLIGHT = 10_000

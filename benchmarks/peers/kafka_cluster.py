@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.peers.fetch import jars
 from benchmarks.speed.measure import SkippedError
-from bk_spark.local_process import HOST, Keeper, LocalProcess, reserved_port
+from bk_spark.local.process import HOST, Keeper, LocalProcess, reserved_port
 
 POM = Path(__file__).with_name("kafka-pom.xml")
 BROKERS = 3

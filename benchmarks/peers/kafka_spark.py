@@ -10,8 +10,7 @@ from pathlib import Path
 from benchmarks.peers.fetch import jars
 from benchmarks.peers.kafka_jobs import FLUSHED, TUNED_READ, TUNED_WRITE, KafkaJobs, RowValues
 from benchmarks.speed.ledger_runs import Quorums
-from benchmarks.speed.measure import Claim, Entrant, Sample, Setting, alternate, claim, workload
-from benchmarks.speed.results import Result
+from benchmarks.speed.measure import Claim, Entrant, Result, Sample, Setting, alternate, claim, workload
 from benchmarks.speed.spark_jobs import SparkJobs
 from benchmarks.speed.spark_session import SUBJECTS, SparkTable, Subject, in_memory, session
 

@@ -9,9 +9,8 @@ from functools import partial
 
 from benchmarks.speed.disk import Disk
 from benchmarks.speed.ledger_runs import Bench, Quorums
-from benchmarks.speed.measure import Claim, Entrant, Sample, Setting, alternate, claim, in_series, workload
+from benchmarks.speed.measure import Claim, Entrant, Result, Sample, Setting, alternate, claim, in_series, workload
 from benchmarks.speed.payloads import incompressible
-from benchmarks.speed.results import Result
 from benchmarks.speed.wire import Wire
 from bk_spark.config import KIB, MIB
 

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from benchmarks.speed.disk import Disk
 from benchmarks.speed.ledger_runs import Bench, Quorums, append_at_rate
-from benchmarks.speed.measure import Claim, Entrant, Sample, Setting, alternate, claim, workload
+from benchmarks.speed.measure import Claim, Entrant, Result, Sample, Setting, alternate, claim, workload
 from benchmarks.speed.pacing import latency_figures
-from benchmarks.speed.results import Result
 from benchmarks.speed.wire import Wire
 
 PER_S = 1_000

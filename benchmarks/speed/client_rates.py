@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 
-from benchmarks.speed.measure import Entrant, Sample, Setting, alternate, workload
-from benchmarks.speed.results import Result
+from benchmarks.speed.measure import Entrant, Result, Sample, Setting, alternate, workload
 from bk_spark import BookKeeper, LocalCluster
-from bk_spark.client.write_handle import WriteHandle
+from bk_spark.client.ledger.write_handle import WriteHandle
 
 THREADS = 8
 LEDGERS, SMALL_LEDGERS = 200, 20

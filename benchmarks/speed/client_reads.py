@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.speed.ledger_runs import Bench, Quorums, read_all
-from benchmarks.speed.measure import Entrant, Sample, Setting, alternate, workload
+from benchmarks.speed.measure import Entrant, Result, Sample, Setting, alternate, workload
 from benchmarks.speed.payloads import incompressible
-from benchmarks.speed.results import Result
 from benchmarks.speed.wire import Wire
 from bk_spark import BookKeeper
 from bk_spark.config import KIB, MIB

@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from benchmarks.speed.measure import Contestant, Sample, Setting, alternate, workload
+from benchmarks.speed.measure import Contestant, Result, Sample, Setting, alternate, workload
 from benchmarks.speed.payloads import incompressible
-from benchmarks.speed.results import Result
 from bk_spark import BookKeeper, LocalCluster
 from bk_spark.config import MIB, ClientConfig
 

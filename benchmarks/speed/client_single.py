@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable
 
 from benchmarks.speed.ledger_runs import Bench, InFlight, Quorums, append_at_rate
-from benchmarks.speed.measure import Entrant, Sample, Setting, alternate, workload
+from benchmarks.speed.measure import Entrant, Result, Sample, Setting, alternate, workload
 from benchmarks.speed.pacing import latency_figures
-from benchmarks.speed.results import Result
 
 ALL, STRIPED = Quorums(3, 3, 2), Quorums(3, 2, 2)
 PAYLOAD = bytes(100)

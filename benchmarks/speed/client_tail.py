@@ -8,10 +8,9 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks.speed.ledger_runs import Bench, InFlight, Quorums
-from benchmarks.speed.measure import Entrant, Sample, Setting, alternate, percentile, workload
+from benchmarks.speed.measure import Entrant, Result, Sample, Setting, alternate, percentile, workload
 from benchmarks.speed.pacing import at_rate, latency_figures
 from benchmarks.speed.processes import Workers
-from benchmarks.speed.results import Result
 from bk_spark import BookKeeper
 
 RATES_PER_S = (10, 100, 1_000)

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from benchmarks.speed.environment import environment
-from benchmarks.speed.measure import WORKLOADS, Claim, Sample, Setting, SkippedError, Workload
+from benchmarks.speed.measure import WORKLOADS, Claim, Result, Sample, Setting, SkippedError, Workload
 from benchmarks.speed.processes import SPAWN
-from benchmarks.speed.results import Report, Result, to_json
+from benchmarks.speed.results import Report, to_json
 
 _Outcome: TypeAlias = Result | SkippedError | None
 

@@ -18,8 +18,8 @@ from benchmarks.speed.measure import Sample
 from benchmarks.speed.pacing import at_rate, latency_figures
 from benchmarks.speed.processes import Usage, usage
 from bk_spark import BookKeeper, LocalCluster
-from bk_spark.client.read_handle import ReadHandle
-from bk_spark.client.write_handle import WriteHandle
+from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.client.ledger.write_handle import WriteHandle
 
 
 @dataclass(frozen=True, slots=True)

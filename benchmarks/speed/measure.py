@@ -14,7 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from benchmarks.speed.results import Result
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one workload gave."""
+
+    name: str
+    about: str
+    samples: Mapping[str, Sequence[Sample]]
+    """By contestant; one a round."""
+    claims: Sequence[Claim] = ()
+    notes: Sequence[str] = ()
+    """Paragraphs in Markdown for who reads the page: settings that matter, what was left out."""
+
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from benchmarks.speed.measure import Claim, Sample
-from benchmarks.speed.results import Report, Result
+from benchmarks.speed.measure import Claim, Result, Sample
+from benchmarks.speed.results import Report
 
 HEAD = """# Benchmarks
 

@@ -11,7 +11,7 @@ from os import getpid
 
 from benchmarks.speed.processes import peak_memory_mib
 from bk_spark import BookKeeper
-from bk_spark.client.read_handle import ReadHandle
+from bk_spark.client.ledger.read_handle import ReadHandle
 
 READERS_OF_CLIENT = 100
 """A bookie holds at most 128 long polls of one connection."""

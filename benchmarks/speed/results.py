@@ -12,28 +12,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.speed.environment import Environment
-from benchmarks.speed.measure import Claim, Sample
+from benchmarks.speed.measure import Claim, Result, Sample
 
 FORMAT_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What one workload gave."""
-
-    name: str
-    about: str
-    samples: Mapping[str, Sequence[Sample]]
-    """By contestant; one a round."""
-    claims: Sequence[Claim] = ()
-    notes: Sequence[str] = ()
-    """Paragraphs in Markdown for who reads the page: settings that matter, what was left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,9 @@ from os import getpid
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.speed.measure import Claim, Sample, Setting, alternate, claim, workload
+from benchmarks.speed.measure import Claim, Result, Sample, Setting, alternate, claim, workload
 from benchmarks.speed.payloads import incompressible
 from benchmarks.speed.processes import peak_memory_mib, reset_peak_memory
-from benchmarks.speed.results import Result
 from bk_spark import BookKeeper, LocalCluster
 from bk_spark.config import MIB
 

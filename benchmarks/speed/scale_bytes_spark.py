@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.bounded_memory import ROW_BYTES, WorkerPeaks, python_workers, session, source_rows
-from benchmarks.speed.measure import Sample, Setting, alternate, workload
+from benchmarks.speed.measure import Result, Sample, Setting, alternate, workload
 from benchmarks.speed.processes import peak_memory_mib, reset_peak_memory
-from benchmarks.speed.results import Result
 from benchmarks.speed.scale_bytes import claims_of, figures_of, multiples, timed
 from bk_spark import LocalCluster
 

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from os import getpid
 
-from benchmarks.speed.measure import Sample, Setting, alternate, workload
+from benchmarks.speed.measure import Result, Sample, Setting, alternate, workload
 from benchmarks.speed.payloads import incompressible
 from benchmarks.speed.processes import memory_mib
-from benchmarks.speed.results import Result
 from bk_spark import BookKeeper, LocalCluster
-from bk_spark.client.write_handle import WriteHandle
+from bk_spark.client.ledger.write_handle import WriteHandle
 
 FEW = 10
 LEDGERS, SMALL_LEDGERS = 10_000, 100

@@ -6,11 +6,10 @@ import itertools
 import statistics
 import threading
 
-from benchmarks.speed.measure import Sample, Setting, alternate, workload
+from benchmarks.speed.measure import Result, Sample, Setting, alternate, workload
 from benchmarks.speed.payloads import incompressible
 from benchmarks.speed.processes import Workers, memory_mib
 from benchmarks.speed.reader_process import READERS_OF_CLIENT, ReaderTask, prepare
-from benchmarks.speed.results import Result
 from bk_spark import BookKeeper, LocalCluster
 
 READERS, SMALL_READERS = 1_000, 20

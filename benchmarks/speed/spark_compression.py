@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.speed.measure import Entrant, Sample, Setting, alternate, workload
-from benchmarks.speed.results import Result
+from benchmarks.speed.measure import Entrant, Result, Sample, Setting, alternate, workload
 from benchmarks.speed.spark_ceilings import register, throw_away
 from benchmarks.speed.spark_jobs import SparkJobs
 from benchmarks.speed.spark_session import SUBJECTS, SparkTable, in_memory, session

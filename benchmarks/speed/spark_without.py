@@ -19,7 +19,7 @@ from benchmarks.speed.processes import Workers
 from benchmarks.speed.spark_session import SparkTable, part_paths
 from bk_spark import BookKeeper
 from bk_spark.datasource.options import SourceOptions
-from bk_spark.datasource.row_codec import PayloadFormat, RowDecoder, RowEncoder, layout
+from bk_spark.rows.codec import PayloadFormat, RowDecoder, RowEncoder, layout
 
 PROCESSES = 2
 SPARK_BATCH_ROWS = 10_000

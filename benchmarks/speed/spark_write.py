@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from benchmarks.speed.ledger_runs import Quorums
-from benchmarks.speed.measure import Claim, Entrant, Sample, Setting, alternate, claim, in_series, workload
-from benchmarks.speed.results import Result
+from benchmarks.speed.measure import Claim, Entrant, Result, Sample, Setting, alternate, claim, in_series, workload
 from benchmarks.speed.spark_ceilings import register, throw_away
 from benchmarks.speed.spark_jobs import SparkJobs
 from benchmarks.speed.spark_session import SUBJECTS, SparkTable, Subject, in_memory, session

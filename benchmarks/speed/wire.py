@@ -18,8 +18,8 @@ import grpc.aio
 
 from benchmarks.speed.measure import Sample
 from benchmarks.speed.processes import SPAWN, Workers
-from bk_spark.bookie.server_options import server_options
-from bk_spark.client.channels import CHANNEL_OPTIONS
+from bk_spark.bookie.server.options import server_options
+from bk_spark.client.driver.channels import CHANNEL_OPTIONS
 from bk_spark.config import BookieConfig, ClientConfig
 
 SERVICE = "Ceiling"

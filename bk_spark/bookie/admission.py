@@ -21,11 +21,11 @@ import hmac
 from collections.abc import Callable
 from dataclasses import replace
 
-from bk_spark.bookie.index_rows import MAX_UNSETTLED, Limbo
-from bk_spark.bookie.stored_ledgers import LedgerFacts
-from bk_spark.digest import master_key_hash
+from bk_spark.bookie.index.rows import MAX_UNSETTLED, Limbo
+from bk_spark.bookie.storage.stored_ledgers import LedgerFacts
+from bk_spark.entries.digest import master_key_hash
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
-from bk_spark.wire import (
+from bk_spark.wire.messages import (
     AddRequest,
     DeleteLedgerRequest,
     FenceRequest,

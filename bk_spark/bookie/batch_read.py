@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bk_spark.bookie.admission import status_of
-from bk_spark.bookie.index_rows import BatchRow
-from bk_spark.bookie.look_up import newest_holding, next_asked, stretch_end
-from bk_spark.bookie.stored_ledgers import StoredLedgers
-from bk_spark.entry import cut
+from bk_spark.bookie.index.look_up import newest_holding, next_asked, stretch_end
+from bk_spark.bookie.index.rows import BatchRow
+from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
+from bk_spark.entries.batch import cut
 from bk_spark.errors import BookKeeperError
-from bk_spark.wire import ReadBatch, ReadEnd, ReadRequest, Status
+from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
 
 
 class BatchRead:

@@ -20,22 +20,22 @@ from pathlib import Path
 
 from bk_spark.bookie.admission import Admission, status_of
 from bk_spark.bookie.batch_read import BatchRead
-from bk_spark.bookie.checkpoint import Background, run_inline
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK, DirectoryLock, Disk
-from bk_spark.bookie.index_rows import Limbo
-from bk_spark.bookie.ledger_index import OpenIndex
-from bk_spark.bookie.ledger_storage import LedgerStorage
-from bk_spark.bookie.look_up import next_asked
-from bk_spark.bookie.replay import Start, open_storage
-from bk_spark.bookie.sqlite_index import open_index as open_sqlite_index
-from bk_spark.bookie.stored_ledgers import DURABLE_WAIT_S, LedgerFacts
+from bk_spark.bookie.index.ledger_index import OpenIndex
+from bk_spark.bookie.index.look_up import next_asked
+from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.index.sqlite_index import open_index as open_sqlite_index
+from bk_spark.bookie.storage.checkpoint import Background, run_inline
+from bk_spark.bookie.storage.ledger_storage import LedgerStorage
+from bk_spark.bookie.storage.open_storage import Start, open_storage
+from bk_spark.bookie.storage.stored_ledgers import DURABLE_WAIT_S, LedgerFacts
 from bk_spark.config import BookieConfig
-from bk_spark.digest import master_key_hash
-from bk_spark.entry import NO_ENTRY
+from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.entries.digest import master_key_hash
 from bk_spark.errors import BookKeeperError
 from bk_spark.version import VERSION
-from bk_spark.wire import (
+from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
     BookieDescription,

@@ -6,29 +6,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 
-from bk_spark.client.ledger_store import LedgerStore
-from bk_spark.client.log import LedgerAccess, Log
-from bk_spark.client.log_jobs import WriteJob
-from bk_spark.client.log_layout import LOG_TAG
-from bk_spark.client.log_orphans import OLDER_THAN_S, Orphan, OrphanSearch
-from bk_spark.client.log_store import LogStore
-from bk_spark.client.log_sweep import LogSweep
-from bk_spark.client.log_times import Progress, no_progress
-from bk_spark.client.log_vacuum import LogVacuum, VacuumReport
-from bk_spark.client.read_handle import ReadHandle
-from bk_spark.client.recovery_on_open import recovered
-from bk_spark.client.transport import Transport
-from bk_spark.client.write_handle import AdvWriteHandle, WriteHandle
+from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.ledger.ledger_store import LedgerStore
+from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.client.ledger.recovery_on_open import recovered
+from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
+from bk_spark.client.log.changes.jobs import WriteJob
+from bk_spark.client.log.cleanup.orphans import OLDER_THAN_S, Orphan, OrphanSearch
+from bk_spark.client.log.cleanup.sweep import LogSweep
+from bk_spark.client.log.cleanup.vacuum import LogVacuum, VacuumReport
+from bk_spark.client.log.log import LedgerAccess, Log
+from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.stored.values import LOG_TAG
+from bk_spark.client.progress import Progress, no_progress
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
 from bk_spark.errors import ConfigError, MetadataUnavailableError, UnauthorizedAccessError
-from bk_spark.ledger_ids import IssuedId
-from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.metadata_store import MetadataStore
-from bk_spark.registration import RegisteredBookie, list_bookies, open_root
-from bk_spark.tls import check_files
-from bk_spark.wire import AdministerReply, BookieDescription, Operation
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import connect, parse_uri
+from bk_spark.metadata.ledger_ids import IssuedId
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.metadata.registration import RegisteredBookie, list_bookies, open_root
+from bk_spark.metadata.store import MetadataStore
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import connect, parse_uri
+from bk_spark.tls.files import check_files
+from bk_spark.wire.messages import AdministerReply, BookieDescription, Operation
 
 MAX_CREATE_TRIES = 5
 """Creations of one ledger whose outcome stayed unknown, before the caller is told so."""

@@ -1,1 +1,4 @@
-"""What the subcommands of ``bk-spark`` do; ``cli.py`` says how they are called."""
+"""The subcommands of ``bk-spark``.
+
+May import everything, and the machine. Begin with ``../cli.py``, which puts them together.
+"""

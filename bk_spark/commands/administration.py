@@ -11,7 +11,7 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import ProgressBar, print_record
 from bk_spark.errors import ConfigError
-from bk_spark.wire import AdministerReply, Operation, Status
+from bk_spark.wire.messages import AdministerReply, Operation, Status
 
 LOOK_S = 0.5
 """Between two looks at what is waited for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from bk_spark.client.log import LogPosition
+from bk_spark.client.log.log import LogPosition
 from bk_spark.config import MAX_SETTING
 from bk_spark.datasource.option_values import size
 from bk_spark.errors import ConfigError

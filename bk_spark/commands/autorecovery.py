@@ -12,20 +12,19 @@ import threading
 import time
 from collections.abc import Iterator
 
-from bk_spark.autorecovery_config import AutoRecoveryConfig
-from bk_spark.client.auditor_election import candidates, current_auditor
-from bk_spark.client.auditor_znodes import auditor_report, is_requested, request_audit
-from bk_spark.client.autorecovery import AutoRecoveryPlace, run_autorecovery
+from bk_spark.client.replication.auditor_znodes import auditor_report, candidates, current_auditor, is_requested, request_audit
+from bk_spark.client.replication.autorecovery import AutoRecoveryPlace, run_autorecovery
+from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.commands.arguments import positive_number
 from bk_spark.commands.connect import client_config, metadata_store, metadata_uri
 from bk_spark.commands.output import ProgressBar, print_pages, print_record
 from bk_spark.commands.parsers import Commands, add_log_option, command, group_of
 from bk_spark.commands.setting_texts import setting_help
 from bk_spark.errors import ConfigError
-from bk_spark.logging_setup import set_up_logging
-from bk_spark.metadata_store import MetadataStore
-from bk_spark.under_replication import Mark, UnderReplication
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.store import MetadataStore
+from bk_spark.metadata.under_replication import Mark, UnderReplication
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.telemetry.logging_setup import set_up_logging
 
 PAGE = 1_000
 """Marks that are printed at a time."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.write_handle import WriteHandle
+from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.commands.arguments import positive_count, positive_number, positive_size_bytes
 from bk_spark.commands.bench_phases import Load, Phase, Tell, read, read_singly, write
 from bk_spark.commands.connect import bookkeeper

@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from bk_spark.client.read_handle import ReadHandle
-from bk_spark.client.write_handle import WriteHandle
+from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.commands.latencies import Latencies
-from bk_spark.digest import payload_sizes
-from bk_spark.entry import binaries
+from bk_spark.entries.batch import binaries
+from bk_spark.entries.digest import payload_sizes
 from bk_spark.errors import CorruptionError
 
 SEED = 1

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bk_spark.bookie.cookie import bookie_id_of, format_bookie
 from bk_spark.bookie.directories import Directories
-from bk_spark.bookie.process import BookiePlace, run_bookie
-from bk_spark.client.peers import ClusterPeers
+from bk_spark.bookie.identity.cookie import bookie_id_of, format_bookie
+from bk_spark.bookie.process.run_bookie import BookiePlace, run_bookie
+from bk_spark.client.replication.peers import ClusterPeers
 from bk_spark.commands.connect import bookkeeper, metadata_store
 from bk_spark.commands.output import print_record, print_records, readable
 from bk_spark.commands.settings import bookie_config
-from bk_spark.logging_setup import set_up_logging
+from bk_spark.telemetry.logging_setup import set_up_logging
 
 
 def format_(args: argparse.Namespace) -> None:

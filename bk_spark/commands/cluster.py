@@ -12,11 +12,11 @@ from pathlib import Path
 from bk_spark.commands.connect import metadata_store, store_and_root, zookeeper_auth
 from bk_spark.commands.output import print_record, say
 from bk_spark.config import TLS_NAMES
-from bk_spark.ledger_layout import LedgerLayout
-from bk_spark.local_cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
-from bk_spark.local_security import command_options
-from bk_spark.logging_setup import set_up_logging
-from bk_spark.registration import initialise_cluster, instance_id, intended_root, list_bookies
+from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
+from bk_spark.local.security import command_options
+from bk_spark.metadata.ledger_layout import LedgerLayout
+from bk_spark.metadata.registration import initialise_cluster, instance_id, intended_root, list_bookies
+from bk_spark.telemetry.logging_setup import set_up_logging
 
 
 def init(args: argparse.Namespace) -> None:
@@ -44,7 +44,9 @@ def show(args: argparse.Namespace) -> None:
 def local(args: argparse.Namespace) -> None:
     """Run a local cluster until SIGINT or SIGTERM."""
     set_up_logging(args.log_json)
-    logging.getLogger("bk_spark.zookeeper").setLevel(logging.ERROR)  # waiting for its own ZooKeeper looks like trouble there
+    logging.getLogger("bk_spark.metadata.zookeeper").setLevel(
+        logging.ERROR
+    )  # waiting for its own ZooKeeper looks like trouble there
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())

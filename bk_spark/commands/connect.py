@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import ZOOKEEPER_AUTH, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
 from bk_spark.errors import ConfigError
-from bk_spark.registration import open_root
-from bk_spark.tls import warn_of_open_file
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import ZooKeeperStore, connect, parse_uri
+from bk_spark.metadata.registration import open_root
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
+from bk_spark.tls.files import warn_of_open_file
 
 MAX_AUTH_CHARACTERS = 65_536
 """What is read of a credential's file; ZooKeeper's own credentials have a line."""

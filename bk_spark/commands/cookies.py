@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bk_spark.bookie.boot import MetadataPlace, fix_cookies
-from bk_spark.bookie.cookie import locked
-from bk_spark.bookie.cookie_store import read_znode
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
-from bk_spark.bookie.identity import Identity, examine
+from bk_spark.bookie.identity.boot import MetadataPlace, fix_cookies
+from bk_spark.bookie.identity.cookie import locked
+from bk_spark.bookie.identity.cookie_file import read_znode
+from bk_spark.bookie.identity.identity import Identity, examine
 from bk_spark.commands.connect import metadata_store
 from bk_spark.commands.output import print_record, print_records
 from bk_spark.commands.settings import bookie_config
-from bk_spark.cookie_removal import no_cookie, remove_cookie
-from bk_spark.metadata_store import MetadataStore
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.registration import no_cookie, remove_cookie
+from bk_spark.metadata.store import MetadataStore
+from bk_spark.metadata.znodes import Znodes
 
 _COLUMNS = ["where", "use", "directory_id", "boot", "state"]
 

@@ -11,7 +11,7 @@ from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import print_record, say
 from bk_spark.commands.parsers import Commands, add_log_option, command
 from bk_spark.dashboard.server import Dashboard
-from bk_spark.logging_setup import set_up_logging
+from bk_spark.telemetry.logging_setup import set_up_logging
 
 DEFAULT_PORT = 8180
 """Not a bookie's (3181), Spark's (4040, 8080) or ZooKeeper's (2181)."""

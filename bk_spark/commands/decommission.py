@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from bk_spark.autorecovery_config import AutoRecoveryConfig
-from bk_spark.client.decommission import STOP_TIMEOUT_S, DecommissionOptions, decommission
+from bk_spark.client.replication.decommission import STOP_TIMEOUT_S, DecommissionOptions, decommission
+from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.commands.arguments import positive_count, positive_number, positive_size_bytes
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import ProgressBar, print_record, say

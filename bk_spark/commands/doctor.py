@@ -17,7 +17,7 @@ from importlib import metadata
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import print_records
 from bk_spark.errors import BookKeeperError, ConfigError
-from bk_spark.wire import Operation, Status
+from bk_spark.wire.messages import Operation, Status
 
 ANSWER_S = 20
 """A program that does not say its version for this long does not work."""

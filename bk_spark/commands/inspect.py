@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from bk_spark.bookie.boot_file import read_boot
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
-from bk_spark.bookie.index_generation import read_generation
-from bk_spark.bookie.index_inspection import IndexReading, IndexView, read_index
-from bk_spark.bookie.index_rows import BatchRow, EntryLogRow, IndexState, LedgerSummary, LogMark
-from bk_spark.bookie.log_file import FileKind
-from bk_spark.bookie.log_inspection import InspectedFile, inspect_files, inspect_records
-from bk_spark.bookie.log_scan import Gap, ScannedRecord
-from bk_spark.bookie.record import RecordHeader, RecordKind
-from bk_spark.bookie.sqlite_index import GENERATION_FILE
+from bk_spark.bookie.identity.boot_file import read_boot
+from bk_spark.bookie.index.generation import read_generation
+from bk_spark.bookie.index.rows import BatchRow, IndexState, LedgerSummary
+from bk_spark.bookie.index.sqlite_index import GENERATION_FILE
+from bk_spark.bookie.inspection.index import IndexReading, IndexView, read_index
+from bk_spark.bookie.inspection.logs import InspectedFile, inspect_files, inspect_records
+from bk_spark.bookie.logs.log_file import FileKind
+from bk_spark.bookie.logs.mark import EntryLogRow, LogMark
+from bk_spark.bookie.logs.record import RecordHeader, RecordKind
+from bk_spark.bookie.logs.scan import Gap, ScannedRecord
 from bk_spark.commands.output import ProgressBar, Record, print_json
 from bk_spark.commands.settings import bookie_config
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError

@@ -11,7 +11,7 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import ProgressBar, print_json, print_pages, print_record, say
 from bk_spark.errors import NoSuchEntryError
-from bk_spark.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 BATCH = 1000
 """Ledgers whose metadata is asked for at once."""

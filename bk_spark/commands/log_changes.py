@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import asdict, replace
 
-from bk_spark.client.log_layout import LogVersion
+from bk_spark.client.log.stored.values import LogVersion
 from bk_spark.commands.connect import bookkeeper, client_config, metadata_uri, spark_options
 from bk_spark.commands.output import ProgressBar, print_record, print_records, readable, say
 
@@ -25,7 +25,7 @@ def truncate(args: argparse.Namespace) -> None:
 
 def compact(args: argparse.Namespace) -> None:
     """Runs a Spark of its own; from a program that has one, ``bk_spark.compact_log(spark, uri, name)`` is the same."""
-    from bk_spark.datasource.compaction import compact_log, session
+    from bk_spark.datasource.jobs.compaction import compact_log, session
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     uri = metadata_uri(args)

@@ -9,11 +9,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log_cursors import Cursor
-from bk_spark.client.log_follow import LogFollower
-from bk_spark.client.log_layout import CommittedLedger, Head, LogVersion, OpenLedger, Retention
-from bk_spark.client.log_snapshot import LogSnapshot
-from bk_spark.client.log_stream_order import FAIL
+from bk_spark.client.log.stored.snapshot import LogSnapshot
+from bk_spark.client.log.stored.values import CommittedLedger, Head, LogVersion, OpenLedger, Retention
+from bk_spark.client.log.stream.cursors import Cursor
+from bk_spark.client.log.stream.follow import LogFollower
+from bk_spark.client.log.stream.order import FAIL
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import print_json, print_record, print_records, readable, say
 from bk_spark.errors import ConfigError, NoSuchLogError

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from bk_spark.client.log_layout import Content
-from bk_spark.client.log_snapshot import LogSnapshot
+from bk_spark.client.log.stored.snapshot import LogSnapshot
+from bk_spark.client.log.stored.values import Content
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.ledgers import print_entries
 from bk_spark.commands.output import print_json, say
-from bk_spark.datasource.row_codec import decode_stored
+from bk_spark.rows.codec import decode_stored
 
 
 def read(args: argparse.Namespace) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from bk_spark.client.log_orphans import Orphan
+from bk_spark.client.log.cleanup.orphans import Orphan
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import ProgressBar, print_records, say
 

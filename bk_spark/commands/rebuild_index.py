@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bk_spark.bookie.cookie import locked
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
-from bk_spark.bookie.identity import examine_alone
-from bk_spark.bookie.rebuild_index import rebuild_index
+from bk_spark.bookie.identity.cookie import locked
+from bk_spark.bookie.identity.identity import examine_alone
+from bk_spark.bookie.inspection.rebuild_index import rebuild_index
 from bk_spark.commands.output import ProgressBar, print_record, print_records, say
 from bk_spark.commands.settings import bookie_config
 

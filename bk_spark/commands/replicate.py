@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import asdict
 
-from bk_spark.autorecovery_config import AutoRecoveryConfig
+from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.commands.arguments import positive_count, positive_number, positive_size_bytes
 from bk_spark.commands.connect import bookkeeper, metadata_uri
 from bk_spark.commands.output import ProgressBar, print_record, readable, say
@@ -47,9 +47,9 @@ def add(commands: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs a Spark of its own; ``bk_spark.datasource.replication_job.replicate_with_spark`` takes one that is there."""
-    from bk_spark.datasource.compaction import session
-    from bk_spark.datasource.replication_job import check_is_gone, replicate_with_spark
+    """Runs a Spark of its own; ``bk_spark.datasource.jobs.replication.replicate_with_spark`` takes one that is there."""
+    from bk_spark.datasource.jobs.compaction import session
+    from bk_spark.datasource.jobs.replication import check_is_gone, replicate_with_spark
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     uri = metadata_uri(args)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bk_spark.bookie.boot import possible_losses
-from bk_spark.bookie.cookie import locked
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
-from bk_spark.bookie.identity import Identity, examine, examine_alone
-from bk_spark.bookie.sanity import check_directories, check_storage
+from bk_spark.bookie.identity.boot import possible_losses
+from bk_spark.bookie.identity.cookie import locked
+from bk_spark.bookie.identity.identity import Identity, examine, examine_alone
+from bk_spark.bookie.inspection.sanity import check_directories, check_storage
 from bk_spark.commands.connect import metadata_store
 from bk_spark.commands.output import ProgressBar, print_records
 from bk_spark.commands.settings import bookie_config

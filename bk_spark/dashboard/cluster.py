@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from bk_spark.client.auditor_election import current_auditor
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.metadata_store import NoNodeError
-from bk_spark.registration import RegisteredBookie, instance_id
-from bk_spark.under_replication import Mark, UnderReplication
+from bk_spark.client.replication.auditor_znodes import current_auditor
+from bk_spark.dashboard.rates import CounterHistory, scrape
+from bk_spark.dashboard.snapshots import UnansweredError
+from bk_spark.metadata.registration import RegisteredBookie, instance_id
+from bk_spark.metadata.store import NoNodeError
+from bk_spark.metadata.under_replication import Mark, UnderReplication
+from bk_spark.wire.messages import Operation, Status
 
 MAX_MARKS = 1000
 """Marks that are read and shown: of more, the page says that there are more. A lost bookie can leave a million."""
@@ -62,3 +66,56 @@ def look_at_cluster(client: BookKeeper) -> Cluster:
         under.is_enabled(),
         current_auditor(store, znodes),
     )
+
+
+# --- One look at one bookie: what it says of itself, and what its counters say of the last seconds
+
+Record = dict[str, object]
+
+ADDED_ENTRIES = "bk_spark_bookie_added_entries_total"
+ADDED_BYTES = "bk_spark_bookie_added_bytes_total"
+READ_ENTRIES = "bk_spark_bookie_read_entries_total"
+READ_BYTES = "bk_spark_bookie_read_bytes_total"
+ADD_S = "bk_spark_bookie_add_seconds"
+READ_S = "bk_spark_bookie_read_seconds"
+
+RATES = {
+    "adds_s": ADDED_ENTRIES,
+    "reads_s": READ_ENTRIES,
+    "added_bytes_s": ADDED_BYTES,
+    "read_bytes_s": READ_BYTES,
+}
+"""Field of a record → the counter that it is the rate of."""
+
+P99 = 0.99
+
+
+def look_at(client: BookKeeper, bookie: RegisteredBookie, history: CounterHistory, clock: Callable[[], float]) -> Record:
+    """Raises UnansweredError."""
+    description = client.describe_bookie(bookie.bookie_id)
+    if description is None:
+        raise UnansweredError("it does not answer")
+    status = client.administer_bookie(bookie.bookie_id, Operation.BOOKIE_STATUS)
+    figures = status.figures if status.status is Status.OK else {}
+    return {
+        "free_bytes": description.free_bytes,
+        "total_bytes": description.total_bytes,
+        "version": description.program_version,
+        "why": status.detail,
+        "failed": bool(figures.get("failed")),
+        "limbo": bool(figures.get("limbo")),
+        **_rates(bookie.http, history, clock()),
+    }
+
+
+def _rates(address: str | None, history: CounterHistory, now_s: float) -> Record:
+    counters = scrape(address, now_s) if address else None
+    if counters is not None:
+        history.add(counters)
+    known = history if counters is not None else CounterHistory()
+    return {
+        "metrics": counters is not None,
+        **{field: known.rate(counter) for field, counter in RATES.items()},
+        "add_p99_s": known.quantile_s(ADD_S, P99),
+        "read_p99_s": known.quantile_s(READ_S, P99),
+    }

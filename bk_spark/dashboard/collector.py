@@ -17,14 +17,13 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar, cast
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.dashboard.cluster import LOST, READ_ONLY, WRITABLE, Cluster, look_at_cluster
+from bk_spark.dashboard.cluster import LOST, RATES, READ_ONLY, WRITABLE, Cluster, Record, look_at, look_at_cluster
 from bk_spark.dashboard.ledgers import ledger_page, one_ledger
 from bk_spark.dashboard.logs import LogView, log_page
-from bk_spark.dashboard.one_bookie import RATES, Record, look_at
 from bk_spark.dashboard.rates import CounterHistory
 from bk_spark.dashboard.snapshots import Snapshot, Snapshots
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, NoSuchLedgerError, NoSuchLogError
-from bk_spark.registration import RegisteredBookie
+from bk_spark.metadata.registration import RegisteredBookie
 
 _Value = TypeVar("_Value")
 

@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Mapping
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.ledger_store import LedgerStore
-from bk_spark.client.log_layout import LOG_TAG
+from bk_spark.client.ledger.ledger_store import LedgerStore
+from bk_spark.client.log.stored.values import LOG_TAG
 from bk_spark.dashboard.cluster import LOST
 from bk_spark.errors import BookKeeperError, NoSuchLogError
-from bk_spark.ledger_listing import ledger_pages
-from bk_spark.ledger_metadata import LedgerMetadata, LedgerState
-from bk_spark.under_replication import UnderReplication
+from bk_spark.metadata.ledger_ids import ledger_pages
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState
+from bk_spark.metadata.under_replication import UnderReplication
 
 Record = dict[str, object]
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log_cursors import Cursor
-from bk_spark.client.log_follow import LogFollower
-from bk_spark.client.log_layout import Head, LogVersion, Totals
-from bk_spark.client.log_listing import Listing
-from bk_spark.client.log_names import decode_name
-from bk_spark.client.log_paths import LogPaths
-from bk_spark.client.log_stream_order import FAIL
+from bk_spark.client.log.stored.listing import Listing
+from bk_spark.client.log.stored.names import decode_name
+from bk_spark.client.log.stored.paths import LogPaths
+from bk_spark.client.log.stored.values import Head, LogVersion, Totals
+from bk_spark.client.log.stream.cursors import Cursor
+from bk_spark.client.log.stream.follow import LogFollower
+from bk_spark.client.log.stream.order import FAIL
 from bk_spark.errors import ConfigError
 
 Record = dict[str, object]

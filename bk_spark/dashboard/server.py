@@ -18,9 +18,9 @@ from typing import Self
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.dashboard import ledgers, logs
+from bk_spark.dashboard.cluster import Record
 from bk_spark.dashboard.collector import Collector
-from bk_spark.dashboard.one_bookie import Record
-from bk_spark.http_endpoint import HttpEndpoint, Response, Route
+from bk_spark.telemetry.http_endpoint import HttpEndpoint, Response, Route
 
 SCRIPTS = ("dom.js", "drawing.js", "views.js", "app.js")
 """Sent as one."""

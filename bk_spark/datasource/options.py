@@ -17,9 +17,9 @@ from typing import Any, Literal
 from bk_spark.config import KIB, MAX_ENTRY_BYTES, MIB, TLS_NAMES, ZOOKEEPER_AUTH_VARIABLE, ClientConfig, DigestType
 from bk_spark.datasource import option_values as values
 from bk_spark.datasource.option_values import EARLIEST, LATEST
-from bk_spark.datasource.where import Condition, parse_where
 from bk_spark.errors import ConfigError
 from bk_spark.quorum import check_quorums
+from bk_spark.rows.where.condition import Condition, parse_where
 
 Use = Literal["batch read", "stream read", "batch write", "stream write"]
 """What is done with the format."""

@@ -17,11 +17,11 @@ from bk_spark.errors import BookKeeperError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bk_spark.datasource.loaded_log import LoadedLog
-    from bk_spark.datasource.reader import EntryReader
-    from bk_spark.datasource.stream_reader import StreamReader
-    from bk_spark.datasource.stream_writer import StreamWriter
-    from bk_spark.datasource.writer import LogWriter
+    from bk_spark.datasource.read.loaded_log import LoadedLog
+    from bk_spark.datasource.read.reader import EntryReader
+    from bk_spark.datasource.read.stream_reader import StreamReader
+    from bk_spark.datasource.write.stream_writer import StreamWriter
+    from bk_spark.datasource.write.writer import LogWriter
 
 
 def register(spark: SparkSession) -> None:
@@ -121,7 +121,7 @@ class BookKeeperDataSource(DataSource):
     Example, with a cluster that lives as long as the ``with`` block::
 
         from pyspark.sql import SparkSession
-        from bk_spark.local_cluster import LocalCluster
+        from bk_spark.local.cluster import LocalCluster
 
         spark = SparkSession.builder.master("local[2]").getOrCreate()
         with LocalCluster(bookies=3) as cluster:
@@ -144,7 +144,7 @@ class BookKeeperDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The log's schema, or that of entries. Raises NoSuchLogError, MetadataUnavailableError, ConfigError."""
-        from bk_spark.datasource.loaded_log import columns_of
+        from bk_spark.datasource.read.loaded_log import columns_of
         from bk_spark.datasource.spark_schema import ENTRIES
 
         options = self._options
@@ -153,10 +153,10 @@ class BookKeeperDataSource(DataSource):
 
     def reader(self, schema: StructType) -> EntryReader:
         """Reads the columns ``schema``. Raises SchemaMismatchError where the log has not got them."""
-        from bk_spark.datasource.batch_range import PlannedLog
-        from bk_spark.datasource.loaded_log import columns_of, filter_of
-        from bk_spark.datasource.reader import EntryReader
-        from bk_spark.datasource.reading import Reading
+        from bk_spark.datasource.read.batch_range import PlannedLog
+        from bk_spark.datasource.read.loaded_log import columns_of, filter_of
+        from bk_spark.datasource.read.read_task import Reading
+        from bk_spark.datasource.read.reader import EntryReader
         from bk_spark.datasource.spark_schema import ENTRIES, check_asked
 
         options = self._options
@@ -175,14 +175,14 @@ class BookKeeperDataSource(DataSource):
 
         Raises SchemaMismatchError, NotEnoughBookiesError, MetadataUnavailableError, ConfigError.
         """
-        from bk_spark.datasource.writer import begin_write
+        from bk_spark.datasource.write.writer import begin_write
 
         self._options.check_use("batch write")
         return begin_write(self._options, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Follows the log, with the columns ``schema`` for the query's whole life. What is wrong its methods raise."""
-        from bk_spark.datasource.refused_stream import RefusedStream
+        from bk_spark.datasource.read.stream_reader import RefusedStream
 
         try:
             return self._stream_reader(schema)
@@ -190,10 +190,10 @@ class BookKeeperDataSource(DataSource):
             return RefusedStream(problem)
 
     def _stream_reader(self, schema: StructType) -> StreamReader:
-        from bk_spark.datasource.loaded_log import columns_of, filter_of
-        from bk_spark.datasource.reading import Reading
+        from bk_spark.datasource.read.loaded_log import columns_of, filter_of
+        from bk_spark.datasource.read.read_task import Reading
+        from bk_spark.datasource.read.stream_reader import StreamReader
         from bk_spark.datasource.spark_schema import check_asked
-        from bk_spark.datasource.stream_reader import StreamReader
 
         options = self._options
         options.check_use("stream read")
@@ -206,14 +206,14 @@ class BookKeeperDataSource(DataSource):
 
         Raises SchemaMismatchError, MetadataUnavailableError, ConfigError.
         """
-        from bk_spark.datasource.stream_writer import begin_batch
+        from bk_spark.datasource.write.stream_writer import begin_batch
 
         self._options.check_use("stream write")
         return begin_batch(self._options, schema, overwrite)
 
     def _load(self) -> LoadedLog:
         """The same for schema and reader, so that both see one version."""
-        from bk_spark.datasource.loaded_log import load_log
+        from bk_spark.datasource.read.loaded_log import load_log
 
         if self._loaded is None:
             self._loaded = load_log(connect(self._options.metadata, self._options.client), self._options)

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import BinaryType, DataType, LongType, StructField, StructType
 
-from bk_spark.client.log_schema import Schema, parse_schema, type_name
+from bk_spark.client.log.stored.schema import Schema, parse_schema, type_name
 from bk_spark.errors import ConfigError, SchemaMismatchError
 
 if TYPE_CHECKING:

@@ -10,13 +10,20 @@ import grpc
 import pyarrow as pa
 
 from bk_spark.config import DigestType
-from bk_spark.digest import Digester, master_key
-from bk_spark.entry import decode, encode, seal
-from bk_spark.local_cluster import LocalBookie
+from bk_spark.entries.batch import decode, encode, seal
+from bk_spark.entries.digest import Digester, master_key
+from bk_spark.local.cluster import LocalBookie
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
 from bk_spark.quorum import DENSE
-from bk_spark.wire import (
+from bk_spark.wire.codec import (
+    decode_administer_reply,
+    decode_read_reply,
+    encode_add_request,
+    encode_administer_request,
+    encode_read_request,
+)
+from bk_spark.wire.messages import (
     MAX_MESSAGE_BYTES,
     AddRequest,
     AdministerReply,
@@ -25,13 +32,6 @@ from bk_spark.wire import (
     ReadEnd,
     ReadRequest,
     Status,
-)
-from bk_spark.wire_codec import (
-    decode_administer_reply,
-    decode_read_reply,
-    encode_add_request,
-    encode_administer_request,
-    encode_read_request,
 )
 
 KEY = master_key(b"")

@@ -6,19 +6,19 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from bk_spark.bookie.boot import Boot, MetadataPlace, begin_boot, fix_cookies
-from bk_spark.bookie.boot_file import BootRecord, read_boot
-from bk_spark.bookie.cookie import format_bookie
-from bk_spark.bookie.cookie_file import COOKIE_FILE, Cookie, StoredCookie, decode_cookie, decode_stored, encode_stored
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import TEMPORARY_SUFFIX, Disk
-from bk_spark.bookie.identity import Identity, examine
-from bk_spark.bookie.index_generation import IndexGeneration, write_generation
-from bk_spark.bookie.sqlite_index import GENERATION_FILE
+from bk_spark.bookie.identity.boot import Boot, MetadataPlace, begin_boot, fix_cookies
+from bk_spark.bookie.identity.boot_file import BootRecord, read_boot
+from bk_spark.bookie.identity.cookie import format_bookie
+from bk_spark.bookie.identity.cookie_file import COOKIE_FILE, Cookie, StoredCookie, decode_cookie, decode_stored, encode_stored
+from bk_spark.bookie.identity.identity import Identity, examine
+from bk_spark.bookie.index.generation import IndexGeneration, write_generation
+from bk_spark.bookie.index.sqlite_index import GENERATION_FILE
 from bk_spark.config import BookieConfig
-from bk_spark.metadata_store import MemoryStore, MemoryTree
-from bk_spark.registration import initialise_cluster
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.registration import initialise_cluster
+from bk_spark.metadata.store import MemoryStore, MemoryTree
+from bk_spark.metadata.znodes import Znodes
 
 ZNODES = Znodes("/ledgers")
 

@@ -7,16 +7,19 @@ import shutil
 
 import pytest
 
-from bk_spark.bookie import boot, cookie, index_rows, rebuild_index, replay
-from bk_spark.bookie.boot_file import BootRecord, Phase
-from bk_spark.bookie.cookie import format_bookie
-from bk_spark.bookie.cookie_file import encode_stored
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK, DirectoryLock, Disk
-from bk_spark.bookie.index_rows import Limbo
-from bk_spark.bookie.record import RecordKind
+from bk_spark.bookie.identity import boot, cookie
+from bk_spark.bookie.identity.boot_file import BootRecord, Phase
+from bk_spark.bookie.identity.cookie import format_bookie
+from bk_spark.bookie.identity.cookie_file import encode_stored
+from bk_spark.bookie.index import rows
+from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.inspection import rebuild_index
+from bk_spark.bookie.logs.record import RecordKind
+from bk_spark.bookie.storage import open_storage
 from bk_spark.errors import ConfigError, MetadataConflictError
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 from tests.bookie.bookie_home import QUICK_DISK, ZNODES, Home
 from tests.bookie.conftest import BOOKIE_ID
 from tests.bookie.storage_case import (
@@ -187,7 +190,7 @@ def a_bookie_that_lost_its_disk_is_asked_how_far_a_ledger_is_confirmed(scene: Sc
 
 
 def forget_limbo(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(index_rows, "_packed_limbo", lambda _: b"")
+    patch.setattr(rows, "_packed_limbo", lambda _: b"")
 
 
 @CASES.add(11, forget_limbo, "limbo is stored in the index before anything is served")
@@ -222,13 +225,13 @@ def a_bookie_with_its_journal_is_killed_and_a_live_writer_goes_on(scene: Scene) 
 
 
 def replay_no_fences(patch: pytest.MonkeyPatch) -> None:
-    take = replay._Replay._take_note
+    take = open_storage._Replay._take_note
 
     def take_others(self, found, note):
         if note.kind is not RecordKind.FENCE:
             take(self, found, note)
 
-    patch.setattr(replay._Replay, "_take_note", take_others)
+    patch.setattr(open_storage._Replay, "_take_note", take_others)
 
 
 @CASES.add(12, replay_no_fences, "replay restores fences")
@@ -269,7 +272,7 @@ def rebuild_without_deletions(patch: pytest.MonkeyPatch) -> None:
         self._deletions.clear()
 
     patch.setattr(rebuild_index._Rebuild, "_read_journal", read_and_forget)
-    patch.setattr("bk_spark.bookie.write_cache.CachedLedger.delete", lambda *_: None)
+    patch.setattr("bk_spark.bookie.storage.write_cache.CachedLedger.delete", lambda *_: None)
 
 
 @CASES.add(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.bookie import garbage_collection
-from bk_spark.bookie.garbage_collection import Cluster, DeletedLedgers
-from bk_spark.bookie.over_replication import OverReplicatedLedgers
-from bk_spark.bookie.sqlite_transaction import Transaction
-from bk_spark.wire import Status
+from bk_spark.bookie.index.sqlite_transaction import Transaction
+from bk_spark.bookie.space import garbage_collection
+from bk_spark.bookie.space.garbage_collection import Cluster, DeletedLedgers
+from bk_spark.bookie.space.over_replication import OverReplicatedLedgers
+from bk_spark.wire.messages import Status
 from tests.bookie.gc_cluster import BOOKIE_ID, OTHERS, ZNODES, GcCluster
 from tests.bookie.storage_case import Cases, Scene, must, must_refuse
 

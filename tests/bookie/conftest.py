@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.checkpoint import Background, run_inline
 from bk_spark.bookie.disk import AppendFile, Disk
+from bk_spark.bookie.storage.checkpoint import Background, run_inline
 from bk_spark.config import BookieConfig, DigestType
-from bk_spark.digest import Digester, master_key
-from bk_spark.entry import EncodedBatch, EntryBatch, decode, encode, seal
+from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode, encode, seal
+from bk_spark.entries.digest import Digester, master_key
 from bk_spark.quorum import DENSE, IdPattern
-from bk_spark.wire import (
+from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
     DeleteLedgerRequest,
@@ -278,7 +278,7 @@ def _no_log_of_a_dead_bookie_stays_open(request: pytest.FixtureRequest) -> Itera
 @pytest.fixture(autouse=True)
 def _records_of_a_few_kilobytes_are_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every direct add, as elsewhere those of hundreds of kilobytes: what padding changes is tested without megabytes."""
-    monkeypatch.setattr("bk_spark.bookie.logs.ALIGNED_FROM_BYTES", 0)
+    monkeypatch.setattr("bk_spark.bookie.logs.all_logs.ALIGNED_FROM_BYTES", 0)
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.bookie import logs
-from bk_spark.bookie.compaction import _Copying
-from bk_spark.bookie.index_rows import EntryLogRow, LogState
-from bk_spark.bookie.sqlite_transaction import Transaction
-from bk_spark.bookie.stored_ledgers import StoredLedgers
+from bk_spark.bookie.index.sqlite_transaction import Transaction
+from bk_spark.bookie.logs import all_logs
+from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.bookie.space.compaction import _Copying
+from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
 from bk_spark.errors import MissingLogError, StorageError
 from tests.bookie.gc_bookie import CollectedBookie, payload
 from tests.bookie.log_home import LARGE, LogHome
@@ -156,7 +156,7 @@ def count_ids_from_the_directory(patch: pytest.MonkeyPatch) -> None:
     def next_id(directories, *_):
         return max([0, *(file_id for one in directories for file_id in one.file_ids())]) + 1
 
-    patch.setattr(logs, "_next_id", next_id)
+    patch.setattr(all_logs, "_next_id", next_id)
 
 
 @CASES.add(5, count_ids_from_the_directory, "ids go on above those of the directory, the index and the mark")

@@ -17,14 +17,14 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.boot import MetadataPlace, begin_boot
-from bk_spark.bookie.identity import examine
-from bk_spark.bookie.integrity import Integrity
-from bk_spark.bookie.ledger_repair import LedgerRepair
-from bk_spark.bookie.scrub import Scrubber
-from bk_spark.entry import EncodedBatch, decode
+from bk_spark.bookie.identity.boot import MetadataPlace, begin_boot
+from bk_spark.bookie.identity.identity import examine
+from bk_spark.bookie.repair.integrity import Integrity
+from bk_spark.bookie.repair.ledger_repair import LedgerRepair
+from bk_spark.bookie.repair.scrub import Scrubber
+from bk_spark.entries.batch import EncodedBatch, decode
 from bk_spark.quorum import DENSE, IdPattern
-from bk_spark.wire import (
+from bk_spark.wire.messages import (
     AddRequest,
     DeleteLedgerRequest,
     FenceRequest,

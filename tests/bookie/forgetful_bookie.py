@@ -17,12 +17,13 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
-from bk_spark.bookie import boot, process
 from bk_spark.bookie.disk import TEMPORARY_SUFFIX, AppendFile, Buffer, Disk, ReadFile
+from bk_spark.bookie.identity import boot
+from bk_spark.bookie.process import run_bookie
 from bk_spark.cli import main
 from bk_spark.commands import bookies
 from bk_spark.config import BookieConfig
-from bk_spark.local_cluster import bookie_command
+from bk_spark.local.cluster import bookie_command
 
 FORGET_FENCES = "--forget-fences"
 WITHOUT_LIMBO = "--without-limbo"
@@ -86,7 +87,7 @@ class ForgetfulDisk(Disk):
 
 
 def forgetful_bookie_command(data_dir: Path, metadata_uri: str, port: int, config: BookieConfig, *flags: str) -> list[str]:
-    """In place of bk_spark.local_cluster.bookie_command."""
+    """In place of bk_spark.local.cluster.bookie_command."""
     command = bookie_command(data_dir, metadata_uri, port, config)
     at = command.index("bk_spark.cli")
     return [*command[:at], "tests.bookie.forgetful_bookie", *command[at + 1 :], *flags]
@@ -105,7 +106,7 @@ if __name__ == "__main__":
     given = [one for one in sys.argv[1:] if one not in (FORGET_FENCES, WITHOUT_LIMBO)]
     disk = ForgetfulDisk(FORGET_FENCES in sys.argv)
     with contextlib.ExitStack() as changes:
-        changes.enter_context(mock.patch.object(bookies, "run_bookie", partial(process.run_bookie, disk=disk)))
+        changes.enter_context(mock.patch.object(bookies, "run_bookie", partial(run_bookie.run_bookie, disk=disk)))
         if WITHOUT_LIMBO in sys.argv:
-            changes.enter_context(mock.patch.object(process, "begin_boot", _without_limbo(boot.begin_boot)))
+            changes.enter_context(mock.patch.object(run_bookie, "begin_boot", _without_limbo(boot.begin_boot)))
         sys.exit(main(given))

@@ -10,15 +10,16 @@ from pathlib import Path
 import pyarrow as pa
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.compaction import Compacted, Compaction
-from bk_spark.bookie.garbage_collection import LocalLedgers
-from bk_spark.bookie.index_rows import BatchRow, EntryLogRow
-from bk_spark.bookie.rate_limit import RateLimiter
+from bk_spark.bookie.index.rows import BatchRow
+from bk_spark.bookie.logs.mark import EntryLogRow
+from bk_spark.bookie.pace import RateLimiter
+from bk_spark.bookie.space.compaction import Compacted, Compaction
+from bk_spark.bookie.space.garbage_collection import LocalLedgers
 from bk_spark.config import KIB, BookieConfig, DigestType
-from bk_spark.digest import Digester, master_key
-from bk_spark.entry import EncodedBatch, decode, encode, seal
+from bk_spark.entries.batch import EncodedBatch, decode, encode, seal
+from bk_spark.entries.digest import Digester, master_key
 from bk_spark.quorum import DENSE
-from bk_spark.wire import AddRequest, DeleteLedgerRequest, ReadBatch, ReadEnd, ReadRequest, Status
+from bk_spark.wire.messages import AddRequest, DeleteLedgerRequest, ReadBatch, ReadEnd, ReadRequest, Status
 from tests.simulation.simulated_disk import SimulatedDisk
 from tests.simulation.simulated_index import open_simulated_index
 

@@ -7,15 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
-from bk_spark.bookie.garbage_collection import Cluster, LocalLedgers
-from bk_spark.bookie.index_rows import DELETED, FENCED, NO_TALLY, EntryLogRow, LedgerSummary, Limbo
-from bk_spark.bookie.log_writer import SequenceCounter
+from bk_spark.bookie.index.rows import DELETED, FENCED, NO_TALLY, LedgerSummary, Limbo
+from bk_spark.bookie.logs.mark import EntryLogRow
+from bk_spark.bookie.logs.writer import SequenceCounter
+from bk_spark.bookie.space.garbage_collection import Cluster, LocalLedgers
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import MetadataUnavailableError
-from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.metadata_store import MemoryStore, MemoryTree, Versioned
-from bk_spark.registration import initialise_cluster
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.metadata.registration import initialise_cluster
+from bk_spark.metadata.store import MemoryStore, MemoryTree, Versioned
+from bk_spark.metadata.znodes import Znodes
 
 BOOKIE_ID = "bookie-1"
 OTHERS = ("bookie-2", "bookie-3", "bookie-4")

@@ -19,11 +19,11 @@ from itertools import count
 import pyarrow as pa
 
 from bk_spark.config import DigestType
-from bk_spark.digest import Digester, master_key
-from bk_spark.entry import encode, seal
+from bk_spark.entries.batch import encode, seal
+from bk_spark.entries.digest import Digester, master_key
 from bk_spark.quorum import DENSE
-from bk_spark.wire import MAX_MESSAGE_BYTES, AddRequest, LastAddConfirmedRequest, ReadRequest
-from bk_spark.wire_codec import encode_add_request, encode_last_add_confirmed_request, encode_read_request
+from bk_spark.wire.codec import encode_add_request, encode_last_add_confirmed_request, encode_read_request
+from bk_spark.wire.messages import MAX_MESSAGE_BYTES, AddRequest, LastAddConfirmedRequest, ReadRequest
 
 KEY = master_key(b"")
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

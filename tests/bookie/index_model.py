@@ -6,11 +6,12 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from bk_spark.bookie.index_rows import BatchRow, Limbo, LogMark, LogState
-from bk_spark.bookie.ledger_index import LedgerChange
-from bk_spark.bookie.log_file import LogFile
-from bk_spark.bookie.log_writer import EntryLocation
-from bk_spark.bookie.look_up import RowWindow, newest_holding
+from bk_spark.bookie.index.ledger_index import LedgerChange
+from bk_spark.bookie.index.look_up import RowWindow, newest_holding
+from bk_spark.bookie.index.rows import BatchRow, Limbo
+from bk_spark.bookie.logs.log_file import LogFile
+from bk_spark.bookie.logs.mark import LogMark, LogState
+from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.errors import CorruptionError
 from bk_spark.quorum import DENSE, IdPattern
 

@@ -7,12 +7,12 @@ import sqlite3
 
 import pytest
 
-from bk_spark.bookie import sqlite_index, sqlite_tables
-from bk_spark.bookie.index_rows import LedgerSummary, Tally
-from bk_spark.bookie.index_verification import Verification
-from bk_spark.bookie.log_replay import LogReplay
-from bk_spark.bookie.sqlite_tables import Tables
-from bk_spark.bookie.stored_ledgers import StoredLedgers
+from bk_spark.bookie.index import sqlite_index, sqlite_tables
+from bk_spark.bookie.index.rows import LedgerSummary, Tally
+from bk_spark.bookie.index.sqlite_tables import Tables
+from bk_spark.bookie.index.verification import Verification
+from bk_spark.bookie.logs.replay import LogReplay
+from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
 from bk_spark.errors import CorruptionError
 from tests.bookie.conftest import Harness
 from tests.bookie.storage_case import (

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from bk_spark.config import LedgerOptions
-from bk_spark.entry import EncodedBatch
+from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import BookieUnavailableError, BookKeeperError
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata, LedgerState, new_ledger
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState, new_ledger
 
 US = "bookie-1"
 OURS = f"{US} b2 b3"

@@ -6,16 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.bookie import batch_read, log_writer, replay
-from bk_spark.bookie.change_gate import ChangeGate
-from bk_spark.bookie.ledger_storage import LedgerStorage
-from bk_spark.bookie.look_up import RowWindow
-from bk_spark.bookie.record import RecordKind
-from bk_spark.bookie.stored_ledgers import StoredLedgers
-from bk_spark.bookie.write_cache import CachedLedger
+from bk_spark.bookie import batch_read
+from bk_spark.bookie.index.look_up import RowWindow
+from bk_spark.bookie.logs import writer
+from bk_spark.bookie.logs.record import RecordKind
+from bk_spark.bookie.storage import open_storage
+from bk_spark.bookie.storage.ledger_storage import LedgerStorage
+from bk_spark.bookie.storage.parts import ChangeGate
+from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
+from bk_spark.bookie.storage.write_cache import CachedLedger
 from bk_spark.errors import BookKeeperError, CorruptionError
 from bk_spark.quorum import IdPattern
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 from tests.bookie.conftest import HeldBackground
 from tests.bookie.storage_case import (
     DENIALS,
@@ -186,13 +188,13 @@ def the_sync_of_an_add_fails(scene: Scene) -> None:
 
 
 def replay_as_adds_are_taken(patch: pytest.MonkeyPatch) -> None:
-    take = replay._Replay._take_batch
+    take = open_storage._Replay._take_batch
 
     def take_unless_fenced(self, found, batch):
         if self._ledger(found, batch.header.ledger_id).fenced_at is None:
             take(self, found, batch)
 
-    patch.setattr(replay._Replay, "_take_batch", take_unless_fenced)
+    patch.setattr(open_storage._Replay, "_take_batch", take_unless_fenced)
 
 
 @CASES.add(14, replay_as_adds_are_taken, "replay ignores fences")
@@ -206,8 +208,8 @@ def entries_that_were_acked_stand_behind_a_fence_in_the_journal(scene: Scene) ->
 
 
 def log_no_master_keys(patch: pytest.MonkeyPatch) -> None:
-    pack = log_writer.pack_batch
-    patch.setattr(log_writer, "pack_batch", lambda place, sequence, batch, _: pack(place, sequence, batch, bytes(16)))
+    pack = writer.pack_batch
+    patch.setattr(writer, "pack_batch", lambda place, sequence, batch, _: pack(place, sequence, batch, bytes(16)))
 
 
 @CASES.add(14, log_no_master_keys, "every record carries the master key")
@@ -224,7 +226,7 @@ def compare_no_master_keys(patch: pytest.MonkeyPatch) -> None:
         known = self._layers.active.ledger(ledger_id)
         return known or self._layers.begin(ledger_id, found.header.master_key_hash, self._index.summary(ledger_id))
 
-    patch.setattr(replay._Replay, "_ledger", ledger)
+    patch.setattr(open_storage._Replay, "_ledger", ledger)
 
 
 @CASES.add(14, compare_no_master_keys, "two master keys for one ledger are corruption")
@@ -242,13 +244,13 @@ def two_writers_with_different_passwords_are_in_the_logs(scene: Scene) -> None:
 
 
 def replay_no_deletions(patch: pytest.MonkeyPatch) -> None:
-    take = replay._Replay._take_note
+    take = open_storage._Replay._take_note
 
     def take_others(self, found, note):
         if note.kind is not RecordKind.DELETED:
             take(self, found, note)
 
-    patch.setattr(replay._Replay, "_take_note", take_others)
+    patch.setattr(open_storage._Replay, "_take_note", take_others)
 
 
 @CASES.add(14, replay_no_deletions, "a deletion is a tombstone that hides what has a lower sequence, in whatever log")
@@ -262,8 +264,8 @@ def a_deleted_ledger_is_met_by_the_scan(scene: Scene) -> None:
 
 
 def order_by_reading(patch: pytest.MonkeyPatch) -> None:
-    row_of, numbers = replay.row_of, iter(range(1, 1000))
-    patch.setattr(replay, "row_of", lambda batch, _, location: row_of(batch, next(numbers), location))
+    row_of, numbers = open_storage.row_of, iter(range(1, 1000))
+    patch.setattr(open_storage, "row_of", lambda batch, _, location: row_of(batch, next(numbers), location))
 
 
 @CASES.add(14, order_by_reading, "the union of all logs is ordered by sequence")

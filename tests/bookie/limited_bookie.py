@@ -22,13 +22,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bk_spark.bookie import process
 from bk_spark.bookie.disk import AppendFile, Buffer, Disk, Space
-from bk_spark.bookie.measured_disk import MeasuredFile
+from bk_spark.bookie.process import run_bookie
+from bk_spark.bookie.process.measured_disk import MeasuredFile
 from bk_spark.cli import main
 from bk_spark.commands import bookies
 from bk_spark.config import BookieConfig
-from bk_spark.local_cluster import bookie_command
+from bk_spark.local.cluster import bookie_command
 
 CONTROL_FILE = "disk.json"
 
@@ -102,7 +102,7 @@ class _LimitedAppendFile(MeasuredFile):
 
 
 def limited_bookie_command(data_dir: Path, metadata_uri: str, port: int, config: BookieConfig) -> list[str]:
-    """In place of bk_spark.local_cluster.bookie_command."""
+    """In place of bk_spark.local.cluster.bookie_command."""
     command = bookie_command(data_dir, metadata_uri, port, config)
     at = command.index("bk_spark.cli")
     return [*command[:at], "tests.bookie.limited_bookie", *command[at + 1 :]]
@@ -110,5 +110,5 @@ def limited_bookie_command(data_dir: Path, metadata_uri: str, port: int, config:
 
 if __name__ == "__main__":
     disk = LimitedDisk(Path(sys.argv[sys.argv.index("--data-dir") + 1]))
-    bookies.run_bookie = partial(process.run_bookie, disk=disk)  # type: ignore[assignment]
+    bookies.run_bookie = partial(run_bookie.run_bookie, disk=disk)  # type: ignore[assignment]
     sys.exit(main(sys.argv[1:]))

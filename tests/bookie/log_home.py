@@ -9,15 +9,15 @@ import pyarrow as pa
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK, Disk
-from bk_spark.bookie.index_rows import EntryLogRow, LogMark, LogState
-from bk_spark.bookie.log_file import LogFile
-from bk_spark.bookie.log_replay import Damage, ReplayedRecord
-from bk_spark.bookie.log_writer import EntryLocation
-from bk_spark.bookie.logs import Logs, LogsReplay
-from bk_spark.bookie.record import LedgerNote
+from bk_spark.bookie.logs.all_logs import Logs, LogsReplay
+from bk_spark.bookie.logs.log_file import LogFile
+from bk_spark.bookie.logs.mark import EntryLogRow, LogMark, LogState
+from bk_spark.bookie.logs.record import LedgerNote
+from bk_spark.bookie.logs.replay import Damage, ReplayedRecord
+from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.config import BookieConfig, DigestType
-from bk_spark.digest import Digester
-from bk_spark.entry import EncodedBatch, encode, seal
+from bk_spark.entries.batch import EncodedBatch, encode, seal
+from bk_spark.entries.digest import Digester
 
 KEY = bytes(range(16))
 SMALL, LARGE = 10, 5000

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from bk_spark.bookie import bookie as bookie_module
-from bk_spark.bookie import log_scan
-from bk_spark.bookie import replay as replay_module
-from bk_spark.bookie.boot import Boot
-from bk_spark.bookie.change_gate import ChangeGate
 from bk_spark.bookie.disk import AppendFile
-from bk_spark.bookie.log_file import FILE_HEADER_BYTES, Predecessor
-from bk_spark.bookie.log_replay import LogReplay
-from bk_spark.bookie.log_scan import Gap, LogScan
-from bk_spark.bookie.logs import Logs
-from bk_spark.bookie.record import RECORD_HEADER_BYTES, Place
+from bk_spark.bookie.identity.boot import Boot
+from bk_spark.bookie.logs import scan
+from bk_spark.bookie.logs.all_logs import Logs
+from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, Predecessor
+from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, Place
+from bk_spark.bookie.logs.replay import LogReplay
+from bk_spark.bookie.logs.scan import Gap, LogScan
+from bk_spark.bookie.storage import open_storage as replay_module
+from bk_spark.bookie.storage.parts import ChangeGate
 from bk_spark.errors import BookKeeperError, CorruptionError, StorageError
-from bk_spark.wire import AddRequest, Status
+from bk_spark.wire.messages import AddRequest, Status
 from tests.bookie.conftest import Harness
 from tests.bookie.log_home import make_batch
 from tests.bookie.storage_case import (
@@ -111,14 +111,14 @@ def the_header_of_a_fence_is_unreadable(scene: Scene) -> None:
 
 
 def adopt_records_of_any_place(patch: pytest.MonkeyPatch) -> None:
-    unpack = log_scan.unpack
+    unpack = scan.unpack
 
     def unpack_anywhere(data: bytes, what: str, salt: int, offset: int):
         header = unpack(data, what, *struct.unpack_from("<QQ", data.ljust(RECORD_HEADER_BYTES), 16))
         return replace(header, place=Place(salt, offset, header.place.synced_through))
 
-    patch.setattr(log_scan, "may_begin_record", lambda *_: True)
-    patch.setattr(log_scan, "unpack", unpack_anywhere)
+    patch.setattr(scan, "may_begin_record", lambda *_: True)
+    patch.setattr(scan, "unpack", unpack_anywhere)
 
 
 @CASES.add(2, adopt_records_of_any_place, "a record counts only with its file's salt and its own offset")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from bk_spark.local_cluster import LocalBookie
-from bk_spark.wire import Status
+from bk_spark.local.cluster import LocalBookie
+from bk_spark.wire.messages import Status
 from tests.bookie.asked_bookie import AskedBookie
 
 DEADLINE_S = 60.0

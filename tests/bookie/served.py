@@ -8,11 +8,18 @@ from concurrent.futures import Future
 
 import grpc
 
-from bk_spark.bookie.server import BookieServer
-from bk_spark.digest import master_key
+from bk_spark.bookie.server.server import BookieServer
+from bk_spark.entries.digest import master_key
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
 from bk_spark.quorum import DENSE
-from bk_spark.wire import (
+from bk_spark.wire.codec import (
+    encode_add_request,
+    encode_force_request,
+    encode_last_add_confirmed_request,
+    encode_read_request,
+    encode_store_last_add_confirmed_request,
+)
+from bk_spark.wire.messages import (
     MAX_WAIT_MS,
     AddRequest,
     AdministerReply,
@@ -22,13 +29,6 @@ from bk_spark.wire import (
     ReadRequest,
     Status,
     StoreLastAddConfirmedRequest,
-)
-from bk_spark.wire_codec import (
-    encode_add_request,
-    encode_force_request,
-    encode_last_add_confirmed_request,
-    encode_read_request,
-    encode_store_last_add_confirmed_request,
 )
 
 DEADLINE_S = 60.0

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from bk_spark.bookie import batch_read
-from bk_spark.bookie.boot import Boot
+from bk_spark.bookie.identity.boot import Boot
 from bk_spark.errors import BookKeeperError
-from bk_spark.wire import ReadEnd, Status
+from bk_spark.wire.messages import ReadEnd, Status
 from tests.bookie.bookie_home import Home
 from tests.bookie.conftest import Harness, payload
 from tests.schedule_cases import Mutation, ScheduleCase, ScheduleCases

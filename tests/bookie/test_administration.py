@@ -7,9 +7,9 @@ from unittest import mock
 
 import pytest
 
-from bk_spark.bookie.administration import Administration, Tasks
-from bk_spark.bookie.disk_watch import DiskState
-from bk_spark.wire import AdministerReply, Operation, Status
+from bk_spark.bookie.process.background import Administration, Tasks
+from bk_spark.bookie.process.disk_watch import DiskState
+from bk_spark.wire.messages import AdministerReply, Operation, Status
 
 
 @dataclass

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.bookie.index_rows import MAX_UNSETTLED, Limbo
-from bk_spark.digest import master_key
+from bk_spark.bookie.index.rows import MAX_UNSETTLED, Limbo
+from bk_spark.entries.digest import master_key
 from bk_spark.errors import StorageError
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 
 OTHER_KEY = master_key(b"another")
 WATERMARK = 10

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bk_spark.bookie.availability import Availability
-from bk_spark.bookie.disk_watch import DiskState
+from bk_spark.bookie.process.availability import Availability
+from bk_spark.bookie.process.disk_watch import DiskState
 from bk_spark.errors import MetadataUnavailableError, StorageError
 
 INTERVAL_S = 0.001

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.bookie import server as bookie_server
-from bk_spark.bookie import sync_thread
-from bk_spark.bookie.sync_thread import REQUEST_BYTES, CheckpointThread
+from bk_spark.bookie.server import server as bookie_server
+from bk_spark.bookie.server import sync_thread
+from bk_spark.bookie.server.sync_thread import REQUEST_BYTES, CheckpointThread
 from bk_spark.config import BookieConfig
 from bk_spark.proto import bookie_pb2 as pb
-from bk_spark.wire import AddRequest, Operation
-from bk_spark.wire_codec import encode_add_request, encode_administer_request
+from bk_spark.wire.codec import encode_add_request, encode_administer_request
+from bk_spark.wire.messages import AddRequest, Operation
 from tests.bookie.served import BOOKIE_ID, DEADLINE_S, KEY, Served
 
 

@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.digest import master_key
+from bk_spark.entries.digest import master_key
 from bk_spark.errors import ConfigError
 from bk_spark.quorum import IdPattern
-from bk_spark.wire import ReadEnd, ReadRequest, Status, Verdict
+from bk_spark.wire.messages import ReadEnd, ReadRequest, Status, Verdict
 
 OTHER_KEY = master_key(b"another")
 SMALL, LARGE = 10, 2000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.digest import master_key
-from bk_spark.wire import AddReply, Status
+from bk_spark.entries.digest import master_key
+from bk_spark.wire.messages import AddReply, Status
 
 OTHER_KEY = master_key(b"another")
 SMALL, LARGE = 10, 2000

@@ -6,11 +6,11 @@ import os
 
 import pytest
 
-from bk_spark.bookie.log_file import FILE_HEADER_BYTES
-from bk_spark.bookie.record import RECORD_HEADER_BYTES
-from bk_spark.checksum import crc32c
+from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES
+from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
+from bk_spark.entries.crc import crc32c
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 
 KINDS = pytest.mark.parametrize(("kind", "size"), [("journal", 10), ("entry_log", 2000)])
 

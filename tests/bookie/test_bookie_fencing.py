@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.digest import master_key
+from bk_spark.entries.digest import master_key
 from bk_spark.errors import StorageError
-from bk_spark.wire import Status, Verdict
+from bk_spark.wire.messages import Status, Verdict
 
 OTHER_KEY = master_key(b"another")
 SMALL, LARGE = 10, 2000

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 5

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 
 SMALL, LARGE = 10, 2000
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.bookie.boot import Boot
-from bk_spark.bookie.boot_file import Phase, write_boot
 from bk_spark.bookie.disk import Disk
+from bk_spark.bookie.identity.boot import Boot
+from bk_spark.bookie.identity.boot_file import Phase, write_boot
 from bk_spark.errors import MetadataConflictError, StorageError
-from bk_spark.metadata_store import MemoryStore
+from bk_spark.metadata.store import MemoryStore
 from tests.bookie.bookie_home import (
     QUICK_DISK,
     Cut,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.bookie.boot_file import BootRecord, Phase, decode_boot, encode_boot
-from bk_spark.bookie.checked_text import encode_fields
-from bk_spark.bookie.cookie_file import BootNumber
-from bk_spark.bookie.index_generation import IndexGeneration
-from bk_spark.checksum import crc32c
+from bk_spark.bookie.identity.boot_file import BootRecord, Phase, decode_boot, encode_boot
+from bk_spark.bookie.identity.checked_text import encode_fields
+from bk_spark.bookie.identity.cookie_file import BootNumber
+from bk_spark.bookie.index.generation import IndexGeneration
+from bk_spark.entries.crc import crc32c
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 
 RECORD = BootRecord(BootNumber(7, "aa"), BootNumber(8, "bb"), Phase.RUNNING, True, IndexGeneration(b"\x01" * 16, 42))

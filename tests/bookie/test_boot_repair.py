@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.bookie.boot import MetadataPlace, fix_cookies
-from bk_spark.bookie.boot_file import BOOT_FILE
-from bk_spark.bookie.cookie_file import COOKIE_FILE
 from bk_spark.bookie.disk import Disk
+from bk_spark.bookie.identity.boot import MetadataPlace, fix_cookies
+from bk_spark.bookie.identity.boot_file import BOOT_FILE
+from bk_spark.bookie.identity.cookie_file import COOKIE_FILE
 from bk_spark.errors import ConfigError
-from bk_spark.metadata_store import MemoryStore
-from bk_spark.registration import BookieAddress, register
+from bk_spark.metadata.registration import BookieAddress, register
+from bk_spark.metadata.store import MemoryStore
 from tests.bookie.bookie_home import ZNODES, Home, begin, cut_everywhere, numbered
 
 

@@ -7,10 +7,11 @@ import threading
 
 import pytest
 
-from bk_spark.bookie.checkpoint import run_inline
-from bk_spark.bookie.index_rows import LogState, unpack_state
+from bk_spark.bookie.index.rows import unpack_state
+from bk_spark.bookie.logs.mark import LogState
+from bk_spark.bookie.storage.checkpoint import run_inline
 from bk_spark.errors import StorageError
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 
 
 def _mark(data_dir):

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bk_spark.bookie import compaction
-from bk_spark.bookie.compaction import Compacted, choose
-from bk_spark.bookie.index_rows import EntryLogRow, LogState
+from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.bookie.space import compaction
+from bk_spark.bookie.space.compaction import Compacted, choose
 from bk_spark.errors import MissingLogError, StorageError
 from tests.bookie.gc_bookie import LARGE, CollectedBookie
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from bk_spark.bookie import compaction
-from bk_spark.bookie.index_rows import LogState
+from bk_spark.bookie.logs.mark import LogState
+from bk_spark.bookie.space import compaction
 from tests.bookie.gc_bookie import LARGE, SMALL, CollectedBookie
 from tests.simulation.choices import SeededChoices
 from tests.simulation.simulated_disk import MachineStops, SimulatedDisk

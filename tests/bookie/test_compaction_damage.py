@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.bookie.index_rows import BatchRow
+from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.errors import StorageError
 from tests.bookie.gc_bookie import DATA_DIR, CollectedBookie
 

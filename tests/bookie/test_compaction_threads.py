@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from bk_spark.bookie.compaction import Compaction
-from bk_spark.bookie.garbage_collection import LocalLedgers
-from bk_spark.bookie.rate_limit import RateLimiter
+from bk_spark.bookie.pace import RateLimiter
+from bk_spark.bookie.space.compaction import Compaction
+from bk_spark.bookie.space.garbage_collection import LocalLedgers
 from bk_spark.config import KIB
-from bk_spark.wire import ReadEnd, Status
+from bk_spark.wire.messages import ReadEnd, Status
 
 KEPT = range(0, 40, 5)
 ENTRIES = 6

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.bookie.boot_file import BootRecord, read_boot
-from bk_spark.bookie.cookie import bookie_id_of, format_bookie
-from bk_spark.bookie.cookie_file import COOKIE_FILE, Cookie, DirectoryPlace, decode_cookie, decode_stored
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
+from bk_spark.bookie.identity.boot_file import BootRecord, read_boot
+from bk_spark.bookie.identity.cookie import bookie_id_of, format_bookie
+from bk_spark.bookie.identity.cookie_file import COOKIE_FILE, Cookie, DirectoryPlace, decode_cookie, decode_stored
 from bk_spark.config import BookieConfig
 from bk_spark.errors import ConfigError, CorruptionError
-from bk_spark.metadata_store import MemoryStore, MemoryTree
-from bk_spark.registration import initialise_cluster, instance_id
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.registration import initialise_cluster, instance_id
+from bk_spark.metadata.store import MemoryStore, MemoryTree
+from bk_spark.metadata.znodes import Znodes
 
 ZNODES = Znodes("/ledgers")
 

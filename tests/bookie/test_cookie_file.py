@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-from bk_spark.bookie.cookie_file import (
+from bk_spark.bookie.directories import Directories
+from bk_spark.bookie.identity.cookie_file import (
     BootNumber,
     Cookie,
     DirectoryPlace,
@@ -19,9 +20,8 @@ from bk_spark.bookie.cookie_file import (
     encode_stored,
     root_uses,
 )
-from bk_spark.bookie.directories import Directories
-from bk_spark.checksum import crc32c
 from bk_spark.config import BookieConfig
+from bk_spark.entries.crc import crc32c
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 
 PLACES = (DirectoryPlace("data", "d0"), DirectoryPlace("journal-0", "d0"), DirectoryPlace("entry_log-0", "d1"))

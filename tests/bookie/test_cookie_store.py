@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.bookie.cookie_file import BootNumber, StoredCookie, apache_text
-from bk_spark.bookie.cookie_store import read_znode, write_znode
 from bk_spark.bookie.directories import Directories
+from bk_spark.bookie.identity.cookie_file import BootNumber, StoredCookie, apache_text, read_znode, write_znode
 from bk_spark.config import BookieConfig
 from bk_spark.errors import CorruptionError, MetadataConflictError, MetadataUnavailableError
-from bk_spark.metadata_store import BadVersionError, MemoryStore, MemoryTree, NodeExistsError
-from bk_spark.registration import initialise_cluster
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.registration import initialise_cluster
+from bk_spark.metadata.store import BadVersionError, MemoryStore, MemoryTree, NodeExistsError
+from bk_spark.metadata.znodes import Znodes
 
 ZNODES = Znodes("/ledgers")
 TEXT = apache_text("b", "i", Directories.of(Path("/d"), BookieConfig()))

@@ -6,7 +6,7 @@ import pytest
 
 from bk_spark.errors import CorruptionError
 from bk_spark.quorum import DENSE
-from bk_spark.wire import ReadEnd, ReadRequest, Status, Verdict
+from bk_spark.wire.messages import ReadEnd, ReadRequest, Status, Verdict
 from tests.bookie.conftest import BOOKIE_ID
 
 
@@ -71,7 +71,7 @@ def test_a_summary_from_before_the_fence_is_not_believed(harness):
 
 def test_a_read_under_way_does_not_deny_what_a_repair_put_into_a_row_behind_it(harness, monkeypatch):
     """A damaged row goes once newer ones are in the index, which may begin before what the read has reached."""
-    monkeypatch.setattr("bk_spark.bookie.look_up.PAGE_ROWS", 1)
+    monkeypatch.setattr("bk_spark.bookie.index.look_up.PAGE_ROWS", 1)
     harness.start()
     for first in (0, 10, 20, 30):
         harness.add(1, first, first + 9, size=1000)

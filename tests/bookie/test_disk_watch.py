@@ -13,10 +13,10 @@ import pytest
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk, Space
-from bk_spark.bookie.disk_watch import DiskState, DiskWatch, Watermarks, decide, is_out_of_space
+from bk_spark.bookie.process.disk_watch import DiskState, DiskWatch, Watermarks, decide, is_out_of_space
 from bk_spark.config import MAX_BATCH_BYTES, BookieConfig
 from bk_spark.errors import StorageError
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 
 GIB = 1 << 30
 MARKS = Watermarks(usage_high=0.95, usage_low=0.90, needed_bytes=0)

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.bookie import entry_log_files
 from bk_spark.bookie.disk import Disk
-from bk_spark.bookie.log_replay import Damage
-from bk_spark.bookie.log_writer import EntryLocation
-from bk_spark.bookie.record import RECORD_HEADER_BYTES, RecordKind
-from bk_spark.checksum import crc32c
+from bk_spark.bookie.logs import entry_log_files
+from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordKind
+from bk_spark.bookie.logs.replay import Damage
+from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.entries.crc import crc32c
 from bk_spark.errors import CorruptionError, FormatVersionError, MissingLogError
 from tests.bookie.log_home import KEY, LARGE, LogHome, make_batch
 

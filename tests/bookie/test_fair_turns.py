@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bk_spark.bookie.fair_turns import FairTurns
+from bk_spark.bookie.server.fair_turns import FairTurns
 
 
 async def _settle() -> None:

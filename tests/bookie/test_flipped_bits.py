@@ -20,12 +20,12 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.bookie import logs
-from bk_spark.bookie.boot import MetadataPlace, fix_cookies
-from bk_spark.bookie.identity import examine
-from bk_spark.bookie.rebuild_index import rebuild_index
+from bk_spark.bookie.identity.boot import MetadataPlace, fix_cookies
+from bk_spark.bookie.identity.identity import examine
+from bk_spark.bookie.inspection.rebuild_index import rebuild_index
+from bk_spark.bookie.logs import all_logs
 from bk_spark.errors import BookKeeperError
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 from tests.bookie.bookie_home import QUICK_DISK, ZNODES
 from tests.bookie.flipped_home import FlippedHome, Kept, Neighbours, ask_everything, live
 
@@ -75,7 +75,7 @@ class Past:
 @pytest.fixture(scope="module")
 def past() -> Iterator[Past]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logs, "ALIGNED_FROM_BYTES", 0)
+        patch.setattr(all_logs, "ALIGNED_FROM_BYTES", 0)
         root = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
         yield Past(root)
         shutil.rmtree(root)

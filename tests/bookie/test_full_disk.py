@@ -12,12 +12,13 @@ from unittest import mock
 
 import pytest
 
-from bk_spark import BookKeeper, local_cluster
+from bk_spark import BookKeeper
 from bk_spark.cli import main
 from bk_spark.config import MIB, BookieConfig
 from bk_spark.errors import BookKeeperError
-from bk_spark.local_cluster import LocalBookie, LocalCluster
-from bk_spark.wire import Operation, Status
+from bk_spark.local import cluster as local_cluster
+from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.wire.messages import Operation, Status
 from tests.bookie.asked_bookie import AskedBookie
 from tests.bookie.limited_bookie import limited_bookie_command, set_disk
 from tests.bookie.small_disks import SIZE, LimitedDirectory, SmallDisk, small_disk

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bk_spark.bookie import garbage_collection
-from bk_spark.bookie.garbage_collection import METADATA_EXISTS, TOMBSTONE_MS, Cluster, Collected, DeletedLedgers
-from bk_spark.bookie.index_rows import Limbo
+from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.space import garbage_collection
+from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS, TOMBSTONE_MS, Cluster, Collected, DeletedLedgers
 from bk_spark.errors import BookKeeperError, ConfigError, MetadataConflictError, MetadataUnavailableError, StorageError
 from tests.bookie.gc_cluster import BOOKIE_ID, ZNODES, GcCluster
 

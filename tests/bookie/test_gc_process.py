@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from bk_spark import BookKeeper, LocalCluster
-from bk_spark.local_cluster import LocalBookie
-from bk_spark.wire import Operation, Status
+from bk_spark.local.cluster import LocalBookie
+from bk_spark.wire.messages import Operation, Status
 
 DEADLINE_S = 60.0
 LEDGERS, ENTRIES, ENTRY_BYTES = 10, 10, 100_000

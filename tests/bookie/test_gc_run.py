@@ -6,19 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from bk_spark.bookie import gc_run
-from bk_spark.bookie.garbage_collection import TOMBSTONE_MS, Cluster
-from bk_spark.bookie.gc_run import GcReport, GcRun
-from bk_spark.bookie.gc_schedule import GcPlan
-from bk_spark.bookie.index_rows import LogState
-from bk_spark.bookie.rate_limit import RateLimiter
+from bk_spark.bookie.logs.mark import LogState
+from bk_spark.bookie.pace import RateLimiter
+from bk_spark.bookie.space import gc_run
+from bk_spark.bookie.space.garbage_collection import TOMBSTONE_MS, Cluster
+from bk_spark.bookie.space.gc_run import GcPlan, GcReport, GcRun
 from bk_spark.config import KIB, LedgerOptions
 from bk_spark.errors import MetadataUnavailableError
-from bk_spark.ledger_metadata import new_ledger
-from bk_spark.metadata_store import MemoryStore, MemoryTree
-from bk_spark.registration import initialise_cluster
-from bk_spark.wire import Status
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.ledger_metadata import new_ledger
+from bk_spark.metadata.registration import initialise_cluster
+from bk_spark.metadata.store import MemoryStore, MemoryTree
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.wire.messages import Status
 from tests.bookie.gc_bookie import BOOKIE_ID, SMALL, CollectedBookie
 
 ZNODES = Znodes("/ledgers")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.bookie.gc_schedule import ONLY_EMPTY, GcPlan, GcSchedule
+from bk_spark.bookie.space.gc_run import ONLY_EMPTY, GcPlan, GcSchedule
 from bk_spark.config import BookieConfig
 
 HOUR = 3_600.0

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bk_spark.bookie.clocks import Clocks
-from bk_spark.bookie.gc_schedule import GcPlan
-from bk_spark.bookie.gc_thread import GarbageCollector, GcStatus
-from bk_spark.bookie.index_rows import EntryLogRow, LogState
+from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.bookie.pace import Clocks
+from bk_spark.bookie.space.gc_run import GcPlan
+from bk_spark.bookie.space.gc_thread import GarbageCollector, GcStatus
 from bk_spark.config import BookieConfig
 from tests.bookie.gc_cluster import GcCluster
 

@@ -21,7 +21,7 @@ import pytest
 
 from bk_spark import BookKeeper
 from bk_spark.config import MIB, BookieConfig
-from bk_spark.local_cluster import LocalBookie, LocalCluster
+from bk_spark.local.cluster import LocalBookie, LocalCluster
 from tests.bookie.hostile_clients import ATTACKS
 
 CONNECTIONS = int(os.environ.get("BK_SPARK_HOSTILE", "12"))

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.bookie.boot_file import BOOT_FILE
-from bk_spark.bookie.checked_text import encode_fields
-from bk_spark.bookie.cookie_file import COOKIE_FILE, encode_cookie
-from bk_spark.bookie.identity import Mismatch
+from bk_spark.bookie.identity.boot_file import BOOT_FILE
+from bk_spark.bookie.identity.checked_text import encode_fields
+from bk_spark.bookie.identity.cookie_file import COOKIE_FILE, encode_cookie
+from bk_spark.bookie.identity.identity import Mismatch
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, FormatVersionError
-from bk_spark.metadata_store import MemoryStore, MemoryTree
+from bk_spark.metadata.store import MemoryStore, MemoryTree
 from tests.bookie.bookie_home import ZNODES, Home
 
 

@@ -15,11 +15,12 @@ import shutil
 import pytest
 
 from bk_spark.bookie.disk import REAL_DISK
-from bk_spark.bookie.index_rows import Limbo, LogMark
-from bk_spark.bookie.ledger_index import LedgerChange
-from bk_spark.bookie.log_file import LogPosition
-from bk_spark.bookie.log_writer import EntryLocation
-from bk_spark.bookie.sqlite_index import GENERATION_FILE, INDEX_FILE, open_index
+from bk_spark.bookie.index.ledger_index import LedgerChange
+from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, open_index
+from bk_spark.bookie.logs.log_file import LogPosition
+from bk_spark.bookie.logs.mark import LogMark
+from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.errors import BookKeeperError
 from bk_spark.quorum import IdPattern
 from tests.bookie.index_model import KEY, Answers, IndexModel, log, row

@@ -8,8 +8,9 @@ import sqlite3
 import pytest
 
 from bk_spark.bookie.disk import REAL_DISK
-from bk_spark.bookie.index_inspection import MAX_READINGS, IndexReading, IndexView, read_index
-from bk_spark.bookie.index_rows import IndexState, LogState
+from bk_spark.bookie.index.rows import IndexState
+from bk_spark.bookie.inspection.index import MAX_READINGS, IndexReading, IndexView, read_index
+from bk_spark.bookie.logs.mark import LogState
 from tests.bookie.conftest import BOOKIE_ID, Harness
 from tests.bookie.test_log_inspection import LARGE, tree
 
@@ -49,7 +50,7 @@ def test_the_index_of_a_running_bookie_is_read_beside_its_lock(harness: Harness)
 
 @pytest.mark.parametrize("page_rows", [1, 2, 100])
 def test_live_bytes_of_ledgers_add_up_to_those_of_their_logs(harness: Harness, page_rows: int, monkeypatch) -> None:
-    monkeypatch.setattr("bk_spark.bookie.index_inspection.PAGE_ROWS", page_rows)
+    monkeypatch.setattr("bk_spark.bookie.inspection.index.PAGE_ROWS", page_rows)
     fill(harness)
     live = read(harness, IndexView.live_bytes).value
     assert {ledger_id for _, ledger_id in live} == {1, 2}

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bk_spark.bookie.index_rows import Limbo, LogMark, LogState
-from bk_spark.bookie.ledger_index import LedgerChange
-from bk_spark.bookie.log_file import LogPosition
-from bk_spark.bookie.log_writer import EntryLocation
+from bk_spark.bookie.index.ledger_index import LedgerChange
+from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.logs.log_file import LogPosition
+from bk_spark.bookie.logs.mark import LogMark, LogState
+from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.quorum import DENSE, IdPattern
 from tests.bookie.index_model import KEY, IndexModel, log, row
 from tests.simulation.simulated_disk import MachineStops, SimulatedDisk

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from bk_spark.bookie.disk import REAL_DISK
-from bk_spark.bookie.index_rows import MAX_UNSETTLED, Limbo, LogMark, LogState
-from bk_spark.bookie.ledger_index import LedgerChange
-from bk_spark.bookie.log_writer import EntryLocation
-from bk_spark.bookie.sqlite_index import open_index
+from bk_spark.bookie.index.ledger_index import LedgerChange
+from bk_spark.bookie.index.rows import MAX_UNSETTLED, Limbo
+from bk_spark.bookie.index.sqlite_index import open_index
+from bk_spark.bookie.logs.mark import LogMark, LogState
+from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.errors import ConfigError, CorruptionError, InternalError
 from tests.bookie.index_model import KEY, log, look_up, row
 

@@ -13,14 +13,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bk_spark.bookie import admission, integrity
-from bk_spark.bookie.integrity import Integrity
-from bk_spark.bookie.ledger_repair import LedgerRepair, missing
+from bk_spark.bookie import admission
+from bk_spark.bookie.repair import integrity
+from bk_spark.bookie.repair.integrity import Integrity
+from bk_spark.bookie.repair.ledger_repair import LedgerRepair, missing
 from bk_spark.config import MAX_BATCH_ENTRIES
 from bk_spark.errors import BookKeeperError, CorruptionError, MetadataUnavailableError, NoSuchLedgerError, StorageError
-from bk_spark.ledger_metadata import LedgerState
+from bk_spark.metadata.ledger_metadata import LedgerState
 from bk_spark.quorum import DENSE, IdPattern
-from bk_spark.wire import StagedReply, StagedRequest, Status
+from bk_spark.wire.messages import StagedReply, StagedRequest, Status
 from tests.bookie.known_cluster import OTHERS, OURS, US, KnownCluster
 
 DEADLINE_S = 60.0

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bk_spark.bookie.index_rows import BatchRow, row_of
-from bk_spark.bookie.joined_rows import JOINED_BELOW_BYTES, MAX_JOINED_BYTES, joined, runs
-from bk_spark.bookie.log_writer import EntryLocation
-from bk_spark.bookie.look_up import newest_holding
+from bk_spark.bookie.index.look_up import newest_holding
+from bk_spark.bookie.index.rows import BatchRow, row_of
+from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.storage.checkpoint import JOINED_BELOW_BYTES, MAX_JOINED_BYTES, joined, runs
 from bk_spark.config import MAX_BATCH_ENTRIES, DigestType
-from bk_spark.entry import BatchHeader, decode
+from bk_spark.entries.batch import BatchHeader, decode
 from bk_spark.quorum import DENSE, IdPattern
 
 IDS = 40

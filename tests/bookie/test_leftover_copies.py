@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.bookie.index_rows import LogState
-from bk_spark.bookie.log_file import NO_PREDECESSOR, FileKind, unpack_file_header
-from bk_spark.bookie.record import RECORD_HEADER_BYTES, RecordKind
+from bk_spark.bookie.logs.log_file import NO_PREDECESSOR, FileKind, unpack_file_header
+from bk_spark.bookie.logs.mark import LogState
+from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordKind
 from bk_spark.errors import CorruptionError, StorageError
 from tests.bookie.log_home import KEY, LARGE, LogHome, make_batch
 from tests.simulation.choices import SeededChoices

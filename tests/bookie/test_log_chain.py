@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.bookie.log_file import FILE_HEADER_BYTES
-from bk_spark.bookie.record import RECORD_HEADER_BYTES
-from bk_spark.checksum import crc32c
+from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES
+from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
+from bk_spark.entries.crc import crc32c
 from bk_spark.errors import ConfigError, FormatVersionError
 from tests.bookie.log_home import LARGE, SMALL, LogHome
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from bk_spark.bookie.disk import REAL_DISK
-from bk_spark.bookie.log_file import FILE_HEADER_BYTES, FileKind
-from bk_spark.bookie.log_inspection import InspectedFile, inspect_files, inspect_records
-from bk_spark.bookie.log_scan import Gap, ScannedRecord
-from bk_spark.bookie.record import RECORD_HEADER_BYTES, RecordKind
-from bk_spark.checksum import crc32c
+from bk_spark.bookie.inspection.logs import InspectedFile, inspect_files, inspect_records
+from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, FileKind
+from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordKind
+from bk_spark.bookie.logs.scan import Gap, ScannedRecord
+from bk_spark.entries.crc import crc32c
 from tests.bookie.conftest import BOOKIE_ID, Harness
 
 LARGE = 5000

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bk_spark.bookie.disk import REAL_DISK
-from bk_spark.bookie.log_file import FILE_HEADER_BYTES
-from bk_spark.bookie.log_scan import SECTOR_BYTES
-from bk_spark.bookie.record import RECORD_HEADER_BYTES
+from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES
+from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
+from bk_spark.bookie.logs.scan import SECTOR_BYTES
 from bk_spark.errors import StorageError
 from tests.bookie.log_home import LARGE, SMALL, LogHome, make_batch
 from tests.simulation.choices import SeededChoices

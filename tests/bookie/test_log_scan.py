@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 
 from bk_spark.bookie.disk import ReadFile
-from bk_spark.bookie.log_file import FILE_HEADER_BYTES, NO_PREDECESSOR, FileHeader, FileKind
-from bk_spark.bookie.log_scan import PIECE_BYTES, SECTOR_BYTES, Gap, LogScan
-from bk_spark.bookie.record import RECORD_HEADER_BYTES, LedgerNote, Place, RecordKind, pack_batch, pack_mark, pack_note, unpack
+from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, NO_PREDECESSOR, FileHeader, FileKind
+from bk_spark.bookie.logs.record import (
+    RECORD_HEADER_BYTES,
+    LedgerNote,
+    Place,
+    RecordKind,
+    pack_batch,
+    pack_mark,
+    pack_note,
+    unpack,
+)
+from bk_spark.bookie.logs.scan import PIECE_BYTES, SECTOR_BYTES, Gap, LogScan
 from tests.bookie.log_home import KEY, make_batch
 
 SALT = 77

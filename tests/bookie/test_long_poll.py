@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from bk_spark.bookie import long_poll
-from bk_spark.bookie.long_poll import LongPolls
-from bk_spark.wire import MAX_WAIT_MS, LastAddConfirmedReply, LastAddConfirmedRequest, Status
+from bk_spark.bookie.server import long_poll
+from bk_spark.bookie.server.long_poll import LongPolls
+from bk_spark.wire.messages import MAX_WAIT_MS, LastAddConfirmedReply, LastAddConfirmedRequest, Status
 
 LEDGER = 1
 DEADLINE_S = 60.0

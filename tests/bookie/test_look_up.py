@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bk_spark.bookie.index_rows import BatchRow
-from bk_spark.bookie.look_up import PAGE_ROWS, RowWindow, newest_holding, next_asked, stretch_end
+from bk_spark.bookie.index.look_up import PAGE_ROWS, RowWindow, newest_holding, next_asked, stretch_end
+from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.quorum import DENSE, IdPattern
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 
 PATTERNS = [DENSE, IdPattern(3, 2, 0), IdPattern(3, 2, 1), IdPattern(4, 1, 2), IdPattern(5, 3, 4)]
 IDS = 60

@@ -20,17 +20,18 @@ from unittest import mock
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bk_spark import BookKeeper, local_cluster
-from bk_spark.bookie.index_rows import Limbo
-from bk_spark.bookie.measured_disk import MeasuredDisk, kind_of
-from bk_spark.bookie.monitoring import STARTS, STOPS, Monitoring, Served
+from bk_spark import BookKeeper
+from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.process.measured_disk import MeasuredDisk, kind_of
+from bk_spark.bookie.process.monitoring import STARTS, STOPS, Monitoring, Served
 from bk_spark.cli import main
 from bk_spark.config import MIB, BookieConfig
 from bk_spark.errors import BookKeeperError, ProcessFailedError
-from bk_spark.local_cluster import LocalBookie, LocalCluster
-from bk_spark.metrics import DESCRIBED
+from bk_spark.local import cluster as local_cluster
+from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.telemetry.metrics import DESCRIBED
 from bk_spark.version import VERSION
-from bk_spark.wire import Operation, Status
+from bk_spark.wire.messages import Operation, Status
 from tests.bookie.asked_bookie import AskedBookie
 from tests.bookie.limited_bookie import limited_bookie_command, set_disk
 from tests.bookie.served import Served as ServedBookie

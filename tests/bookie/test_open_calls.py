@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from bk_spark.bookie import open_calls
-from bk_spark.bookie.disconnect import acknowledged_bytes, disconnect
+from bk_spark.bookie.server import open_calls
+from bk_spark.bookie.server.disconnect import acknowledged_bytes, disconnect
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
 from bk_spark.quorum import DENSE
-from bk_spark.wire import AddRequest, ReadRequest
-from bk_spark.wire_codec import encode_add_request, encode_read_request
+from bk_spark.wire.codec import encode_add_request, encode_read_request
+from bk_spark.wire.messages import AddRequest, ReadRequest
 from tests.bookie.served import BOOKIE_ID, DEADLINE_S, KEY, Served
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.bookie.garbage_collection import METADATA_EXISTS
-from bk_spark.bookie.index_rows import Limbo
-from bk_spark.bookie.over_replication import OverReplicatedLedgers
+from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS
+from bk_spark.bookie.space.over_replication import OverReplicatedLedgers
 from bk_spark.errors import MetadataUnavailableError
-from bk_spark.ledger_metadata import LedgerState
-from bk_spark.metadata_store import MemoryStore
+from bk_spark.metadata.ledger_metadata import LedgerState
+from bk_spark.metadata.store import MemoryStore
 from tests.bookie.gc_cluster import BOOKIE_ID, OTHERS, ZNODES, GcCluster
 
 

@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from bk_spark.bookie import process
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.boot_file import BootRecord, Phase, decode_boot
 from bk_spark.bookie.disk import REAL_DISK, Disk
-from bk_spark.bookie.process import BookiePlace, run_bookie
-from bk_spark.bookie.sqlite_index import open_index as open_sqlite_index
+from bk_spark.bookie.identity.boot_file import BootRecord, Phase, decode_boot
+from bk_spark.bookie.index.sqlite_index import open_index as open_sqlite_index
+from bk_spark.bookie.process import run_bookie as process
+from bk_spark.bookie.process.run_bookie import BookiePlace, run_bookie
 from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError, StorageError
-from bk_spark.local_process import HOST
-from bk_spark.metadata_store import MemoryStore, MemoryTree, Versioned
-from bk_spark.registration import BookieAddress, register
+from bk_spark.local.process import HOST
+from bk_spark.metadata.registration import BookieAddress, register
+from bk_spark.metadata.store import MemoryStore, MemoryTree, Versioned
 from tests.bookie.bookie_home import ZNODES, Home
 
 DEADLINE_S = 60.0

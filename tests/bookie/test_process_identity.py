@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from bk_spark.bookie.boot_file import BootRecord, Phase, read_boot
 from bk_spark.bookie.disk import REAL_DISK
+from bk_spark.bookie.identity.boot_file import BootRecord, Phase, read_boot
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.errors import BookKeeperError, ProcessFailedError
-from bk_spark.local_cluster import LocalBookie, LocalCluster, bookie_command
-from bk_spark.registration import lookup
-from bk_spark.zookeeper import connect
+from bk_spark.local.cluster import LocalBookie, LocalCluster, bookie_command
+from bk_spark.metadata.registration import lookup
+from bk_spark.metadata.zookeeper import connect
 from tests.bookie.bookie_home import ZNODES
 
 DEADLINE_S = 60.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.bookie.rate_limit import MIN_PAUSE_S, RateLimiter
+from bk_spark.bookie.pace import MIN_PAUSE_S, RateLimiter
 
 
 class Clock:

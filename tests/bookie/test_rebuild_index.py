@@ -13,16 +13,16 @@ import pytest
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK, Disk
-from bk_spark.bookie.index_generation import read_generation
-from bk_spark.bookie.index_inspection import IndexView, read_index
-from bk_spark.bookie.index_rows import LogState
-from bk_spark.bookie.log_file import FILE_HEADER_BYTES, LogPosition
-from bk_spark.bookie.rebuild_index import REPLACED_DIRECTORY, Progress, RebuildReport, rebuild_index
-from bk_spark.bookie.sqlite_index import GENERATION_FILE
+from bk_spark.bookie.index.generation import read_generation
+from bk_spark.bookie.index.sqlite_index import GENERATION_FILE
+from bk_spark.bookie.inspection.index import IndexView, read_index
+from bk_spark.bookie.inspection.rebuild_index import REPLACED_DIRECTORY, Progress, RebuildReport, rebuild_index
+from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, LogPosition
+from bk_spark.bookie.logs.mark import LogState
 from bk_spark.config import BookieConfig
-from bk_spark.digest import master_key
+from bk_spark.entries.digest import master_key
 from bk_spark.errors import ConfigError, CorruptionError, StorageError
-from bk_spark.wire import DeleteLedgerRequest, Status
+from bk_spark.wire.messages import DeleteLedgerRequest, Status
 from tests.bookie.conftest import BOOKIE_ID, FaultyDisk, Harness
 
 LARGE = 5000
@@ -142,7 +142,7 @@ def test_a_deletion_that_is_in_a_journal_keeps_the_ledger_away(harness: Harness)
 @pytest.mark.parametrize("chunk_rows", [1, 1000])
 def test_of_two_copies_of_a_record_the_newer_place_counts(harness: Harness, chunk_rows: int, monkeypatch) -> None:
     """A compaction that was cut short has left the log that it copied from."""
-    monkeypatch.setattr("bk_spark.bookie.rebuild_index.CHUNK_ROWS", chunk_rows)
+    monkeypatch.setattr("bk_spark.bookie.inspection.rebuild_index.CHUNK_ROWS", chunk_rows)
     harness.start()
     harness.add(1, 0, 1, size=LARGE)
     assert harness.bookie is not None

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from bk_spark.bookie.record import (
+from bk_spark.bookie.logs.record import (
     RECORD_HEADER_BYTES,
     LedgerNote,
     Place,
@@ -16,8 +16,8 @@ from bk_spark.bookie.record import (
     pack_note,
     unpack,
 )
-from bk_spark.checksum import crc32c
-from bk_spark.entry import coalesce
+from bk_spark.entries.batch import coalesce
+from bk_spark.entries.crc import crc32c
 from bk_spark.errors import CorruptionError, FormatVersionError
 from bk_spark.quorum import IdPattern
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from bk_spark.bookie import registered
-from bk_spark.bookie.registered import Registration
+from bk_spark.bookie.process import registration as registered
+from bk_spark.bookie.process.registration import Registration
 from bk_spark.errors import MetadataUnavailableError
-from bk_spark.metadata_store import MemoryStore, MemoryTree
-from bk_spark.registration import BookieAddress, initialise_cluster, list_bookies, lookup, register
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.registration import BookieAddress, initialise_cluster, list_bookies, lookup, register
+from bk_spark.metadata.store import MemoryStore, MemoryTree
+from bk_spark.metadata.znodes import Znodes
 
 ZNODES = Znodes("/ledgers")
 HERE = BookieAddress("b1", "here", 1, "/rack-1")

@@ -11,10 +11,10 @@ import shutil
 import pytest
 
 from bk_spark.bookie.disk import ReadFile
-from bk_spark.bookie.index_rows import Limbo
-from bk_spark.bookie.record import RECORD_HEADER_BYTES
+from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
 from bk_spark.errors import CorruptionError, MissingLogError, StorageError
-from bk_spark.wire import AddRequest, Status
+from bk_spark.wire.messages import AddRequest, Status
 from tests.bookie.crash_workload import CONFIG, KEY, NAME, batch, open_bookie
 from tests.simulation.choices import SeededChoices
 from tests.simulation.simulated_disk import MachineStops, SimulatedDisk

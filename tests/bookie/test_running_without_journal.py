@@ -15,16 +15,16 @@ from unittest import mock
 
 import pytest
 
-from bk_spark import local_cluster
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.errors import BookieUnavailableError
-from bk_spark.ledger_metadata import LedgerMetadata
-from bk_spark.local_cluster import ROOT, LocalBookie, LocalCluster
-from bk_spark.registration import unregister
-from bk_spark.wire import Status
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import connect
+from bk_spark.local import cluster as local_cluster
+from bk_spark.local.cluster import ROOT, LocalBookie, LocalCluster
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.registration import unregister
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import connect
+from bk_spark.wire.messages import Status
 from tests.bookie.forgetful_bookie import FORGET_FENCES, WITHOUT_LIMBO, forgetful_bookie_command
 from tests.bookie.raw_bookie import LARGE, SMALL, add, await_end_of_limbo, payload, read
 from tests.client.live_ledgers import BRISK, bookies_of

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.boot_file import BOOT_FILE, read_boot, write_boot
 from bk_spark.bookie.disk import REAL_DISK
-from bk_spark.bookie.index_rows import Limbo
+from bk_spark.bookie.identity.boot_file import BOOT_FILE, read_boot, write_boot
+from bk_spark.bookie.index.rows import Limbo
 from bk_spark.cli import main
-from bk_spark.wire import AddRequest
+from bk_spark.wire.messages import AddRequest
 from tests.bookie.bookie_home import QUICK_DISK, Home
 from tests.bookie.conftest import Harness
 

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bk_spark.bookie import scrub
-from bk_spark.bookie.clocks import SYSTEM_CLOCKS, Clocks
-from bk_spark.bookie.index_rows import BatchRow
-from bk_spark.bookie.ledger_repair import LedgerRepair
-from bk_spark.bookie.scrub import Scrubber
+from bk_spark.bookie.index.rows import BatchRow
+from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks
+from bk_spark.bookie.repair import scrub
+from bk_spark.bookie.repair.ledger_repair import LedgerRepair
+from bk_spark.bookie.repair.scrub import Scrubber
 from bk_spark.config import BookieConfig
 from bk_spark.errors import BookieUnavailableError, CorruptionError, StorageError
 from bk_spark.quorum import IdPattern
-from bk_spark.wire import ReadEnd, StagedReply, StagedRequest, Status
+from bk_spark.wire.messages import ReadEnd, StagedReply, StagedRequest, Status
 from tests.bookie.known_cluster import OTHERS, OURS, US, KnownCluster
 
 DEADLINE_S = 60.0
@@ -306,7 +306,7 @@ def test_a_run_that_has_to_wait_for_its_rate_ends_with_the_bookie(world: World) 
 
 
 def test_damage_beyond_what_is_kept_at_a_time_is_repaired_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bk_spark.bookie.damaged_rows.MAX_DAMAGED", 2)
+    monkeypatch.setattr("bk_spark.bookie.repair.damaged_rows.MAX_DAMAGED", 2)
     for ledger_id in range(5):
         world.ledger(ledger_id, 0)
     for row in world.rows():

@@ -13,8 +13,8 @@ import pytest
 
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.local_cluster import LocalBookie, LocalCluster
-from bk_spark.wire import Operation, Status
+from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.wire.messages import Operation, Status
 from tests.bookie.raw_bookie import DEADLINE_S, LARGE, SMALL, await_end_of_limbo, payload, read
 from tests.client.live_ledgers import BRISK
 

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.config import DigestType
-from bk_spark.digest import Digester, master_key
-from bk_spark.entry import EncodedBatch, encode, seal
-from bk_spark.local_cluster import LocalBookie, LocalCluster
+from bk_spark.entries.batch import EncodedBatch, encode, seal
+from bk_spark.entries.digest import Digester, master_key
+from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
 from bk_spark.quorum import DENSE
-from bk_spark.wire import MAX_MESSAGE_BYTES, AddRequest, LastAddConfirmedRequest, ReadRequest
-from bk_spark.wire_codec import encode_add_request, encode_last_add_confirmed_request, encode_read_request
+from bk_spark.wire.codec import encode_add_request, encode_last_add_confirmed_request, encode_read_request
+from bk_spark.wire.messages import MAX_MESSAGE_BYTES, AddRequest, LastAddConfirmedRequest, ReadRequest
 
 KEY = master_key(b"")
 DEADLINE_S = 60.0

@@ -14,10 +14,10 @@ import threading
 
 import pytest
 
-from bk_spark.bookie.compaction import Compaction
-from bk_spark.bookie.garbage_collection import LocalLedgers
-from bk_spark.bookie.rate_limit import RateLimiter
-from bk_spark.wire import Status
+from bk_spark.bookie.pace import RateLimiter
+from bk_spark.bookie.space.compaction import Compaction
+from bk_spark.bookie.space.garbage_collection import LocalLedgers
+from bk_spark.wire.messages import Status
 
 GROUPS = 60
 LEDGERS = (1, 2, 3)

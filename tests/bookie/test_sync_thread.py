@@ -13,8 +13,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from bk_spark.bookie import sync_thread
-from bk_spark.bookie.sync_thread import (
+from bk_spark.bookie.server import sync_thread
+from bk_spark.bookie.server.sync_thread import (
     LOOK_BYTES,
     LOOK_S,
     MAX_WAIT_S,
@@ -26,7 +26,7 @@ from bk_spark.bookie.sync_thread import (
     SyncThread,
 )
 from bk_spark.errors import StorageError
-from bk_spark.wire import AddRequest, StagedReply, Status
+from bk_spark.wire.messages import AddRequest, StagedReply, Status
 
 DEADLINE_S = 60.0
 BOOKIE_ID = "bookie-1"

@@ -10,11 +10,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from bk_spark import tls
 from bk_spark.errors import ConfigError
-from bk_spark.local_security import Authority
+from bk_spark.local.security import Authority
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
-from bk_spark.wire_codec import encode_describe_request
+from bk_spark.tls import files as tls
+from bk_spark.wire.codec import encode_describe_request
 from tests.bookie.served import DEADLINE_S, Served
 
 Credentials = grpc.ChannelCredentials

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from bk_spark.bookie.index_rows import DELETED, FENCED, NO_TALLY, BatchRow, LedgerSummary, row_of
-from bk_spark.bookie.write_cache import CachedLedger, CacheLayers, WriteCache
+from bk_spark.bookie.index.rows import DELETED, FENCED, NO_TALLY, BatchRow, LedgerSummary, row_of
+from bk_spark.bookie.storage.write_cache import CachedLedger, CacheLayers, WriteCache
 from bk_spark.quorum import DENSE
 
 KEY = bytes(16)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.errors import BookKeeperError
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 from tests.chaos.agents import AgentProcess, Task
 from tests.chaos.duel_checker import LOG_READ, DuelVerdict, Entry, Prefixes, check_duel
 from tests.chaos.history import Event, Recorder, load

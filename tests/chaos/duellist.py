@@ -11,8 +11,8 @@ import threading
 from concurrent.futures import Future
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log import LogPosition
-from bk_spark.client.log_write_handle import LogWriteHandle
+from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
+from bk_spark.client.log.log import LogPosition
 from bk_spark.errors import BookKeeperError
 from tests.chaos.history import Recorder
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from bk_spark.local_cluster import LocalBookie, LocalCluster
+from bk_spark.local.cluster import LocalBookie, LocalCluster
 from tests.chaos.history import FAULT, Recorder
 from tests.chaos.plan import Fault
 from tests.chaos.slow_bookie import delay_file

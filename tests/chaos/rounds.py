@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Self
 from unittest import mock
 
-from bk_spark import local_cluster
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.local_cluster import LocalBookie, LocalCluster
+from bk_spark.local import cluster
+from bk_spark.local.cluster import LocalBookie, LocalCluster
 from tests.chaos import history
 from tests.chaos.agents import START_S, AgentProcess, Task
 from tests.chaos.checker import Verdict, check
@@ -40,7 +40,7 @@ class Arena:
         self.directory = directory
         self._agents: dict[str, AgentProcess] = {}
         with contextlib.ExitStack() as undo:
-            undo.enter_context(mock.patch.object(local_cluster, "bookie_command", slow_bookie_command))
+            undo.enter_context(mock.patch.object(cluster, "bookie_command", slow_bookie_command))
             self.cluster = undo.enter_context(LocalCluster(bookies, directory / "cluster"))
             self.client = undo.enter_context(BookKeeper(self.cluster.metadata_uri))
             undo.callback(self._close_agents)

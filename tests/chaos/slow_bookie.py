@@ -14,7 +14,7 @@ from pathlib import Path
 from bk_spark.bookie.disk import AppendFile
 from bk_spark.cli import main
 from bk_spark.config import BookieConfig
-from bk_spark.local_cluster import bookie_command
+from bk_spark.local.cluster import bookie_command
 
 DELAY_FILE = "sync-delay-ms"
 
@@ -33,7 +33,7 @@ def delay_file(data_dir: Path) -> Path:
 
 
 def slow_bookie_command(data_dir: Path, metadata_uri: str, port: int, config: BookieConfig) -> list[str]:
-    """In place of bk_spark.local_cluster.bookie_command."""
+    """In place of bk_spark.local.cluster.bookie_command."""
     command = bookie_command(data_dir, metadata_uri, port, replace(config, **CONFIG))
     return [sys.executable, "-P", "-m", "tests.chaos.slow_bookie", *command[command.index("start") + 1 :]]
 

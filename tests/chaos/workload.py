@@ -11,8 +11,8 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.read_handle import ReadHandle
-from bk_spark.client.write_handle import WriteHandle
+from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError, NoSuchEntryError
 from tests.chaos import history

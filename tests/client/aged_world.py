@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bk_spark.client.log_layout import CommitKind, CommittedLedger, Head, Retention
-from bk_spark.client.log_orphans import Orphan, OrphanKind, OrphanSearch
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.client.log_sweep import LogSweep
-from bk_spark.client.log_vacuum import LogVacuum, VacuumReport
-from bk_spark.metadata_store import MemoryStore, MemoryTree, MetadataStore
-from bk_spark.znodes import Znodes
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.cleanup.orphans import Orphan, OrphanKind, OrphanSearch
+from bk_spark.client.log.cleanup.sweep import LogSweep
+from bk_spark.client.log.cleanup.vacuum import LogVacuum, VacuumReport
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Head, Retention
+from bk_spark.metadata.store import MemoryStore, MemoryTree, MetadataStore
+from bk_spark.metadata.znodes import Znodes
 from tests.client.conftest import LogWorld
 
 DAY_S = 24 * 3600

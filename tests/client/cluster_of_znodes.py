@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 
 from bk_spark.config import LedgerOptions
-from bk_spark.ledger_metadata import new_ledger
-from bk_spark.metadata_store import Create
-from bk_spark.registration import BookieAddress, initialise_cluster, register, unregister
-from bk_spark.under_replication import UnderReplication
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import ZooKeeperStore
+from bk_spark.metadata.ledger_metadata import new_ledger
+from bk_spark.metadata.registration import BookieAddress, initialise_cluster, register, unregister
+from bk_spark.metadata.store import Create
+from bk_spark.metadata.under_replication import UnderReplication
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import ZooKeeperStore
 
 DEADLINE_S = 60.0
 """How long a test waits for what must come."""

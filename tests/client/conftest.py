@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from bk_spark.client.log_jobs import WriteJob
-from bk_spark.client.log_layout import CommittedLedger
-from bk_spark.client.log_ledgers import ledger_of_entries
-from bk_spark.client.log_paths import LogPaths
-from bk_spark.client.log_store import LogStore
+from bk_spark.client.log.changes.jobs import WriteJob
+from bk_spark.client.log.changes.ledgers import ledger_of_entries
+from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.stored.paths import LogPaths
+from bk_spark.client.log.stored.values import CommittedLedger
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import MetadataUnavailableError
-from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.local_cluster import LocalCluster
-from bk_spark.metadata_store import Create, Delete, MemoryStore, MemoryTree, MetadataStore, Operation, SetValue
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import connect
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.metadata.store import Create, Delete, MemoryStore, MemoryTree, MetadataStore, Operation, SetValue
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import connect
 
 BOOKIES = ("b1", "b2", "b3")
 

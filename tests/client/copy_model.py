@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.limits import CopyLimits, ReadLimits, ReplicationPace
+from bk_spark.client.protocol.operation import (
     AddAnswered,
     CancelRead,
     ChooseReplacements,
@@ -29,16 +30,14 @@ from bk_spark.client.operation import (
     Tick,
     WriteMetadata,
 )
-from bk_spark.client.read_entries import ReadLimits
-from bk_spark.client.replace_bookies import last_entry_of
-from bk_spark.client.replication_pace import ReplicationPace
-from bk_spark.client.rereplicate_fragment import CopyLimits, FragmentCopied, FragmentTask, RereplicateFragment
+from bk_spark.client.protocol.replace_bookies import last_entry_of
+from bk_spark.client.protocol.rereplicate_fragment import FragmentCopied, FragmentTask, RereplicateFragment
 from bk_spark.config import DigestType, LedgerOptions
-from bk_spark.digest import Digester
-from bk_spark.entry import EntryBatch, decode, encode, seal
+from bk_spark.entries.batch import EntryBatch, decode, encode, seal
+from bk_spark.entries.digest import Digester
 from bk_spark.errors import BookKeeperError, MetadataConflictError, MetadataUnavailableError
-from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.wire import Status
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.wire.messages import Status
 
 LEDGER = 7
 DIGESTER = Digester(DigestType.CRC32C, b"")

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import grpc
 
-from bk_spark.client.channels import Channels
-from bk_spark.client.connections import BookieConnection
+from bk_spark.client.driver.channels import Channels
+from bk_spark.client.driver.connections import BookieConnection
 from bk_spark.config import ClientConfig
+from bk_spark.metadata.registration import BookieAddress
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
-from bk_spark.registration import BookieAddress
 
 BOOKIE_ID = "hostile"
 DEADLINE_S = 60.0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from bk_spark.metadata_store import MetadataStore
+from bk_spark.metadata.store import MetadataStore
 from tests.client.aged_world import AgedWorld
 
 CALLS = ("get", "get_many", "children", "transaction", "delete", "set", "create", "ensure_path")

@@ -12,15 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from bk_spark.client.log import LedgerAccess, Log
-from bk_spark.client.log_jobs import WriteJob
-from bk_spark.client.log_layout import CommitKind, CommittedLedger
-from bk_spark.client.log_leadership import CreatedLedger
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.client.log_store import LogStore
-from bk_spark.client.log_write_handle import LogWriteHandle
-from bk_spark.client.roll_log import RollLimits
-from bk_spark.client.write_items import new_future
+from bk_spark.client.ledger.write_items import new_future
+from bk_spark.client.log.changes.jobs import WriteJob
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.leader.leadership import CreatedLedger
+from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
+from bk_spark.client.log.leader.roll_log import RollLimits
+from bk_spark.client.log.log import LedgerAccess, Log
+from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import BookKeeperError, LedgerFencedError
 from tests.client.conftest import LogWorld

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-from bk_spark.client import log_plan
-from bk_spark.client.log_layout import CommitKind, OpenLedger
-from bk_spark.client.log_open_ledgers import OpenLedgerEnds
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.client.log_read import LedgerReader, LogRange
-from bk_spark.client.roll_log import RollLimits, RollLog
+from bk_spark.client.log.changes import plan
+from bk_spark.client.log.changes.open_ledgers import OpenLedgerEnds
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.entry_range import LedgerReader, LogRange
+from bk_spark.client.log.leader.roll_log import RollLimits, RollLog
+from bk_spark.client.log.stored.values import CommitKind, OpenLedger
 from bk_spark.errors import LedgerFencedError
 from tests.client.log_case import Bookies, LogCases, Scene, ended, must
 
@@ -137,7 +137,7 @@ def a_leader_is_displaced_in_the_middle_of_a_roll(scene: Scene) -> None:
 
 
 def _allow_any_number(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(log_plan, "MAX_OPEN_LEDGERS", 1000)
+    patch.setattr(plan, "MAX_OPEN_LEDGERS", 1000)
 
 
 @CASES.add(3, _allow_any_number, "the old ledger is closed before the next roll")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from bk_spark.client.read_handle import ReadHandle
+from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.config import ClientConfig
-from bk_spark.ledger_metadata import LedgerMetadata
-from bk_spark.local_cluster import LocalBookie, LocalCluster
+from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 DEADLINE_S = 60.0
 """How long a test waits for what must come."""

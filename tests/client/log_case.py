@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bk_spark.client.log_layout import CommitKind, CommittedLedger, LogVersion
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.client.log_store import LogStore
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, LogVersion
 from bk_spark.errors import LedgerFencedError, MetadataUnavailableError, NoSuchLogError
-from bk_spark.ledger_metadata import LedgerMetadata
-from bk_spark.metadata_store import MemoryStore, MemoryTree, MetadataStore, Operation
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.store import MemoryStore, MemoryTree, MetadataStore, Operation
+from bk_spark.metadata.znodes import Znodes
 from tests.client.conftest import LogWorld
 from tests.schedule_cases import ScheduleCase, ScheduleCases
 

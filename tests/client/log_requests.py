@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from bk_spark.client.log_layout import CommitKind
-from bk_spark.client.log_plan import CommitRequest
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.stored.values import CommitKind
 
 ON_BOTH_STORES = pytest.mark.parametrize("world", ["memory", "zookeeper"], indirect=True)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bk_spark.client import log_commit, log_plan, log_transaction
-from bk_spark.client.log_jobs import WriteJob, WriteJobs
-from bk_spark.client.log_layout import CommitKind, Head, Totals
-from bk_spark.client.log_ledgers import LogLedgers
-from bk_spark.client.log_plan import CommitRequest
+from bk_spark.client.log.changes import commit, plan, transaction
+from bk_spark.client.log.changes.jobs import WriteJob, WriteJobs
+from bk_spark.client.log.changes.ledgers import LogLedgers
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.stored.values import CommitKind, Head, Totals
 from bk_spark.errors import (
     ConfigError,
     JobEndedError,
@@ -20,7 +20,7 @@ from bk_spark.errors import (
     MetadataUnavailableError,
     NoSuchLogError,
 )
-from bk_spark.metadata_store import Create, Delete, NoNodeError, Operation, TransactionFailedError
+from bk_spark.metadata.store import Create, Delete, NoNodeError, Operation, TransactionFailedError
 from tests.client.log_case import CutOff, Died, Interposed, LogCases, Scene, die, ended, log_exists, must
 
 CASES = LogCases()
@@ -31,10 +31,8 @@ LOG = "orders"
 
 
 def _commit_leaves_running(patch: pytest.MonkeyPatch) -> None:
-    end_of_job = log_transaction._end_of_job
-    patch.setattr(
-        log_transaction, "_end_of_job", lambda *given: [one for one in end_of_job(*given) if not isinstance(one, Delete)]
-    )
+    end_of_job = transaction._end_of_job
+    patch.setattr(transaction, "_end_of_job", lambda *given: [one for one in end_of_job(*given) if not isinstance(one, Delete)])
 
 
 @CASES.add(1, _commit_leaves_running, "the commit deletes `running` in its own transaction")
@@ -118,14 +116,14 @@ def a_commit_applies_in_the_middle_of_an_abort(scene: Scene) -> None:
 
 
 def _remove_what_is_left(patch: pytest.MonkeyPatch) -> None:
-    plan_removal = log_plan.plan_removal
+    plan_removal = plan.plan_removal
 
-    def removal(head: Any, request: CommitRequest, found: log_plan.Findings) -> Totals:
+    def removal(head: Any, request: CommitRequest, found: plan.Findings) -> Totals:
         if not request.remove:
             return plan_removal(head, request, found)
         return Totals.of([one for one in found.listed if one.ledger_id in request.remove])
 
-    patch.setattr(log_plan, "plan_removal", removal)
+    patch.setattr(plan, "plan_removal", removal)
 
 
 @CASES.add(4, _remove_what_is_left, "all that a compaction removes must still be listed, as one stretch, on each try")
@@ -143,15 +141,15 @@ def a_truncation_comes_before_a_compaction(scene: Scene) -> None:
 
 
 def _test_the_application_once(patch: pytest.MonkeyPatch) -> None:
-    is_duplicate = log_commit._Commit._is_duplicate
+    is_duplicate = commit._Commit._is_duplicate
     tested: list[object] = []
 
-    def test(self: log_commit._Commit, basis: log_transaction.Basis) -> bool:
+    def test(self: commit._Commit, basis: transaction.Basis) -> bool:
         is_first = not any(one is self for one in tested)
         tested.append(self)
         return is_first and is_duplicate(self, basis)
 
-    patch.setattr(log_commit._Commit, "_is_duplicate", test)
+    patch.setattr(commit._Commit, "_is_duplicate", test)
 
 
 @CASES.add(4, _test_the_application_once, "the application's version is tested again on every try")
@@ -166,7 +164,7 @@ def two_drivers_commit_the_same_batch_at_once(scene: Scene) -> None:
 
 
 def _applications_stand_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(log_transaction, "_application", lambda request, basis, number: [])
+    patch.setattr(transaction, "_application", lambda request, basis, number: [])
 
 
 @CASES.add(4, _applications_stand_outside_the_transaction, "the application's znode is set in the commit's transaction")

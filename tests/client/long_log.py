@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bk_spark.client.log_layout import CommitKind, CommittedLedger, Content, Head, LogVersion, Page
-from bk_spark.client.log_paths import CHECKPOINT_INTERVAL, LogPaths
-from bk_spark.client.log_plan import CommitRequest, Findings, SchemaPlan, plan_commit
-from bk_spark.client.log_store import LogStore
-from bk_spark.metadata_store import Create, MetadataStore, Operation
+from bk_spark.client.log.changes.plan import CommitRequest, Findings, SchemaPlan, plan_commit
+from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.stored.paths import CHECKPOINT_INTERVAL, LogPaths
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Content, Head, LogVersion, Page
+from bk_spark.metadata.store import Create, MetadataStore, Operation
 
 _OPERATIONS_AT_ONCE = 1000
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.limits import ReadLimits
+from bk_spark.client.protocol.operation import (
     CancelRead,
     Command,
     Deliver,
@@ -24,13 +25,13 @@ from bk_spark.client.operation import (
     Start,
     Tick,
 )
-from bk_spark.client.read_entries import ReadEntries, ReadLimits
+from bk_spark.client.protocol.read_entries import ReadEntries
 from bk_spark.config import DigestType, LedgerOptions
-from bk_spark.digest import Digester
-from bk_spark.entry import EncodedBatch, EntryBatch, encode, seal
-from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.entries.batch import EncodedBatch, EntryBatch, encode, seal
+from bk_spark.entries.digest import Digester
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.quorum import IdPattern
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 
 LEDGER = 7
 LIMITS = ReadLimits(timeout_ms=1000, speculative_ms=400, request_bytes=1 << 20, ahead_bytes=1 << 30)

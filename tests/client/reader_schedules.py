@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from bk_spark.client import log_follow
-from bk_spark.client.log_follow import LedgerEnd, LogFollower
-from bk_spark.client.log_layout import CommitKind, CommittedLedger, Head, LogVersion, Page
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.client.log_positions import StreamPosition, behind
-from bk_spark.client.log_stream_order import FAIL, Given, StreamOrder
-from bk_spark.client.log_times import StoreTimes
-from bk_spark.client.log_vacuum import LogVacuum, VacuumReport, _ids, _Log
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.cleanup.store_clock import StoreTimes
+from bk_spark.client.log.cleanup.vacuum import LogVacuum, VacuumReport, _ids, _Log
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Head, LogVersion, Page
+from bk_spark.client.log.stream import follow
+from bk_spark.client.log.stream.follow import LedgerEnd, LogFollower
+from bk_spark.client.log.stream.order import FAIL, Given, StreamOrder
+from bk_spark.client.log.stream.positions import StreamPosition, behind
 from bk_spark.errors import LogReplacedError
-from bk_spark.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.client.log_case import DAY_MS, Bookies, Died, Interposed, LogCases, Scene, die, ended, must
 
 CASES = LogCases()
@@ -94,7 +94,7 @@ def rows_are_replaced_under_a_stream(scene: Scene) -> None:
 
 
 def _take_what_bookies_say(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(log_follow, "max", lambda start, found: found, raising=False)
+    patch.setattr(follow, "max", lambda start, found: found, raising=False)
     patch.setattr(LogFollower, "_carried_over", lambda self, start, head: behind(0))
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from bk_spark.client.add_limits import AddLimits
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.limits import AddLimits, RecoverLimits
+from bk_spark.client.protocol.operation import (
     AddAnswered,
     ChooseReplacements,
     Command,
@@ -32,12 +32,12 @@ from bk_spark.client.operation import (
     Tick,
     WriteMetadata,
 )
-from bk_spark.client.recover_ledger import RecoverLedger, RecoverLimits
+from bk_spark.client.protocol.recover_ledger import RecoverLedger
 from bk_spark.config import DigestType, LedgerOptions
-from bk_spark.digest import Digester
-from bk_spark.entry import NO_ENTRY, EncodedBatch, EntryBatch, decode, encode, seal
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata, LedgerState, new_ledger
-from bk_spark.wire import Status
+from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch, decode, encode, seal
+from bk_spark.entries.digest import Digester
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState, new_ledger
+from bk_spark.wire.messages import Status
 
 LEDGER = 7
 DIGESTER = Digester(DigestType.CRC32C, b"")

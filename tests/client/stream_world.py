@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bk_spark.client.log_follow import LedgerEnd, LogFollower, Newest, Piece
-from bk_spark.client.log_layout import CommitKind, CommittedLedger, Content, Head, LogVersion, Retention
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.client.log_positions import StreamPosition
-from bk_spark.client.log_store import LogStore
-from bk_spark.client.log_vacuum import LogVacuum
-from bk_spark.ledger_metadata import LedgerMetadata
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.cleanup.vacuum import LogVacuum
+from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Content, Head, LogVersion, Retention
+from bk_spark.client.log.stream.follow import LedgerEnd, LogFollower, Newest, Piece
+from bk_spark.client.log.stream.positions import StreamPosition
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.client.aged_world import AgedWorld
 
 NAME = "orders"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.operation import (
     AddAnswered,
     CancelAdd,
     CloseRequested,
@@ -19,10 +19,10 @@ from bk_spark.client.operation import (
     Tick,
     WriteMetadata,
 )
-from bk_spark.client.update_metadata import MAX_UNKNOWN_ANSWERS
+from bk_spark.client.protocol.update_metadata import MAX_UNKNOWN_ANSWERS
 from bk_spark.config import DigestType
-from bk_spark.digest import Digester
-from bk_spark.entry import decode
+from bk_spark.entries.batch import decode
+from bk_spark.entries.digest import Digester
 from bk_spark.errors import (
     AddQuorumTimeoutError,
     LedgerClosedError,
@@ -33,9 +33,9 @@ from bk_spark.errors import (
     NotEnoughBookiesError,
     UnauthorizedAccessError,
 )
-from bk_spark.ledger_metadata import LedgerState
+from bk_spark.metadata.ledger_metadata import LedgerState
 from bk_spark.quorum import write_set
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 from tests.client.writer_model import NOISE, QUORUM_TIMEOUT_MS, TIMEOUT_MS, Writer, calls, limits
 
 

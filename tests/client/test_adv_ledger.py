@@ -8,9 +8,9 @@ from concurrent.futures import Future
 
 import pytest
 
-from bk_spark.client.add_entries import AddEntries
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.operation import Append, Event
+from bk_spark.client.protocol.add_entries import AddEntries
+from bk_spark.client.protocol.operation import Append, Event
 from bk_spark.config import ClientConfig, DigestType
 from bk_spark.errors import (
     AppendWindowFullError,
@@ -21,7 +21,7 @@ from bk_spark.errors import (
     LedgerFencedError,
     NotEnoughBookiesError,
 )
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 from tests.client.live_ledgers import DEADLINE_S, payloads
 
 NARROW = ClientConfig(add_timeout_s=2.0, add_batch_bytes=10_000, add_window_bytes=20_000)

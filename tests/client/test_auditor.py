@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bk_spark.client.auditor import LostBookies, Sight, bookies_of, missing_of
+from bk_spark.client.replication.lost_bookies import LostBookies, Sight, bookies_of, missing_of
 from bk_spark.config import LedgerOptions
-from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 
 GRACE_MS = 60_000
 ALL = frozenset({"b1", "b2", "b3", "b4"})

@@ -15,17 +15,16 @@ from typing import Any
 
 import pytest
 
-from bk_spark.autorecovery_config import AutoRecoveryConfig
-from bk_spark.client import auditor_process
-from bk_spark.client.auditor_election import candidates, current_auditor
-from bk_spark.client.auditor_process import AuditorProcess
-from bk_spark.client.auditor_znodes import auditor_report, is_requested, request_audit
-from bk_spark.client.ledger_audit import LedgerAudit
-from bk_spark.client.transport import Transport
+from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.replication import auditor
+from bk_spark.client.replication.auditor import AuditorProcess
+from bk_spark.client.replication.auditor_znodes import auditor_report, candidates, current_auditor, is_requested, request_audit
+from bk_spark.client.replication.ledger_audit import LedgerAudit
+from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
-from bk_spark.metrics import IS_AUDITOR, LOST_BOOKIES
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import ZooKeeperStore, connect
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
+from bk_spark.telemetry.metrics import IS_AUDITOR, LOST_BOOKIES
 from tests.client.cluster_of_znodes import ClusterOfZnodes, eventually
 from tests.test_zookeeper import expire
 
@@ -36,7 +35,7 @@ PATIENT = AutoRecoveryConfig(lost_bookie_grace_s=3_600.0)
 @pytest.fixture(autouse=True)
 def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens is to be noticed by watches and deadlines."""
-    monkeypatch.setattr(auditor_process, "POLL_S", 3_600.0)
+    monkeypatch.setattr(auditor, "POLL_S", 3_600.0)
 
 
 @pytest.fixture
@@ -71,11 +70,11 @@ def elected(cluster: ClusterOfZnodes, config: AutoRecoveryConfig, name: str = "a
 @pytest.fixture
 def looks(no_polling: None, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """When auditors looked at the bookies; they do so all the time."""
-    monkeypatch.setattr(auditor_process, "POLL_S", 0.05)
+    monkeypatch.setattr(auditor, "POLL_S", 0.05)
     seen: list[float] = []
     still = AuditorProcess._look
 
-    def look(self: AuditorProcess, office: auditor_process._Office) -> None:
+    def look(self: AuditorProcess, office: auditor._Office) -> None:
         seen.append(time.monotonic())
         still(self, office)
 
@@ -223,7 +222,7 @@ def test_a_store_in_which_something_is_missing_is_looked_at_again(
     cluster: ClusterOfZnodes, looks: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is concluded from it, and the auditor goes on once it is back."""
-    monkeypatch.setattr(auditor_process, "BACK_OFF_S", 0.05)
+    monkeypatch.setattr(auditor, "BACK_OFF_S", 0.05)
     with elected(cluster, QUICK) as process:
         cookies = cluster.store.children(cluster.znodes.cookies)
         for name in cookies:
@@ -338,8 +337,8 @@ def test_processes_that_are_suspended_or_killed_lose_the_office_and_the_audit_go
 
 
 def test_it_looks_again_by_itself_although_no_watch_told_it(cluster: ClusterOfZnodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditor_process, "POLL_S", 0.2)
-    monkeypatch.setattr(auditor_process, "watch_bookies", lambda *_: None)
+    monkeypatch.setattr(auditor, "POLL_S", 0.2)
+    monkeypatch.setattr(auditor, "watch_bookies", lambda *_: None)
     with elected(cluster, QUICK):
         cluster.go("b4")
         eventually(lambda: cluster.marked() == {2: ("b4",)})

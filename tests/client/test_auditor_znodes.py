@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client.auditor import Sight
-from bk_spark.client.auditor_election import AuditorElection, candidates, current_auditor
-from bk_spark.client.auditor_znodes import AuditorZnodes, auditor_report, is_requested, request_audit, sight
-from bk_spark.metadata_store import MemoryStore, MemoryTree
-from bk_spark.registration import BookieAddress, initialise_cluster, register
-from bk_spark.znodes import Znodes
+from bk_spark.client.replication.auditor_znodes import (
+    AuditorElection,
+    AuditorZnodes,
+    auditor_report,
+    candidates,
+    current_auditor,
+    is_requested,
+    request_audit,
+    sight,
+)
+from bk_spark.client.replication.lost_bookies import Sight
+from bk_spark.metadata.registration import BookieAddress, initialise_cluster, register
+from bk_spark.metadata.store import MemoryStore, MemoryTree
+from bk_spark.metadata.znodes import Znodes
 
 ZNODES = Znodes("/ledgers")
 HOUR_S = 3600.0

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.autorecovery_config import AutoRecoveryConfig
-from bk_spark.client.auditor import bookies_of
-from bk_spark.client.auditor_election import candidates
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.ledger_audit import AllChecked, LedgerAudit
-from bk_spark.client.ledger_check import LedgerCheck
+from bk_spark.client.replication.auditor_znodes import candidates
+from bk_spark.client.replication.ledger_audit import AllChecked, LedgerAudit
+from bk_spark.client.replication.ledger_check import LedgerCheck
+from bk_spark.client.replication.lost_bookies import bookies_of
+from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.errors import ConfigError
-from bk_spark.local_cluster import DEFAULT_BOOKIE_CONFIG, LocalBookie, LocalCluster
-from bk_spark.under_replication import UnderReplication
+from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalBookie, LocalCluster
+from bk_spark.metadata.under_replication import UnderReplication
 from tests.client.cluster_of_znodes import eventually
 from tests.client.live_ledgers import BRISK, payloads
 

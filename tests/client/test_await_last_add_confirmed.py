@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bk_spark.client.await_last_add_confirmed import MAX_PAUSE_MS, RECHECK_MS, ROUTINE_LOOK_MS, AwaitLastAddConfirmed
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.last_add_confirmed import MAX_PAUSE_MS, RECHECK_MS, ROUTINE_LOOK_MS, AwaitLastAddConfirmed
+from bk_spark.client.protocol.operation import (
     Command,
     Event,
     Finish,
@@ -29,8 +29,8 @@ from bk_spark.errors import (
     NoSuchLedgerError,
     UnauthorizedAccessError,
 )
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata, LedgerState, new_ledger
-from bk_spark.wire import MAX_WAIT_MS, Status
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState, new_ledger
+from bk_spark.wire.messages import MAX_WAIT_MS, Status
 
 WAIT_MS = 10_000
 TIMEOUT_MS = 1_000

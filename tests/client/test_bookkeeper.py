@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.client.bookkeeper import MAX_CREATE_TRIES, BookKeeper
-from bk_spark.client.read_handle import ReadHandle
+from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.config import MAX_ENTRY_BYTES, ClientConfig, DigestType
 from bk_spark.errors import (
     BookieUnavailableError,
@@ -25,9 +25,9 @@ from bk_spark.errors import (
     NotEnoughBookiesError,
     UnauthorizedAccessError,
 )
-from bk_spark.ledger_metadata import LedgerState
-from bk_spark.local_cluster import LocalCluster
-from bk_spark.metadata_store import Operation
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.metadata.ledger_metadata import LedgerState
+from bk_spark.metadata.store import Operation
 from tests.client.live_ledgers import killed, payloads, suspended
 
 PATIENT = ClientConfig(read_timeout_s=1.0, add_timeout_s=1.5, explicit_lac_s=60.0)

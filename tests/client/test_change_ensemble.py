@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.operation import (
     AddAnswered,
     CancelAdd,
     ChooseReplacements,
@@ -28,8 +28,8 @@ from bk_spark.errors import (
     MetadataUnavailableError,
     NotEnoughBookiesError,
 )
-from bk_spark.ledger_metadata import Fragment, LedgerState
-from bk_spark.wire import Status
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerState
+from bk_spark.wire.messages import Status
 from tests.client.writer_model import RETRY_MS, TIMEOUT_MS, Writer, limits, sends
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bk_spark.client import check_replicas
-from bk_spark.client.check_replicas import CheckLimits, CheckReplicas, CheckTask, ReplicasChecked, checkable
-from bk_spark.client.operation import (
+from bk_spark.client.protocol import check_replicas
+from bk_spark.client.protocol.check_replicas import CheckReplicas, CheckTask, ReplicasChecked, checkable
+from bk_spark.client.protocol.limits import CheckLimits, ReplicationPace
+from bk_spark.client.protocol.operation import (
     CancelRead,
     Command,
     Event,
@@ -22,9 +23,8 @@ from bk_spark.client.operation import (
     Start,
     Tick,
 )
-from bk_spark.client.replication_pace import ReplicationPace
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata
-from bk_spark.wire import Status
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
+from bk_spark.wire.messages import Status
 from tests.client.reader_model import (
     SILENT,
     Answer,

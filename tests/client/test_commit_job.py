@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client.commit_job import commit_job
+from bk_spark.client.log.log_store import commit_job
 from bk_spark.errors import MetadataConflictError, MetadataUnavailableError, SchemaMismatchError
 from tests.client.log_requests import append, ids, schema_json, write
 

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bk_spark.client import copy_batches
-from bk_spark.client.copy_batches import COPY_BYTES, copies
+from bk_spark.client.protocol import copy_batches
+from bk_spark.client.protocol.copy_batches import COPY_BYTES, copies
 from bk_spark.config import LedgerOptions
-from bk_spark.digest import Digester
-from bk_spark.entry import EncodedBatch, EntryBatch, decode, seal
-from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode, seal
+from bk_spark.entries.digest import Digester
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.quorum import DENSE, IdPattern
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from bk_spark.autorecovery_config import AutoRecoveryConfig
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.decommission import DecommissionOptions, _Decommissioning, decommission
-from bk_spark.client.write_handle import WriteHandle
+from bk_spark.client.ledger.write_handle import WriteHandle
+from bk_spark.client.replication.decommission import DecommissionOptions, _Decommissioning, decommission
+from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.errors import ConfigError
-from bk_spark.ledger_metadata import LedgerState
-from bk_spark.local_cluster import LocalBookie, LocalCluster
-from bk_spark.registration import unregister
+from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.metadata.ledger_metadata import LedgerState
+from bk_spark.metadata.registration import unregister
 from tests.client.live_ledgers import BRISK, DEADLINE_S, payloads
 
 HASTY = DecommissionOptions(AutoRecoveryConfig(open_fragment_grace_s=0.05), stop_timeout_s=DEADLINE_S)

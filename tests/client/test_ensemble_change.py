@@ -9,10 +9,10 @@ from concurrent.futures import Future
 
 import pytest
 
-from bk_spark.autorecovery_config import AutoRecoveryConfig
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.replicator import ReplicationLimits, Replicator
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.client.replication.replicator import ReplicationLimits, Replicator
+from bk_spark.client.replication.settings import AutoRecoveryConfig
+from bk_spark.local.cluster import LocalCluster
 from tests.client.live_ledgers import BRISK, DEADLINE_S, bookies_of, eventually_last_add_confirmed, killed, payloads, suspended
 
 

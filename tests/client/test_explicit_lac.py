@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bk_spark.client.operation import SendStoreLastAddConfirmed
-from bk_spark.wire import Status
+from bk_spark.client.protocol.operation import SendStoreLastAddConfirmed
+from bk_spark.wire.messages import Status
 from tests.client.writer_model import Writer, limits
 
 IDLE_MS = 100

@@ -8,7 +8,7 @@ import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.errors import BookieUnavailableError, ConfigError, LedgerClosedError
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 from tests.client.live_ledgers import BRISK, DEADLINE_S, bookies_of, eventually_last_add_confirmed, killed, payloads, suspended
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.operation import (
     ChooseReplacements,
     CloseRequested,
     Confirm,
@@ -12,7 +12,7 @@ from bk_spark.client.operation import (
     SendForce,
 )
 from bk_spark.errors import BookieUnavailableError
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 from tests.client.writer_model import TIMEOUT_MS, Writer
 
 

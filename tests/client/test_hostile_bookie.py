@@ -13,16 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bk_spark.checksum import crc32c
-from bk_spark.client import read_answer
+from bk_spark.client.driver import answer_check
 from bk_spark.config import DigestType
-from bk_spark.digest import Digester, master_key
-from bk_spark.entry import EncodedBatch, decode, encode, seal
+from bk_spark.entries.batch import EncodedBatch, decode, encode, seal
+from bk_spark.entries.crc import crc32c
+from bk_spark.entries.digest import Digester, master_key
 from bk_spark.errors import CorruptionError
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import DENSE
-from bk_spark.wire import AddRequest, LastAddConfirmedRequest, Operation, ReadBatch, ReadEnd, ReadRequest, Status
-from bk_spark.wire_codec import encode_read_reply
+from bk_spark.wire.codec import encode_read_reply
+from bk_spark.wire.messages import AddRequest, LastAddConfirmedRequest, Operation, ReadBatch, ReadEnd, ReadRequest, Status
 from tests.client.hostile_bookie import BOOKIE_ID, HostileBookie, drained
 
 KEY = master_key(b"")
@@ -92,7 +92,7 @@ def test_an_answer_to_a_read_that_was_not_asked_for_is_not_believed(
 def test_an_answer_without_end_is_left_after_the_bytes_that_were_asked_for(
     bookie: HostileBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_answer, "MAX_BATCH_BYTES", 0)
+    monkeypatch.setattr(answer_check, "MAX_BATCH_BYTES", 0)
     bookie.answers["Read"] = lambda request, context: growing()
     endless = ReadRequest(BOOKIE_ID, LEDGER, KEY, 10, 1 << 60, DENSE, 1000)
 
@@ -105,7 +105,7 @@ def test_an_answer_without_end_is_left_after_the_bytes_that_were_asked_for(
             return count if "far more than the 1000 bytes" in str(problem) else -1
         return -1
 
-    assert bookie.asked(read) == 1000 // read_answer.LEAST_BATCH_BYTES
+    assert bookie.asked(read) == 1000 // answer_check.LEAST_BATCH_BYTES
 
 
 def test_a_batch_whose_header_and_body_disagree_is_damaged_and_takes_no_memory() -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from bk_spark.client.transport import Transport
+from bk_spark.client.driver.client_context import Transport
 from bk_spark.config import ClientConfig
 from bk_spark.errors import MetadataUnavailableError, NotEnoughBookiesError
-from bk_spark.metadata_store import MemoryStore, MemoryTree
-from bk_spark.registration import BookieAddress, initialise_cluster, register, unregister
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.registration import BookieAddress, initialise_cluster, register, unregister
+from bk_spark.metadata.store import MemoryStore, MemoryTree
+from bk_spark.metadata.znodes import Znodes
 
 ZNODES = Znodes("/ledgers")
 

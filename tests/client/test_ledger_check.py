@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from bk_spark.autorecovery_config import AutoRecoveryConfig
-from bk_spark.client import connections, runner
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.ledger_check import CheckScope, LedgerCheck
-from bk_spark.client.write_handle import WriteHandle
+from bk_spark.client.driver import connections, runner
+from bk_spark.client.ledger.write_handle import WriteHandle
+from bk_spark.client.replication.ledger_check import CheckScope, LedgerCheck
+from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.errors import NoSuchLedgerError
-from bk_spark.local_cluster import LocalBookie, LocalCluster
+from bk_spark.local.cluster import LocalBookie, LocalCluster
 from tests.client.cluster_of_znodes import eventually
 from tests.client.live_ledgers import BRISK, killed, suspended
 

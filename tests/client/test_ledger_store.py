@@ -7,18 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.client.ledger_store import LedgerStore
+from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import ConfigError, JobEndedError, LedgerExistsError, MetadataUnavailableError, NoSuchLedgerError
-from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.metadata_store import (
-    Check,
-    MemoryStore,
-    MemoryTree,
-    Operation,
-    TransactionFailedError,
-)
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.metadata.store import Check, MemoryStore, MemoryTree, Operation, TransactionFailedError
+from bk_spark.metadata.znodes import Znodes
 
 ZNODES = Znodes("/ledgers")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client.log import LogPosition
-from bk_spark.client.log_layout import CommitKind, CommittedLedger, Retention
+from bk_spark.client.log.log import LogPosition
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Retention
 from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError, NoSuchLogError, SchemaMismatchError
 from tests.client.leader_model import ENTRY, WorldLedger, WorldLogs
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.client import log_checkpoint, log_commit
-from bk_spark.client.log_checkpoint import CheckpointState, checkpoints_for
-from bk_spark.client.log_layout import LEDGERS_PER_PAGE, CommittedLedger, Page
-from bk_spark.client.log_listing import Listing
+from bk_spark.client.log.changes import commit
+from bk_spark.client.log.stored import checkpoint as log_checkpoint
+from bk_spark.client.log.stored.checkpoint import CheckpointState, checkpoints_for
+from bk_spark.client.log.stored.listing import Listing
+from bk_spark.client.log.stored.values import LEDGERS_PER_PAGE, CommittedLedger, Page
 from bk_spark.errors import ConfigError, CorruptionError, MetadataUnavailableError
-from bk_spark.metadata_store import MemoryStore, MemoryTree
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.store import MemoryStore, MemoryTree
+from bk_spark.metadata.znodes import Znodes
 from tests.client.conftest import LogWorld, ScriptedStore
 from tests.client.log_requests import ON_BOTH_STORES, append, overwrite, replacement, write
 from tests.client.long_log import grow
@@ -22,7 +23,7 @@ from tests.client.long_log import grow
 @pytest.fixture
 def interval(monkeypatch):
     """A checkpoint at every tenth version."""
-    for module in (log_checkpoint, log_commit):
+    for module in (log_checkpoint, commit):
         monkeypatch.setattr(module, "CHECKPOINT_INTERVAL", 10)
 
 

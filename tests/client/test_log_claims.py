@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client.log_layout import CommittedLedger
+from bk_spark.client.log.stored.values import CommittedLedger
 from bk_spark.errors import (
     ConfigError,
     LedgerNotClosedError,
     MetadataUnavailableError,
     NoSuchLedgerError,
 )
-from bk_spark.metadata_store import TransactionFailedError
+from bk_spark.metadata.store import TransactionFailedError
 from tests.client.log_requests import ON_BOTH_STORES, append, ids, replacement, write
 
 

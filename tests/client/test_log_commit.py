@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client.log_layout import CommitKind, CommittedLedger
-from bk_spark.client.log_plan import CommitRequest
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
 from bk_spark.errors import (
     ConfigError,
     MetadataConflictError,
     MetadataUnavailableError,
     NoSuchLogError,
 )
-from bk_spark.metadata_store import TransactionFailedError
+from bk_spark.metadata.store import TransactionFailedError
 from tests.client.log_requests import ON_BOTH_STORES, append, ids, schema_json, write
 
 

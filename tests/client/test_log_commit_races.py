@@ -9,9 +9,9 @@ import contextlib
 
 import pytest
 
-from bk_spark.client.commit_job import commit_job
-from bk_spark.client.log_layout import CommitKind
-from bk_spark.client.log_plan import CommitRequest
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.log_store import commit_job
+from bk_spark.client.log.stored.values import CommitKind
 from bk_spark.errors import BookKeeperError, MetadataConflictError, MetadataUnavailableError, NoSuchLogError
 from tests.client.aged_world import DAY_S, AgedWorld, append, keep, sweep, vacuum
 from tests.client.interruptions import at_every_step

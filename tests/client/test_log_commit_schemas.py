@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bk_spark.client.log_layout import Content
+from bk_spark.client.log.stored.values import Content
 from bk_spark.errors import (
     SchemaMismatchError,
 )

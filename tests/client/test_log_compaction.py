@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.client.log_compaction import MAX_GROUP_LEDGERS, TARGET_BYTES, plan_compaction
-from bk_spark.client.log_layout import CommittedLedger, Totals
+from bk_spark.client.log.cleanup.compaction_plan import MAX_GROUP_LEDGERS, TARGET_BYTES, plan_compaction
+from bk_spark.client.log.stored.values import CommittedLedger, Totals
 from bk_spark.errors import ConfigError
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client import log_cursors
-from bk_spark.client.log_cursors import Cursor
-from bk_spark.client.log_layout import Head
-from bk_spark.client.log_positions import StreamPosition, behind
+from bk_spark.client.log.stored.values import Head
+from bk_spark.client.log.stream import cursors as log_cursors
+from bk_spark.client.log.stream.cursors import Cursor
+from bk_spark.client.log.stream.positions import StreamPosition, behind
 from bk_spark.errors import ConfigError, CorruptionError, NoSuchLogError
 from tests.client.log_requests import ON_BOTH_STORES
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.client.log_layout import CommitKind, CommittedLedger
-from bk_spark.client.log_ledgers import remove_tree
-from bk_spark.client.log_plan import CommitRequest
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.stored.tree import remove_tree
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
 from bk_spark.errors import JobEndedError, MetadataConflictError, NoSuchLogError
-from bk_spark.metadata_store import Create, TransactionFailedError
+from bk_spark.metadata.store import Create, TransactionFailedError
 
 pytestmark = pytest.mark.parametrize("world", ["memory", "zookeeper"], indirect=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 from tests.chaos.duel import Duel
 
 SECONDS = 8.0

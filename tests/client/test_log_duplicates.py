@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.client.log_layout import ApplicationState
+from bk_spark.client.log.stored.values import ApplicationState
 from bk_spark.errors import ConfigError, MetadataUnavailableError
-from bk_spark.metadata_store import BadVersionError
+from bk_spark.metadata.store import BadVersionError
 from tests.client.log_requests import ON_BOTH_STORES, append, write
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bk_spark.client.log_follow import LedgerEnd
-from bk_spark.client.log_layout import CommitKind
-from bk_spark.client.log_positions import StreamPosition, behind
+from bk_spark.client.log.stored.values import CommitKind
+from bk_spark.client.log.stream.follow import LedgerEnd
+from bk_spark.client.log.stream.positions import StreamPosition, behind
 from bk_spark.errors import ConfigError, LogReplacedError
 from tests.client.stream_world import NAME, Stream, StreamWorld, entries, entries_of
 

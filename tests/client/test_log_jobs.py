@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from bk_spark.client.log_layout import CommitKind
-from bk_spark.client.log_plan import CommitRequest
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.stored.values import CommitKind
 from bk_spark.errors import (
     ConfigError,
     JobEndedError,
@@ -15,7 +15,7 @@ from bk_spark.errors import (
     MetadataUnavailableError,
     NoSuchLogError,
 )
-from bk_spark.metadata_store import Create, TransactionFailedError
+from bk_spark.metadata.store import Create, TransactionFailedError
 
 pytestmark = pytest.mark.parametrize("world", ["memory", "zookeeper"], indirect=True)
 

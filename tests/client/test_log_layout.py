@@ -4,8 +4,11 @@ import json
 
 import pytest
 
-from bk_spark.client.log_checkpoint import CheckpointState
-from bk_spark.client.log_layout import (
+from bk_spark.client.log.stored.checkpoint import CheckpointState
+from bk_spark.client.log.stored.names import decode_name, encode_name
+from bk_spark.client.log.stored.paths import LogPaths
+from bk_spark.client.log.stored.schema import decode_schema, encode_schema
+from bk_spark.client.log.stored.values import (
     LEDGERS_PER_PAGE,
     ApplicationState,
     CommitKind,
@@ -21,11 +24,8 @@ from bk_spark.client.log_layout import (
     WriterState,
     pages_of,
 )
-from bk_spark.client.log_names import decode_name, encode_name
-from bk_spark.client.log_paths import LogPaths
-from bk_spark.client.log_schema import decode_schema, encode_schema
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
-from bk_spark.metadata_store import MAX_VALUE_BYTES
+from bk_spark.metadata.store import MAX_VALUE_BYTES
 
 HEAD = Head(
     "orders",

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from bk_spark.client.log import LogPosition
-from bk_spark.client.log_layout import CommitKind, CommittedLedger, OpenLedger
-from bk_spark.client.log_plan import CommitRequest
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.log import LogPosition
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, OpenLedger
 from bk_spark.errors import (
     ConfigError,
     JobEndedError,

@@ -13,11 +13,11 @@ import pytest
 
 from bk_spark.client import bookkeeper
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log import Log, LogPosition
-from bk_spark.client.log_layout import CommittedLedger, OpenLedger
+from bk_spark.client.log.log import Log, LogPosition
+from bk_spark.client.log.stored.values import CommittedLedger, OpenLedger
 from bk_spark.errors import BookieUnavailableError, LedgerFencedError, UnauthorizedAccessError
-from bk_spark.ledger_metadata import LedgerMetadata
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.client.leader_model import eventually
 from tests.client.live_ledgers import BRISK, suspended
 

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bk_spark.client import log_checkpoint, log_commit
-from bk_spark.client.log_layout import CommitKind, CommittedLedger, LogVersion, OpenLedger, Page, Totals
-from bk_spark.client.log_listing import Listing, ListingFold, position_of
-from bk_spark.client.log_plan import CommitRequest
+from bk_spark.client.log.changes import commit as log_commit
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.stored import checkpoint
+from bk_spark.client.log.stored.listing import Listing, ListingFold, position_of
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, LogVersion, OpenLedger, Page, Totals
 from bk_spark.errors import CorruptionError, MetadataConflictError
-from bk_spark.metadata_store import MemoryStore, MemoryTree
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.store import MemoryStore, MemoryTree
+from bk_spark.metadata.znodes import Znodes
 from tests.client.conftest import LogWorld
 
 OPENED_ROWS = 10
@@ -186,7 +187,7 @@ def test_every_version_lists_what_a_plain_list_would_whatever_checkpoints_there_
     world = memory_world()
     commits = Commits(world)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (log_checkpoint, log_commit):
+        for module in (checkpoint, log_commit):
             patch.setattr(module, "CHECKPOINT_INTERVAL", interval)
         for name, sizes, start in steps:
             getattr(commits, name)(sizes, start)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client.log_layout import CommitKind, CommittedLedger, OpenLedger, Retention, WriterState
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.client.log_store import LogStore
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, OpenLedger, Retention, WriterState
 from bk_spark.errors import (
     BookieUnavailableError,
     ConfigError,
@@ -17,7 +17,7 @@ from bk_spark.errors import (
     NoSuchLedgerError,
     SchemaMismatchError,
 )
-from bk_spark.metadata_store import TransactionFailedError
+from bk_spark.metadata.store import TransactionFailedError
 from tests.client.log_requests import ON_BOTH_STORES, append, ids, overwrite, replacement, schema_json, write
 
 

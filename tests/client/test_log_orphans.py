@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client.log_orphans import OrphanKind
+from bk_spark.client.log.cleanup.orphans import OrphanKind
 from bk_spark.errors import ConfigError, JobEndedError
 from tests.client.aged_world import DAY_S, AgedWorld, Died, append, find, kinds, present, sweep
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from bk_spark.client.log_positions import BEHIND, StreamPosition, behind, parse_position, position_of_offset
+from bk_spark.client.log.stream.positions import BEHIND, StreamPosition, behind, parse_position, position_of_offset
 from bk_spark.errors import ConfigError
 
 WHAT = "option 'startingOffsets'"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.log_layout import CommittedLedger, OpenLedger
-from bk_spark.client.log_read import LogPosition, LogRange
+from bk_spark.client.log.entry_range import LogPosition, LogRange
+from bk_spark.client.log.stored.values import CommittedLedger, OpenLedger
 from bk_spark.errors import ConfigError
 
 

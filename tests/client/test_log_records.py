@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client import log_layout, log_records
-from bk_spark.client.log_layout import CommitKind
-from bk_spark.client.log_plan import CommitRequest
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.cleanup import records
+from bk_spark.client.log.stored import values
+from bk_spark.client.log.stored.values import CommitKind
 from tests.client.aged_world import DAY_S, WEEK_S, AgedWorld, head, keep, present, vacuum
 
 
@@ -82,8 +83,8 @@ def test_checkpoints_below_the_oldest_version_go(world):
 
 def test_records_with_many_pages_go_in_transactions_that_are_small_enough(world, monkeypatch):
     """ZooKeeper takes 1 MiB."""
-    monkeypatch.setattr(log_layout, "LEDGERS_PER_PAGE", 1)
-    monkeypatch.setattr(log_records, "_PAGES_AT_ONCE", 5)
+    monkeypatch.setattr(values, "LEDGERS_PER_PAGE", 1)
+    monkeypatch.setattr(records, "_PAGES_AT_ONCE", 5)
     for count in (2, 2, 2, 7, 1, 1, 1):
         world.write("orders", count, kind=CommitKind.OVERWRITE)
     world.pass_s(2 * WEEK_S)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client.log_layout import CommitKind, CommittedLedger
-from bk_spark.client.log_plan import CommitRequest
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
 from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError, NoSuchLogError
 from tests.client.log_requests import ON_BOTH_STORES, append, ids, overwrite, replacement, write
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client.log_layout import CommitKind, CommittedLedger
-from bk_spark.client.log_positions import StreamPosition, behind
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
+from bk_spark.client.log.stream.positions import StreamPosition, behind
 from bk_spark.errors import DataLossError, LogReplacedError
 from tests.client.log_requests import schema_json
 from tests.client.stream_world import NAME, Stream, StreamWorld, entries

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client.log_layout import CommitKind
-from bk_spark.client.log_retention import expired_ledgers
-from bk_spark.metadata_store import Delete
+from bk_spark.client.log.cleanup.vacuum import expired_ledgers
+from bk_spark.client.log.stored.values import CommitKind
+from bk_spark.metadata.store import Delete
 from tests.client.aged_world import DAY_S, AgedWorld, ids, keep, present, vacuum
 
 

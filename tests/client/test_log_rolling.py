@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from bk_spark.client import log_write_handle
-from bk_spark.client.log_layout import CommittedLedger
-from bk_spark.client.log_read import LogPosition
-from bk_spark.client.roll_log import RollLog, RollState
+from bk_spark.client.log.entry_range import LogPosition
+from bk_spark.client.log.leader import log_write_handle
+from bk_spark.client.log.leader.roll_log import RollLog, RollState
+from bk_spark.client.log.stored.values import CommittedLedger
 from bk_spark.errors import (
     AddQuorumTimeoutError,
     BookKeeperError,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bk_spark.client.log_schema import appended_schema, parse_schema, type_name
+from bk_spark.client.log.stored.schema import appended_schema, parse_schema, type_name
 from bk_spark.errors import ConfigError, SchemaMismatchError
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.client.log_layout import OpenLedger, Retention
-from bk_spark.client.log_listing import Listing
+from bk_spark.client.log.stored.listing import Listing
+from bk_spark.client.log.stored.values import OpenLedger, Retention
 from bk_spark.errors import ConfigError, CorruptionError, NoSuchLogError
 from tests.client.log_requests import ON_BOTH_STORES, append, overwrite, write
 from tests.client.long_log import grow

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.client import log_names
-from bk_spark.client.log_layout import CommitKind, Retention
-from bk_spark.client.log_plan import CommitRequest
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.stored import names
+from bk_spark.client.log.stored.values import CommitKind, Retention
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, MetadataConflictError, NoSuchLogError
-from bk_spark.metadata_store import BadVersionError
+from bk_spark.metadata.store import BadVersionError
 
 
 def commit(world, kind, *ledgers, remove=(), name="orders"):
@@ -62,7 +62,7 @@ def test_two_sessions_that_make_a_log_at_once_get_the_same_one(world):
 
 
 def test_there_is_a_maximum_of_logs_and_it_is_named(world, monkeypatch):
-    monkeypatch.setattr(log_names, "MAX_LOGS", 2)
+    monkeypatch.setattr(names, "MAX_LOGS", 2)
     jobs = [world.logs.begin_job("c") for _ in range(1)]
     for name in "ab":
         world.logs.open(name, create=True)

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from bk_spark.client.log_orphans import OrphanKind
+from bk_spark.client.log.cleanup.orphans import OrphanKind
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
-from bk_spark.metadata_store import StoreError, TransactionFailedError
+from bk_spark.metadata.store import StoreError, TransactionFailedError
 from tests.client.aged_world import DAY_S, AgedWorld, append, kinds, present, sweep
 from tests.client.log_requests import write
 

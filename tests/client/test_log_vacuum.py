@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client import log_vacuum
-from bk_spark.client.log_layout import CommitKind, Retention
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.client.log_times import StoreTimes
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.cleanup import vacuum as log_vacuum
+from bk_spark.client.log.cleanup.store_clock import StoreTimes
+from bk_spark.client.log.stored.values import CommitKind, Retention
 from bk_spark.errors import ConfigError, NoSuchLogError
-from bk_spark.metadata_store import Delete
+from bk_spark.metadata.store import Delete
 from tests.client.aged_world import DAY_S, WEEK_S, AgedWorld, Died, head, ids, keep, present, vacuum
 from tests.client.conftest import LogWorld
 
@@ -321,7 +321,7 @@ def test_all_of_it_on_zookeeper(store, znodes, monkeypatch):
     """Transactions, times and refusals are those of the real store."""
     world = LogWorld(lambda: store, znodes)
     store.ensure_path(znodes.root)
-    monkeypatch.setattr("bk_spark.client.log_records.JOB_MEMORY_S", 0)
+    monkeypatch.setattr("bk_spark.client.log.cleanup.records.JOB_MEMORY_S", 0)
     uid = world.logs.open("orders", create=True)
     world.logs.set_retention("orders", uid, Retention(version_retention_s=0, retention_bytes=1500))
     ledgers = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bk_spark.client.log_layout import CommitKind
+from bk_spark.client.log.stored.values import CommitKind
 from bk_spark.errors import NoSuchLogError
 from tests.client.aged_world import WEEK_S, AgedWorld, head, keep, sweep, vacuum
 from tests.client.interruptions import at_every_step

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from bk_spark.client.event_loop import EventLoop
-from bk_spark.client.log_read import LogPosition
+from bk_spark.client.driver.event_loop import EventLoop
+from bk_spark.client.log.entry_range import LogPosition
 from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.errors import (
     BookKeeperError,

@@ -11,8 +11,8 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.client.patient_clock import BEAT_MS, STALL_MS, PatientClock
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.client.driver.event_loop import BEAT_MS, STALL_MS, PatientClock
+from bk_spark.local.cluster import LocalCluster
 
 WRITER = """
 import sys

@@ -9,17 +9,17 @@ from dataclasses import replace
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.peers import ClusterPeers
+from bk_spark.client.replication.peers import ClusterPeers
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
-from bk_spark.digest import Digester, master_key
-from bk_spark.entry import EncodedBatch, decode
+from bk_spark.entries.batch import EncodedBatch, decode
+from bk_spark.entries.digest import Digester, master_key
 from bk_spark.errors import BookieUnavailableError, CorruptionError, MetadataConflictError
-from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.local_cluster import ROOT, LocalBookie, LocalCluster
-from bk_spark.metadata_store import MemoryStore, MemoryTree, Versioned
-from bk_spark.registration import initialise_cluster
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import connect
+from bk_spark.local.cluster import ROOT, LocalBookie, LocalCluster
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.metadata.registration import initialise_cluster
+from bk_spark.metadata.store import MemoryStore, MemoryTree, Versioned
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import connect
 from tests.client.live_ledgers import BRISK, killed
 
 ZNODES = Znodes(ROOT)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.client.placement import Candidate, choose_ensemble, choose_replacements, zone_of
+from bk_spark.client.protocol.placement import Candidate, choose_ensemble, choose_replacements, zone_of
 from bk_spark.errors import NotEnoughBookiesError
 from bk_spark.quorum import write_set
 

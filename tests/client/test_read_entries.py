@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.operation import (
     CancelRead,
     Consumed,
     Deliver,
@@ -20,9 +20,9 @@ from bk_spark.client.operation import (
     SendRead,
     Start,
 )
-from bk_spark.client.read_entries import ReadEntries
-from bk_spark.client.request_size import MOST_GROWTH, QUICK_MS
-from bk_spark.entry import seal
+from bk_spark.client.protocol.read_entries import ReadEntries
+from bk_spark.client.protocol.read_lanes import MOST_GROWTH, QUICK_MS
+from bk_spark.entries.batch import seal
 from bk_spark.errors import (
     BookieUnavailableError,
     BookKeeperError,
@@ -30,8 +30,8 @@ from bk_spark.errors import (
     NoSuchEntryError,
     UnauthorizedAccessError,
 )
-from bk_spark.ledger_metadata import Fragment
-from bk_spark.wire import Status
+from bk_spark.metadata.ledger_metadata import Fragment
+from bk_spark.wire.messages import Status
 from tests.client.reader_model import (
     DIGESTER,
     LEDGER,

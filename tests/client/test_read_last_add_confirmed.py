@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 
-from bk_spark.client.operation import Event, Finish, LastAddConfirmedAnswered, Start, Tick
-from bk_spark.client.read_last_add_confirmed import ReadLastAddConfirmed
+from bk_spark.client.protocol.last_add_confirmed import ReadLastAddConfirmed
+from bk_spark.client.protocol.operation import Event, Finish, LastAddConfirmedAnswered, Start, Tick
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import BookieUnavailableError, UnauthorizedAccessError
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata, new_ledger
-from bk_spark.wire import Status
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, new_ledger
+from bk_spark.wire.messages import Status
 
 Answer = tuple[Status, int]
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.limits import ReadLimits
+from bk_spark.client.protocol.operation import (
     CancelRead,
     Command,
     Consumed,
@@ -28,13 +29,13 @@ from bk_spark.client.operation import (
     Start,
     Tick,
 )
-from bk_spark.client.read_entries import MAX_METADATA_READS, ReadEntries, ReadLimits
+from bk_spark.client.protocol.read_entries import MAX_METADATA_READS, ReadEntries
 from bk_spark.config import DigestType, LedgerOptions
-from bk_spark.digest import Digester
-from bk_spark.entry import EncodedBatch, encode, seal
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata, new_ledger
+from bk_spark.entries.batch import EncodedBatch, encode, seal
+from bk_spark.entries.digest import Digester
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, new_ledger
 from bk_spark.quorum import write_set
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 
 SCHEDULES = 400
 MAX_STEPS = 5000

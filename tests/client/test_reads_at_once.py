@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from bk_spark.client import connections
-from bk_spark.client.connections import BookieConnection, ReadNotSentError, ReadProgress
-from bk_spark.digest import master_key
+from bk_spark.client.driver import connections
+from bk_spark.client.driver.connections import BookieConnection, ReadNotSentError, ReadProgress
+from bk_spark.entries.digest import master_key
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import DENSE
-from bk_spark.wire import ReadEnd, ReadRequest, Status
-from bk_spark.wire_codec import encode_read_reply
+from bk_spark.wire.codec import encode_read_reply
+from bk_spark.wire.messages import ReadEnd, ReadRequest, Status
 from tests.client.hostile_bookie import BOOKIE_ID, DEADLINE_S, HostileBookie, drained
 
 REQUEST = ReadRequest(BOOKIE_ID, 7, master_key(b""), 10, 29, DENSE, 1000)

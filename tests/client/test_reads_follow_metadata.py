@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from bk_spark.client.operation import Event, MetadataGone, MetadataRead, MetadataUnknown, SendRead
-from bk_spark.client.read_entries import MAX_METADATA_READS
+from bk_spark.client.protocol.operation import Event, MetadataGone, MetadataRead, MetadataUnknown, SendRead
+from bk_spark.client.protocol.read_entries import MAX_METADATA_READS
 from bk_spark.errors import (
     BookieUnavailableError,
     DigestMismatchError,
@@ -15,8 +15,8 @@ from bk_spark.errors import (
     NoSuchEntryError,
     NoSuchLedgerError,
 )
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata
-from bk_spark.wire import Status
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
+from bk_spark.wire.messages import Status
 from tests.client.reader_model import (
     SILENT,
     Late,

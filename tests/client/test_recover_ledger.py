@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.operation import (
     AddAnswered,
     LastAddConfirmedAnswered,
     MetadataGone,
@@ -23,7 +23,7 @@ from bk_spark.client.operation import (
     Start,
     WriteMetadata,
 )
-from bk_spark.entry import NO_ENTRY, decode
+from bk_spark.entries.batch import NO_ENTRY, decode
 from bk_spark.errors import (
     BookieUnavailableError,
     CorruptionError,
@@ -33,9 +33,9 @@ from bk_spark.errors import (
     NotEnoughBookiesError,
     UnauthorizedAccessError,
 )
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata, LedgerState
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from bk_spark.quorum import write_set
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 from tests.client.recovery_model import (
     DIGESTER,
     PATIENCE_MS,

@@ -12,24 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.operation import (
-    CancelRead,
-    Deliver,
-    ReadArrived,
-    ReadEnded,
-    SendAdd,
-    SendRead,
-    WriteMetadata,
-)
+from bk_spark.client.protocol.operation import CancelRead, Deliver, ReadArrived, ReadEnded, SendAdd, SendRead, WriteMetadata
 from bk_spark.config import DigestType
-from bk_spark.entry import NO_ENTRY, EncodedBatch, EntryBatch, coalesce, decode, encode, seal
+from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch, coalesce, decode, encode, seal
 from bk_spark.errors import (
     BookieUnavailableError,
     CorruptionError,
 )
-from bk_spark.ledger_metadata import LedgerState
+from bk_spark.metadata.ledger_metadata import LedgerState
 from bk_spark.quorum import write_set
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 from tests.client.recovery_model import (
     DIGESTER,
     LEDGER,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.operation import (
     ChooseReplacements,
     Event,
     LastAddConfirmedAnswered,
@@ -24,10 +24,10 @@ from bk_spark.client.operation import (
     Tick,
     WriteMetadata,
 )
-from bk_spark.entry import NO_ENTRY, EntryBatch
-from bk_spark.ledger_metadata import LedgerState
+from bk_spark.entries.batch import NO_ENTRY, EntryBatch
+from bk_spark.metadata.ledger_metadata import LedgerState
 from bk_spark.quorum import write_set
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 from tests.client.recovery_model import Cluster, Recovery, Request, entry, length_up_to, limits
 
 SHAPES = [(3, 3, 2), (4, 3, 2), (5, 3, 2), (2, 2, 1), (3, 2, 2), (2, 2, 2), (3, 3, 1), (3, 3, 3), (5, 5, 3)]

@@ -9,10 +9,10 @@ from concurrent.futures import Future
 
 import pytest
 
-from bk_spark.client import recovery_on_open
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.read_handle import ReadHandle
-from bk_spark.client.write_handle import WriteHandle
+from bk_spark.client.ledger import recovery_on_open
+from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.config import DigestType
 from bk_spark.errors import (
     BookieUnavailableError,
@@ -21,8 +21,8 @@ from bk_spark.errors import (
     MetadataConflictError,
     UnauthorizedAccessError,
 )
-from bk_spark.ledger_metadata import LedgerState
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.metadata.ledger_metadata import LedgerState
 from tests.client.live_ledgers import BRISK, DEADLINE_S, bookies_of, killed, payloads, suspended
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bk_spark.client.ledger_store import LedgerStore
-from bk_spark.client.replication_groups import LostShare, groups, lost_bytes, names, naming
+from bk_spark.client.ledger.ledger_store import LedgerStore
+from bk_spark.client.replication.groups import LostShare, groups, lost_bytes, names, naming
 from bk_spark.config import LedgerOptions
-from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.metadata_store import MemoryStore, MemoryTree
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.metadata.store import MemoryStore, MemoryTree
+from bk_spark.metadata.znodes import Znodes
 
 LOST = "lost"
 ZNODES = Znodes("/ledgers")

@@ -11,17 +11,17 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.autorecovery_config import AutoRecoveryConfig
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.ledger_copying import Leaving, Replicated
-from bk_spark.client.replication_lock import TakenLedger
-from bk_spark.client.replicator import ReplicationLimits, Replicator
-from bk_spark.client.write_handle import WriteHandle
+from bk_spark.client.ledger.write_handle import WriteHandle
+from bk_spark.client.replication.ledger_copying import Leaving, Replicated
+from bk_spark.client.replication.lock import TakenLedger
+from bk_spark.client.replication.replicator import ReplicationLimits, Replicator
+from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata
-from bk_spark.local_cluster import LocalCluster
-from bk_spark.metadata_store import Operation, SetValue
-from bk_spark.under_replication import UnderReplication
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
+from bk_spark.metadata.store import Operation, SetValue
+from bk_spark.metadata.under_replication import UnderReplication
 from tests.client.live_ledgers import BRISK, DEADLINE_S, bookies_of, killed, payloads
 from tests.client.test_replication_worker import eventually
 from tests.client.test_replicator import assert_whole

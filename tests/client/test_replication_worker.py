@@ -11,20 +11,20 @@ from contextlib import contextmanager
 
 import pytest
 
-from bk_spark.autorecovery_config import AutoRecoveryConfig
-from bk_spark.client import replication_worker
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.ledger_copying import Replicated
-from bk_spark.client.replication_worker import MAX_RETRY_FACTOR, ReplicationWorker
-from bk_spark.client.replicator import Replicator
-from bk_spark.client.transport import Transport
+from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.replication import worker as replication_worker
+from bk_spark.client.replication.ledger_copying import Replicated
+from bk_spark.client.replication.replicator import Replicator
+from bk_spark.client.replication.settings import AutoRecoveryConfig
+from bk_spark.client.replication.worker import MAX_RETRY_FACTOR, ReplicationWorker
 from bk_spark.config import ClientConfig
-from bk_spark.ledger_metadata import Fragment, LedgerState
-from bk_spark.local_cluster import ROOT, LocalBookie, LocalCluster
-from bk_spark.registration import unregister
-from bk_spark.under_replication import UnderReplication
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import ZooKeeperStore, connect
+from bk_spark.local.cluster import ROOT, LocalBookie, LocalCluster
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerState
+from bk_spark.metadata.registration import unregister
+from bk_spark.metadata.under_replication import UnderReplication
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
 from tests.client.live_ledgers import BRISK, DEADLINE_S, killed, payloads
 from tests.client.test_replicator import assert_whole
 from tests.test_zookeeper import expire

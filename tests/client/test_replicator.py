@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.autorecovery_config import AutoRecoveryConfig
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.ledger_copying import Replicated
-from bk_spark.client.replicator import ReplicationLimits, Replicator
+from bk_spark.client.replication.ledger_copying import Replicated
+from bk_spark.client.replication.replicator import ReplicationLimits, Replicator
+from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
-from bk_spark.digest import master_key
+from bk_spark.entries.digest import master_key
 from bk_spark.errors import LedgerClosedError, LedgerFencedError
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata, LedgerState
-from bk_spark.local_cluster import LocalBookie, LocalCluster
-from bk_spark.under_replication import UnderReplication
-from bk_spark.wire import ReadBatch, ReadRequest
+from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
+from bk_spark.metadata.under_replication import UnderReplication
+from bk_spark.wire.messages import ReadBatch, ReadRequest
 from tests.client.live_ledgers import BRISK, DEADLINE_S, bookies_of, killed, payloads
 
 HASTY = AutoRecoveryConfig(open_fragment_grace_s=0.05, retry_s=0.2)

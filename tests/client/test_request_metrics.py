@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bk_spark import BookKeeper, LocalCluster
 from bk_spark.errors import NotEnoughBookiesError
-from bk_spark.metrics import CLIENT
-from bk_spark.metrics_registry import render
+from bk_spark.telemetry.metrics import CLIENT
+from bk_spark.telemetry.registry import render
 from tests.client.live_ledgers import BRISK
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.client.operation import ChooseReplacements, Finish, ReportFailure, SendAdd, SendRead, WriteMetadata
-from bk_spark.client.replace_bookies import ReplaceBookies, last_entry_of
-from bk_spark.client.replication_pace import ReplicationPace
-from bk_spark.client.rereplicate_fragment import FragmentCopied
+from bk_spark.client.protocol.limits import ReplicationPace
+from bk_spark.client.protocol.operation import ChooseReplacements, Finish, ReportFailure, SendAdd, SendRead, WriteMetadata
+from bk_spark.client.protocol.replace_bookies import ReplaceBookies, last_entry_of
+from bk_spark.client.protocol.rereplicate_fragment import FragmentCopied
 from bk_spark.config import MIB
-from bk_spark.entry import decode
+from bk_spark.entries.batch import decode
 from bk_spark.errors import BookieUnavailableError, MetadataConflictError, NoSuchLedgerError
-from bk_spark.ledger_metadata import Fragment, LedgerState
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerState
 from tests.client.copy_model import LIMITS, Copying, World, by_chance, ledger
 
 SHAPES = [(1, 1), (3, 3), (3, 2), (4, 2), (5, 3)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client.roll_log import RETRY_PART, RollLimits, RollLog, RollState
+from bk_spark.client.log.leader.roll_log import RETRY_PART, RollLimits, RollLog, RollState
 from bk_spark.errors import ConfigError, LedgerClosedError, LedgerFencedError
 
 LIMITS = RollLimits(roll_bytes=100, window_bytes=10)

@@ -14,8 +14,10 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from bk_spark.client import connections
-from bk_spark.client.operation import (
+from bk_spark.client.driver import connections
+from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.runner import Runner
+from bk_spark.client.protocol.operation import (
     CancelRead,
     ChooseReplacements,
     Command,
@@ -38,20 +40,18 @@ from bk_spark.client.operation import (
     Tick,
     WriteMetadata,
 )
-from bk_spark.client.runner import Runner
-from bk_spark.client.transport import Transport
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
-from bk_spark.digest import Digester, master_key
-from bk_spark.entry import NO_ENTRY, EncodedBatch, encode, seal
+from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, encode, seal
+from bk_spark.entries.digest import Digester, master_key
 from bk_spark.errors import ConfigError, MetadataUnavailableError, NotEnoughBookiesError
-from bk_spark.ledger_metadata import Fragment, new_ledger
-from bk_spark.metadata_store import MAX_VALUE_BYTES, MemoryStore, MemoryTree
+from bk_spark.metadata.ledger_metadata import Fragment, new_ledger
+from bk_spark.metadata.registration import BookieAddress, initialise_cluster, list_bookies, register, unregister
+from bk_spark.metadata.store import MAX_VALUE_BYTES, MemoryStore, MemoryTree
+from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
 from bk_spark.quorum import DENSE
-from bk_spark.registration import BookieAddress, initialise_cluster, list_bookies, register, unregister
-from bk_spark.wire import Status
-from bk_spark.znodes import Znodes
+from bk_spark.wire.messages import Status
 
 ZNODES = Znodes("/ledgers")
 KEY = master_key(b"")

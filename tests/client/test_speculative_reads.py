@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from bk_spark.client.operation import SendRead, Start, Tick
-from bk_spark.client.read_entries import ReadEntries
+from bk_spark.client.protocol.operation import SendRead, Start, Tick
+from bk_spark.client.protocol.read_entries import ReadEntries
 from bk_spark.errors import BookieUnavailableError, NoSuchEntryError
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 from tests.client.reader_model import (
     LIMITS,
     SILENT,

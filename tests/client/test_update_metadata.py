@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.operation import (
     Command,
     MetadataGone,
     MetadataRead,
@@ -15,10 +15,10 @@ from bk_spark.client.operation import (
     ReadMetadata,
     WriteMetadata,
 )
-from bk_spark.client.update_metadata import MAX_LOST_WRITES, MAX_UNKNOWN_ANSWERS, UpdateMetadata
+from bk_spark.client.protocol.update_metadata import MAX_LOST_WRITES, MAX_UNKNOWN_ANSWERS, UpdateMetadata
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import LedgerClosedError, MetadataConflictError, MetadataUnavailableError, NoSuchLedgerError
-from bk_spark.ledger_metadata import LedgerMetadata, LedgerState, new_ledger
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState, new_ledger
 
 LOST = MetadataUnknown(MetadataUnavailableError("zk://x/y", "lost"))
 

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.verified_entries import HeldEntries, VerifiedEntries
+from bk_spark.client.protocol.verified_entries import HeldEntries, VerifiedEntries
 from bk_spark.config import DigestType
-from bk_spark.digest import Digester
-from bk_spark.entry import ENTRY_OVERHEAD_BYTES, EntryBatch, seal
+from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES, EntryBatch, seal
+from bk_spark.entries.digest import Digester
 
 
 def payload(entry_id: int) -> bytes:

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.add_entries import AddEntries
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.operation import Append, Event
-from bk_spark.client.write_queue import SMALL_BYTES
+from bk_spark.client.ledger.write_queue import SMALL_BYTES
+from bk_spark.client.protocol.add_entries import AddEntries
+from bk_spark.client.protocol.operation import Append, Event
 from bk_spark.config import MAX_BATCH_ENTRIES, ClientConfig
 from bk_spark.errors import BookKeeperError, ConfigError, InternalError, MetadataUnavailableError, NotEnoughBookiesError
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 
 DEADLINE_S = 60.0
 QUICK = ClientConfig(add_timeout_s=2.0, add_batch_bytes=10_000, add_window_bytes=20_000)

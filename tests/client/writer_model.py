@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from bk_spark.client.add_entries import AddEntries
-from bk_spark.client.add_limits import AddLimits
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.add_entries import AddEntries
+from bk_spark.client.protocol.limits import AddLimits
+from bk_spark.client.protocol.operation import (
     AddAnswered,
     Append,
     ChooseReplacements,
@@ -30,8 +30,8 @@ from bk_spark.client.operation import (
 )
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
-from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.wire import Status
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.wire.messages import Status
 
 TIMEOUT_MS = 1000
 QUORUM_TIMEOUT_MS = 3000

@@ -13,7 +13,7 @@ import pytest
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.commands.latencies import Latencies
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 
 HEEDING_SIGINT = """
 import os, signal, sys

@@ -12,8 +12,8 @@ from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.commands import administration
 from bk_spark.commands.output import ProgressBar
-from bk_spark.local_cluster import LocalCluster
-from bk_spark.wire import AdministerReply, Operation, Status
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.wire.messages import AdministerReply, Operation, Status
 
 Run = Callable[..., list[dict[str, Any]]]
 

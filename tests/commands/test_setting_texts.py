@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from bk_spark.autorecovery_config import AutoRecoveryConfig
+from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.commands.setting_texts import setting_help, setting_texts
 from bk_spark.config import BookieConfig, ClientConfig
 

@@ -12,7 +12,7 @@ from bk_spark.commands.parsers import add_security
 from bk_spark.commands.settings import add_settings, bookie_config
 from bk_spark.config import BookieConfig
 from bk_spark.errors import ConfigError
-from bk_spark.local_cluster import bookie_command
+from bk_spark.local.cluster import bookie_command
 
 
 def parsed(*arguments: str) -> BookieConfig:

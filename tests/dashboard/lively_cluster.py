@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log import Log
-from bk_spark.client.log_cursors import Cursor
-from bk_spark.client.log_positions import StreamPosition
-from bk_spark.client.log_read import LogPosition
-from bk_spark.local_cluster import DEFAULT_BOOKIE_CONFIG, LocalBookie, LocalCluster
-from bk_spark.registration import unregister
-from bk_spark.under_replication import UnderReplication
+from bk_spark.client.log.entry_range import LogPosition
+from bk_spark.client.log.log import Log
+from bk_spark.client.log.stream.cursors import Cursor
+from bk_spark.client.log.stream.positions import StreamPosition
+from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalBookie, LocalCluster
+from bk_spark.metadata.registration import unregister
+from bk_spark.metadata.under_replication import UnderReplication
 
 LOG = "orders"
 MARKUP = "<img src=x onerror=document.title='owned'>"

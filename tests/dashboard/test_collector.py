@@ -14,7 +14,7 @@ from bk_spark.config import ClientConfig
 from bk_spark.dashboard import collector as collector_module
 from bk_spark.dashboard.collector import Collector
 from bk_spark.dashboard.ledgers import MAX_SCANNED, ledger_page
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 
 
 @pytest.fixture(scope="module")

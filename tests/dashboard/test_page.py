@@ -16,7 +16,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from bk_spark.client.log_layout import CommittedLedger
+from bk_spark.client.log.stored.values import CommittedLedger
 from bk_spark.dashboard.server import Dashboard
 from tests.dashboard.browser import headless, missing, resize
 from tests.dashboard.lively_cluster import LOG, MARKUP, Lively, load

@@ -6,9 +6,8 @@ import math
 
 import pytest
 
-from bk_spark.dashboard.rates import CounterHistory, Counters, quantile
-from bk_spark.dashboard.scrape import counters_of, scrape
-from bk_spark.http_endpoint import HttpEndpoint, text_response
+from bk_spark.dashboard.rates import CounterHistory, Counters, counters_of, quantile, scrape
+from bk_spark.telemetry.http_endpoint import HttpEndpoint, text_response
 
 TEXT = """\
 # TYPE adds_total counter

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.datasource.row_codec import decode_stored
+from bk_spark.rows.codec import decode_stored
 
 NUMBERS = StructType([StructField("id", LongType())])
 

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
-from bk_spark.datasource.stream_reader import StreamReader
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.datasource.read.stream_reader import StreamReader
+from bk_spark.local.cluster import LocalCluster
 from tests.datasource.direct import Direct
 
 ROOT = Path(__file__).parents[2]

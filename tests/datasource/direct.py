@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from bk_spark.datasource.reader import EntryReader
+from bk_spark.datasource.read.reader import EntryReader
+from bk_spark.datasource.read.stream_reader import Offset, StreamReader
 from bk_spark.datasource.source import BookKeeperDataSource
-from bk_spark.datasource.stream_reader import Offset, StreamReader
 
 Row = dict[str, Any]
 

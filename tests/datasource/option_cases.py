@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log_layout import CommittedLedger
-from bk_spark.ledger_metadata import LedgerMetadata
+from bk_spark.client.log.stored.values import CommittedLedger
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.datasource.batches import numbers, wait_until
 from tests.datasource.direct import Direct, micro_batches
 

@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from bk_spark.errors import BookieUnavailableError, ConfigError, MetadataAccessError, NoSuchLogError
-from bk_spark.local_security import Authority
-from bk_spark.registration import initialise_cluster
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import connect
+from bk_spark.local.security import Authority
+from bk_spark.metadata.registration import initialise_cluster
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import connect
 from tests.datasource.option_cases import CASES, World, case
 
 __all__ = ["CASES"]

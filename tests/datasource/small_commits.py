@@ -6,10 +6,10 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log_layout import CommitKind, CommittedLedger
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.datasource.row_codec import PayloadFormat, RowEncoder
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
 from bk_spark.datasource.spark_schema import to_arrow
+from bk_spark.rows.codec import PayloadFormat, RowEncoder
 
 SCHEMA = StructType([StructField("id", LongType()), StructField("text", StringType())])
 

@@ -21,8 +21,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from bk_spark.datasource.source import BookKeeperDataSource
-from bk_spark.datasource.stream_writer import StreamWriter
-from bk_spark.datasource.writer import LedgerMessage, LogWriter
+from bk_spark.datasource.write.stream_writer import StreamWriter
+from bk_spark.datasource.write.writer import LedgerMessage, LogWriter
 
 MASTER, URI, DIRECTORY = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 ROWS = "id bigint, text string"

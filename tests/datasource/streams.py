@@ -8,9 +8,9 @@ from typing import Any
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log_layout import CommitKind, CommittedLedger
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.datasource.stream_reader import Offset, StreamReader
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
+from bk_spark.datasource.read.stream_reader import Offset, StreamReader
 from tests.datasource.batches import wait_until
 from tests.datasource.direct import micro_batch
 

@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log_layout import CommittedLedger
-from bk_spark.datasource.attempt import Attempt, entry_payloads
-from bk_spark.datasource.job_refresh import JobRefresh
+from bk_spark.client.log.stored.values import CommittedLedger
 from bk_spark.datasource.options import SourceOptions
+from bk_spark.datasource.write.job_refresh import JobRefresh
+from bk_spark.datasource.write.task_attempt import Attempt, entry_payloads
 from bk_spark.errors import ConfigError, JobEndedError
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 from tests.datasource.batches import NUMBERS, numbers, wait_until
 
 
@@ -59,7 +59,7 @@ def test_an_attempt_that_waits_for_its_rows_keeps_its_job_alive(attempt: Attempt
     """Log rule 1: before its first row, too, where another task has begun the job."""
     refreshed: list[str] = []
     refresh_job = bookkeeper.logs.__class__.refresh_job
-    monkeypatch.setattr("bk_spark.datasource.attempt.JobRefresh", partial(JobRefresh, interval_s=0.01))
+    monkeypatch.setattr("bk_spark.datasource.write.task_attempt.JobRefresh", partial(JobRefresh, interval_s=0.01))
     monkeypatch.setattr(
         bookkeeper.logs.__class__, "refresh_job", lambda logs, job: refreshed.append(job.job_id) or refresh_job(logs, job)
     )
@@ -75,7 +75,7 @@ def test_an_attempt_that_waits_for_its_rows_keeps_its_job_alive(attempt: Attempt
 
 
 def test_an_attempt_whose_job_was_swept_stops_before_it_writes_on(attempt: Attempt, monkeypatch, bookkeeper) -> None:
-    monkeypatch.setattr("bk_spark.datasource.attempt.JobRefresh", partial(JobRefresh, interval_s=0.01))
+    monkeypatch.setattr("bk_spark.datasource.write.task_attempt.JobRefresh", partial(JobRefresh, interval_s=0.01))
     told: list[JobRefresh] = []
     enter = JobRefresh.__enter__
     monkeypatch.setattr(JobRefresh, "__enter__", lambda self: (told.append(self), enter(self))[1])

@@ -9,12 +9,12 @@ import pytest
 
 import bk_spark
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log_layout import CommitKind, CommittedLedger, Retention, Totals
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.datasource import compaction
-from bk_spark.datasource.attempt import Attempt
-from bk_spark.datasource.compaction import compact_log
-from bk_spark.datasource.reading import Reading
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Retention, Totals
+from bk_spark.datasource.jobs import compaction
+from bk_spark.datasource.jobs.compaction import compact_log
+from bk_spark.datasource.read.read_task import Reading
+from bk_spark.datasource.write.task_attempt import Attempt
 from bk_spark.errors import (
     ConfigError,
     JobEndedError,
@@ -23,7 +23,7 @@ from bk_spark.errors import (
     NoSuchLogError,
     UnauthorizedAccessError,
 )
-from bk_spark.wire import Operation
+from bk_spark.wire.messages import Operation
 from tests.datasource.small_commits import SCHEMA, entry_ledgers, one_row_commits
 
 COMMITS = int(os.environ.get("BK_SPARK_COMPACTION_COMMITS", "200"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 from tests.datasource.batches import numbers_of
 
 ROOT = Path(__file__).parents[2]

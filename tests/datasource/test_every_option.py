@@ -20,7 +20,7 @@ from bk_spark.errors import (
     SchemaMismatchError,
     UnauthorizedAccessError,
 )
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 from tests.datasource.batches import numbers
 from tests.datasource.direct import Direct
 from tests.datasource.option_cases import World, case

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from bk_spark.datasource.gathering import gathered_batches, gathered_entries, gathered_payloads
-from bk_spark.entry import ENTRY_OVERHEAD_BYTES
+from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
+from bk_spark.rows.gathering import gathered_batches, gathered_entries, gathered_payloads
 
 
 def _numbers(*values: int, name: str = "id") -> pa.RecordBatch:

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from bk_spark.client.log_orphans import OLDER_THAN_S
-from bk_spark.datasource.job_refresh import REFRESH_S, JobRefresh
+from bk_spark.client.log.cleanup.orphans import OLDER_THAN_S
+from bk_spark.datasource.write.job_refresh import REFRESH_S, JobRefresh
 from bk_spark.errors import BookKeeperError, JobEndedError, MetadataUnavailableError, NoSuchLogError
 from tests.datasource.batches import wait_until
 

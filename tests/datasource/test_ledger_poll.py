@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from bk_spark.datasource.followed_log import FollowedLog
-from bk_spark.datasource.ledger_poll import LedgerPoll
+from bk_spark.datasource.read.followed_log import FollowedLog
+from bk_spark.datasource.read.ledger_poll import LedgerPoll
 from bk_spark.errors import MetadataUnavailableError
 from tests.datasource.batches import wait_until
 

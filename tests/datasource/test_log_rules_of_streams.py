@@ -18,22 +18,23 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from bk_spark.client.log_follow import LogFollower, Newest
-from bk_spark.client.log_jobs import WriteJob
-from bk_spark.client.log_layout import CommitKind, CommittedLedger, Head
-from bk_spark.client.log_positions import StreamPosition, behind
-from bk_spark.client.log_stream_order import FAIL
-from bk_spark.datasource import admission, micro_batch, stream_writer, writer
-from bk_spark.datasource.admission import Limits, admitted_end
-from bk_spark.datasource.followed_log import CursorPublisher, FollowedLog
-from bk_spark.datasource.micro_batch import Part, read_part
-from bk_spark.datasource.partitions import Stretch
-from bk_spark.datasource.stream_reader import StreamReader
-from bk_spark.datasource.stream_writer import StreamWriter, application_of
-from bk_spark.datasource.tail import LogTail
-from bk_spark.datasource.writer import LedgerMessage, LogWriter
+from bk_spark.client.log.changes.jobs import WriteJob
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Head
+from bk_spark.client.log.stream.follow import LogFollower, Newest
+from bk_spark.client.log.stream.order import FAIL
+from bk_spark.client.log.stream.positions import StreamPosition, behind
+from bk_spark.datasource.read import admission, micro_batch
+from bk_spark.datasource.read.admission import Limits, admitted_end
+from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
+from bk_spark.datasource.read.micro_batch import Part, read_part
+from bk_spark.datasource.read.partitions import Stretch
+from bk_spark.datasource.read.stream_reader import StreamReader
+from bk_spark.datasource.read.tail import LogTail
+from bk_spark.datasource.write import stream_writer, writer
+from bk_spark.datasource.write.stream_writer import StreamWriter, application_of
+from bk_spark.datasource.write.writer import LedgerMessage, LogWriter
 from bk_spark.errors import ConfigError, CorruptionError, NoSuchLedgerError
-from bk_spark.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.client.log_case import LogCase, LogCases, Scene, Violated, ended, must
 
 CASES = LogCases()

@@ -14,10 +14,10 @@ from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows, ReadMinR
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log_layout import Retention
-from bk_spark.client.log_vacuum import LogVacuum
-from bk_spark.datasource.followed_log import FollowedLog
-from bk_spark.datasource.stream_reader import Offset, StreamReader
+from bk_spark.client.log.cleanup.vacuum import LogVacuum
+from bk_spark.client.log.stored.values import Retention
+from bk_spark.datasource.read.followed_log import FollowedLog
+from bk_spark.datasource.read.stream_reader import Offset, StreamReader
 from bk_spark.errors import (
     ConfigError,
     DataLossError,

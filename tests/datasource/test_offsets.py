@@ -13,16 +13,16 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log_layout import CommittedLedger, Content, OpenLedger
-from bk_spark.client.log_snapshot import LogSnapshot
+from bk_spark.client.log.stored.snapshot import LogSnapshot
+from bk_spark.client.log.stored.values import CommittedLedger, Content, OpenLedger
 from bk_spark.config import ClientConfig
-from bk_spark.datasource.batch_range import PlannedLog, parts_of
 from bk_spark.datasource.options import parse_options
-from bk_spark.datasource.reading import Reading
+from bk_spark.datasource.read.batch_range import PlannedLog, parts_of
+from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.spark_schema import ENTRIES
 from bk_spark.errors import ConfigError, DataLossError, LedgerClosedError, LedgerFencedError, LogReplacedError
-from bk_spark.ledger_metadata import DigestType
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.metadata.ledger_metadata import DigestType
 from tests.datasource.batches import numbers, wait_until
 from tests.datasource.direct import Direct, micro_batches
 

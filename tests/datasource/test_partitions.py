@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.config import MIB, DigestType
-from bk_spark.datasource.partitions import MAX_STRETCHES, Stretch, cut_at_fragments, plan
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata, LedgerState
+from bk_spark.datasource.read.partitions import MAX_STRETCHES, Stretch, cut_at_fragments, plan
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 
 lengths = st.integers(0, 1000)
 logs = st.lists(st.tuples(st.integers(0, 50), lengths), max_size=30)

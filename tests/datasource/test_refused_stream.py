@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
 
-from bk_spark.datasource.refused_stream import RefusedStream
+from bk_spark.datasource.read.stream_reader import RefusedStream
 from bk_spark.errors import ConfigError
 from tests.datasource.batches import NUMBERS
 from tests.datasource.direct import Direct

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bk_spark.autorecovery_config import AutoRecoveryConfig
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.replication_groups import names
+from bk_spark.client.replication.groups import names
+from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
-from bk_spark.datasource.replication_job import ReplicationReport, replicate_with_spark
+from bk_spark.datasource.jobs.replication import ReplicationReport, replicate_with_spark
 from bk_spark.errors import ConfigError
-from bk_spark.local_cluster import DEFAULT_BOOKIE_CONFIG, LocalBookie, LocalCluster
-from bk_spark.under_replication import UnderReplication
+from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalBookie, LocalCluster
+from bk_spark.metadata.under_replication import UnderReplication
 from tests.datasource.batches import wait_until
 from tests.datasource.standalone import StandaloneSpark
 

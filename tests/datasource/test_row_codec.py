@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.datasource.row_codec import PayloadFormat, RowDecoder, RowEncoder, cut, decode_stored, layout, without_large
-from bk_spark.datasource.row_statistics import ColumnStatistics
 from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError
+from bk_spark.rows.codec import PayloadFormat, RowDecoder, RowEncoder, cut, decode_stored, layout, without_large
+from bk_spark.rows.statistics import ColumnStatistics
 
 PLAIN = PayloadFormat(compression="none", max_rows=1000, max_bytes=1 << 20)
 

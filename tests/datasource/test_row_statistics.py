@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.datasource.row_statistics import BOUND_BYTES, MIN_ROWS, ColumnStatistics, decode_statistics, encode_statistics
 from bk_spark.errors import CorruptionError
+from bk_spark.rows.statistics import BOUND_BYTES, MIN_ROWS, ColumnStatistics, decode_statistics, encode_statistics
 
 ROOM = 65_000
 NAN = float("nan")

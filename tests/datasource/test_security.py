@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from bk_spark.commands.connect import spark_options
-from bk_spark.local_cluster import LocalCluster
-from bk_spark.local_security import Authority
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.local.security import Authority
 from tests.datasource.test_user_errors import last_line
 
 PASSWORD = "l3dger-s3cret"

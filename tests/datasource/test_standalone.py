@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 from tests.datasource.batches import wait_until
 from tests.datasource.standalone import HOSTS, Application, kill, running_application
 

@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from bk_spark.client import await_last_add_confirmed
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log_layout import Retention
-from bk_spark.client.read_handle import ReadHandle
-from bk_spark.datasource import ledger_poll, tail
-from bk_spark.datasource.stream_reader import Offset
+from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.client.log.stored.values import Retention
+from bk_spark.client.protocol import last_add_confirmed
+from bk_spark.datasource.read import ledger_poll, tail
+from bk_spark.datasource.read.stream_reader import Offset
 from bk_spark.errors import (
     BookieUnavailableError,
     ConfigError,
     MetadataUnavailableError,
     NoSuchLogError,
 )
-from bk_spark.zookeeper import ZooKeeperStore
+from bk_spark.metadata.zookeeper import ZooKeeperStore
 from tests.datasource.batches import numbers, wait_until
 from tests.datasource.direct import Direct, micro_batch, micro_batches
 from tests.datasource.streams import ALL, OpenStream, payloads, wait_for
@@ -151,7 +151,7 @@ def test_a_live_leader_is_tailed_and_never_fenced(
 ) -> None:
     """Log rules 2 and 7: by long polls and watches alone, also over a roll; nobody looks again by the clock here."""
     monkeypatch.setattr(ledger_poll, "POLL_S", 3600.0)
-    monkeypatch.setattr(await_last_add_confirmed, "ROUTINE_LOOK_MS", 3_600_000)
+    monkeypatch.setattr(last_add_confirmed, "ROUTINE_LOOK_MS", 3_600_000)
     with leading.open_log(log, create=True).open_writer() as writer:
         reader = stream(log, content="entries")
         start = reader.initialOffset()
@@ -312,7 +312,7 @@ def test_a_cursor_that_cannot_be_published_stops_no_stream(
     direct: Direct, bookkeeper: BookKeeper, log: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     direct.write(log, numbers(1))
-    monkeypatch.setattr("bk_spark.client.log_cursors.MAX_CURSORS", 0)
+    monkeypatch.setattr("bk_spark.client.log.stream.cursors.MAX_CURSORS", 0)
     assert [rows for _, _, rows in micro_batches(direct.stream(log, cursorName="x", startingOffsets="earliest"))] == [[1]]
     assert "the cursor 'x' of a stream on log" in caplog.text
     assert cursors(bookkeeper, log) == {}

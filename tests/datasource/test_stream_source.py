@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 from tests.datasource.batches import numbers, wait_until
 from tests.datasource.direct import Direct
 from tests.datasource.streams import compact

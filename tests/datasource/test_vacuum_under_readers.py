@@ -10,8 +10,8 @@ import json
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log_layout import Head, Retention
-from bk_spark.datasource.followed_log import FollowedLog
+from bk_spark.client.log.stored.values import Head, Retention
+from bk_spark.datasource.read.followed_log import FollowedLog
 from tests.datasource.batches import numbers
 from tests.datasource.direct import Direct, micro_batch, micro_batches
 from tests.datasource.streams import compact

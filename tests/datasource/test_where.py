@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from bk_spark.datasource.where import MAX_COMPARISONS, MAX_LIST, Comparison, Operator, TypedText, parse_where
 from bk_spark.errors import ConfigError
+from bk_spark.rows.where.condition import MAX_COMPARISONS, MAX_LIST, Comparison, Operator, TypedText, parse_where
 
 
 def comparisons(text: str) -> tuple[Comparison, ...]:

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bk_spark.datasource.reading import rows_as
-from bk_spark.datasource.row_codec import PayloadFormat, RowDecoder, RowEncoder
-from bk_spark.datasource.row_statistics import MIN_ROWS
-from bk_spark.datasource.where import parse_where
-from bk_spark.datasource.where_filter import bind
+from bk_spark.datasource.read.read_task import rows_as
+from bk_spark.rows.codec import PayloadFormat, RowDecoder, RowEncoder
+from bk_spark.rows.statistics import MIN_ROWS
+from bk_spark.rows.where.condition import parse_where
+from bk_spark.rows.where.filter import bind
 
 NAN, INFINITY = float("nan"), float("inf")
 FORMAT = PayloadFormat(compression="none", max_rows=1 << 20, max_bytes=1 << 30)

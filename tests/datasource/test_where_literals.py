@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bk_spark.datasource.where import parse_where
-from bk_spark.datasource.where_filter import bind
 from bk_spark.errors import ConfigError
+from bk_spark.rows.where.condition import parse_where
+from bk_spark.rows.where.filter import bind
 
 NAN, INFINITY = float("nan"), float("inf")
 

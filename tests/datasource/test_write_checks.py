@@ -8,14 +8,14 @@ import pytest
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log_layout import CommitKind
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.client.log_store import LogStore
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.stored.values import CommitKind
 from bk_spark.datasource.options import SourceOptions
-from bk_spark.datasource.write_checks import check_append, check_bookies, stored_schema
-from bk_spark.datasource.writer import begin_write
+from bk_spark.datasource.write.checks import check_append, check_bookies, stored_schema
+from bk_spark.datasource.write.writer import begin_write
 from bk_spark.errors import ConfigError, NotEnoughBookiesError, SchemaMismatchError, UnauthorizedAccessError
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 from tests.datasource.batches import NUMBERS, numbers
 
 PAYLOADS = StructType([StructField("payload", BinaryType())])

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log_store import LogStore
+from bk_spark.client.log.log_store import LogStore
 from bk_spark.datasource.options import SourceOptions
-from bk_spark.datasource.writer import LedgerMessage, LogWriter, begin_write
+from bk_spark.datasource.write.writer import LedgerMessage, LogWriter, begin_write
 from bk_spark.errors import ConfigError, MetadataUnavailableError, NotEnoughBookiesError
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 from tests.datasource.batches import NUMBERS, numbers, numbers_of, wait_until
 
 

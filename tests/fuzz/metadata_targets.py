@@ -8,18 +8,12 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from bk_spark import registration
-from bk_spark.bookie.cookie_file import (
-    BootNumber,
-    DirectoryPlace,
-    StoredCookie,
-    decode_stored,
-    encode_stored,
-)
-from bk_spark.client.log_checkpoint import CheckpointState
-from bk_spark.client.log_cursors import _cursor
-from bk_spark.client.log_json import encode
-from bk_spark.client.log_layout import (
+from bk_spark.bookie.identity.cookie_file import BootNumber, DirectoryPlace, StoredCookie, decode_stored, encode_stored
+from bk_spark.client.log.stored.checkpoint import CheckpointState
+from bk_spark.client.log.stored.json_values import encode
+from bk_spark.client.log.stored.names import decode_name, encode_name
+from bk_spark.client.log.stored.schema import appended_schema, decode_schema, encode_schema, parse_schema, type_name
+from bk_spark.client.log.stored.values import (
     ApplicationState,
     CommitKind,
     CommittedLedger,
@@ -32,17 +26,17 @@ from bk_spark.client.log_layout import (
     Totals,
     WriterState,
 )
-from bk_spark.client.log_names import decode_name, encode_name
-from bk_spark.client.log_positions import StreamPosition
-from bk_spark.client.log_schema import appended_schema, decode_schema, encode_schema, parse_schema, type_name
+from bk_spark.client.log.stream.cursors import _cursor
+from bk_spark.client.log.stream.positions import StreamPosition
 from bk_spark.config import DigestType, LedgerOptions
 from bk_spark.errors import BookKeeperError
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata, LedgerState, new_ledger
-from bk_spark.metadata_store import MemoryStore, MemoryTree
+from bk_spark.metadata import registration
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState, new_ledger
+from bk_spark.metadata.registration import BookieAddress
+from bk_spark.metadata.store import MemoryStore, MemoryTree
+from bk_spark.metadata.under_replication import UnderReplication
+from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat
-from bk_spark.registration import BookieAddress
-from bk_spark.under_replication import UnderReplication
-from bk_spark.znodes import Znodes
 from tests.fuzz.engine import Target
 from tests.fuzz.mutations import spoil_json, spoil_message
 

@@ -11,7 +11,7 @@ from functools import cache
 
 import pyarrow as pa
 
-from bk_spark.datasource.row_codec import PayloadFormat, RowDecoder, RowEncoder, decode_stored, layout, row_count, without_large
+from bk_spark.rows.codec import PayloadFormat, RowDecoder, RowEncoder, decode_stored, layout, row_count, without_large
 from tests.fuzz.engine import Target
 from tests.fuzz.mutations import spoil_bytes
 from tests.fuzz.wire_targets import odd_bodies

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from bk_spark.proto import bookie_pb2 as pb
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 from tests.bookie.conftest import BOOKIE_ID, Harness
 from tests.bookie.served import Served
 from tests.fuzz.engine import Target

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-from bk_spark.bookie.boot_file import BootRecord, Phase, decode_boot, encode_boot
-from bk_spark.bookie.cookie_file import BootNumber, Cookie, DirectoryPlace, decode_cookie, encode_cookie
 from bk_spark.bookie.disk import REAL_DISK, ReadFile
-from bk_spark.bookie.index_generation import IndexGeneration, read_generation, write_generation
-from bk_spark.bookie.log_file import (
+from bk_spark.bookie.identity.boot_file import BootRecord, Phase, decode_boot, encode_boot
+from bk_spark.bookie.identity.cookie_file import BootNumber, Cookie, DirectoryPlace, decode_cookie, encode_cookie
+from bk_spark.bookie.index.generation import IndexGeneration, read_generation, write_generation
+from bk_spark.bookie.logs.log_file import (
     FILE_HEADER_BYTES,
     NO_PREDECESSOR,
     FileHeader,
@@ -23,8 +23,7 @@ from bk_spark.bookie.log_file import (
     pack_file_header,
     unpack_file_header,
 )
-from bk_spark.bookie.log_scan import Gap, LogScan
-from bk_spark.bookie.record import (
+from bk_spark.bookie.logs.record import (
     RECORD_HEADER_BYTES,
     LedgerNote,
     Place,
@@ -34,7 +33,8 @@ from bk_spark.bookie.record import (
     pack_note,
     unpack,
 )
-from bk_spark.checksum import crc32c
+from bk_spark.bookie.logs.scan import Gap, LogScan
+from bk_spark.entries.crc import crc32c
 from bk_spark.errors import BookKeeperError, CorruptionError
 from tests.bookie.flipped_home import FlippedHome, Kept, ask_everything, live
 from tests.fuzz.engine import Target

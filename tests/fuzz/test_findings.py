@@ -10,11 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bk_spark import registration
-from bk_spark.bookie.boot_file import decode_boot
-from bk_spark.bookie.checked_text import encode_fields
-from bk_spark.bookie.cookie_file import decode_cookie, decode_stored
-from bk_spark.bookie.log_file import (
+from bk_spark.bookie.identity.boot_file import decode_boot
+from bk_spark.bookie.identity.checked_text import encode_fields
+from bk_spark.bookie.identity.cookie_file import decode_cookie, decode_stored
+from bk_spark.bookie.logs.log_file import (
     FILE_HEADER_BYTES,
     NO_PREDECESSOR,
     FileHeader,
@@ -22,23 +21,24 @@ from bk_spark.bookie.log_file import (
     pack_file_header,
     unpack_file_header,
 )
-from bk_spark.checksum import crc32c
-from bk_spark.client.log_checkpoint import CheckpointState
-from bk_spark.client.log_layout import ApplicationState, Head, JobState, LogVersion, Page
-from bk_spark.client.log_names import decode_name
-from bk_spark.client.log_schema import decode_schema, parse_schema
+from bk_spark.client.log.stored.checkpoint import CheckpointState
+from bk_spark.client.log.stored.names import decode_name
+from bk_spark.client.log.stored.schema import decode_schema, parse_schema
+from bk_spark.client.log.stored.values import ApplicationState, Head, JobState, LogVersion, Page
 from bk_spark.config import DigestType
 from bk_spark.datasource.option_values import ledger_ids, password
-from bk_spark.datasource.row_codec import MAX_DECODED_BYTES, RowDecoder
-from bk_spark.datasource.row_codec import decode_stored as decode_rows
-from bk_spark.datasource.where import parse_where
-from bk_spark.entry import MAX_ENTRY_ID, BatchHeader
+from bk_spark.entries.batch import MAX_ENTRY_ID, BatchHeader
+from bk_spark.entries.crc import crc32c
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
-from bk_spark.ledger_metadata import LedgerMetadata
+from bk_spark.metadata import registration
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
 from bk_spark.quorum import DENSE
-from bk_spark.wire_codec import decode_last_add_confirmed_request, decode_read_request, decode_store_last_add_confirmed_request
+from bk_spark.rows.codec import MAX_DECODED_BYTES, RowDecoder
+from bk_spark.rows.codec import decode_stored as decode_rows
+from bk_spark.rows.where.condition import parse_where
+from bk_spark.wire.codec import decode_last_add_confirmed_request, decode_read_request, decode_store_last_add_confirmed_request
 from tests.fuzz.metadata_targets import targets as metadata_targets
 from tests.fuzz.row_targets import _payload
 

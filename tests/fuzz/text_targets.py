@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from bk_spark.cli import build_parser
-from bk_spark.client.log_positions import StreamPosition, behind, parse_position
+from bk_spark.client.log.stream.positions import StreamPosition, behind, parse_position
 from bk_spark.datasource.options import OPTIONS
-from bk_spark.datasource.where import parse_where
 from bk_spark.errors import BookKeeperError
-from bk_spark.zookeeper import parse_uri
+from bk_spark.metadata.zookeeper import parse_uri
+from bk_spark.rows.where.condition import parse_where
 from tests.fuzz.engine import Target
 from tests.fuzz.mutations import spoil_bytes, spoil_json
 

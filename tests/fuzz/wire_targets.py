@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 
-from bk_spark import wire_codec as codec
-from bk_spark.checksum import crc32c
 from bk_spark.config import DigestType
-from bk_spark.digest import Digester, master_key
-from bk_spark.entry import EncodedBatch, EntryBatch, coalesce, cut, decode, encode, seal
+from bk_spark.entries.batch import EncodedBatch, EntryBatch, coalesce, cut, decode, encode, seal
+from bk_spark.entries.crc import crc32c
+from bk_spark.entries.digest import Digester, master_key
 from bk_spark.errors import BookKeeperError
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import DENSE, IdPattern
-from bk_spark.wire import (
+from bk_spark.wire import codec as codec
+from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
     AdministerReply,

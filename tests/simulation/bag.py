@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from bk_spark.config import LedgerOptions
-from bk_spark.ledger_metadata import new_ledger
+from bk_spark.metadata.ledger_metadata import new_ledger
 from tests.simulation.bookie_actor import BookieActor
 from tests.simulation.choices import Choices, SeededChoices
 from tests.simulation.hand_clients import ADDS, RECOVERY, Reader, Recoverer, Writer

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.long_poll import is_news
+from bk_spark.bookie.server.long_poll import is_news
 from bk_spark.config import BookieConfig
 from bk_spark.errors import BookKeeperError
-from bk_spark.wire import (
+from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
     DeleteLedgerRequest,

@@ -12,10 +12,10 @@ from unittest.mock import patch
 from bk_spark.bookie import admission, batch_read
 from bk_spark.bookie.admission import Admission
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.ledger_storage import LedgerStorage
-from bk_spark.bookie.stored_ledgers import LedgerFacts
-from bk_spark.bookie.write_cache import CachedLedger
-from bk_spark.wire import AddRequest, FenceRequest, Status
+from bk_spark.bookie.storage.ledger_storage import LedgerStorage
+from bk_spark.bookie.storage.stored_ledgers import LedgerFacts
+from bk_spark.bookie.storage.write_cache import CachedLedger
+from bk_spark.wire.messages import AddRequest, FenceRequest, Status
 from tests.simulation.bookie_actor import BookieActor
 from tests.simulation.mutant import all_of
 

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bk_spark.client.asking import RecoverLimits
-from bk_spark.client.await_last_add_confirmed import AwaitLastAddConfirmed
-from bk_spark.client.operation import (
-    Command,
-    Consumed,
-    Deliver,
-    Finish,
-    MetadataGone,
-    MetadataRead,
-    Operation,
-    Start,
-)
-from bk_spark.client.read_entries import ReadEntries, ReadLimits
-from bk_spark.client.read_last_add_confirmed import ReadLastAddConfirmed
-from bk_spark.client.recover_ledger import RecoverLedger
+from bk_spark.client.protocol.last_add_confirmed import AwaitLastAddConfirmed, ReadLastAddConfirmed
+from bk_spark.client.protocol.limits import ReadLimits, RecoverLimits
+from bk_spark.client.protocol.operation import Command, Consumed, Deliver, Finish, MetadataGone, MetadataRead, Operation, Start
+from bk_spark.client.protocol.read_entries import ReadEntries
+from bk_spark.client.protocol.recover_ledger import RecoverLedger
 from bk_spark.config import ClientConfig
-from bk_spark.digest import master_key
-from bk_spark.entry import NO_ENTRY
+from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.entries.digest import master_key
 from bk_spark.errors import BookKeeperError
-from bk_spark.ledger_metadata import LedgerMetadata, LedgerState
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from tests.simulation.client_process import ClientProcess
 from tests.simulation.operation_runner import OperationRunner, read_metadata
 from tests.simulation.schedule import ReaderPlan, RecovererPlan, Schedule

@@ -1,14 +1,14 @@
 """A client process: calls that wait for answers, timers, and what may befall it: stopped for a while, or killed.
 
 A stopped process (SIGSTOP) finds all answers and timers when it goes on, one after the other, and its clock for deadlines
-does not count the time it stood still (patient_clock.py). A killed one takes nothing in any more.
+does not count the time it stood still (event_loop.py). A killed one takes nothing in any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from bk_spark.client.ensemble_choice import EnsembleChoice
+from bk_spark.client.driver.client_context import EnsembleChoice
 from bk_spark.config import ClientConfig
 from tests.simulation.messages import Broken, Envelope
 from tests.simulation.world import Wake, World

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from bk_spark.config import DigestType, LedgerOptions
-from bk_spark.ledger_metadata import LedgerMetadata, LedgerState, new_ledger
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState, new_ledger
 from tests.simulation.bookie_actor import BookieActor
 from tests.simulation.choices import Choices
 from tests.simulation.client_actors import Reader, Recoverer

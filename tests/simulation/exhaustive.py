@@ -16,8 +16,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from bk_spark.client.add_entries import AddEntries
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.add_entries import AddEntries
+from bk_spark.client.protocol.operation import (
     AddAnswered,
     Append,
     CloseRequested,
@@ -35,13 +35,13 @@ from bk_spark.client.operation import (
     Tick,
     WriteMetadata,
 )
-from bk_spark.client.operation import ChooseReplacements as Choose
-from bk_spark.client.recover_ledger import RecoverLedger
+from bk_spark.client.protocol.operation import ChooseReplacements as Choose
+from bk_spark.client.protocol.recover_ledger import RecoverLedger
 from bk_spark.config import LedgerOptions
-from bk_spark.digest import master_key
-from bk_spark.entry import NO_ENTRY
-from bk_spark.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.wire import AddRequest, LastAddConfirmedReply, Status
+from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.entries.digest import master_key
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.wire.messages import AddRequest, LastAddConfirmedReply, Status
 from tests.simulation.hand_clients import ADDS, RECOVERY
 from tests.simulation.history import History
 from tests.simulation.invariants import Invariants, Violation

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bk_spark.checksum import crc32c
-from bk_spark.entry import EncodedBatch, cut
-from bk_spark.wire import ReadBatch, ReadEnd, Status
+from bk_spark.entries.batch import EncodedBatch, cut
+from bk_spark.entries.crc import crc32c
+from bk_spark.wire.messages import ReadBatch, ReadEnd, Status
 from tests.simulation.choices import Choices
 from tests.simulation.messages import ReadAnswer
 

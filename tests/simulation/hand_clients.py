@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bk_spark.client.add_entries import AddEntries
-from bk_spark.client.add_limits import AddLimits
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.add_entries import AddEntries
+from bk_spark.client.protocol.limits import AddLimits, ReadLimits, RecoverLimits
+from bk_spark.client.protocol.operation import (
     Append,
     CloseRequested,
     Command,
@@ -20,10 +20,10 @@ from bk_spark.client.operation import (
     Reject,
     Start,
 )
-from bk_spark.client.read_entries import ReadEntries, ReadLimits
-from bk_spark.client.recover_ledger import RecoverLedger, RecoverLimits
+from bk_spark.client.protocol.read_entries import ReadEntries
+from bk_spark.client.protocol.recover_ledger import RecoverLedger
 from bk_spark.config import ClientConfig
-from bk_spark.entry import NO_ENTRY
+from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import BookKeeperError
 from tests.simulation.client_process import ClientProcess
 from tests.simulation.operation_runner import OperationRunner

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bk_spark.client.ledger_copying import CopyMeans, Leaving, LedgerCopying, Replicated
-from bk_spark.client.operation import Finish, Operation, Start
-from bk_spark.client.replication_pace import ReplicationPace
-from bk_spark.client.rereplicate_fragment import CopyLimits
+from bk_spark.client.protocol.limits import CopyLimits, ReplicationPace
+from bk_spark.client.protocol.operation import Finish, Operation, Start
+from bk_spark.client.replication.ledger_copying import CopyMeans, Leaving, LedgerCopying, Replicated
 from bk_spark.errors import BookKeeperError
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from tests.simulation.hand_clients import READS, RECOVERY, TIMEOUT_MS, Client
 from tests.simulation.hand_driven import OnDone, Step, drive
 from tests.simulation.ledger_lock import LedgerLock

@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from bk_spark.wire import (
+from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
     ForceRequest,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bk_spark.entry import NO_ENTRY
-from bk_spark.ledger_metadata import LedgerMetadata
+from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 
 @dataclass(slots=True)

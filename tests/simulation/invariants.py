@@ -17,9 +17,17 @@ kept below Qa bookies (faults.py), and the final audit then reads every entry.
 
 from __future__ import annotations
 
-from bk_spark.entry import NO_ENTRY, EntryBatch
-from bk_spark.ledger_metadata import LedgerMetadata, LedgerState
-from bk_spark.wire import AddRequest, LastAddConfirmedReply, ReadEnd, ReadRequest, Status, StoreLastAddConfirmedRequest, Verdict
+from bk_spark.entries.batch import NO_ENTRY, EntryBatch
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState
+from bk_spark.wire.messages import (
+    AddRequest,
+    LastAddConfirmedReply,
+    ReadEnd,
+    ReadRequest,
+    Status,
+    StoreLastAddConfirmedRequest,
+    Verdict,
+)
 from tests.simulation.history import History
 from tests.simulation.replacements import as_before_replacement, wanted_of, wrong_replacement
 

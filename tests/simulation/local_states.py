@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from bk_spark.client.operation import Command, Event, Finish, Operation
+from bk_spark.client.protocol.operation import Command, Event, Finish, Operation
 
 Machine = Callable[[], Operation]
 

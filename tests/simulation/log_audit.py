@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bk_spark.client.log_layout import CommitKind, CommittedLedger, Head, LogVersion, Page, Totals
-from bk_spark.client.log_paths import LogPaths
-from bk_spark.ledger_metadata import LedgerMetadata
+from bk_spark.client.log.stored.paths import LogPaths
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Head, LogVersion, Page, Totals
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.simulation.invariants import Violation
 from tests.simulation.log_ledgers import ZNODES, Bookies
 from tests.simulation.log_tree import State

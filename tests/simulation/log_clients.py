@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bk_spark.client.log_jobs import WriteJob
-from bk_spark.client.log_layout import CommitKind, CommittedLedger, LogVersion
-from bk_spark.client.log_leadership import end_of
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.client.log_sweep import LogSweep
-from bk_spark.client.log_vacuum import LogVacuum
+from bk_spark.client.log.changes.jobs import WriteJob
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.cleanup.sweep import LogSweep
+from bk_spark.client.log.cleanup.vacuum import LogVacuum
+from bk_spark.client.log.leader.leadership import end_of
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, LogVersion
 from bk_spark.errors import (
     AddQuorumTimeoutError,
     JobEndedError,

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from unittest.mock import patch
 
-from bk_spark.client import log_write_handle
-from bk_spark.client.log_layout import CommitKind
-from bk_spark.client.log_sweep import LogSweep
-from bk_spark.client.log_vacuum import LogVacuum
+from bk_spark.client.log.cleanup.sweep import LogSweep
+from bk_spark.client.log.cleanup.vacuum import LogVacuum
+from bk_spark.client.log.leader import log_write_handle
+from bk_spark.client.log.stored.values import CommitKind
 from tests.simulation.choices import Choices
 from tests.simulation.invariants import Violation
 from tests.simulation.log_audit import require

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Self
 
-from bk_spark.client.log_read import LogPosition
-from bk_spark.client.log_write_handle import LogWriteHandle
+from bk_spark.client.log.entry_range import LogPosition
+from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.errors import BookKeeperError
 from tests.simulation.log_clients import EXPECTED, rest
 from tests.simulation.log_history import Append

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from bk_spark.client.ledger_store import LedgerStore
+from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import (
     AddQuorumTimeoutError,
@@ -25,9 +25,9 @@ from bk_spark.errors import (
     MetadataConflictError,
     MetadataUnavailableError,
 )
-from bk_spark.ledger_metadata import LedgerMetadata, LedgerState, new_ledger
-from bk_spark.metadata_store import BadVersionError, NoNodeError
-from bk_spark.znodes import Znodes
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState, new_ledger
+from bk_spark.metadata.store import BadVersionError, NoNodeError
+from bk_spark.metadata.znodes import Znodes
 from tests.simulation.choices import Choices
 from tests.simulation.log_baton import Arrival
 from tests.simulation.log_tree import Session, Tree

@@ -13,17 +13,18 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from bk_spark.client import log_commit, log_plan, log_transaction, log_vacuum
-from bk_spark.client.log_jobs import WriteJob, WriteJobs
-from bk_spark.client.log_layout import CommitKind, CommittedLedger, Head, LogVersion, Page, Totals
-from bk_spark.client.log_open_ledgers import OpenLedgerEnds
-from bk_spark.client.log_plan import CommitRequest
-from bk_spark.client.log_read import LedgerReader, LogRange
-from bk_spark.client.log_stream_order import Given, StreamOrder
-from bk_spark.client.log_vacuum import LogVacuum
-from bk_spark.client.log_write_handle import LogWriteHandle
-from bk_spark.client.roll_log import RollLog
-from bk_spark.metadata_store import Delete, NoNodeError, Operation
+from bk_spark.client.log.changes import commit, plan, transaction
+from bk_spark.client.log.changes.jobs import WriteJob, WriteJobs
+from bk_spark.client.log.changes.open_ledgers import OpenLedgerEnds
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.cleanup import vacuum
+from bk_spark.client.log.cleanup.vacuum import LogVacuum
+from bk_spark.client.log.entry_range import LedgerReader, LogRange
+from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
+from bk_spark.client.log.leader.roll_log import RollLog
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Head, LogVersion, Page, Totals
+from bk_spark.client.log.stream.order import Given, StreamOrder
+from bk_spark.metadata.store import Delete, NoNodeError, Operation
 from tests.simulation.choices import SeededChoices
 from tests.simulation.log_duel import run_duel
 
@@ -53,7 +54,7 @@ def commit_leaves_running() -> AbstractContextManager[object]:
     def operations(*arguments: object) -> list[Operation]:
         return [one for one in _end_of_job(*arguments) if not isinstance(one, Delete)]  # type: ignore[arg-type]
 
-    return patch.object(log_transaction, "_end_of_job", operations)
+    return patch.object(transaction, "_end_of_job", operations)
 
 
 def abort_deletes_first() -> AbstractContextManager[object]:
@@ -84,7 +85,7 @@ def takeover_does_not_fence() -> Iterator[None]:
     """What is open stays open, however many there are."""
     with (
         patch.object(OpenLedgerEnds, "find", lambda self, head: self._closed_already(head.writer.open_ledgers)),
-        patch.object(log_plan, "MAX_OPEN_LEDGERS", 1000),
+        patch.object(plan, "MAX_OPEN_LEDGERS", 1000),
     ):
         yield
 
@@ -93,7 +94,7 @@ def takeover_does_not_fence() -> Iterator[None]:
 def commit_ignores_the_epoch() -> Iterator[None]:
     with (
         patch.object(OpenLedgerEnds, "check_leader", lambda self, head: None),
-        patch.object(log_plan, "MAX_OPEN_LEDGERS", 1000),
+        patch.object(plan, "MAX_OPEN_LEDGERS", 1000),
     ):
         yield
 
@@ -111,7 +112,7 @@ def old_ledgers_are_not_closed_before_the_next_roll() -> Iterator[None]:
             self._move_to(created.ledger)
             self._tell(self._rolls.closed)
 
-    with patch.object(LogWriteHandle, "_roll", roll), patch.object(log_plan, "MAX_OPEN_LEDGERS", 1000):
+    with patch.object(LogWriteHandle, "_roll", roll), patch.object(plan, "MAX_OPEN_LEDGERS", 1000):
         yield
 
 
@@ -126,25 +127,25 @@ def reader_passes_open_ledgers() -> AbstractContextManager[object]:
 
 
 def application_is_tested_on_the_first_try_only() -> AbstractContextManager[object]:
-    test = log_commit._Commit._is_duplicate
+    test = commit._Commit._is_duplicate
     tested: list[object] = []
 
-    def is_duplicate(self: log_commit._Commit, basis: log_transaction.Basis) -> bool:
+    def is_duplicate(self: commit._Commit, basis: transaction.Basis) -> bool:
         if any(one is self for one in tested):
             return False
         tested.append(self)
         return test(self, basis)
 
-    return patch.object(log_commit._Commit, "_is_duplicate", is_duplicate)
+    return patch.object(commit._Commit, "_is_duplicate", is_duplicate)
 
 
 def compaction_takes_what_is_left_of_its_stretch() -> AbstractContextManager[object]:
-    def removal(head: Head, request: CommitRequest, found: log_plan.Findings) -> Totals:
+    def removal(head: Head, request: CommitRequest, found: plan.Findings) -> Totals:
         if request.kind is not CommitKind.COMPACT:
             return _plan_removal(head, request, found)
         return Totals.of([one for one in found.listed + found.closed if one.ledger_id in request.remove])
 
-    return patch.object(log_plan, "plan_removal", removal)
+    return patch.object(plan, "plan_removal", removal)
 
 
 def stream_reads_what_compactions_add() -> AbstractContextManager[object]:
@@ -156,21 +157,21 @@ def stream_reads_what_compactions_add() -> AbstractContextManager[object]:
 
 
 def vacuum_deletes_before_it_tells() -> AbstractContextManager[object]:
-    def raise_oldest_version(self: LogVacuum, log: log_vacuum._Log, now_ms: int) -> None:
+    def raise_oldest_version(self: LogVacuum, log: vacuum._Log, now_ms: int) -> None:
         head = self._logs.head(log.name, log.uid)
         kept = self._logs.reader.listing(log.name, log.uid, self._oldest_version(log, head, now_ms))
         commits = self._logs.reader.commits(log.name, log.uid, max(head.vacuumed_version, 1), head.version)
         added = {one.ledger_id for _, pages in commits for page in pages for one in page.ledgers}
-        self._ledgers.delete_listed(sorted(added - log_vacuum._ids(kept)), log.uid)
+        self._ledgers.delete_listed(sorted(added - vacuum._ids(kept)), log.uid)
         _raise_oldest_version(self, log, now_ms)
 
     return patch.object(LogVacuum, "_raise_oldest_version", raise_oldest_version)
 
 
-_plan_removal = log_plan.plan_removal
+_plan_removal = plan.plan_removal
 _given_by = StreamOrder._given_by
 _raise_oldest_version = LogVacuum._raise_oldest_version
-_end_of_job = log_transaction._end_of_job
+_end_of_job = transaction._end_of_job
 
 LOG_MUTANTS = (
     LogMutant(commit_leaves_running, 1, ("L6", "L8"), 600),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bk_spark.client.log_follow import LedgerEnd, LogFollower, Piece
-from bk_spark.client.log_positions import StreamPosition, behind
-from bk_spark.client.log_stream_order import READ
+from bk_spark.client.log.stream.follow import LedgerEnd, LogFollower, Piece
+from bk_spark.client.log.stream.order import READ
+from bk_spark.client.log.stream.positions import StreamPosition, behind
 from bk_spark.errors import ConfigError, DataLossError
 from tests.simulation.log_audit import require
 from tests.simulation.log_clients import EXPECTED, rest

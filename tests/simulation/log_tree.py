@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from bk_spark.errors import MetadataUnavailableError
-from bk_spark.metadata_store import (
+from bk_spark.metadata.store import (
     BadVersionError,
     Check,
     Create,

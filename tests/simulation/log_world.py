@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bk_spark.client.ledger_store import LedgerStore
-from bk_spark.client.log import LedgerAccess, Log
-from bk_spark.client.log_jobs import WriteJob
-from bk_spark.client.log_layout import Retention
-from bk_spark.client.log_store import LogStore
-from bk_spark.ledger_metadata import LedgerMetadata
-from bk_spark.metadata_store import Operation, TransactionFailedError
+from bk_spark.client.ledger.ledger_store import LedgerStore
+from bk_spark.client.log.changes.jobs import WriteJob
+from bk_spark.client.log.log import LedgerAccess, Log
+from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.stored.values import Retention
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.store import Operation, TransactionFailedError
 from tests.simulation.choices import Choices
 from tests.simulation.invariants import Violation
 from tests.simulation.log_audit import LogAudit

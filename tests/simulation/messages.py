@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bk_spark.wire import AddRequest, ReadBatch, ReadEnd
+from bk_spark.wire.messages import AddRequest, ReadBatch, ReadEnd
 
 METADATA = "metadata"
 """The name of the metadata store among the actors."""

@@ -6,7 +6,7 @@ replies are the network's business; a request whose client was told that the con
 
 from __future__ import annotations
 
-from bk_spark.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.simulation.ledger_lock import LedgerLock
 from tests.simulation.messages import (
     METADATA,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.operation import (
     AddAnswered,
     Event,
     LastAddConfirmedAnswered,
@@ -18,8 +18,8 @@ from bk_spark.client.operation import (
     SendRead,
     SendReadLastAddConfirmed,
 )
-from bk_spark.entry import NO_ENTRY, EncodedBatch
-from bk_spark.wire import Status
+from bk_spark.entries.batch import NO_ENTRY, EncodedBatch
+from bk_spark.wire.messages import Status
 
 Request = SendAdd | SendRead | SendReadLastAddConfirmed
 

@@ -1,4 +1,4 @@
-"""Runs one state machine in a simulated client: the counterpart of ``bk_spark/client/runner.py``, command by command.
+"""Runs one state machine in a simulated client: the counterpart of ``bk_spark/client/driver/runner.py``, command by command.
 
 What that driver does with gRPC, an event loop and ZooKeeper is done with envelopes here; like it, this one has no opinion on
 the protocol. An exception out of a state machine, which the driver turns into an InternalError, ends the run here.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.operation import (
     AddAnswered,
     Append,
     CancelAdd,
@@ -38,12 +38,12 @@ from bk_spark.client.operation import (
     Tick,
     WriteMetadata,
 )
-from bk_spark.client.rereplicate_fragment import RereplicateFragment
-from bk_spark.entry import NO_ENTRY
+from bk_spark.client.protocol.rereplicate_fragment import RereplicateFragment
+from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import MetadataConflictError, MetadataUnavailableError
-from bk_spark.ledger_metadata import LedgerMetadata
-from bk_spark.registration import BookieAddress, RegisteredBookie
-from bk_spark.wire import (
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.registration import BookieAddress, RegisteredBookie
+from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
     ForceRequest,

@@ -11,16 +11,16 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from bk_spark.client import change_ensemble, recover_ledger, recovery_fencing
-from bk_spark.client.add_entries import AddEntries
-from bk_spark.client.operation import ReadEnded
-from bk_spark.client.recover_ledger import RecoverLedger
-from bk_spark.client.recovery_fencing import RecoveryFencing
-from bk_spark.client.recovery_reads import RecoveryReads
-from bk_spark.client.recovery_writes import RecoveryWrites
-from bk_spark.entry import NO_ENTRY
-from bk_spark.ledger_metadata import LedgerState
-from bk_spark.wire import Status
+from bk_spark.client.protocol import recover_ledger, writer_ensemble
+from bk_spark.client.protocol import recover_ledger as recovery_fencing
+from bk_spark.client.protocol.add_entries import AddEntries
+from bk_spark.client.protocol.operation import ReadEnded
+from bk_spark.client.protocol.recover_ledger import RecoverLedger, RecoveryFencing
+from bk_spark.client.protocol.recovery_reads import RecoveryReads
+from bk_spark.client.protocol.recovery_writes import RecoveryWrites
+from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.metadata.ledger_metadata import LedgerState
+from bk_spark.wire.messages import Status
 from tests.simulation.mutant import all_of
 
 # --- recovery: fencing and reads
@@ -125,7 +125,7 @@ def recovery_closes_over_what_has_changed() -> Any:
 
 @contextmanager
 def recovery_publishes_its_ensembles() -> Iterator[None]:
-    tail, answered, close = change_ensemble._Tail.__call__, RecoverLedger._metadata_answered, RecoverLedger._close
+    tail, answered, close = writer_ensemble._Tail.__call__, RecoverLedger._metadata_answered, RecoverLedger._close
     for_recovery = AddEntries.for_recovery.__func__  # type: ignore[attr-defined]
 
     def metadata_answered(self: Any, event: Any, now_ms: int) -> None:
@@ -152,7 +152,7 @@ def recovery_publishes_its_ensembles() -> Iterator[None]:
         close(self, writes, now_ms)
 
     with (
-        patch.object(change_ensemble._Tail, "__call__", unmarked),
+        patch.object(writer_ensemble._Tail, "__call__", unmarked),
         patch.object(RecoverLedger, "_metadata_answered", metadata_answered),
         patch.object(AddEntries, "for_recovery", classmethod(begin)),
         patch.object(RecoverLedger, "_close", close_as_published),

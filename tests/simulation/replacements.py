@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from bk_spark.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.simulation.history import History
 
 

@@ -6,15 +6,13 @@ still there. Whoever stood still longer than its session lasts goes on, and does
 
 from __future__ import annotations
 
-from bk_spark.bookie.garbage_collection import METADATA_EXISTS
-from bk_spark.client.ledger_copying import CopyMeans, Leaving, LedgerCopying, Replicated
-from bk_spark.client.operation import Operation
-from bk_spark.client.read_entries import ReadLimits
-from bk_spark.client.replication_pace import ReplicationPace
-from bk_spark.client.rereplicate_fragment import CopyLimits
+from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS
+from bk_spark.client.protocol.limits import CopyLimits, ReadLimits, ReplicationPace
+from bk_spark.client.protocol.operation import Operation
+from bk_spark.client.replication.ledger_copying import CopyMeans, Leaving, LedgerCopying, Replicated
 from bk_spark.errors import BookKeeperError, NoSuchLedgerError
-from bk_spark.ledger_metadata import Fragment, LedgerMetadata
-from bk_spark.wire import DeleteLedgerRequest, PlainReply
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
+from bk_spark.wire.messages import DeleteLedgerRequest, PlainReply
 from tests.simulation.bookie_actor import BookieActor
 from tests.simulation.client_actors import METADATA_RETRY_MS, Client, recover_limits
 from tests.simulation.hand_driven import OnDone, Step, drive

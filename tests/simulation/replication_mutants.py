@@ -9,16 +9,17 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from bk_spark.bookie.ledger_storage import LedgerStorage
-from bk_spark.client import ledger_copying, rereplicate_fragment
-from bk_spark.client import replace_bookies as replacing
-from bk_spark.client.copy_batches import CopyBatches
-from bk_spark.client.ledger_copying import LedgerCopying
-from bk_spark.client.operation import SendAdd
-from bk_spark.client.replace_bookies import ReplaceBookies
-from bk_spark.client.rereplicate_fragment import RereplicateFragment
-from bk_spark.ledger_metadata import Fragment
-from bk_spark.wire import Status
+from bk_spark.bookie.storage.ledger_storage import LedgerStorage
+from bk_spark.client.protocol import replace_bookies as replacing
+from bk_spark.client.protocol import rereplicate_fragment
+from bk_spark.client.protocol.copy_batches import CopyBatches
+from bk_spark.client.protocol.operation import SendAdd
+from bk_spark.client.protocol.replace_bookies import ReplaceBookies
+from bk_spark.client.protocol.rereplicate_fragment import RereplicateFragment
+from bk_spark.client.replication import ledger_copying
+from bk_spark.client.replication.ledger_copying import LedgerCopying
+from bk_spark.metadata.ledger_metadata import Fragment
+from bk_spark.wire.messages import Status
 from tests.simulation.mutant import all_of
 
 # --- which fragments

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.quorum import DENSE
-from bk_spark.wire import LastAddConfirmedRequest, ReadEnd, ReadRequest
+from bk_spark.wire.messages import LastAddConfirmedRequest, ReadEnd, ReadRequest
 from tests.simulation.world import World
 
 

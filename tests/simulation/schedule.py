@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from bk_spark.client.add_limits import AddLimits
+from bk_spark.client.protocol.limits import AddLimits
 from bk_spark.config import BookieConfig
 from tests.simulation.choices import Choices
 from tests.simulation.messages import METADATA

@@ -49,7 +49,7 @@ from pathlib import Path
 
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.config import LedgerOptions
-from bk_spark.ledger_metadata import new_ledger
+from bk_spark.metadata.ledger_metadata import new_ledger
 from tests.simulation import script_expectations as expect
 from tests.simulation import script_replication as replication
 from tests.simulation.bookie_actor import BookieActor

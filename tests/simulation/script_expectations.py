@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bk_spark.wire import LastAddConfirmedRequest
+from bk_spark.wire.messages import LastAddConfirmedRequest
 from tests.simulation.hand_clients import Reader
 from tests.simulation.hand_replicator import Replicator
 from tests.simulation.messages import ReadAnswer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bk_spark.entry import NO_ENTRY
+from bk_spark.entries.batch import NO_ENTRY
 
 
 class ScriptError(AssertionError):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bk_spark.bookie.garbage_collection import METADATA_EXISTS
-from bk_spark.wire import DeleteLedgerRequest
+from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS
+from bk_spark.wire.messages import DeleteLedgerRequest
 from tests.simulation.hand_replicator import Replicator
 from tests.simulation.schedule import LEDGER_ID
 from tests.simulation.script_names import ScriptError

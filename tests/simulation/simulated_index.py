@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from bk_spark.bookie import sqlite_database, sqlite_index
 from bk_spark.bookie.disk import Disk
+from bk_spark.bookie.index import sqlite_database, sqlite_index
 from tests.simulation.simulated_disk import SimulatedDisk
 
 

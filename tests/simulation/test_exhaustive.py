@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.client.operation import (
+from bk_spark.client.protocol.operation import (
     AddAnswered,
     Event,
     LastAddConfirmedAnswered,
@@ -22,17 +22,10 @@ from bk_spark.client.operation import (
     SendReadLastAddConfirmed,
 )
 from bk_spark.config import DigestType
-from bk_spark.digest import Digester
-from bk_spark.entry import EncodedBatch, decode, encode, seal
+from bk_spark.entries.batch import EncodedBatch, decode, encode, seal
+from bk_spark.entries.digest import Digester
 from bk_spark.quorum import DENSE
-from bk_spark.wire import (
-    AddReply,
-    AddRequest,
-    FenceRequest,
-    LastAddConfirmedRequest,
-    ReadBatch,
-    ReadRequest,
-)
+from bk_spark.wire.messages import AddReply, AddRequest, FenceRequest, LastAddConfirmedRequest, ReadBatch, ReadRequest
 from tests.simulation.exhaustive import KEY, Scope, search
 from tests.simulation.model_bookie import ModelBookie, Request
 from tests.simulation.recovery_mutants import one_negative_is_enough

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from bk_spark.bookie.admission import Admission
-from bk_spark.wire import Status
+from bk_spark.wire.messages import Status
 from tests.simulation.__main__ import main
 from tests.simulation.campaign import keep_failure, replay_failure, report, run_seeds
 from tests.simulation.choices import SeededChoices, TapeChoices, every_sequence

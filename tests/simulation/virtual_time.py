@@ -14,7 +14,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import replace
 
-from bk_spark.wire import AddReply
+from bk_spark.wire.messages import AddReply
 from tests.simulation.choices import Choices
 from tests.simulation.garbling import garbled
 from tests.simulation.invariants import Invariants, Violation

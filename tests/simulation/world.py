@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from bk_spark.digest import master_key
+from bk_spark.entries.digest import master_key
 from tests.simulation.choices import Choices
 from tests.simulation.invariants import Invariants
 from tests.simulation.messages import Broken, Envelope

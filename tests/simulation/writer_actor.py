@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bk_spark.client.add_entries import AddEntries
-from bk_spark.client.operation import Append, CloseRequested, Command, Confirm, Finish, ForceRequested, Reject
+from bk_spark.client.protocol.add_entries import AddEntries
+from bk_spark.client.protocol.operation import Append, CloseRequested, Command, Confirm, Finish, ForceRequested, Reject
 from bk_spark.errors import BookKeeperError, DuplicateEntryError
-from bk_spark.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.simulation.client_actors import Client
 from tests.simulation.schedule import CHOSEN_IDS, DEFERRED_SYNC, Schedule, WriterPlan
 from tests.simulation.world import World

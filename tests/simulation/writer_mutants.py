@@ -9,16 +9,15 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from bk_spark import entry
-from bk_spark.client import add_entries, change_ensemble, close_ledger
-from bk_spark.client.add_entries import AddEntries
-from bk_spark.client.change_ensemble import ChangeEnsemble
-from bk_spark.client.operation import AddAnswered, MetadataUnknown, MetadataWritten
-from bk_spark.client.pending_adds import PendingAdds, has_ack_quorum
-from bk_spark.client.update_metadata import UpdateMetadata
-from bk_spark.client.writer_ensemble import WriterEnsemble
-from bk_spark.ledger_metadata import LedgerState
-from bk_spark.wire import Status
+from bk_spark.client.protocol import add_entries, update_metadata, writer_ensemble
+from bk_spark.client.protocol.add_entries import AddEntries
+from bk_spark.client.protocol.operation import AddAnswered, MetadataUnknown, MetadataWritten
+from bk_spark.client.protocol.pending_adds import PendingAdds, has_ack_quorum
+from bk_spark.client.protocol.update_metadata import UpdateMetadata
+from bk_spark.client.protocol.writer_ensemble import ChangeEnsemble, WriterEnsemble
+from bk_spark.entries import batch as entry
+from bk_spark.metadata.ledger_metadata import LedgerState
+from bk_spark.wire.messages import Status
 from tests.simulation.metadata_store import SimulatedMetadataStore
 from tests.simulation.mutant import all_of
 
@@ -157,14 +156,14 @@ def fenced_writer_goes_on() -> Any:
 
 def ensemble_change_whatever_the_state() -> Any:
     """A writer changes its ensemble in a ledger that is in recovery, too."""
-    original = change_ensemble._Tail.__call__
+    original = writer_ensemble._Tail.__call__
 
     def change(self: Any, current: Any) -> Any:
         if current.state is not LedgerState.IN_RECOVERY:
             return original(self, current)
         return replace(original(self, replace(current, state=LedgerState.OPEN)), state=LedgerState.IN_RECOVERY)
 
-    return patch.object(change_ensemble._Tail, "__call__", change)
+    return patch.object(writer_ensemble._Tail, "__call__", change)
 
 
 # --- metadata
@@ -208,10 +207,10 @@ def unreplaced_bookies_are_welcome_at_once() -> Any:
 
 def writer_close_ignores_recovery() -> Any:
     """The writer's close does not look at whether the ledger is in recovery."""
-    original = close_ledger.CloseLedger.__call__
+    original = update_metadata.CloseLedger.__call__
 
     def close(self: Any, current: Any) -> Any:
         is_marked = current.state is LedgerState.IN_RECOVERY
         return original(self, replace(current, state=LedgerState.OPEN) if is_marked else current)
 
-    return patch.object(close_ledger.CloseLedger, "__call__", close)
+    return patch.object(update_metadata.CloseLedger, "__call__", close)

@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from bk_spark.local_cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster
 from tests.streams.forms import LONG, SHORT, Form
 from tests.streams.plan import DRIVER, draw
 from tests.streams.run import Outcome, Run

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from bk_spark.local_process import Keeper
+from bk_spark.local.process import Keeper
 
 ROOT = Path(__file__).parents[2]
 MARK = "BK_SPARK_STREAM_RUN"

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log_layout import ApplicationState
-from bk_spark.client.log_names import LogNames
-from bk_spark.datasource.stream_writer import application_of
+from bk_spark.client.log.stored.names import LogNames
+from bk_spark.client.log.stored.values import ApplicationState
+from bk_spark.datasource.write.stream_writer import application_of
 from bk_spark.errors import NoSuchLogError
-from bk_spark.znodes import Znodes
-from bk_spark.zookeeper import connect, parse_uri
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import connect, parse_uri
 from tests.streams.plan import ANY, NOTED, PLANNED, SUNK, WRITING
 
 

@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 import pyarrow.feather
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.local_cluster import LocalBookie, LocalCluster
-from bk_spark.local_process import Keeper
+from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.local.process import Keeper
 from tests.streams.checker import Row, differences
 from tests.streams.driver import COPY, LOGS, PRODUCE, Settings
 from tests.streams.forms import Form, SparkMaster

@@ -1,0 +1,265 @@
+"""One boot of a bookie: its number, what it repairs, and the mark that says whether the run ended cleanly.
+
+What is written when, each step durable before the next:
+
+1. ``boot`` of every root: the new number as pending. If a disk was lost: also that a loss is to be taken care of.
+2. The cookie's znode, by compare-and-set: the new number with a random token, and the directories as they are now.
+3. ``cookie`` of each root that a repair stamps, the data directory's first.
+4. ``boot`` of every root: the number as confirmed, and ``running``. From here on, what is not undone is an unclean stop.
+5. The storage is opened; where data may have been lost, limbo is durable in the index when that returns.
+6. ``boot`` of every root, where that changes it: which index it is, and that the loss is taken care of.
+7. The bookie serves and registers. At the end everything is flushed, and only if that succeeded:
+8. ``boot`` of every root: ``clean``. If it is so in some roots only, the stop was unclean.
+
+A crash after any step leaves what the next boot understands: a number fits if it is confirmed or pending in every root, so it
+does not matter whether the change of step 2 took effect; a repair that stamped some of its roots finds the others still empty
+and begins anew; and the loss that it repairs was recorded first, so that no stamp ever stands without limbo (situation 70).
+
+An unclean stop alone is no loss of data: what was acked is in the logs. It is one after a run that skipped the journal or saw
+a failed sync, whatever the settings are now.
+
+Ref: BP-46, "Detecting Data Loss On Boot" and "The Full Boot-Up Sequence"; docs/rules.md, protocol rules 51 and 52, storage
+rules 9, 12 and 13; situations 70 and 71.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from bk_spark.bookie.disk import Disk
+from bk_spark.bookie.identity.boot_file import NO_INDEX, BootRecord, Phase, write_boot
+from bk_spark.bookie.identity.cookie_file import (
+    COOKIE_FILE,
+    DATA,
+    ID_BYTES,
+    BootNumber,
+    Cookie,
+    DirectoryPlace,
+    StoredCookie,
+    apache_text,
+    encode_cookie,
+    write_znode,
+)
+from bk_spark.bookie.identity.identity import Identity, Root
+from bk_spark.bookie.index.generation import IndexGeneration, read_generation
+from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, WAY_OUT
+from bk_spark.config import BookieConfig
+from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError, StorageError
+from bk_spark.metadata.registration import lookup
+from bk_spark.metadata.store import MetadataStore
+from bk_spark.metadata.znodes import Znodes
+
+NEVER_BOOTED = BootNumber(0, "never")
+"""What a directory that a repair has just made says of its last boot. Formatting draws a token instead."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataPlace:
+    """The metadata store and the cluster in it."""
+
+    store: MetadataStore
+    znodes: Znodes
+
+
+class Boot:
+    """One run of a bookie, from step 4 on. Made by ``begin_boot``; the caller holds the locks of all roots all the while."""
+
+    def __init__(self, identity: Identity, disk: Disk, record: BootRecord, losses: tuple[str, ...]) -> None:
+        self._identity = identity
+        self._disk = disk
+        self._record = record
+        self.possible_loss = "; ".join(losses)
+        """Why data may have been lost, "" if it was not: the storage is to be opened in limbo."""
+
+    @property
+    def bookie_id(self) -> str:
+        return self._identity.bookie_id
+
+    @property
+    def number(self) -> int:
+        return self._record.confirmed.number
+
+    def opened(self, *, skips_journal: bool) -> None:
+        """The storage is open and its limbo, if it had to be, durable: from here on only this run's own ways can lose data."""
+        index = _index(self._identity, self._disk)
+        self._write(replace(self._record, skipped_journal=skips_journal, index=index))
+
+    def note_failed_sync(self) -> None:
+        """What the disk holds is unknown, so the next boot must not believe it. As far as the disk still takes it."""
+        with suppress(StorageError):
+            self._write(replace(self._record, skipped_journal=True))
+
+    def end(self) -> None:
+        """Everything is flushed, and that was verified. Raises StorageError: the stop counts as unclean then."""
+        index = _index(self._identity, self._disk)
+        self._write(replace(self._record, phase=Phase.CLEAN, skipped_journal=False, index=index))
+
+    def _write(self, record: BootRecord) -> None:
+        if record != self._record:
+            self._record = record
+            for root in self._identity.roots:
+                write_boot(self._disk, root.path, record)
+
+
+def check_startable(identity: Identity, config: BookieConfig) -> None:
+    """Raise what the first mismatch says that is not to be repaired without being asked."""
+    for mismatch in identity.mismatches:
+        if not (config.automatic_cookie_repair and mismatch.is_automatic):
+            raise mismatch.error
+
+
+def begin_boot(identity: Identity, metadata: MetadataPlace, config: BookieConfig, disk: Disk) -> Boot:
+    """Steps 1 to 4. Everything is durable when it returns, and nothing was served.
+
+    Raises what the first mismatch says that is not to be repaired without being asked; MetadataConflictError if another process
+    boots the same bookie; MetadataUnavailableError, StorageError.
+    """
+    check_startable(identity, config)
+    for mismatch in identity.mismatches:
+        log.warning("bookie %s repairs what is wrong with %s", identity.bookie_id, mismatch.place)
+    losses = possible_losses(identity, disk)
+    skipped = bool(losses) or not config.journal_write_data
+    running = replace(_former(identity), phase=Phase.RUNNING, skipped_journal=skipped)
+    return Boot(identity, disk, _advance(identity, metadata, disk, running), losses)
+
+
+def possible_losses(identity: Identity, disk: Disk) -> tuple[str, ...]:
+    """Why a start as things are now would have to be in limbo; nothing if it would not."""
+    return (*_lost_directories(identity), *_lost_by_the_last_run(identity), *_lost_index(identity, disk))
+
+
+def fix_cookies(identity: Identity, metadata: MetadataPlace, disk: Disk) -> tuple[str, ...]:
+    """Repair all mismatches, as an operator asked: the next start is in limbo if data may be lost by them.
+
+    Gives back what was repaired, nothing if all fits. The caller holds the locks of all roots. Raises ConfigError if the bookie
+    is registered, and as ``begin_boot`` does.
+    """
+    address = lookup(metadata.store, metadata.znodes, identity.bookie_id)
+    if address is not None:
+        where = f"{address.host}:{address.port}"
+        raise ConfigError(
+            f"bookie {identity.bookie_id}", f"registered at {where}", "stop it, or wait for its session to expire"
+        )
+    repaired = tuple(str(mismatch.error) for mismatch in identity.mismatches)
+    former = _former(identity)
+    if _lost_directories(identity):
+        former = replace(former, phase=Phase.RUNNING, skipped_journal=True)
+    if repaired:
+        _advance(identity, metadata, disk, former)
+    return repaired
+
+
+def _former(identity: Identity) -> BootRecord:
+    """How the last run ended, by all roots that know: cleanly only if all say so."""
+    records = _records(identity)
+    indexes = [record.index for record in records if record.index != NO_INDEX]
+    return BootRecord(
+        confirmed=max((record.confirmed for record in records), key=lambda boot: boot.number, default=NEVER_BOOTED),
+        phase=Phase.RUNNING if any(record.phase is Phase.RUNNING for record in records) else Phase.CLEAN,
+        skipped_journal=any(record.skipped_journal for record in records),
+        index=max(indexes, key=lambda index: index.generation, default=NO_INDEX),
+    )
+
+
+def _records(identity: Identity) -> list[BootRecord]:
+    return [root.record for root in identity.roots if root.cookie is not None and root.record is not None]
+
+
+def _lost_directories(identity: Identity) -> Iterable[str]:
+    return tuple(f"the content of {one.place} is taken for lost" for one in identity.mismatches if one.is_loss)
+
+
+def _lost_by_the_last_run(identity: Identity) -> Iterable[str]:
+    former = _former(identity)
+    if former.phase is Phase.RUNNING and former.skipped_journal:
+        yield "a run that skipped the journal, saw a failed sync or followed a repair did not end cleanly"
+
+
+def _lost_index(identity: Identity, disk: Disk) -> Iterable[str]:
+    """An index that was rebuilt has forgotten fences; one from a copy has forgotten what came after the copy was made."""
+    found = _index(identity, disk)
+    for record in _records(identity):
+        if record.index == NO_INDEX:
+            continue
+        if found.incarnation != record.index.incarnation:
+            yield "the index is another one than the bookie ran with: it was rebuilt, or taken from elsewhere"
+            return
+        if found.generation < record.index.generation:
+            yield f"the index has generation {found.generation}, and {record.index.generation} when it was last used: it is old"
+            return
+
+
+def _index(identity: Identity, disk: Disk) -> IndexGeneration:
+    try:
+        return read_generation(disk, identity.directories.index / GENERATION_FILE) or NO_INDEX
+    except CorruptionError as damage:
+        raise CorruptionError(damage.what, f"{damage.problem}; {WAY_OUT}") from damage
+
+
+def _advance(identity: Identity, metadata: MetadataPlace, disk: Disk, final: BootRecord) -> BootRecord:
+    """Steps 1 to 4 with the next number; what is confirmed at the end is ``final``, with that number."""
+    boot = BootNumber(_last_number(identity) + 1, disk.random_bytes(ID_BYTES).hex())
+    is_lost = any(mismatch.is_loss for mismatch in identity.mismatches)
+    for root in identity.roots:
+        record = _begun(root, identity.stored, boot)
+        if is_lost:
+            record = replace(record, phase=Phase.RUNNING, skipped_journal=True)
+        write_boot(disk, root.path, record)
+    cookies = _wanted_cookies(identity, disk)
+    try:
+        write_znode(metadata.store, metadata.znodes, _wanted_stored(identity, cookies, boot), identity.znode)
+    except MetadataConflictError:
+        _put_back(identity, disk)
+        raise
+    for root, cookie in cookies.items():
+        if cookie != root.cookie:
+            disk.replace(root.path / COOKIE_FILE, encode_cookie(cookie))
+    confirmed = replace(final, confirmed=boot, pending=None)
+    for root in identity.roots:
+        write_boot(disk, root.path, confirmed)
+    return confirmed
+
+
+def _last_number(identity: Identity) -> int:
+    if identity.stored is not None:
+        return identity.stored.boot.number
+    return max((record.confirmed.number for record in _records(identity)), default=0)
+
+
+def _begun(root: Root, stored: StoredCookie | None, boot: BootNumber) -> BootRecord:
+    former = root.record if root.cookie is not None and root.record is not None else BootRecord(NEVER_BOOTED)
+    return former.begun(stored.boot, boot) if stored is not None else replace(former, pending=boot)
+
+
+def _put_back(identity: Identity, disk: Disk) -> None:
+    """The race was lost: the pending number of an earlier boot, which may be the winner's, is needed again."""
+    for root in identity.roots:
+        if root.record is not None:
+            write_boot(disk, root.path, root.record)
+
+
+def _wanted_cookies(identity: Identity, disk: Disk) -> dict[Root, Cookie]:
+    """The cookie that each root is to have, in their order. One without a good cookie is a new directory."""
+    ids = {
+        root: root.cookie.directory_id if root.cookie is not None else disk.random_bytes(ID_BYTES).hex()
+        for root in identity.roots
+    }
+    places = tuple(DirectoryPlace(use, ids[root]) for root in identity.roots for use in root.uses)
+    return {
+        root: Cookie(identity.bookie_id, identity.instance_id, ids[root], root.uses, places if DATA in root.uses else ())
+        for root in identity.roots
+    }
+
+
+def _wanted_stored(identity: Identity, cookies: dict[Root, Cookie], boot: BootNumber) -> StoredCookie:
+    places = next(cookie.places for cookie in cookies.values() if cookie.places)
+    stored = identity.stored
+    if stored is not None and stored.places == places:
+        return replace(stored, boot=boot)
+    text = apache_text(identity.bookie_id, identity.instance_id, identity.directories)
+    return StoredCookie(identity.bookie_id, identity.instance_id, places, boot, text)

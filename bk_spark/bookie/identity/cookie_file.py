@@ -1,0 +1,259 @@
+"""The cookie's two forms: the file in each root directory, and the value in the metadata store.
+
+A **root directory** is one that holds files of a bookie: the data directory, and those that ``journal_dirs`` and
+``ledger_dirs`` name. Each has a random **directory id**, drawn when it was formatted, and **uses**: ``data``, ``journal-0``,
+``entry_log-1``, the number being its place in the list of the setting. The file ``cookie`` of a root::
+
+    bk_spark cookie
+    version: 1
+    bookie_id: 127.0.0.1:3181-9f86d081
+    instance_id: 0f0e3a52-…             the cluster's INSTANCEID
+    directory_id: 16 hexadecimal digits
+    uses: data journal-0 entry_log-0
+    directory: journal-0 0123456789abcdef     for each use of each root; in the data directory only
+    crc32c: …
+
+The znode holds Apache BookKeeper's cookie text, format 4, in which what is ours are comments, which Apache's tools skip::
+
+    4
+    bookieHost: "127.0.0.1:3181-9f86d081"
+    journalDir: "/data"
+    ledgerDirs: "1\t/data"
+    instanceId: "0f0e3a52-…"
+    # bk_spark version: 1
+    # bk_spark boot: 7 0123456789abcdef       number and token of the last boot (boot.py)
+    # bk_spark directory: data 0123456789abcdef
+
+Paths are for people: a directory that was moved is still the same.
+
+Ref: Apache BookKeeper's Cookie; docs/formats.md, "Cookie".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from bk_spark.bookie.directories import Directories
+from bk_spark.bookie.identity.checked_text import Fields, decode_fields, decode_number, encode_fields
+from bk_spark.errors import CorruptionError, FormatVersionError, MetadataConflictError, MetadataUnavailableError
+from bk_spark.metadata.store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError
+from bk_spark.metadata.znodes import Znodes
+
+COOKIE_FILE = "cookie"
+COOKIE_VERSION = 1
+DATA = "data"
+"""The use of the data directory, beside those that the settings give it."""
+
+ID_BYTES = 8
+"""Random bytes of a directory id and of a boot's token: two of one cluster are equal with a chance of 1 in 10^19."""
+
+_MAGIC = "bk_spark cookie"
+_APACHE_FORMAT = 4
+_OURS = "# bk_spark "
+_APACHE_FIELD = re.compile(r'^(\w+): ?"?(.*?)"?$', re.MULTILINE)
+_OUR_FIELD = re.compile(rf"^{_OURS}(\w+): (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryPlace:
+    """Which directory a use has: what both the data directory and the metadata store list of all."""
+
+    use: str
+    directory_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cookie:
+    """What a root directory says of itself."""
+
+    bookie_id: str
+    instance_id: str
+    directory_id: str
+    uses: tuple[str, ...]
+    places: tuple[DirectoryPlace, ...] = ()
+    """Of all roots, in the order of their uses; empty but in the data directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class BootNumber:
+    """One boot of a bookie. The random token tells it from a boot of a copy of the same disks that has the same number."""
+
+    number: int
+    token: str
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.token}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCookie:
+    """What the metadata store says of a bookie."""
+
+    bookie_id: str
+    instance_id: str
+    places: tuple[DirectoryPlace, ...]
+    boot: BootNumber
+    apache_text: str
+    """The lines that are Apache's, kept as they were found."""
+
+
+def root_uses(directories: Directories) -> dict[Path, tuple[str, ...]]:
+    """What each root is configured for."""
+    uses: dict[Path, list[str]] = {root: [] for root in directories.roots}
+    uses[directories.data_dir].append(DATA)
+    for name, places in (("journal", directories.journals), ("entry_log", directories.entry_logs)):
+        for ordinal, place in enumerate(places):
+            uses[place.parent].append(f"{name}-{ordinal}")
+    return {root: tuple(found) for root, found in uses.items()}
+
+
+def encode_cookie(cookie: Cookie) -> bytes:
+    """The content of the cookie file."""
+    pairs = [(name, getattr(cookie, name)) for name in ("bookie_id", "instance_id", "directory_id")]
+    pairs.append(("uses", " ".join(cookie.uses)))
+    pairs += [("directory", f"{place.use} {place.directory_id}") for place in cookie.places]
+    return encode_fields(_MAGIC, COOKIE_VERSION, pairs)
+
+
+def decode_cookie(data: bytes, what: str) -> Cookie:
+    """The cookie in a file's content; ``what`` names the file in errors. Raises CorruptionError, FormatVersionError."""
+    fields = decode_fields(data, _MAGIC, COOKIE_VERSION, what)
+    return Cookie(
+        fields.one("bookie_id"),
+        fields.one("instance_id"),
+        fields.one("directory_id"),
+        tuple(fields.one("uses").split()),
+        _places(fields),
+    )
+
+
+def encode_stored(cookie: StoredCookie) -> bytes:
+    """The value of the cookie's znode."""
+    pairs = [("version", str(COOKIE_VERSION)), ("boot", str(cookie.boot))]
+    pairs += [("directory", f"{place.use} {place.directory_id}") for place in cookie.places]
+    return (cookie.apache_text + "".join(f"{_OURS}{name}: {value}\n" for name, value in pairs)).encode()
+
+
+def decode_stored(value: bytes, path: str) -> StoredCookie:
+    """Raises CorruptionError, FormatVersionError."""
+    what = f"the cookie {path}"
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        raise CorruptionError(what, "it is not UTF-8 text") from None
+    apache = "".join(line for line in text.splitlines(keepends=True) if not line.startswith(_OURS))
+    theirs = _apache_fields(apache, what)
+    ours = Fields(what, tuple(_OUR_FIELD.findall(text)))
+    if not ours.pairs:
+        raise CorruptionError(what, "bk_spark's lines are missing, another tool has rewritten it")
+    _check_version(what, ours.one("version"), COOKIE_VERSION)
+    return StoredCookie(
+        theirs.one("bookieHost"), theirs.one("instanceId"), _places(ours), decode_boot_number(ours.one("boot"), what), apache
+    )
+
+
+def apache_text(bookie_id: str, instance_id: str, directories: Directories) -> str:
+    """Apache's lines of the znode's value."""
+    ledger_dirs = [str(place.parent) for place in directories.entry_logs]
+    fields = {
+        "bookieHost": bookie_id,
+        "journalDir": ",".join(str(place.parent) for place in directories.journals),
+        "ledgerDirs": "\t".join([str(len(ledger_dirs)), *ledger_dirs]),
+        "instanceId": instance_id,
+    }
+    # protobuf's text format escapes as JSON does
+    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in fields.items()]
+    return "".join([f"{_APACHE_FORMAT}\n", *lines])
+
+
+def decode_boot_number(text: str, what: str) -> BootNumber:
+    """What ``str`` of one gives. Raises CorruptionError."""
+    number, _, token = text.partition(" ")
+    found = decode_number(number)
+    if found is None or not token:
+        raise CorruptionError(what, f"{text[:100]!r} is no boot number")
+    return BootNumber(found, token)
+
+
+def _apache_fields(text: str, what: str) -> Fields:
+    version, _, body = text.partition("\n")
+    _check_version(what, version, _APACHE_FORMAT)
+    return Fields(what, tuple(_APACHE_FIELD.findall(body)))
+
+
+def _check_version(what: str, version: str, known: int) -> None:
+    found = decode_number(version)
+    if found is None:
+        raise CorruptionError(what, "it does not begin with a format number")
+    if found > known:
+        raise FormatVersionError(what, found, known)
+
+
+def _places(fields: Fields) -> tuple[DirectoryPlace, ...]:
+    pairs = [value.split() for value in fields.all("directory")]
+    if any(len(pair) != 2 for pair in pairs):
+        raise CorruptionError(fields.what, "it names a directory without a use or an id")
+    return tuple(DirectoryPlace(use, directory_id) for use, directory_id in pairs)
+
+
+# --- The cookie's znode: read where its absence matters, and changed by compare-and-set
+#
+# Every change brings a new boot number with a random token. So whoever got no answer, or is told that the value was another
+# one, reads it again and sees by the token whether it was its own change that took effect.
+#
+# Ref: docs/rules.md, protocol rule 48, storage rules 8 and 9.
+
+
+@dataclass(frozen=True, slots=True)
+class CookieZnode:
+    """The stored cookie as it was read. ``damage`` is set instead of the cookie where it cannot be read."""
+
+    cookie: StoredCookie | None
+    version: int
+    damage: CorruptionError | None = None
+
+
+def read_znode(store: MetadataStore, znodes: Znodes, bookie_id: str) -> CookieZnode | None:
+    """None if there is none, for certain. Raises FormatVersionError, MetadataUnavailableError."""
+    path = znodes.cookie(bookie_id)
+    store.sync(path)  # an absence is acted on: a follower that lags must not invent it
+    try:
+        found = store.get(path)
+    except NoNodeError:
+        return None
+    try:
+        return CookieZnode(decode_stored(found.value, path), found.version)
+    except CorruptionError as damage:
+        return CookieZnode(None, found.version, damage)
+
+
+def write_znode(store: MetadataStore, znodes: Znodes, cookie: StoredCookie, found: CookieZnode | None) -> None:
+    """Put ``cookie`` in the place of what was ``found``, or make it where nothing was.
+
+    Raises MetadataConflictError if another process was faster, MetadataUnavailableError if it may still take effect.
+    """
+    path, value = znodes.cookie(cookie.bookie_id), encode_stored(cookie)
+    try:
+        if found is None:
+            store.create(path, value, make_parents=True)
+        else:
+            store.set(path, value, found.version)
+    except (BadVersionError, NodeExistsError, NoNodeError):
+        if not _is_stored(store, znodes, cookie):
+            raise MetadataConflictError(
+                f"the cookie of bookie {cookie.bookie_id}",
+                "another process starts or repairs the same bookie, or its cookie was deleted: run only one with these "
+                "directories or copies of them",
+            ) from None
+    except MetadataUnavailableError:
+        if not _is_stored(store, znodes, cookie):
+            raise
+
+
+def _is_stored(store: MetadataStore, znodes: Znodes, cookie: StoredCookie) -> bool:
+    """Whether this very change took effect: then the stored value carries its token."""
+    stored = read_znode(store, znodes, cookie.bookie_id)
+    return stored is not None and stored.cookie is not None and stored.cookie.boot == cookie.boot

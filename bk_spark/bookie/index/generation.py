@@ -1,0 +1,61 @@
+"""The generation file: a witness beside the index that tells when an older index took its place.
+
+Every commit of the index counts its generation up, and this file is synced to the same number before anything that the
+commit made superfluous is deleted. An index with a lower number than the file's was restored from a copy or lost
+commits: acked entries may be missing from it.
+
+::
+
+    offset  size
+         0     8  magic "bkIdxGen"
+         8     4  format version
+        12    16  incarnation of the index, drawn when it was made
+        28     8  generation
+        36     4  CRC32C of the bytes 0 to 35
+
+Little-endian. Successors of version 1 keep the magic and the version in place and the CRC of all before it at the end.
+
+Ref: docs/rules.md, storage rule 3.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from bk_spark.bookie.disk import Disk
+from bk_spark.entries.crc import crc32c
+from bk_spark.errors import CorruptionError, FormatVersionError
+
+GENERATION_VERSION = 1
+_MAGIC = b"bkIdxGen"
+_FIELDS = struct.Struct("<8sI16sQ")
+_CRC = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexGeneration:
+    incarnation: bytes
+    generation: int
+
+
+def write_generation(disk: Disk, path: Path, value: IndexGeneration) -> None:
+    """Durable when it returns."""
+    packed = _FIELDS.pack(_MAGIC, GENERATION_VERSION, value.incarnation, value.generation)
+    disk.replace(path, packed + _CRC.pack(crc32c(packed)))
+
+
+def read_generation(disk: Disk, path: Path) -> IndexGeneration | None:
+    """None if there is no such file. Raises CorruptionError, FormatVersionError."""
+    data = disk.read_small(path)
+    if data is None:
+        return None
+    if len(data) < _FIELDS.size + _CRC.size or crc32c(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
+        raise CorruptionError(str(path), "its checksum is wrong")
+    magic, version, incarnation, generation = _FIELDS.unpack_from(data)
+    if magic != _MAGIC:
+        raise CorruptionError(str(path), "it is not an index generation file")
+    if version > GENERATION_VERSION:
+        raise FormatVersionError(str(path), version, GENERATION_VERSION)
+    return IndexGeneration(incarnation, generation)

@@ -1,0 +1,89 @@
+"""Which stored batch answers for which entry id: the newest that holds it.
+
+Batches of a ledger may overlap: re-added in another cut, striped, copied by recovery. A row's interval says only which
+ids it may hold, its pattern says which it does. An id is missing only if no row whose interval covers it holds it.
+
+Worked example: rows 0–99 (sequence 1) and 10–19 (sequence 2). Ids 0–9 come from the first, 10–19 from the second, 20–99
+from the first again. The row with the greatest first id not above 50 is 10–19; taking it alone would deny entry 50.
+
+Ref: docs/rules.md, storage rules 1 and 14.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from bk_spark.bookie.index.rows import BatchRow
+from bk_spark.quorum import IdPattern
+
+PAGE_ROWS = 256
+"""Rows fetched from the index at a time."""
+
+MAX_SEQUENCE = (1 << 63) - 1
+
+Fetch = Callable[[tuple[int, int], int], list[BatchRow]]
+"""Gives so many rows of the index above a first entry id and a sequence, in the order of these two."""
+
+
+class RowWindow:
+    """The rows around a position that moves upward, from a snapshot of the write cache and pages of the index.
+
+    The snapshot must be older than every page: rows move from cache to index, so none is missed. A row that was seen in both
+    counts once, for it is the newer of the two, or the same.
+    """
+
+    def __init__(self, cached: Iterable[BatchRow], fetch: Fetch, first: int, span: int, deleted_at: int = 0) -> None:
+        """``cached`` rows come by first id. ``span`` is the largest of a row in the index, 0 if it has none.
+
+        Rows with sequences below ``deleted_at`` are left out: they were deleted with their ledger.
+        """
+        self._near: list[BatchRow] = []
+        self._cached = deque(row for row in cached if row.sequence > deleted_at)
+        self._paged: deque[BatchRow] = deque()
+        self._fetch = fetch
+        self._deleted_at = deleted_at
+        self._after = (first - span, MAX_SEQUENCE)
+        self._is_exhausted = span == 0
+
+    def overlapping(self, first: int, last: int) -> list[BatchRow]:
+        """Every row whose interval meets ``first`` to ``last``, inclusive. ``first`` never goes back."""
+        self._near = [row for row in self._near if row.last_entry_id >= first]
+        self._read_pages(last)
+        for waiting in (self._cached, self._paged):
+            while waiting and waiting[0].first_entry_id <= last:
+                self._near.append(waiting.popleft())
+        return [row for row in self._near if row.first_entry_id <= last and row.last_entry_id >= first]
+
+    def _read_pages(self, last: int) -> None:
+        while not self._is_exhausted and self._after[0] <= last:
+            page = self._fetch(self._after, PAGE_ROWS)
+            self._is_exhausted = len(page) < PAGE_ROWS
+            if page:
+                self._after = (page[-1].first_entry_id, page[-1].sequence)
+            self._paged.extend(row for row in page if row.sequence > self._deleted_at)
+
+
+def newest_holding(rows: list[BatchRow], entry_id: int) -> BatchRow | None:
+    return max((row for row in rows if row.holds(entry_id)), key=lambda row: row.sequence, default=None)
+
+
+def stretch_end(row: BatchRow, rows: list[BatchRow], pattern: IdPattern, first: int, last: int) -> int:
+    """The last id up to which ``row`` answers for all ids that ``pattern`` asks for from ``first`` on, at most ``last``."""
+    end = min(row.last_entry_id, last)
+    newer = [other for other in rows if other.sequence > row.sequence and other.first_entry_id <= end]
+    if not newer and (row.pattern.is_dense or row.pattern == pattern):
+        return end
+    asked = pattern.ids(first, end)
+    owned = row.pattern.mask(asked)
+    for other in newer:
+        owned &= ~((asked >= other.first_entry_id) & (asked <= other.last_entry_id) & other.pattern.mask(asked))
+    others = np.flatnonzero(~owned)
+    return int(asked[others[0]]) - 1 if len(others) else end
+
+
+def next_asked(pattern: IdPattern, entry_id: int) -> int:
+    """The lowest id from ``entry_id`` on that ``pattern`` holds."""
+    return next(one for one in range(entry_id, entry_id + pattern.ensemble_size) if pattern.holds(one))

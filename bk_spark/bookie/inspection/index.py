@@ -1,0 +1,142 @@
+"""Reads the index as it is, for people: of a stopped bookie or of one that runs, whose lock it does not ask for.
+
+SQLite changes pages in place and keeps their old content in a rollback journal until the commit. What is read is one state only
+if that journal was empty and the generation the same before and after; else it is read again, a few times. If commits never
+leave room, or a crash has left a rollback journal that the next start is to undo, what was read last is given all the same,
+and said to be no single state. Damage is a value like any other.
+
+Ref: docs/formats.md, "Index"; docs/rules.md, storage rule 3.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from bk_spark.bookie.disk import Disk
+from bk_spark.bookie.index.generation import read_generation
+from bk_spark.bookie.index.rows import BatchRow, IndexState, LedgerSummary
+from bk_spark.bookie.index.sqlite_database import Database
+from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE
+from bk_spark.bookie.index.sqlite_tables import Tables
+from bk_spark.bookie.index.verification import Verification, load
+from bk_spark.bookie.logs.mark import EntryLogRow
+from bk_spark.errors import BookKeeperError
+
+T = TypeVar("T")
+
+PAGE_ROWS = 5_000
+"""A few megabytes at a time."""
+
+_ABOVE = "(ledger_id, first_entry_id, sequence) > (?, ?, ?)"
+
+MAX_READINGS = 5
+"""Tries to read between two commits. A bookie commits every few seconds, and most of what is asked for takes less."""
+
+
+class IndexView:
+    """One look at an index. Everything that it gives was verified by its own CRC; it raises CorruptionError otherwise."""
+
+    def __init__(self, database: Database, state: IndexState) -> None:
+        self.state = state
+        self._database = database
+        self._tables = Tables(database)
+
+    def entry_logs(self) -> list[EntryLogRow]:
+        with self._database.translated():
+            return list(self._tables.entry_logs())
+
+    def ledgers(self, first: int, limit: int) -> list[LedgerSummary]:
+        """By id, from ``first`` on."""
+        with self._database.translated():
+            return self._tables.summaries_after(first - 1, limit)
+
+    def rows(self, ledger_id: int) -> list[BatchRow]:
+        """By first entry id and sequence."""
+        return list(self._pages(f"ledger_id = {ledger_id:d} AND {_ABOVE}", (ledger_id, -1, 0)))
+
+    def live_bytes(self) -> dict[tuple[int, int], int]:
+        """Bytes that rows refer to, by entry log and ledger. Reads all rows."""
+        found: defaultdict[tuple[int, int], int] = defaultdict(int)
+        for row in self._pages(_ABOVE, (-1, 0, 0)):
+            if row.location is not None:
+                found[row.location.file_id, row.ledger_id] += row.location.length
+        return dict(sorted(found.items()))
+
+    def _pages(self, where: str, after: tuple[int, int, int]) -> Iterator[BatchRow]:
+        """Rows by ledger, first entry id and sequence, some thousand at a time."""
+        while True:
+            with self._database.translated():
+                page = self._tables.page(where, after, PAGE_ROWS)
+            yield from page
+            if len(page) < PAGE_ROWS:
+                return
+            after = (page[-1].ledger_id, page[-1].first_entry_id, page[-1].sequence)
+
+    def verify(self, *, full: bool, progress: Callable[[int], None] = lambda rows: None) -> None:
+        """Raise CorruptionError unless all tallies fit; with ``full`` those of all rows too. ``progress``: rows so far."""
+        done = 0
+        with self._database.translated():
+            for rows in Verification(self._tables, load(self._tables, self.state)).steps(full):
+                done += rows
+                progress(done)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReading(Generic[T]):
+    value: T | None
+    """None if it could not be read."""
+    problem: str
+    """Why not, else empty."""
+    rollback_bytes: int
+    """What the rollback journal holds: a commit under way, or one that a crash cut short and the next start undoes."""
+    is_one_state: bool
+    """Nothing was committed meanwhile."""
+
+
+def read_index(directory: Path, disk: Disk, read: Callable[[IndexView], T]) -> IndexReading[T]:
+    """What ``read`` makes of the index in ``directory``, if possible of one state of it. Raises nothing of this package."""
+    reading = _read_once(directory, disk, read)
+    for _ in range(1, MAX_READINGS):
+        if reading.is_one_state:
+            break
+        reading = _read_once(directory, disk, read)
+    return reading
+
+
+def _read_once(directory: Path, disk: Disk, read: Callable[[IndexView], T]) -> IndexReading[T]:
+    before, value, problem = _traces(directory, disk), None, ""
+    try:
+        value = _with_view(directory, disk, read)
+    except BookKeeperError as error:
+        problem = str(error)
+    after = _traces(directory, disk)
+    return IndexReading(value, problem, after[0], is_one_state=before == after and after[0] == 0)
+
+
+def _with_view(directory: Path, disk: Disk, read: Callable[[IndexView], T]) -> T:
+    path = directory / INDEX_FILE
+    with disk.open_read(path):  # SQLite says less about a file that is not there
+        database = Database(path, read_only=True)
+    try:
+        with database.translated():
+            state = Tables(database).state() if database.check_tables() else None
+            if state is None:
+                raise database.damage("it is empty")
+        return read(IndexView(database, state))
+    finally:
+        database.close()
+
+
+def _traces(directory: Path, disk: Disk) -> tuple[int, str]:
+    """What a commit leaves behind: the size of the rollback journal, and the generation in the index and beside it."""
+    rollback = directory / f"{INDEX_FILE}-journal"
+    try:
+        size = disk.size(rollback) if disk.exists(rollback) else 0
+        witness = read_generation(disk, directory / GENERATION_FILE)
+        return size, f"{witness} {_with_view(directory, disk, lambda view: view.state.generation)}"
+    except BookKeeperError as problem:
+        return 0, str(problem)

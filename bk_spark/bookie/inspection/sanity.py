@@ -1,0 +1,136 @@
+"""Whether a stopped bookie could start, and what its start would meet. Changes nothing.
+
+Directories, cookies and boot files are held against each other and, where the caller asked it, against the metadata store. Of
+the index every row is verified. The logs are looked at as a start does: every file that the index knows must be there in the
+size that it knows, and from the mark on everything is read. What lies before the mark is the scrub's.
+
+Ref: docs/rules.md, storage rules 2, 3, 7 and 9, protocol rule 48; situation 69.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from bk_spark.bookie.directories import Directories
+from bk_spark.bookie.disk import Disk
+from bk_spark.bookie.identity.identity import Identity
+from bk_spark.bookie.index.generation import read_generation
+from bk_spark.bookie.index.rows import IndexState
+from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, check_state
+from bk_spark.bookie.inspection.index import IndexView, read_index
+from bk_spark.bookie.logs.all_logs import LogsReplay
+from bk_spark.bookie.logs.log_file import FileKind
+from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.config import BookieConfig
+from bk_spark.errors import BookKeeperError
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was checked."""
+
+    check: str
+    place: str
+    problem: str = ""
+    """Empty if it is as it should be."""
+    note: str = ""
+    """What is to be known of it all the same."""
+
+
+class _Spectator(Disk):
+    """A disk on which nothing is tidied up: a replay that is only read deletes what a crash left unfinished."""
+
+    def unlink(self, path: Path) -> None:
+        pass
+
+
+def check_directories(identity: Identity) -> Iterator[Finding]:
+    """The cookies and boot files, as they were examined."""
+    places = [str(root.path) for root in identity.roots]
+    for place in dict.fromkeys([*places, *(one.place for one in identity.mismatches)]):
+        problems = [str(one.error) for one in identity.mismatches if one.place == place]
+        yield Finding("cookie and boot file" if place in places else "cookie", place, "; ".join(problems))
+
+
+Progress = Callable[[str, int], None]
+"""What is read, and how much of it so far."""
+
+
+def check_storage(
+    directories: Directories, bookie_id: str, config: BookieConfig, progress: Progress = lambda what, done: None
+) -> Iterator[Finding]:
+    """The index, then the logs, if the index tells which there are. The caller holds the locks of all roots."""
+    disk = _Spectator()
+    if not _was_started(directories, disk):
+        yield Finding("index", str(directories.index))
+        return
+    found: list[tuple[IndexState, list[EntryLogRow]]] = []
+    yield Finding("index", str(directories.index), _problem_of_index(directories, bookie_id, found, progress))
+    for state, known in found:
+        if state.limbo is not None:
+            note = (
+                f"an earlier loss is not repaired yet, up to ledger {state.limbo.fence_watermark}: the bookie goes on with it"
+            )
+            yield Finding("limbo", str(directories.index), note=note)
+        yield from _check_files(directories, known, disk)
+        begin = partial(LogsReplay, directories, bookie_id, config, disk, state.mark, known)
+        yield from _check_ends(begin, directories, progress)
+
+
+def _was_started(directories: Directories, disk: Disk) -> bool:
+    """Whether there must be an index: one that was only formatted has none."""
+    suffixes = tuple({kind.suffix for kind in FileKind})
+    logs = [path for path in (*directories.journals, *directories.entry_logs) if disk.exists(path)]
+    return disk.exists(directories.index) or any(name.endswith(suffixes) for path in logs for name in disk.list(path))
+
+
+def _problem_of_index(
+    directories: Directories, bookie_id: str, found: list[tuple[IndexState, list[EntryLogRow]]], progress: Progress
+) -> str:
+    """Empty if it is whole; what it says of the logs goes to ``found``, also where its rows are damaged."""
+    disk = _Spectator()
+
+    def read(view: IndexView) -> None:
+        check_state(path, view.state, bookie_id, read_generation(disk, directories.index / GENERATION_FILE))
+        found[:] = [(view.state, view.entry_logs())]
+        view.verify(full=True, progress=lambda rows: progress("rows of the index", rows))
+
+    path = directories.index / INDEX_FILE
+    reading = read_index(directories.index, disk, read)
+    if reading.rollback_bytes:
+        found.clear()
+        return f"a commit was cut short ({reading.rollback_bytes} bytes to be undone): the next start does it, check again then"
+    return reading.problem
+
+
+def _check_files(directories: Directories, known: Sequence[EntryLogRow], disk: Disk) -> Iterator[Finding]:
+    """Files that rows refer to, and that nobody may have taken away or cut."""
+    for row in known:
+        if row.state is LogState.DEAD or row.directory >= len(directories.entry_logs):
+            continue
+        path = directories.entry_logs[row.directory] / f"{row.file_id:010d}{FileKind.ENTRY_LOG.suffix}"
+        size = disk.size(path) if disk.exists(path) else None
+        if size is None:
+            yield Finding("entry log", str(path), "it is missing")
+        elif size < row.total_bytes:
+            yield Finding("entry log", str(path), f"it has {size} bytes, and the index knows of {row.total_bytes}")
+
+
+def _check_ends(begin: Callable[[], LogsReplay], directories: Directories, progress: Progress) -> Iterator[Finding]:
+    """What a start would replay."""
+    count = 0
+    try:
+        replay = begin()
+        for _ in replay.records():
+            count += 1
+            progress("records of the logs", count)
+    except BookKeeperError as problem:
+        yield Finding("logs", str(directories.data_dir), str(problem))
+        return
+    for damage in replay.damages:
+        yield Finding("logs", str(damage.path), str(damage))
+    if not replay.damages:
+        yield Finding(f"logs, {count} records from the mark on", str(directories.data_dir))

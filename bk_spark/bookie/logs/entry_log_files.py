@@ -1,0 +1,165 @@
+"""Reads, scans and deletes entry log files, in whatever directory they are. For any thread.
+
+Files stay open for a while: opening one for each record cost more than reading it. A file that is deleted is closed when its
+last reader is done, so that its space returns. A reference to a file that is gone raises MissingLogError, never "not found":
+compaction may have moved the record, and a second look-up finds the new place.
+
+``threading`` is here, against the import table, for the lock around the open files.
+
+Ref: docs/rules.md, storage rule 5, protocol rule 39.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bk_spark.bookie.disk import ReadFile
+from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, FileHeader, LogDirectory
+from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordHeader, batch_of, unpack
+from bk_spark.bookie.logs.replay import Damage
+from bk_spark.bookie.logs.scan import Gap, LogScan
+from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.entries.batch import EncodedBatch
+from bk_spark.errors import CorruptionError, MissingLogError
+
+MAX_OPEN_FILES = 128
+"""Far below the usual limit of 1024 descriptors of a process, which connections need too; 128 GiB of entry logs."""
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    file: ReadFile
+    header: FileHeader
+    users: int = 0
+    is_dropped: bool = False
+    """To be closed by its last user."""
+
+
+class EntryLogFiles:
+    """All entry logs of a bookie, direct ones and copies."""
+
+    def __init__(self, directories: Sequence[LogDirectory]) -> None:
+        self._directories = directories
+        self._lock = threading.Lock()
+        self._open: OrderedDict[int, _OpenFile] = OrderedDict()
+
+    def path_of(self, file_id: int) -> Path | None:
+        """None if there is no such file any more."""
+        directory = self._directory_of(file_id)
+        return None if directory is None else directory.file_path(file_id)
+
+    def size_of(self, file_id: int) -> int:
+        """In bytes; of a file that is being written what is durable. Raises MissingLogError, StorageError."""
+        directory = self._directory_of(file_id)
+        if directory is None:
+            raise _missing(file_id)
+        writing = directory.written.get(file_id)
+        return writing.synced if writing is not None else directory.disk.size(directory.file_path(file_id))
+
+    def read(self, location: EntryLocation) -> tuple[RecordHeader, EncodedBatch]:
+        """The record at ``location``, its checksums verified. Raises CorruptionError, MissingLogError, StorageError."""
+        with self._reading(location.file_id) as opened:
+            header = _read_header(opened, location)
+            body = opened.file.read(location.offset + RECORD_HEADER_BYTES, header.body_length)
+        return header, batch_of(header, body, _what(opened, location.offset))
+
+    def read_header(self, location: EntryLocation) -> RecordHeader:
+        """As ``read``, without the body."""
+        with self._reading(location.file_id) as opened:
+            return _read_header(opened, location)
+
+    def scan(self, file_id: int, *, verify_bodies: bool = True) -> Iterator[tuple[EntryLocation, RecordHeader | Damage]]:
+        """Every record of a file and every damaged stretch, in order, as far as the file is durable.
+
+        Of records the checksums were verified, without ``verify_bodies`` those of the headers alone. Raises FormatVersionError,
+        MissingLogError, StorageError, and CorruptionError if the file's own header is damaged.
+        """
+        size = self.size_of(file_id)
+        with self._reading(file_id) as opened:
+            scan = LogScan(opened.file, opened.header, FILE_HEADER_BYTES, size, verify_bodies=verify_bodies)
+            for item in scan.items():
+                if isinstance(item, Gap):
+                    damage = Damage(opened.file.path, item.start, item.end, item.problem, is_below_durable=True)
+                    yield EntryLocation(file_id, item.start, item.end - item.start), damage
+                else:
+                    start, end = item.header.place.offset, item.header.end
+                    yield EntryLocation(file_id, start, end - start), item.header
+
+    def delete(self, file_id: int) -> None:
+        """Delete a file, durably. What is being read of it can be read to its end. Does nothing if it is gone."""
+        with self._lock:
+            directory = self._directory_of(file_id)
+            if directory is not None:
+                directory.delete(file_id)
+            self._drop(file_id)
+        if directory is not None:
+            directory.disk.sync_directory(directory.path)
+
+    def close(self) -> None:
+        with self._lock:
+            for file_id in list(self._open):
+                self._drop(file_id)
+
+    def _directory_of(self, file_id: int) -> LogDirectory | None:
+        return next((one for one in self._directories if one.disk.exists(one.file_path(file_id))), None)
+
+    @contextmanager
+    def _reading(self, file_id: int) -> Iterator[_OpenFile]:
+        with self._lock:
+            opened = self._open.get(file_id) or self._opened(file_id)
+            self._open.move_to_end(file_id)
+            opened.users += 1
+        try:
+            yield opened
+        finally:
+            with self._lock:
+                opened.users -= 1
+                _close_unused(opened)
+
+    def _opened(self, file_id: int) -> _OpenFile:
+        """Under the lock, so that a deletion comes before or after, and never leaves an open file behind."""
+        directory = self._directory_of(file_id)
+        if directory is None:
+            raise _missing(file_id)
+        file = directory.disk.open_read(directory.file_path(file_id))
+        try:
+            header = directory.verified_header(file_id, file.read(0, FILE_HEADER_BYTES))
+        except BaseException:
+            file.close()
+            raise
+        if len(self._open) >= MAX_OPEN_FILES:
+            self._drop(next(iter(self._open)))
+        self._open[file_id] = opened = _OpenFile(file, header)
+        return opened
+
+    def _drop(self, file_id: int) -> None:
+        opened = self._open.pop(file_id, None)
+        if opened is not None:
+            opened.is_dropped = True
+            _close_unused(opened)
+
+
+def _close_unused(opened: _OpenFile) -> None:
+    if opened.is_dropped and not opened.users:
+        opened.file.close()
+
+
+def _read_header(opened: _OpenFile, location: EntryLocation) -> RecordHeader:
+    what = _what(opened, location.offset)
+    header = unpack(opened.file.read(location.offset, RECORD_HEADER_BYTES), what, opened.header.salt, location.offset)
+    if RECORD_HEADER_BYTES + header.body_length != location.length:
+        raise CorruptionError(what, f"the record has another length than the index says ({location.length} bytes)")
+    return header
+
+
+def _what(opened: _OpenFile, offset: int) -> str:
+    return f"{opened.file.path} at byte {offset}"
+
+
+def _missing(file_id: int) -> MissingLogError:
+    return MissingLogError(f"reading entry log {file_id}", "no directory has its file any more")

@@ -1,0 +1,51 @@
+"""Where replay begins: a position in each log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from bk_spark.bookie.logs.log_file import LOG_START, LogPosition
+
+
+class LogState(IntEnum):
+    OPEN = 1
+    SEALED = 2
+    DEAD = 3
+    """No row refers to it and none ever will: its file may be deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryLogRow:
+    """An entry log as the index knows it."""
+
+    file_id: int
+    directory: int
+    state: LogState
+    total_bytes: int
+    live_bytes: int
+    """What the rows that refer to it take up in it, headers included."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogMark:
+    """Up to where all that was logged is in the index, and the numbers that were never used.
+
+    Positions stand in the order of the directories; what is missing at the end is LOG_START.
+    """
+
+    next_sequence: int = 1
+    next_journal_id: int = 1
+    next_entry_log_id: int = 1
+    journals: tuple[LogPosition, ...] = ()
+    entry_logs: tuple[LogPosition, ...] = ()
+
+    def journal(self, directory: int) -> LogPosition:
+        return self.journals[directory] if directory < len(self.journals) else LOG_START
+
+    def entry_log(self, directory: int) -> LogPosition:
+        return self.entry_logs[directory] if directory < len(self.entry_logs) else LOG_START
+
+
+NO_MARK = LogMark()
+"""Of a bookie that has logged nothing yet."""

@@ -1,0 +1,145 @@
+"""Rows whose records are damaged, from the moment they are known until they are replaced.
+
+A damaged record is answered as DAMAGED to every reader, which is unknown and never a "no". It is replaced in two steps: what
+this bookie should hold of it comes from the other replicas as an add of recovery, newer than the damaged row, so that
+readers get it at once; and once a checkpoint has brought the newer rows into the index, the damaged row goes.
+
+Ref: docs/rules.md, storage rules 1 and 2, protocol rule 39.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bk_spark.bookie.index.rows import BatchRow
+from bk_spark.bookie.repair.ledger_repair import LedgerRepair
+from bk_spark.bookie.storage.ledger_storage import LedgerStorage
+from bk_spark.config import MAX_BATCH_ENTRIES
+from bk_spark.errors import BookKeeperError, CorruptionError, StorageError
+from bk_spark.quorum import IdPattern
+
+MAX_DAMAGED = 1_000
+"""Rows known at a time, some 300 KB; what is beyond is found again by the next scrub."""
+
+PAGE_ROWS = 256
+
+_Ids = list[tuple[IdPattern, int, int]]
+"""Ids by pattern and interval, both ends inclusive."""
+
+
+@dataclass(slots=True)
+class _Damage:
+    row: BatchRow
+    needed: _Ids | None = None
+    """What newer rows must hold before the row may go; None while it was not copied."""
+
+
+class DamagedRows:
+    """For one thread."""
+
+    def __init__(self, storage: LedgerStorage, repair: LedgerRepair | None) -> None:
+        """Without ``repair`` damage is only known."""
+        self._storage = storage
+        self._repair = repair
+        self._known: dict[tuple[int, int, int], _Damage] = {}
+        self.repaired = 0
+        """Rows since the start."""
+        self.last_error = ""
+        """Why a row could not be repaired at the last try; empty if all were."""
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._known) >= MAX_DAMAGED
+
+    def check(self, row: BatchRow) -> bool:
+        """Read and verify a row of the index. A damaged one is kept while there is room. Gives whether it is good."""
+        damaged = self._damaged(row)
+        if damaged is not None and not self.is_full:
+            self._known.setdefault((row.ledger_id, row.first_entry_id, row.sequence), _Damage(damaged))
+        return damaged is None
+
+    def copy(self) -> None:
+        """Bring what the damaged rows should hold from the other bookies. ``last_error`` tells of what failed."""
+        self.last_error = ""
+        for key, damage in list(self._known.items()):
+            try:
+                damage.needed = self._copied(damage.row)
+            except BookKeeperError as problem:
+                row = damage.row
+                self.last_error = f"ledger {row.ledger_id}, entries {row.first_entry_id} to {row.last_entry_id}: {problem}"
+            else:
+                if not damage.needed:
+                    del self._known[key]
+
+    def remove_replaced(self) -> bool:
+        """Remove the rows for which newer ones are in the index. True once no row that was copied is left."""
+        copied = {key: damage for key, damage in self._known.items() if damage.needed is not None}
+        for key, damage in copied.items():
+            assert damage.needed is not None
+            if _is_held(damage.row, damage.needed, self._overlapping(damage.row)):
+                self._storage.remove_rows([damage.row])
+                del self._known[key]
+                self.repaired += 1
+        return not copied.keys() & self._known.keys()
+
+    # --- inside
+
+    def _damaged(self, row: BatchRow) -> BatchRow | None:
+        """The row as the index has it now if its record is damaged: it may have been moved or deleted meanwhile."""
+        while True:
+            try:
+                self._storage.get(row)
+                return None
+            except (CorruptionError, StorageError):
+                now = self._storage.row(row.ledger_id, row.first_entry_id, row.sequence)
+                if now is None or now.location == row.location:
+                    return now
+                row = now
+
+    def _copied(self, row: BatchRow) -> _Ids:
+        """What the row is needed for, which is here again in newer rows; nothing if the ledger is gone."""
+        if self._repair is None:
+            raise StorageError("repairing", "this bookie was started without access to the others")
+        [metadata] = self._repair.peers.metadata([row.ledger_id])
+        if metadata is None:
+            return []
+        if isinstance(metadata, BookKeeperError):
+            raise metadata
+        end = row.last_entry_id if metadata.last_entry_id is None else min(row.last_entry_id, metadata.last_entry_id)
+        shares = self._repair.shares(metadata, row.first_entry_id, end)
+        needed = shares if metadata.is_closed else [(row.pattern, row.first_entry_id, row.last_entry_id)]
+        if not _is_held(row, needed, self._overlapping(row)):
+            for _, first, last in shares:
+                self._repair.copy(metadata, first, last)
+            window = self._storage.rows(row.ledger_id, row.first_entry_id, row.last_entry_id)
+            if not _is_held(row, needed, window.overlapping(row.first_entry_id, row.last_entry_id)):
+                raise StorageError("repairing", "not all of it came from the other bookies, or is to be kept here")
+        return needed
+
+    def _overlapping(self, row: BatchRow) -> Iterator[BatchRow]:
+        """Rows of the index, without those that are in memory only."""
+        after = (row.ledger_id, row.first_entry_id - MAX_BATCH_ENTRIES, 0)
+        while page := self._storage.rows_from(after, PAGE_ROWS):
+            for other in page:
+                if other.ledger_id != row.ledger_id or other.first_entry_id > row.last_entry_id:
+                    return
+                yield other
+            after = (page[-1].ledger_id, page[-1].first_entry_id, page[-1].sequence)
+
+
+def _is_held(row: BatchRow, needed: _Ids, others: Iterable[BatchRow]) -> bool:
+    """Whether newer ones of ``others`` hold all ids of the row that are needed."""
+    ids = row.pattern.ids(row.first_entry_id, row.last_entry_id)
+    left = np.zeros(len(ids), dtype=np.bool_)
+    for pattern, first, last in needed:
+        left |= (ids >= first) & (ids <= last) & pattern.mask(ids)
+    for other in others:
+        if other.sequence > row.sequence:
+            left &= ~((ids >= other.first_entry_id) & (ids <= other.last_entry_id) & other.pattern.mask(ids))
+    return not left.any()

@@ -1,0 +1,63 @@
+"""What a bookie's gRPC server allows its clients, before any of their messages is read.
+
+Ref: docs/limits.md.
+"""
+
+from __future__ import annotations
+
+import resource
+
+from bk_spark.config import KIB
+from bk_spark.errors import ConfigError
+from bk_spark.wire.messages import KEEPALIVE_MS, MAX_MESSAGE_BYTES
+
+MAX_STREAMS = 256
+"""Calls of one connection at a time; further ones wait in the client. A client has one for its adds, a few for each reader."""
+
+MAX_METADATA_BYTES = 16 * KIB
+"""Headers of one call. Clients of this package send a few hundred bytes."""
+
+HANDSHAKE_MS = 10_000
+"""For a connection to say that it speaks HTTP/2, TLS included; one that does not is closed."""
+
+IDLE_MS = 600_000
+"""A connection without a call for so long is closed. Clients make another when they need one."""
+
+RESERVED_FILES = 512
+"""Open files of the process that are not connections: logs, the index, the metadata store, and room for more."""
+
+LEAST_CONNECTIONS = 16
+
+
+def server_options(max_connections: int) -> tuple[tuple[str, int], ...]:
+    """gRPC's names. Raises ConfigError where the process may not open the files that a few connections need."""
+    return (
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.so_reuseport", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+        ("grpc.max_allowed_incoming_connections", _connections(max_connections)),
+        ("grpc.max_concurrent_streams", MAX_STREAMS),
+        ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+        ("grpc.max_connection_idle_ms", IDLE_MS),
+        ("grpc.keepalive_time_ms", 3 * KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+    )
+
+
+def _connections(wanted: int) -> int:
+    """As many as ``wanted``, if the limit of open files has room for them: without a file left no log could be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + RESERVED_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    found = wanted if soft == resource.RLIM_INFINITY else min(wanted, soft - RESERVED_FILES)
+    if found < LEAST_CONNECTIONS:
+        remedy = (
+            f"raise it (ulimit -n) to {RESERVED_FILES + LEAST_CONNECTIONS} at least: a bookie needs a file for each connection"
+        )
+        raise ConfigError("the limit of open files", soft, remedy)
+    return found

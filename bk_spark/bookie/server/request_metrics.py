@@ -1,0 +1,114 @@
+"""What is counted of the requests to a bookie.
+
+Adds are counted group by group, on the event loop: three observations a request and three increments a group and status, some
+microseconds where a request costs a hundred. Reads are counted once each, when they end.
+
+Ref: metrics.py; docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from bk_spark.telemetry.metrics import (
+    BOOKIE_ADD_BYTES,
+    BOOKIE_ADD_ENTRIES,
+    BOOKIE_ADD_S,
+    BOOKIE_ADDED_BYTES,
+    BOOKIE_ADDED_ENTRIES,
+    BOOKIE_ADDS,
+    BOOKIE_CONFIRMED_READS,
+    BOOKIE_FENCES,
+    BOOKIE_READ_BYTES,
+    BOOKIE_READ_ENTRIES,
+    BOOKIE_READ_S,
+    BOOKIE_READS,
+)
+from bk_spark.telemetry.registry import by_label
+from bk_spark.wire.messages import AddRequest, FenceRequest, ReadBatch, ReadEnd, StagedRequest, Status
+
+BROKEN_OFF = "broken_off"
+"""The status of a read whose client went before its end."""
+
+_STATUSES = [status.name.lower() for status in Status]
+_ADDS = by_label(BOOKIE_ADDS, _STATUSES)
+_ADDED_ENTRIES = by_label(BOOKIE_ADDED_ENTRIES, _STATUSES)
+_ADDED_BYTES = by_label(BOOKIE_ADDED_BYTES, _STATUSES)
+_FENCES = by_label(BOOKIE_FENCES, _STATUSES)
+_READS = by_label(BOOKIE_READS, [*_STATUSES, BROKEN_OFF])
+_CONFIRMED_READS = by_label(BOOKIE_CONFIRMED_READS, _STATUSES)
+
+
+@dataclass(slots=True)
+class AskedRequest:
+    """What is remembered of a request until it is answered."""
+
+    kind: type[StagedRequest]
+    began_s: float
+    entries: int = 0
+    nbytes: int = 0
+
+    @classmethod
+    def of(cls, request: StagedRequest, now_s: float) -> AskedRequest:
+        if isinstance(request, AddRequest):
+            return cls(AddRequest, now_s, request.batch.header.count, len(request.batch.body))
+        return cls(type(request), now_s)
+
+
+def count_answers(answers: Iterable[tuple[AskedRequest, Status]], now_s: float) -> None:
+    """Requests that were answered together."""
+    totals: dict[Status, list[int]] = {}
+    for asked, status in answers:
+        if asked.kind is AddRequest:
+            total = totals.setdefault(status, [0, 0, 0])
+            total[0] += 1
+            total[1] += asked.entries
+            total[2] += asked.nbytes
+            BOOKIE_ADD_S.observe(now_s - asked.began_s)
+            BOOKIE_ADD_ENTRIES.observe(asked.entries)
+            BOOKIE_ADD_BYTES.observe(asked.nbytes)
+        elif asked.kind is FenceRequest:
+            _FENCES[status.name.lower()].inc()
+    for status, (requests, entries, nbytes) in totals.items():
+        name = status.name.lower()
+        _ADDS[name].inc(requests)
+        _ADDED_ENTRIES[name].inc(entries)
+        _ADDED_BYTES[name].inc(nbytes)
+
+
+def count_refused_add(status: Status) -> None:
+    """A message that was no request, or one too many."""
+    _ADDS[status.name.lower()].inc()
+
+
+def count_confirmed_read(status: Status) -> None:
+    """A read of the last add confirmed was answered."""
+    _CONFIRMED_READS[status.name.lower()].inc()
+
+
+class ReadMeter:
+    """Counts one read: for a ``with`` statement around it, and ``take`` for each reply, one thread at a time."""
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        self._clock_s = clock_s
+        self._began_s = clock_s()
+        self._status = BROKEN_OFF
+        self._entries = 0
+        self._nbytes = 0
+
+    def take(self, reply: ReadBatch | ReadEnd) -> None:
+        if isinstance(reply, ReadBatch):
+            self._entries += reply.batch.header.count
+            self._nbytes += len(reply.batch.body)
+        else:
+            self._status = reply.status.name.lower()
+
+    def __enter__(self) -> ReadMeter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _READS[self._status].inc()
+        BOOKIE_READ_ENTRIES.inc(self._entries)
+        BOOKIE_READ_BYTES.inc(self._nbytes)
+        BOOKIE_READ_S.observe(self._clock_s() - self._began_s)

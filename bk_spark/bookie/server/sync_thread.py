@@ -1,0 +1,298 @@
+"""The thread that alone stages and syncs, the queue before it, and the thread of its checkpoints.
+
+Requests are taken in groups: while one sync runs, those of the next one gather. Everything but the threads themselves lives on
+the event loop: putting in, and giving out the replies.
+
+Above ``maximum_bytes`` of requests that are not durable yet there is no room: the server then stops reading from its
+connections, which stops the senders. The queue exceeds it by one request at most.
+
+A thread that ends by an error has ended the bookie: what it owed is answered by nobody.
+
+Ref: DESIGN.md, "Threads of a bookie"; docs/rules.md, protocol rules 32, 34 and 41.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bk_spark.bookie.bookie import Bookie
+from bk_spark.bookie.server.request_metrics import AskedRequest, count_answers
+from bk_spark.errors import StorageError
+from bk_spark.telemetry.metrics import BOOKIE_CHECKPOINT_S, BOOKIE_GROUP_BYTES, BOOKIE_GROUP_REQUESTS, BOOKIE_GROUP_S
+from bk_spark.wire.messages import AddRequest, StagedReply, StagedRequest
+
+IDLE_S = 0.2
+"""Without a request for this long the bookie marks its files as quiet, so that a later restart knows what was durable."""
+
+MAX_STAGED = 1024
+"""Requests of one group commit: bounds the time to the first reply when the queue never runs empty."""
+
+MAX_GROUP_BYTES = 16 * 1024 * 1024
+"""Above it a group takes no further request: one sync of more gains nothing, and the caches exceed their size by so much."""
+
+REQUEST_BYTES = 512
+"""What a queued request takes beside its body: bounds how many wait, also of those that have none."""
+
+WAIT_SHARE = 0.25
+"""Of the last sync's time, what a group waits for more at most. On a disk that syncs in 5 ms, 4 writers that each wait for
+their add get twice as much done, at half the latency; on one that syncs in 0.1 ms nothing changes."""
+
+MAX_WAIT_S = 0.01
+"""Longer syncs are stalls, and say nothing of the next one."""
+
+WAIT_BELOW_BYTES = 64 * 1024
+"""A group of this size is worth a sync of its own."""
+
+LOOK_S = 0.01
+LOOK_BYTES = 1024 * 1024
+"""After this long, or this much, the disks are looked at again, before the next group. A look takes as long as staging adds."""
+
+log = logging.getLogger(__name__)
+
+Deliver = Callable[[StagedReply], None]
+"""Takes a reply, on the event loop. Must not raise."""
+
+Fail = Callable[[BaseException], None]
+"""Told that a thread has ended by an error: nothing can be made durable any more. Must not raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncListener:
+    looks: Callable[[], None]
+    """On the sync thread, before groups (LOOK_S, LOOK_BYTES) and while there is none: time to look at the disks."""
+    synced: Callable[[Sequence[int]], None]
+    """On the event loop: a sync is over that these ledgers had a part in; its replies were delivered."""
+    failed: Fail
+    """On the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Owed:
+    deliver: Deliver
+    nbytes: int
+    asked: AskedRequest
+
+
+@dataclass(slots=True)
+class GroupWait:
+    """How long a group waits for more requests before it is synced.
+
+    Writers that wait for their adds come again right after a sync, all within the time of a round trip, and the first of
+    them would start the next sync alone. So a group that is smaller than the one before it waits a little. A writer that is
+    alone is never made to wait.
+    """
+
+    last_count: int = 1
+    last_sync_s: float = 0.0
+
+    def seconds(self, count: int, nbytes: int, age_s: float) -> float:
+        """How long a group of ``count`` requests that began ``age_s`` ago may wait for the next one."""
+        if count >= self.last_count or nbytes >= WAIT_BELOW_BYTES:
+            return 0.0
+        return max(0.0, min(WAIT_SHARE * self.last_sync_s, MAX_WAIT_S) - age_s)
+
+
+class SyncThread:
+    """Must be made on the event loop."""
+
+    def __init__(self, bookie: Bookie, maximum_bytes: int, listener: SyncListener) -> None:
+        self._bookie = bookie
+        self._maximum_bytes = maximum_bytes
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.SimpleQueue[tuple[StagedRequest, _Owed] | None] = queue.SimpleQueue()
+        self._queued_bytes = 0
+        self._room = asyncio.Event()
+        self._group_wait = GroupWait()
+        self._unseen_bytes = 0
+        self._looked_s = -LOOK_S
+        self._waiting: set[asyncio.Future[StagedReply]] = set()
+        self._end: BaseException | None = None
+        self._has_failed = False
+        self._thread = threading.Thread(target=self._run, name="sync")
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of requests that were put and are not answered yet. Exact on the event loop alone."""
+        return self._queued_bytes
+
+    def start(self) -> None:
+        self._thread.start()
+
+    # --- on the event loop
+
+    async def wait_for_room(self) -> None:
+        """To be called right before each ``put``, with nothing awaited between: of many that wait one goes on at a time.
+
+        Also returns where nothing is made durable any more: there will be no room then.
+        """
+        while self._queued_bytes > self._maximum_bytes and not self._has_failed:
+            self._room.clear()
+            await self._room.wait()
+
+    def put(self, request: StagedRequest, deliver: Deliver) -> None:
+        """Have a request made durable; its reply is delivered then."""
+        nbytes = REQUEST_BYTES + (len(request.batch.body) if isinstance(request, AddRequest) else 0)
+        self._queued_bytes += nbytes
+        self._queue.put((request, _Owed(deliver, nbytes, AskedRequest.of(request, self._loop.time()))))
+
+    async def answer(self, request: StagedRequest) -> StagedReply:
+        """Have a request made durable and wait for its reply. Raises StorageError where nothing is made durable any more."""
+        await self.wait_for_room()
+        if self._end is not None:
+            raise StorageError("making a request durable", str(self._end))
+        waiting: asyncio.Future[StagedReply] = self._loop.create_future()
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+        self.put(request, lambda reply: None if waiting.done() else waiting.set_result(reply))
+        return await waiting
+
+    async def stop(self) -> None:
+        """Make durable what was put, then end; ``answer`` takes nothing more."""
+        self._end = StorageError("taking a request", "the bookie stops")
+        self._queue.put(None)
+        if self._thread.ident is not None:
+            await self._loop.run_in_executor(None, self._thread.join)
+
+    def _synced(self, replies: list[tuple[object, StagedReply]], ledgers: Sequence[int]) -> None:
+        self._deliver(replies)
+        self._listener.synced(ledgers)
+
+    def _deliver(self, replies: list[tuple[object, StagedReply]]) -> None:
+        answers = []
+        for reply_to, reply in replies:
+            assert isinstance(reply_to, _Owed)
+            self._queued_bytes -= reply_to.nbytes
+            reply_to.deliver(reply)
+            answers.append((reply_to.asked, reply.status))
+        count_answers(answers, self._loop.time())
+        if self._queued_bytes <= self._maximum_bytes:
+            self._room.set()
+
+    def _fail(self, problem: BaseException) -> None:
+        self._end = problem
+        self._has_failed = True
+        self._room.set()
+        for waiting in list(self._waiting):
+            if not waiting.done():
+                waiting.set_exception(StorageError("making a request durable", str(problem)))
+        self._listener.failed(problem)
+
+    # --- any other thread
+
+    def call(self, request: StagedRequest) -> StagedReply:
+        """As ``answer``, for a thread of this process, which waits, and may outlive the bookie."""
+        if self._loop.is_closed():
+            raise StorageError("making a request durable", "the bookie has stopped")
+        return asyncio.run_coroutine_threadsafe(self.answer(request), self._loop).result()
+
+    # --- on the thread
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as problem:
+            log.exception("the sync thread failed, this bookie ends: start it again and report this")
+            self._loop.call_soon_threadsafe(self._fail, problem)
+
+    def _serve(self) -> None:
+        running = True
+        while running:
+            try:
+                item = self._queue.get(timeout=IDLE_S)
+            except queue.Empty:
+                self._look()
+                self._bookie.idle()
+                continue
+            if self._unseen_bytes >= LOOK_BYTES or self._loop.time() - self._looked_s >= LOOK_S:
+                self._look()
+            running, ledgers = self._stage_group(item)
+            early = self._bookie.take_early()
+            if early:
+                self._loop.call_soon_threadsafe(self._deliver, early)
+            self._loop.call_soon_threadsafe(self._synced, self._sync_group(), sorted(ledgers))
+
+    def _look(self) -> None:
+        self._unseen_bytes, self._looked_s = 0, self._loop.time()
+        self._listener.looks()
+
+    def _stage_group(self, item: tuple[StagedRequest, _Owed] | None) -> tuple[bool, set[int]]:
+        """Stage ``item`` and what comes behind it. False if the end came up; and whose ledgers they were."""
+        began_s, count, nbytes = self._loop.time(), 0, 0
+        ledgers: set[int] = set()
+        while item is not None:
+            self._bookie.stage(*item)
+            ledgers.add(_ledger_of(item[0]))
+            count, nbytes = count + 1, nbytes + item[1].nbytes
+            if count == MAX_STAGED or nbytes >= MAX_GROUP_BYTES:
+                break
+            try:
+                item = self._queue.get(timeout=self._group_wait.seconds(count, nbytes, self._loop.time() - began_s))
+            except queue.Empty:
+                break
+        self._group_wait.last_count = count
+        self._unseen_bytes += nbytes
+        if count:
+            BOOKIE_GROUP_REQUESTS.observe(count)
+            BOOKIE_GROUP_BYTES.observe(nbytes)
+        return item is not None, ledgers
+
+    def _sync_group(self) -> list[tuple[object, StagedReply]]:
+        began_s = self._loop.time()
+        replies = self._bookie.sync()
+        self._group_wait.last_sync_s = self._loop.time() - began_s
+        BOOKIE_GROUP_S.observe(self._group_wait.last_sync_s)
+        return replies
+
+
+class CheckpointThread:
+    """Runs the slow part of checkpoints beside the sync thread, one at a time: a ``Background`` (checkpoint.py).
+
+    For a ``with`` statement, which ends it when all that it was given is done.
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._problem: BaseException | None = None
+        self._failed: Fail | None = None
+        self._thread = threading.Thread(target=self._run, name="checkpoint")
+
+    def __call__(self, work: Callable[[], None]) -> None:
+        self._queue.put(work)
+
+    def on_failure(self, failed: Fail) -> None:
+        """Have ``failed`` told, on any thread, of the error that ends this thread, also of one that has ended it already."""
+        with self._lock:
+            self._failed, problem = failed, self._problem
+        if problem is not None:
+            failed(problem)
+
+    def __enter__(self) -> CheckpointThread:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while (work := self._queue.get()) is not None:
+                with BOOKIE_CHECKPOINT_S.time():
+                    work()
+        except BaseException as problem:
+            log.exception("the checkpoint thread failed, this bookie ends: start it again and report this")
+            with self._lock:
+                self._problem, failed = problem, self._failed
+            if failed is not None:
+                failed(problem)
+
+
+def _ledger_of(request: StagedRequest) -> int:
+    return request.batch.header.ledger_id if isinstance(request, AddRequest) else request.ledger_id

@@ -1,0 +1,288 @@
+"""Gives the space of deleted batches back: copies what is live out of an entry log, then unlinks the log.
+
+The order, each step durable before the next, so that a crash anywhere loses nothing and a repetition does no harm:
+
+1. the log is read through, header by header; a record is live if the index has its row, with this very place;
+2. live records are copied as they are, their checksums verified, into logs of copies of their own, which are synced with
+   their directory;
+3. one index transaction updates the rows that still point to the old place, enters the copies, and marks the old log DEAD
+   once no row refers to it; a large log takes several;
+4. the old log is unlinked, and then forgotten by the index.
+
+A crash before 3 leaves copies that nobody knows of, which the next start cuts off or deletes; one after 3 a DEAD log, which the
+next run unlinks.
+
+Only sealed logs wholly below the persisted mark come here: the rows of others may be in memory alone. What the index counts
+as live chooses logs, and never unlinks one: that takes the reading of step 1. A live record that cannot be read keeps its log
+alive and goes to the scrub, and the other logs are compacted.
+
+Ref: docs/rules.md, protocol rules 42 and 43, storage rule 5, situation 63.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from bk_spark.bookie.index.rows import BatchRow, row_of
+from bk_spark.bookie.logs.entry_log import Copies
+from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES
+from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordHeader
+from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.pace import RateLimiter
+from bk_spark.bookie.space.garbage_collection import GoOn, LocalLedgers
+from bk_spark.config import MIB
+from bk_spark.errors import CorruptionError, StorageError
+
+STEP_BYTES = 16 * MIB
+"""Copies that are synced and entered together: a sync of more would hold up those of adds for longer."""
+
+STEP_ROWS = 2_000
+"""Rows of one index transaction, some 20 ms in which nobody else can ask the index."""
+
+OVERHEAD_BYTES = FILE_HEADER_BYTES + RECORD_HEADER_BYTES
+"""The header of a file and its seal: neither live nor dead."""
+
+PAGE_ROWS = 1_000
+"""Rows of the index that are looked at together."""
+
+MAX_REPORTED_ROWS = 1_000
+"""Damaged records of one log that are reported; the scrub finds the others when it comes by."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Compacted:
+    """What one pass did."""
+
+    logs_compacted: int = 0
+    """Logs with live records that were copied."""
+    logs_deleted: int = 0
+    bytes_freed: int = 0
+    """Given back to the file system: what was unlinked less the copies."""
+    bytes_copied: int = 0
+    """Into new logs, with their headers."""
+    is_complete: bool = True
+    """False if it was told to stop, or there was no space for copies."""
+
+
+def live_ratio(row: EntryLogRow) -> float:
+    """The part of a log's records that is live."""
+    return row.live_bytes / max(row.total_bytes - OVERHEAD_BYTES, 1)
+
+
+def choose(logs: Iterable[EntryLogRow], threshold: float) -> list[EntryLogRow]:
+    """The logs that are worth it, those first that give the most space for the least copies."""
+    sealed = [one for one in logs if one.state is LogState.SEALED]
+    return sorted((one for one in sealed if one.live_bytes == 0 or live_ratio(one) < threshold), key=live_ratio)
+
+
+class Compaction:
+    """Used by one thread. Compacts pass by pass; remembers which logs are damaged."""
+
+    def __init__(self, local: LocalLedgers, limiter: RateLimiter) -> None:
+        self._local = local
+        self._storage = local.storage
+        self._limiter = limiter
+        self._damaged: dict[int, int] = {}
+        """Log → the live bytes that were left when damage kept it: it is tried again once there are fewer."""
+
+    def run(self, threshold: float, go_on: GoOn) -> Compacted:
+        """One pass. Raises StorageError, CorruptionError; what was done before stays done."""
+        done = Compacted()
+        logs = self._storage.entry_logs()
+        for row in logs:
+            if row.state is LogState.DEAD:
+                self._unlink(row.file_id, done)
+        chosen = [row for row in choose(logs, threshold) if self._damaged.get(row.file_id) != row.live_bytes]
+        copying = _Copying(self._local, self._limiter)
+        try:
+            done.is_complete = self._compact(chosen, copying, done, go_on)
+            copying.finish()
+        finally:
+            copying.close()
+        done.bytes_copied = copying.size_bytes
+        done.bytes_freed -= done.bytes_copied
+        return done
+
+    def _compact(self, chosen: list[EntryLogRow], copying: _Copying, done: Compacted, go_on: GoOn) -> bool:
+        """False if anything is left to do: it was told to stop, or there was no space."""
+        is_complete = True
+        unclear: list[_Reading] = []
+        for row in chosen:
+            reading = _Reading(self._local, row.file_id, go_on)
+            if not go_on() or not self._has_room(row) or not self._copy(reading, copying, done):
+                is_complete = False
+            elif reading.has_gaps or not self._end(reading, copying, done):
+                unclear.append(reading)
+        copying.enter()
+        if not self._find_unread(unclear, go_on):
+            return False
+        for reading in unclear:
+            if not self._end(reading, copying, done):
+                remedy = "it is kept; stop this bookie and run 'bk-spark bookie sanity'"
+                log.error("entry log %d counts as live, and no row of the index points to it: %s", reading.file_id, remedy)
+        return is_complete
+
+    def _has_room(self, row: EntryLogRow) -> bool:
+        return row.live_bytes == 0 or row.live_bytes < self._local.free_bytes()
+
+    def _copy(self, reading: _Reading, copying: _Copying, done: Compacted) -> bool:
+        """Copy what is live of a log; False if it was told to stop."""
+        before = copying.copied_records
+        for live, header in reading.live_records():
+            if not copying.copy(live, header):
+                reading.damaged.append(live)
+        done.logs_compacted += copying.copied_records > before
+        return not reading.is_stopped
+
+    def _end(self, reading: _Reading, copying: _Copying, done: Compacted) -> bool:
+        """Keep a log with live records that cannot be read, unlink another one; False if the index still has rows in it."""
+        if reading.damaged:
+            copying.enter()
+            self._keep(reading)
+            return True
+        is_dead = copying.enter(emptied=reading.file_id)
+        if is_dead:
+            self._unlink(reading.file_id, done)
+        return is_dead
+
+    def _keep(self, reading: _Reading) -> None:
+        log.error("entry log %d is kept for records that cannot be read and have to be repaired", reading.file_id)
+        left = (row.live_bytes for row in self._storage.entry_logs() if row.file_id == reading.file_id)
+        self._damaged[reading.file_id] = next(left, 0)
+        self._local.report_damage(reading.damaged)
+
+    def _find_unread(self, readings: list[_Reading], go_on: GoOn) -> bool:
+        """Find the rows that still point into logs that could not be read as a whole; False if it was told to stop.
+
+        The whole index is read, for its places are not ordered by file.
+        """
+        after = (-1, -1, -1)
+        by_file = {reading.file_id: reading for reading in readings}
+        for reading in readings:
+            reading.damaged.clear()
+        while by_file and (page := self._storage.rows_from(after, PAGE_ROWS)):
+            if not go_on():
+                return False
+            for row in page:
+                found = by_file.get(row.location.file_id) if row.location is not None else None
+                if found is not None and len(found.damaged) < MAX_REPORTED_ROWS:
+                    found.damaged.append(row)
+            after = (page[-1].ledger_id, page[-1].first_entry_id, page[-1].sequence)
+        return True
+
+    def _unlink(self, file_id: int, done: Compacted) -> None:
+        """A DEAD log goes, also one whose file went before a crash."""
+        logs = self._storage.logs
+        if logs.path_of(file_id) is not None:
+            done.bytes_freed += logs.size_of(file_id)
+            logs.delete(file_id)
+        self._storage.forget_log(file_id)
+        self._damaged.pop(file_id, None)
+        done.logs_deleted += 1
+
+
+class _Reading:
+    """The live records of one log, as far as it can be read; it may be long before one comes."""
+
+    def __init__(self, local: LocalLedgers, file_id: int, go_on: GoOn) -> None:
+        self.file_id = file_id
+        self.is_stopped = False
+        """Whether it was told to stop."""
+        self._go_on = go_on
+        self._storage = local.storage
+        self.damaged: list[BatchRow] = []
+        """Rows of live records that cannot be read."""
+        self.has_gaps = False
+        """Whether there are stretches in which no record could be recognised."""
+
+    def live_records(self) -> Iterator[tuple[BatchRow, RecordHeader]]:
+        try:
+            for location, found in self._storage.logs.scan(self.file_id, verify_bodies=False):
+                if not self._go_on():
+                    self.is_stopped = True
+                    return
+                if not isinstance(found, RecordHeader):
+                    self.has_gaps = True
+                elif found.batch is not None:
+                    row = self._storage.row(found.batch.ledger_id, found.batch.first_entry_id, found.sequence)
+                    if row is not None and row.location == location:
+                        yield row, found
+        except (CorruptionError, StorageError):
+            self.has_gaps = True
+
+
+@dataclass(slots=True)
+class _Copying:
+    """Copies of one pass, from any number of logs, and the rows that are to point to them."""
+
+    local: LocalLedgers
+    limiter: RateLimiter
+    copied_records: int = 0
+    _copies: Copies | None = None
+    _moves: list[tuple[BatchRow, EntryLocation]] = field(default_factory=list)
+    _moves_bytes: int = 0
+    _entered: dict[int, int] = field(default_factory=dict)
+    """Files of copies that the index may know, and their sizes."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all copies."""
+        return sum(self._entered.values())
+
+    def copy(self, row: BatchRow, header: RecordHeader) -> bool:
+        """Copy one record; False if it cannot be read, or is not what its header or its row say."""
+        assert row.location is not None
+        self.limiter.take(row.location.length)
+        try:
+            _, batch = self.local.storage.logs.read(row.location)
+        except (CorruptionError, StorageError):
+            return False
+        if row_of(batch, header.sequence, row.location) != row:
+            return False
+        if self._copies is None:
+            self._copies = self.local.storage.logs.copies("compaction")
+        self._moves.append((row, self._copies.append(batch, header.master_key_hash, header.sequence)))
+        self.copied_records += 1
+        self._moves_bytes += row.location.length
+        if self._moves_bytes >= STEP_BYTES or len(self._moves) >= STEP_ROWS:
+            self.enter()
+        return True
+
+    def enter(self, emptied: int = 0) -> bool:
+        """Make the copies durable and the index point to them; True if no row refers to the log ``emptied`` any more."""
+        if not self._moves and not emptied:
+            return False
+        if self._copies is not None:
+            self._copies.sync()
+        is_dead = self._move(emptied)
+        self._moves, self._moves_bytes = [], 0
+        return is_dead
+
+    def finish(self) -> None:
+        """Enter what is left and seal the copies: they are entry logs like others from now on."""
+        if self._copies is not None:
+            self._copies.seal()
+            self._move(0)
+
+    def close(self) -> None:
+        """Let go of the copies. After an error those that the index cannot know are deleted: they take space for nothing."""
+        copies, self._copies = self._copies, None
+        if copies is None:
+            return
+        unknown = [one.file_id for one in copies.files() if one.file_id not in self._entered]
+        copies.close()
+        for file_id in unknown:
+            self.local.storage.logs.delete(file_id)
+
+    def _move(self, emptied: int) -> bool:
+        files = () if self._copies is None else self._copies.files()
+        self._entered |= {one.file_id: one.size_bytes for one in files}
+        is_dead = self.local.storage.move(self._moves, files, emptied)
+        if self._copies is not None:
+            self._copies.committed(files)
+        return is_dead

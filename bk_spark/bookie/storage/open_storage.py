@@ -1,0 +1,149 @@
+"""Opens the storage of a bookie: what a former process logged after the mark comes back before anything is served.
+
+Replay is the union of all logs from the mark on. It does not go through the add path: what was acked is taken as it is, also
+entries of a ledger that is fenced, and fences come back beside them. Records come in any order, their sequences decide: what
+has a lower one than a deletion of its ledger stays away, whichever of the two is met first. Copies that checkpoints and
+compactions made are not scanned: what the index does not know of them does not count.
+
+*After a possible loss* (the caller knows of one, or replay met damage) nobody can tell any more what this bookie once had, or
+promised. Limbo begins anew, up to the highest ledger id that was issued, and is durable in the index before the logs are
+touched, so that a crash at any moment leaves the damage or the limbo. Without a number to end at, the start is refused. A
+process that was killed has lost nothing: replay restores it.
+
+The torn ends of the logs are cut, sealed and synced, then a checkpoint moves the mark beyond them.
+
+Ref: docs/rules.md, storage rules 2, 7, 11, 12 and 14; docs/formats.md, "Files of a bookie".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from bk_spark.bookie.directories import Directories
+from bk_spark.bookie.disk import Disk
+from bk_spark.bookie.index.ledger_index import LedgerIndex, OpenIndex
+from bk_spark.bookie.index.rows import LedgerSummary, Limbo, row_of
+from bk_spark.bookie.index.sqlite_index import WAY_OUT
+from bk_spark.bookie.logs.all_logs import LogsReplay
+from bk_spark.bookie.logs.log_file import FileKind
+from bk_spark.bookie.logs.record import LedgerNote, RecordKind
+from bk_spark.bookie.logs.replay import Damage, ReplayedRecord
+from bk_spark.bookie.storage.checkpoint import Background
+from bk_spark.bookie.storage.ledger_storage import LedgerStorage
+from bk_spark.bookie.storage.write_cache import CachedLedger, CacheLayers, WriteCache
+from bk_spark.config import BookieConfig
+from bk_spark.entries.batch import EncodedBatch
+from bk_spark.errors import CorruptionError
+
+MAX_NAMED_DAMAGES = 10
+"""In the log: one failing disk may bring thousands."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a storage is opened."""
+
+    open_index: OpenIndex
+    durable_wait_s: float
+    """How long a reader waits for a pending sync; 0 where nothing else runs that could end it."""
+    background: Background
+    possible_loss: str
+    """Why what was durable may be gone; empty if nothing speaks for that."""
+    highest_issued: Callable[[], int] | None
+    """The highest ledger id that may have been issued."""
+
+
+def open_storage(directories: Directories, bookie_id: str, config: BookieConfig, disk: Disk, start: Start) -> LedgerStorage:
+    """The storage in directories that this process has locked; all that it gives back is durable.
+
+    Raises CorruptionError, FormatVersionError, StorageError, ConfigError (files of another bookie).
+    """
+    directories.make(disk)
+    index = start.open_index(directories.index, bookie_id, disk, logs_exist=_logs_exist(directories, disk))
+    try:
+        replay = LogsReplay(directories, bookie_id, config, disk, index.mark, index.entry_logs())
+        cache = _Replay(index).union(replay.records())
+        _begin_limbo(index, start, replay.damages)
+        logs = replay.finish(is_limbo=index.limbo is not None)
+        storage = LedgerStorage(index, logs, cache, config, start.durable_wait_s, start.background)
+        storage.checkpoint(even_if_empty=True)
+    except BaseException:
+        index.close()
+        raise
+    return storage
+
+
+def _logs_exist(directories: Directories, disk: Disk) -> bool:
+    suffixes = tuple({kind.suffix for kind in FileKind})
+    return any(name.endswith(suffixes) for path in (*directories.journals, *directories.entry_logs) for name in disk.list(path))
+
+
+def _begin_limbo(index: LedgerIndex, start: Start, damages: Sequence[Damage]) -> None:
+    """Enter limbo if something may be lost. Raises CorruptionError if nobody says how far that reaches."""
+    loss = start.possible_loss or "; ".join(str(one) for one in damages[:MAX_NAMED_DAMAGES])
+    if not loss:
+        return
+    if start.highest_issued is None:
+        raise damages[0].error() if damages else CorruptionError("the data directory", loss)
+    watermark = start.highest_issued()
+    log.warning("data may be lost (%s): ledgers up to %d are in limbo until they are repaired", loss, watermark)
+    index.set_limbo(Limbo(watermark))
+
+
+class _Replay:
+    def __init__(self, index: LedgerIndex) -> None:
+        self._index = index
+        self._layers = CacheLayers(WriteCache())
+        self._seen: set[int] = set()
+
+    def union(self, records: Iterable[ReplayedRecord]) -> WriteCache:
+        """Every record once, in whatever log it is met."""
+        for found in records:
+            if found.header.sequence in self._seen:
+                continue
+            self._seen.add(found.header.sequence)
+            if found.batch is not None:
+                self._take_batch(found, found.batch)
+            if found.header.note is not None:
+                self._take_note(found, found.header.note)
+        return self._layers.active
+
+    def _take_batch(self, found: ReplayedRecord, batch: EncodedBatch) -> None:
+        ledger = self._ledger(found, batch.header.ledger_id)
+        row = row_of(batch, found.header.sequence, found.location)
+        self._layers.active.add(ledger, row, batch.header.last_add_confirmed)
+
+    def _take_note(self, found: ReplayedRecord, note: LedgerNote) -> None:
+        ledger, sequence = self._ledger(found, note.ledger_id), found.header.sequence
+        match note.kind:
+            case RecordKind.CONFIRMED:
+                ledger.confirm(note.last_add_confirmed)
+            case RecordKind.FENCE:
+                ledger.fence(sequence)
+            case RecordKind.DELETED:
+                ledger.delete(sequence, note.deleted_ms)
+
+    def _ledger(self, found: ReplayedRecord, ledger_id: int) -> CachedLedger:
+        """The ledger that a record belongs to. Raises CorruptionError if it says that it has another master key."""
+        key = found.header.master_key_hash
+        ledger = self._layers.active.ledger(ledger_id)
+        if ledger is None:
+            ledger = self._layers.begin(ledger_id, key, self._summary(ledger_id))
+        if ledger.master_key_hash != key:
+            where = f"file {found.file_id} at byte {found.header.place.offset}"
+            raise CorruptionError(where, f"a record of ledger {ledger_id} with another master key than the ledger has")
+        return ledger
+
+    def _summary(self, ledger_id: int) -> LedgerSummary | None:
+        """Before a ledger counts as new or not fenced, for ever, the index proves that it forgot no fence."""
+        try:
+            summary = self._index.summary(ledger_id)
+            if summary is None or not summary.is_fenced:
+                self._index.verify_ledger(ledger_id)
+        except CorruptionError as damage:
+            raise CorruptionError(damage.what, f"{damage.problem}; {WAY_OUT}") from damage
+        return summary

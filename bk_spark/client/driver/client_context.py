@@ -1,0 +1,241 @@
+"""What all operations of one client share: connections, the metadata store, clock and chance, and what it knows of bookies.
+
+``runner.py`` drives the state machines with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import grpc.aio
+
+from bk_spark.client.driver.channels import Channels
+from bk_spark.client.driver.connections import Connections, describe_failure
+from bk_spark.client.driver.event_loop import BEAT_MS, EventLoop, PatientClock, check_may_wait
+from bk_spark.client.protocol.operation import ChooseReplacements, ReplacementsChosen
+from bk_spark.client.protocol.placement import Candidate, Choose, Quarantine, choose_ensemble, choose_replacements
+from bk_spark.config import ClientConfig
+from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError, NotEnoughBookiesError
+from bk_spark.metadata.registration import BookieAddress, RegisteredBookie, list_bookies, lookup, watch_bookies
+from bk_spark.metadata.store import MetadataStore
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.wire.messages import AdministerReply, BookieDescription, Operation, Status
+
+# --- One client's choices of bookies: placement over who is registered, without those that it has in quarantine
+
+log = logging.getLogger(__name__)
+
+
+class EnsembleChoice:
+    """Chooses for all operations of a client. ``now_ms`` is the client's clock for deadlines."""
+
+    def __init__(self, config: ClientConfig, choose: Choose) -> None:
+        self._config = config
+        self._choose = choose
+        self._quarantine = Quarantine(config.quarantine_errors, int(config.quarantine_s * 1000))
+        self._told_of_racks = False
+
+    def report_failure(self, bookie_id: str, now_ms: int) -> None:
+        """A bookie failed a request."""
+        if self._quarantine.report(bookie_id, now_ms):
+            errors, period_s = self._config.quarantine_errors, self._config.quarantine_s
+            log.warning("bookie %s failed %d times: new ensembles do without it for %g s", bookie_id, errors, period_s)
+
+    def ensemble(
+        self, registered: Sequence[RegisteredBookie], ensemble_size: int, write_quorum: int, now_ms: int
+    ) -> tuple[str, ...]:
+        """The bookies of a new ledger. Raises NotEnoughBookiesError."""
+        chosen = choose_ensemble(self._candidates(registered, now_ms), ensemble_size, write_quorum, self._choose)
+        self._tell_of_racks(chosen.is_spread, chosen.bookies)
+        return chosen.bookies
+
+    def replacements(
+        self, registered: Sequence[RegisteredBookie], wanted: ChooseReplacements, write_quorum: int, now_ms: int
+    ) -> ReplacementsChosen:
+        """The answer to a ChooseReplacements."""
+        candidates = self._candidates(registered, now_ms)
+        chosen = choose_replacements(
+            candidates, wanted.ensemble, wanted.slots, wanted.excluded, write_quorum=write_quorum, choose=self._choose
+        )
+        self._tell_of_racks(chosen.is_spread, tuple(bookie_id for _, bookie_id in chosen.bookies))
+        return ReplacementsChosen(wanted.request_id, chosen.bookies, str(chosen.problem or ""))
+
+    def _candidates(self, registered: Sequence[RegisteredBookie], now_ms: int) -> list[Candidate]:
+        out = self._quarantine.bookies(now_ms)
+        return [Candidate(one.bookie_id, one.rack, one.bookie_id in out, one.read_only) for one in registered]
+
+    def _tell_of_racks(self, is_spread: bool, bookies: tuple[str, ...]) -> None:
+        """Once in a client's life: it holds for one ledger after the other until bookies are added."""
+        if not is_spread and not self._told_of_racks:
+            self._told_of_racks = True
+            advice = "start writable bookies in other racks"
+            log.warning("with %s some entries have all their copies in one rack: %s", ", ".join(bookies), advice)
+
+
+METADATA_THREADS = 8
+"""Threads for blocking calls to the metadata store, made when they are first needed: the store syncs what is written at the
+same time together."""
+
+AVOID_S = 30.0
+"""How long a bookie that did not answer a read is asked last: as long as an operator's restart takes."""
+
+_Result = TypeVar("_Result")
+
+
+class Transport:
+    """What a client's operations run on."""
+
+    def __init__(self, store: MetadataStore, znodes: Znodes, config: ClientConfig) -> None:
+        """Raises ConfigError where the TLS files that ``config`` names cannot be used."""
+        channels = Channels(config)
+        self.store = store
+        self.znodes = znodes
+        self.config = config
+        self.loop = EventLoop.get()
+        self._executor = ThreadPoolExecutor(METADATA_THREADS, thread_name_prefix="bk_spark-metadata")
+        self.connections = Connections(self._lookup, channels)
+        self._closed = False
+        self._random = random.Random()
+        self._ensembles = EnsembleChoice(config, self.choose)
+        self._clock = PatientClock(_monotonic_ms())
+        self.loop.call_soon_threadsafe(self._beat)
+        self._silent: dict[str, float] = {}
+        self._registered: asyncio.Task[list[RegisteredBookie]] | None = None
+        """None after a change."""
+        self._is_watching = False
+
+    def now_ms(self) -> int:
+        """A clock for deadlines, on the event loop alone: it never goes back, and does not count stalls of this process."""
+        return self._clock.look(_monotonic_ms())
+
+    def _beat(self) -> None:
+        """Look at the clock, so that idleness is told from a stall; until the client is closed."""
+        if not self._closed:
+            self.now_ms()
+            self.loop.call_later(BEAT_MS / 1000, self._beat)
+
+    def wall_clock_ms(self) -> int:
+        """Milliseconds since 1970: for people, never for decisions."""
+        return int(time.time() * 1000)
+
+    def choose(self, count: int) -> int:
+        """A random number from 0 to ``count`` - 1."""
+        return self._random.randrange(count)
+
+    # --- which bookies to use
+
+    def choose_ensemble(self, ensemble_size: int, write_quorum: int) -> tuple[str, ...]:
+        """Writable bookies for a new ledger. Waits. Raises NotEnoughBookiesError, MetadataUnavailableError."""
+        self.check_open()
+        self.check_may_wait()
+        return self.submit(self._choose_ensemble(ensemble_size, write_quorum)).result()
+
+    async def choose_replacements(self, wanted: ChooseReplacements, write_quorum: int) -> ReplacementsChosen:
+        """The answer to a ChooseReplacements: none, and why, while it is not known who is registered."""
+        try:
+            registered = await (self.registered() if wanted.is_patient else self._list_bookies())
+        except BookKeeperError as failure:
+            return ReplacementsChosen(wanted.request_id, (), str(failure))
+        return self._ensembles.replacements(registered, wanted, write_quorum, self.now_ms())
+
+    async def registered(self) -> list[RegisteredBookie]:
+        """The registered bookies. They are read again only after a change, of which a watch tells within milliseconds."""
+        listing = self._registered
+        if listing is None:
+            listing = self._registered = self.loop.create_task(self._watch_and_list_bookies())
+        try:
+            return await asyncio.shield(listing)
+        except BookKeeperError:
+            self._forget_registered()
+            raise
+
+    def report_failure(self, bookie_id: str) -> None:
+        """A bookie failed a request: often, and new ensembles do without it for a while. On the event loop alone."""
+        self._ensembles.report_failure(bookie_id, self.now_ms())
+
+    def avoided(self) -> frozenset[str]:
+        """Bookies that lately did not answer reads."""
+        now = time.monotonic()
+        return frozenset(bookie for bookie, until in list(self._silent.items()) if until > now)
+
+    def avoid(self, bookie_id: str) -> None:
+        """Have new reads ask this bookie last, for a while."""
+        self._silent[bookie_id] = time.monotonic() + AVOID_S
+
+    # --- running things
+
+    def submit(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
+        """Run a coroutine on the event loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    async def blocking(self, call: Callable[[], _Result]) -> _Result:
+        """Run a blocking call, such as one to the metadata store, beside the event loop."""
+        if self._closed:
+            raise MetadataUnavailableError(self.store.uri, "the client was closed")
+        return await self.loop.run_in_executor(self._executor, call)
+
+    def describe(self, bookie_id: str) -> BookieDescription | None:
+        """What a bookie says of itself; None if it does not answer."""
+        bookie = self.connections.bookie(bookie_id)
+        try:
+            return self.submit(bookie.describe(self.config.read_timeout_s)).result()
+        except (grpc.aio.AioRpcError, BookKeeperError, OSError):
+            return None
+
+    def administer(self, bookie_id: str, operation: Operation) -> AdministerReply:
+        """What a bookie says to an operation of its own; UNKNOWN, and why, where no answer came."""
+        bookie = self.connections.bookie(bookie_id)
+        try:
+            return self.submit(bookie.administer(operation, self.config.read_timeout_s)).result()
+        except (grpc.aio.AioRpcError, BookKeeperError, OSError) as failure:
+            return AdministerReply(Status.UNKNOWN, f"no answer: {describe_failure(failure)}")
+
+    def check_open(self) -> None:
+        """Raise ConfigError after ``close``."""
+        if self._closed:
+            raise ConfigError("this client", "closed", "its handles are of no use any more: open a new BookKeeper")
+
+    def check_may_wait(self) -> None:
+        """Raise ConfigError on the event loop's own thread, where waiting for the event loop would never end."""
+        check_may_wait(self.loop)
+
+    def close(self) -> None:
+        self.check_may_wait()
+        self._closed = True
+        self.submit(self.connections.close()).result()
+        self._executor.shutdown()
+
+    async def _choose_ensemble(self, ensemble_size: int, write_quorum: int) -> tuple[str, ...]:
+        try:
+            return self._ensembles.ensemble(await self.registered(), ensemble_size, write_quorum, self.now_ms())
+        except NotEnoughBookiesError:
+            self._forget_registered()  # the news of one that just came may be on its way
+            return self._ensembles.ensemble(await self.registered(), ensemble_size, write_quorum, self.now_ms())
+
+    async def _watch_and_list_bookies(self) -> list[RegisteredBookie]:
+        if not self._is_watching:
+            await self.blocking(lambda: watch_bookies(self.store, self.znodes, self._bookies_changed))
+            self._is_watching = True
+        return await self._list_bookies()
+
+    def _bookies_changed(self) -> None:
+        self.loop.call_soon_threadsafe(self._forget_registered)
+
+    def _forget_registered(self) -> None:
+        self._registered = None
+
+    async def _list_bookies(self) -> list[RegisteredBookie]:
+        return await self.blocking(lambda: list_bookies(self.store, self.znodes))
+
+    async def _lookup(self, bookie_id: str) -> BookieAddress | None:
+        return await self.blocking(lambda: lookup(self.store, self.znodes, bookie_id))
+
+
+def _monotonic_ms() -> int:
+    return int(time.monotonic() * 1000)

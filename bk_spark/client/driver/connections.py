@@ -1,0 +1,352 @@
+"""Connections to bookies: one channel and one add stream each, shared by all operations of a client.
+
+All of this runs on the one background event loop of the process (``event_loop.py``). A broken stream answers everything
+that waits on it with UNKNOWN; the next send opens a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from bk_spark.client.driver.answer_check import ReadAnswer
+from bk_spark.client.driver.channels import Channels, bookie_stub
+from bk_spark.errors import BookKeeperError, MetadataUnavailableError
+from bk_spark.metadata.registration import BookieAddress
+from bk_spark.tls.files import TlsContent
+from bk_spark.wire.codec import (
+    decode_add_reply,
+    decode_administer_reply,
+    decode_description,
+    decode_force_reply,
+    decode_last_add_confirmed_reply,
+    decode_read_reply,
+    decode_store_last_add_confirmed_reply,
+    encode_administer_request,
+    encode_describe_request,
+    encode_force_request,
+    encode_last_add_confirmed_request,
+    encode_read_request,
+    encode_store_last_add_confirmed_request,
+    pack_add_request,
+)
+from bk_spark.wire.messages import (
+    AddReply,
+    AddRequest,
+    AdministerReply,
+    BookieDescription,
+    ForceRequest,
+    LastAddConfirmedReply,
+    LastAddConfirmedRequest,
+    Operation,
+    PlainReply,
+    ReadBatch,
+    ReadEnd,
+    ReadRequest,
+    Status,
+    StoreLastAddConfirmedRequest,
+)
+
+CLOSE_GRACE_S = 1.0
+"""How long adds of a closed ledger may still take to reach the bookies that were not needed to confirm them. It bounds what a
+bookie that stands still makes this client hold: the windows of the writers that closed within this time."""
+
+MOST_READS = 16
+"""Reads under way at one bookie; further ones wait here. So many keep a bookie busy; a thousand at once were all answered at
+the same time in the end, each later than its reader waited for it. Reads that fence are not counted and do not wait: a recovery
+has one under way at a bookie, which keeps capacity for them apart."""
+
+MOST_WAITING_S = 60.0
+"""How long a read waits here, twelve times as long as a reader waits for a bookie by default: it had better go elsewhere."""
+
+_DRAIN_LOOK_S = 0.005
+
+CONNECTED = (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.CONNECTING)
+
+Lookup = Callable[[str], Awaitable[BookieAddress | None]]
+"""Asks the metadata store where a bookie is."""
+
+
+class ReadProgress(Enum):
+    """What becomes of a read, before its answer, that has to wait for others."""
+
+    WAITS = "waits"
+    SENT = "sent"
+
+
+class ReadNotSentError(ConnectionError):
+    """The read waited too long for others. Its bookie was not asked, so that this says nothing about it."""
+
+
+@dataclass(slots=True, eq=False)
+class QueuedAdd:
+    """An add until it is answered. ``request`` is None once it was sent, or nobody wants it sent any more."""
+
+    request_id: int
+    request: AddRequest | None
+    on_reply: Callable[[AddReply], None]
+
+    def cancel(self) -> None:
+        """Let go of the bytes: the queue of a bookie that stands still holds only what somebody still waits for."""
+        self.request = None
+
+
+class Connections:
+    """The bookies that one client talks to. Every method runs on the event loop."""
+
+    def __init__(self, lookup: Lookup, channels: Channels) -> None:
+        self._lookup = lookup
+        self._channels = channels
+        self._bookies: dict[str, BookieConnection] = {}
+        self._closed = False
+
+    def bookie(self, bookie_id: str) -> BookieConnection:
+        if bookie_id not in self._bookies:
+            self._bookies[bookie_id] = BookieConnection(bookie_id, self._lookup, self._channels, closed=self._closed)
+        return self._bookies[bookie_id]
+
+    async def close(self) -> None:
+        """Answer everything that waits. Whatever is asked for later fails at once."""
+        self._closed = True
+        await asyncio.gather(*(bookie.close() for bookie in list(self._bookies.values())))
+
+
+class BookieConnection:
+    """One bookie as a client sees it."""
+
+    def __init__(self, bookie_id: str, lookup: Lookup, channels: Channels, *, closed: bool = False) -> None:
+        self.bookie_id = bookie_id
+        self._lookup = lookup
+        self._channels = channels
+        self._closed = closed
+        self._channel: grpc.aio.Channel | None = None
+        self._content: TlsContent | None = None
+        self._address: BookieAddress | None = None
+        self._connecting = asyncio.Lock()
+        self._outgoing: asyncio.Queue[QueuedAdd] = asyncio.Queue()
+        self._waiting: dict[int, QueuedAdd] = {}
+        self._next_request = 0
+        self._sender: asyncio.Task[None] | None = None
+        self._reads = asyncio.Semaphore(MOST_READS)
+
+    def send_add(self, request: AddRequest, on_reply: Callable[[AddReply], None]) -> QueuedAdd:
+        """Send over the bookie's add stream; ``on_reply`` is called exactly once, later.
+
+        The queue holds no more bytes than the windows of the client's writers, for they cancel what they give up.
+        """
+        queued = QueuedAdd(request.request_id, request, on_reply)
+        self._outgoing.put_nowait(queued)
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.get_running_loop().create_task(self._run_adds())
+        return queued
+
+    async def read(self, request: ReadRequest) -> AsyncIterator[ReadProgress | ReadBatch | ReadEnd]:
+        """The bookie's answer; before it WAITS and SENT, if the read waits for others.
+
+        Raises BookKeeperError for a malformed answer, AioRpcError when the connection breaks, ConnectionError, of which
+        ReadNotSentError.
+        """
+        if request.fence:
+            async for part in self._answered(request):
+                yield part
+            return
+        waits = self._reads.locked()
+        if waits:
+            yield ReadProgress.WAITS
+        await self._take_place()
+        try:
+            if waits:
+                yield ReadProgress.SENT
+            async for part in self._answered(request):
+                yield part
+        finally:
+            self._reads.release()
+
+    async def _take_place(self) -> None:
+        """One of MOST_READS. Without a switch of tasks where one is free."""
+        try:
+            async with asyncio.timeout(MOST_WAITING_S):
+                await self._reads.acquire()
+        except TimeoutError:
+            waited = f"for {MOST_WAITING_S:g} s {MOST_READS} other reads were under way there"
+            raise ReadNotSentError(waited) from None
+
+    async def _answered(self, request: ReadRequest) -> AsyncIterator[ReadBatch | ReadEnd]:
+        async with self._explained():
+            stub, answer = await self._stub(), ReadAnswer(request)
+            async for data in stub.Read(encode_read_request(request)):
+                yield answer.checked(decode_read_reply(data))
+
+    async def last_add_confirmed(self, request: LastAddConfirmedRequest, timeout_s: float) -> LastAddConfirmedReply:
+        message = encode_last_add_confirmed_request(request)
+        async with self._explained():
+            stub = await self._stub()
+            return decode_last_add_confirmed_reply(await stub.ReadLastAddConfirmed(message, timeout=timeout_s))
+
+    async def store_last_add_confirmed(self, request: StoreLastAddConfirmedRequest, timeout_s: float) -> PlainReply:
+        message = encode_store_last_add_confirmed_request(request)
+        async with self._explained():
+            stub = await self._stub()
+            return decode_store_last_add_confirmed_reply(await stub.StoreLastAddConfirmed(message, timeout=timeout_s))
+
+    async def force(self, request: ForceRequest, timeout_s: float) -> PlainReply:
+        async with self._explained():
+            stub = await self._stub()
+            return decode_force_reply(await stub.Force(encode_force_request(request), timeout=timeout_s))
+
+    async def describe(self, timeout_s: float) -> BookieDescription:
+        async with self._explained():
+            stub = await self._stub()
+            return decode_description(await stub.Describe(encode_describe_request(self.bookie_id), timeout=timeout_s))
+
+    async def administer(self, operation: Operation, timeout_s: float) -> AdministerReply:
+        message = encode_administer_request(self.bookie_id, operation)
+        async with self._explained():
+            stub = await self._stub()
+            return decode_administer_reply(await stub.Administer(message, timeout=timeout_s))
+
+    async def close(self) -> None:
+        """What a closed ledger's writer has left to send is waited for, up to CLOSE_GRACE_S."""
+        await self._drain()
+        self._closed = True
+        if self._sender is not None:
+            self._sender.cancel()
+            await asyncio.gather(self._sender, return_exceptions=True)
+        self._answer_all("the client was closed")
+        await self._disconnect()
+
+    async def _drain(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + CLOSE_GRACE_S
+        while self._sender is not None and not self._sender.done() and self._owes_adds and loop.time() < deadline_s:
+            await asyncio.sleep(_DRAIN_LOOK_S)
+
+    @property
+    def _owes_adds(self) -> bool:
+        return bool(self._waiting) or not self._outgoing.empty()
+
+    async def _stub(self) -> Any:
+        """The service at the bookie's registered address, looked up again whenever the channel is not connected."""
+        async with self._connecting:
+            if self._closed:
+                raise ConnectionError("the client was closed")
+            if self._channel is None or self._channel.get_state() not in CONNECTED:
+                await self._reconnect()
+            return bookie_stub(self._channel)
+
+    async def _reconnect(self) -> None:
+        """Take a new channel if the bookie moved, the old one failed, or TLS files changed. An idle one connects by itself."""
+        address = await self._current_address()
+        content = self._channels.content()
+        failed = self._channel is not None and self._channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        if self._channel is not None and (failed or address != self._address or content is not self._content):
+            await self._disconnect()
+        if self._channel is None:
+            self._channel = self._channels.open(address, content)
+            self._address, self._content = address, content
+
+    async def _current_address(self) -> BookieAddress:
+        """Where the bookie is registered; where it was while the metadata store does not answer. Requests name the bookie."""
+        try:
+            address = await self._lookup(self.bookie_id)
+        except MetadataUnavailableError:
+            if self._address is None:
+                raise
+            return self._address
+        if address is None:
+            raise ConnectionError("it is not registered as available")
+        return address
+
+    @asynccontextmanager
+    async def _explained(self) -> AsyncIterator[None]:
+        """A ConnectionError that says what is wrong with TLS, in the place of a failed call to which that happened."""
+        try:
+            yield
+        except grpc.aio.AioRpcError as failure:
+            reason = await self._channels.explain(_details(failure), self._address)
+            if reason is None:
+                raise
+            raise ConnectionError(reason) from failure
+
+    async def _disconnect(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    # --- the add stream
+
+    async def _run_adds(self) -> None:
+        while not self._outgoing.empty():
+            self._answer_all(await self._run_stream())
+
+    async def _run_stream(self) -> str:
+        """Send what is queued over one stream until it breaks; gives back why."""
+        failure: BaseException | None
+        try:
+            stub = await self._stub()
+            failure = await self._pump(stub.Add())
+        except (grpc.aio.AioRpcError, BookKeeperError, OSError) as problem:
+            failure = problem
+        return await self._channels.explain(_details(failure), self._address) or describe_failure(failure)
+
+    async def _pump(self, call: Any) -> BaseException | None:
+        """Send and receive side by side until one of them ends."""
+        loop = asyncio.get_running_loop()
+        tasks = (loop.create_task(self._receive(call)), loop.create_task(self._send(call)))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            call.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return next((task.exception() for task in done if not task.cancelled()), ConnectionError("the stream ended"))
+
+    async def _send(self, call: Any) -> None:
+        while True:
+            queued = await self._outgoing.get()
+            self._next_request += 1
+            self._waiting[self._next_request] = queued
+            if queued.request is None:
+                self._waiting.pop(self._next_request).on_reply(AddReply(queued.request_id, Status.UNKNOWN, "it was cancelled"))
+                continue
+            data = pack_add_request(queued.request, self._next_request)
+            queued.request = None
+            await call.write(data)
+
+    async def _receive(self, call: Any) -> None:
+        while True:
+            message = await call.read()
+            if message is grpc.aio.EOF:
+                raise ConnectionError(f"the bookie ended the stream: {await call.details()}")
+            reply = decode_add_reply(message)
+            queued = self._waiting.pop(reply.request_id, None)
+            if queued is not None:
+                queued.on_reply(AddReply(queued.request_id, reply.status, reply.detail, reply.boot))
+
+    def _answer_all(self, problem: str) -> None:
+        waiting, self._waiting = list(self._waiting.values()), {}
+        while not self._outgoing.empty():
+            waiting.append(self._outgoing.get_nowait())
+        for queued in waiting:
+            queued.on_reply(AddReply(queued.request_id, Status.UNKNOWN, problem))
+
+
+def _details(failure: BaseException | None) -> str:
+    """All that a failed call says."""
+    return failure.details() or "" if isinstance(failure, grpc.aio.AioRpcError) else str(failure)
+
+
+def describe_failure(failure: BaseException | None) -> str:
+    """A failed call in a few words."""
+    if isinstance(failure, grpc.aio.AioRpcError):
+        details = (failure.details() or "").split(";")[0][:200]
+        return f"{failure.code().name.lower().replace('_', ' ')}: {details}"
+    return str(failure)

@@ -1,0 +1,73 @@
+"""The event loop on which every client of this process runs its state machines.
+
+One background thread runs one loop for all clients; every state machine of every client runs on it, so its events come
+one after the other. Application threads hand work over and wait; nothing of theirs runs on the loop but the callbacks of
+their futures. The loop is never closed: calls under way on it would disturb those of other clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+from bk_spark.errors import ConfigError
+
+
+class EventLoop:
+    """The process's event loop, started when first needed. A forked child gets one of its own."""
+
+    _lock = threading.Lock()
+    _loop: asyncio.AbstractEventLoop | None = None
+    _pid = 0
+
+    @classmethod
+    def get(cls) -> asyncio.AbstractEventLoop:
+        with cls._lock:
+            if cls._loop is None or cls._pid != os.getpid():
+                cls._loop, cls._pid = asyncio.new_event_loop(), os.getpid()
+                threading.Thread(target=cls._loop.run_forever, name="bk_spark", daemon=True).start()
+            return cls._loop
+
+
+def check_may_wait(loop: asyncio.AbstractEventLoop) -> None:
+    """Raise ConfigError on the thread of ``loop``, where waiting for ``loop`` would never end."""
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if running is loop:
+        what = "a call that waits, made in a future's callback"
+        raise ConfigError(what, "not possible", "callbacks run on the client's event loop: hand the call to a thread of yours")
+
+
+# --- A clock for deadlines that does not count the time in which its own process stood still
+#
+# A process that is suspended, swapped out or held up finds, when it goes on, that all its deadlines have passed, while the
+# answers that came in time wait in its sockets: it would blame its peers for its own stall. This clock is looked at in
+# short intervals, the *beats*; a gap between two looks that is far longer than a beat counts as one beat.
+#
+# Worked example, beats every 250 ms, stalls from 1,000 ms on: looks at 0, 250, 500, then at 8,500 after a stall, give 0, 250,
+# 500, 750.
+
+BEAT_MS = 250
+"""Between two looks: four wake-ups a second cost nothing, and deadlines are seconds."""
+
+STALL_MS = 1000
+"""A gap of this length is a stall: a loop that is merely busy comes back sooner."""
+
+
+class PatientClock:
+    """Never goes back. To be looked at at least once a beat, from one thread."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._seen_ms = now_ms
+        self._skipped_ms = 0
+
+    def look(self, now_ms: int) -> int:
+        """The time by this clock; ``now_ms`` is that of one that counts everything."""
+        gap = now_ms - self._seen_ms
+        if gap >= STALL_MS:
+            self._skipped_ms += gap - BEAT_MS
+        self._seen_ms = now_ms
+        return now_ms - self._skipped_ms

@@ -1,0 +1,379 @@
+"""The driver of one state machine: carries out its commands, reports what comes of them, keeps its deadlines.
+
+A driver has no opinion on the protocol: what a bookie or the metadata store answers is for the state machine to judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc.aio
+
+from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.connections import (
+    CLOSE_GRACE_S,
+    BookieConnection,
+    QueuedAdd,
+    ReadNotSentError,
+    ReadProgress,
+    describe_failure,
+)
+from bk_spark.client.driver.request_metrics import ReadMeter, count_choice, count_error, counted_add
+from bk_spark.client.protocol.operation import (
+    AddAnswered,
+    CancelAdd,
+    CancelRead,
+    ChooseReplacements,
+    Command,
+    Event,
+    Finish,
+    ForceAnswered,
+    LastAddConfirmedAnswered,
+    MetadataGone,
+    MetadataRead,
+    MetadataUnknown,
+    MetadataWritten,
+    Operation,
+    ReadArrived,
+    ReadEnded,
+    ReadMetadata,
+    ReadSent,
+    ReadWaits,
+    Reject,
+    ReportFailure,
+    SendAdd,
+    SendForce,
+    SendRead,
+    SendReadLastAddConfirmed,
+    SendStoreLastAddConfirmed,
+    Tick,
+    WriteMetadata,
+)
+from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.errors import BookKeeperError, InternalError, MetadataConflictError
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.store import BadVersionError, Check, NoNodeError, SetValue, TransactionFailedError
+from bk_spark.wire.messages import (
+    AddReply,
+    AddRequest,
+    ForceRequest,
+    LastAddConfirmedReply,
+    LastAddConfirmedRequest,
+    PlainReply,
+    ReadBatch,
+    ReadRequest,
+    Status,
+    StoreLastAddConfirmedRequest,
+)
+
+log = logging.getLogger(__name__)
+
+_Reply = TypeVar("_Reply")
+
+
+@dataclass(slots=True)
+class _Read:
+    """A read under way."""
+
+    bookie_id: str
+    task: asyncio.Task[None]
+    heard_ms: int | None
+    """When the bookie was asked, or last sent something; None: it was not asked yet, for the read waits for others."""
+
+
+class Runner:
+    """Runs one operation. ``on_command`` is given the commands that are for the application: Confirm, Reject, Release,
+    Deliver, Finish. All methods run on the event loop.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        metadata: LedgerMetadata,
+        master_key: bytes,
+        operation: Operation,
+        on_command: Callable[[Command], None],
+    ) -> None:
+        self._transport = transport
+        self._metadata = metadata
+        self._master_key = master_key
+        self._operation = operation
+        self._on_command = on_command
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms: int | None = None
+        self._now_ms = 0
+        self._adds: dict[int, QueuedAdd] = {}
+        self._reads: dict[int, _Read] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._stopped = False
+
+    def post(self, event: Event) -> None:
+        """Report an event, carry out what the operation wants in return.
+
+        A failure of the operation itself ends it with an InternalError, for somebody waits for its result.
+        """
+        if self._stopped:
+            return
+        self._now_ms = self._transport.now_ms()
+        try:
+            self._operation.handle(event, self._now_ms)
+            commands = self._operation.take_commands()
+        except Exception as problem:
+            log.exception("an operation on ledger %d failed", self._metadata.ledger_id)
+            commands = [Finish(error=InternalError(self._metadata.ledger_id, repr(problem)))]
+        for command in commands:
+            self._carry_out(command)
+        if not self._stopped:
+            self._keep_deadline()
+
+    def stop(self, unsent_grace_s: float = 0.0) -> None:
+        """The operation is over, or nobody waits for it any more. Adds that wait to be sent are dropped after the grace."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._background):
+            task.cancel()
+        unsent, self._adds = list(self._adds.values()), {}
+        self._transport.loop.call_later(unsent_grace_s, _cancel_all, unsent)
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case SendAdd():
+                self._send_add(command)
+            case CancelAdd():
+                self._cancel_add(command)
+            case SendRead():
+                self._reads[command.request_id] = _Read(command.bookie_id, self._start(self._read(command)), self._now_ms)
+            case CancelRead():
+                self._cancel_read(command)
+            case SendReadLastAddConfirmed():
+                self._start(self._read_last_add_confirmed(command))
+            case SendStoreLastAddConfirmed():
+                self._start(self._store_last_add_confirmed(command))
+            case SendForce():
+                self._start(self._force(command))
+            case ChooseReplacements():
+                self._start(self._choose_replacements(command))
+            case ReportFailure():
+                self._transport.report_failure(command.bookie_id)
+            case WriteMetadata():
+                self._start(self._write_metadata(command))
+            case ReadMetadata():
+                self._start(self._read_metadata())
+            case _:
+                self._on_command(command)
+                if isinstance(command, Finish | Reject) and command.error is not None:
+                    count_error(command.error)
+                if isinstance(command, Finish):
+                    self.stop(CLOSE_GRACE_S if command.error is None else 0.0)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._transport.loop.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A command that could not be carried out for a reason that nobody thought of is a bug; somebody waits for it."""
+        self._background.discard(task)
+        problem = None if task.cancelled() else task.exception()
+        if problem is not None and not self._stopped:
+            log.error("an operation on ledger %d failed", self._metadata.ledger_id, exc_info=problem)
+            self._carry_out(Finish(error=InternalError(self._metadata.ledger_id, repr(problem))))
+
+    def _keep_deadline(self) -> None:
+        """Nearly every event puts the deadline off: a timer that comes early is left, its tick is harmless."""
+        deadline = self._operation.deadline_ms()
+        if deadline is None or (self._timer_ms is not None and self._timer_ms <= deadline):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = max(0, deadline - self._transport.now_ms()) / 1000
+        self._timer, self._timer_ms = self._transport.loop.call_later(delay_s, self._tick), deadline
+
+    def _tick(self) -> None:
+        self._timer, self._timer_ms = None, None
+        self.post(Tick())
+
+    # --- adds
+
+    def _send_add(self, command: SendAdd) -> None:
+        request = AddRequest(
+            command.request_id,
+            command.bookie_id,
+            self._master_key,
+            command.batch,
+            recovery=command.recovery,
+            deferred_sync=command.deferred_sync,
+        )
+        on_reply = counted_add(command.batch, self._transport.loop.time, self._add_answered)
+        self._adds[command.request_id] = self._bookie(command.bookie_id).send_add(request, on_reply)
+
+    def _add_answered(self, reply: AddReply) -> None:
+        self._adds.pop(reply.request_id, None)
+        self.post(AddAnswered(reply.request_id, reply.status, reply.detail, reply.boot))
+
+    def _cancel_add(self, command: CancelAdd) -> None:
+        queued = self._adds.pop(command.request_id, None)
+        if queued is not None:
+            queued.cancel()
+
+    async def _force(self, command: SendForce) -> None:
+        request = ForceRequest(command.bookie_id, self._metadata.ledger_id, self._master_key)
+        answer = await self._asked(self._bookie(command.bookie_id).force(request, self._transport.config.add_timeout_s))
+        reply = answer if isinstance(answer, PlainReply) else PlainReply(Status.UNKNOWN, answer)
+        self.post(ForceAnswered(command.request_id, reply.status, reply.detail, reply.boot))
+
+    # --- reads
+
+    async def _read(self, command: SendRead) -> None:
+        end = ReadEnded(command.request_id, Status.UNKNOWN, "the answer broke off")
+        meter = ReadMeter(self._transport.loop.time)
+        try:
+            async for reply in self._bookie(command.bookie_id).read(self._read_request(command)):
+                if isinstance(reply, ReadBatch):
+                    meter.take(reply.batch)
+                    self.post(ReadArrived(command.request_id, reply.batch))
+                    self._heard(command.request_id, self._now_ms)
+                elif reply is ReadProgress.WAITS:
+                    self.post(ReadWaits(command.request_id))
+                    self._heard(command.request_id, None)
+                elif reply is ReadProgress.SENT:
+                    self.post(ReadSent(command.request_id))
+                    self._heard(command.request_id, self._now_ms)
+                else:
+                    end = ReadEnded(command.request_id, reply.status, reply.detail, reply.next_entry_id)
+        except asyncio.CancelledError:
+            if self._stopped or command.request_id not in self._reads:
+                meter.end(None)
+                raise
+            end = ReadEnded(command.request_id, Status.UNKNOWN, "its connection was closed")
+        except (grpc.aio.AioRpcError, BookKeeperError, OSError) as failure:
+            if not isinstance(failure, ReadNotSentError):
+                self._transport.avoid(command.bookie_id)
+            end = ReadEnded(command.request_id, Status.UNKNOWN, describe_failure(failure))
+        self._reads.pop(command.request_id, None)
+        meter.end(end.status)
+        self.post(end)
+
+    def _read_request(self, command: SendRead) -> ReadRequest:
+        return ReadRequest(
+            command.bookie_id,
+            self._metadata.ledger_id,
+            self._master_key,
+            command.first,
+            command.last,
+            command.pattern,
+            command.maximum_bytes,
+            command.fence,
+        )
+
+    def _heard(self, request_id: int, heard_ms: int | None) -> None:
+        if request_id in self._reads:
+            self._reads[request_id].heard_ms = heard_ms
+
+    def _cancel_read(self, command: CancelRead) -> None:
+        """A bookie that was silent until another one was asked beside it is asked last for a while, no more.
+
+        It may be slow and no failure; but if it stands still, every new read would wait for it first. One that merely
+        lost a race, or was at work when its reader stopped, keeps its place.
+        """
+        read = self._reads.pop(command.request_id, None)
+        if read is None:
+            return
+        read.task.cancel()
+        config = self._transport.config
+        enough_ms = 1000 * min(config.speculative_read_s, config.read_timeout_s)
+        if read.heard_ms is not None and self._now_ms - read.heard_ms >= enough_ms:
+            self._transport.avoid(read.bookie_id)
+
+    # --- the last add confirmed
+
+    async def _read_last_add_confirmed(self, command: SendReadLastAddConfirmed) -> None:
+        request = LastAddConfirmedRequest(
+            command.bookie_id, self._metadata.ledger_id, self._master_key, command.fence, command.beyond, command.wait_ms
+        )
+        timeout_s = command.wait_ms / 1000 + self._transport.config.read_timeout_s
+        answer = await self._asked(self._bookie(command.bookie_id).last_add_confirmed(request, timeout_s))
+        reply = answer if isinstance(answer, LastAddConfirmedReply) else LastAddConfirmedReply(Status.UNKNOWN, NO_ENTRY, answer)
+        confirmed, fenced = reply.last_add_confirmed, reply.is_fenced
+        self.post(LastAddConfirmedAnswered(command.request_id, reply.status, confirmed, reply.detail, fenced))
+
+    async def _store_last_add_confirmed(self, command: SendStoreLastAddConfirmed) -> None:
+        ledger_id, confirmed = self._metadata.ledger_id, command.last_add_confirmed
+        request = StoreLastAddConfirmedRequest(command.bookie_id, ledger_id, self._master_key, confirmed)
+        timeout_s = self._transport.config.add_timeout_s
+        answer = await self._asked(self._bookie(command.bookie_id).store_last_add_confirmed(request, timeout_s))
+        detail = answer.describe() if isinstance(answer, PlainReply) else answer
+        log.debug(
+            "bookie %s was told that ledger %d is confirmed up to %d: %s", command.bookie_id, ledger_id, confirmed, detail
+        )
+
+    # --- what all requests to bookies share
+
+    def _bookie(self, bookie_id: str) -> BookieConnection:
+        return self._transport.connections.bookie(bookie_id)
+
+    async def _asked(self, call: Awaitable[_Reply]) -> _Reply | str:
+        """A bookie's reply; in a few words why there is none."""
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if self._stopped:
+                raise
+            return "its connection was closed"
+        except (grpc.aio.AioRpcError, BookKeeperError, OSError) as failure:
+            return describe_failure(failure)
+
+    # --- what the commands want of the metadata store
+
+    async def _choose_replacements(self, command: ChooseReplacements) -> None:
+        chosen = await self._transport.choose_replacements(command, self._metadata.write_quorum)
+        count_choice(command, chosen)
+        self.post(chosen)
+
+    async def _write_metadata(self, command: WriteMetadata) -> None:
+        path = self._transport.znodes.ledger(self._metadata.ledger_id)
+        value = command.metadata.encode()
+        try:
+            version = await self._transport.blocking(lambda: self._compare_and_set(path, value, command))
+        except BadVersionError:
+            await self._read_metadata()
+        except NoNodeError:
+            self.post(MetadataGone())
+        except BookKeeperError as failure:
+            self.post(MetadataUnknown(failure))
+        else:
+            self.post(MetadataWritten(version))
+
+    def _compare_and_set(self, path: str, value: bytes, command: WriteMetadata) -> int:
+        """Gives back the new version. Raises what the store's ``set`` does, MetadataConflictError without the guard."""
+        store, version = self._transport.store, command.expected_version
+        if not command.guard:
+            return store.set(path, value, version)
+        try:
+            store.transaction([Check(command.guard), SetValue(path, value, version)])
+        except TransactionFailedError as failure:
+            if failure.index == 0:
+                raise MetadataConflictError(f"the session that changes {path}", f"{command.guard} is gone with it") from None
+            raise failure.reason from None
+        return version + 1
+
+    async def _read_metadata(self) -> None:
+        path = self._transport.znodes.ledger(self._metadata.ledger_id)
+        try:
+            found = await self._transport.blocking(lambda: self._transport.store.get(path))
+            self.post(MetadataRead(LedgerMetadata.decode(self._metadata.ledger_id, found.value), found.version))
+        except NoNodeError:
+            self.post(MetadataGone())
+        except BookKeeperError as failure:
+            self.post(MetadataUnknown(failure))
+
+
+def _cancel_all(adds: list[QueuedAdd]) -> None:
+    for queued in adds:
+        queued.cancel()

@@ -1,0 +1,309 @@
+"""What lies between an application's threads and the state machine that adds their entries.
+
+Appends are queued, cut and merged into batches, and handed over while fewer than ``MAX_REQUESTS`` are on their way, small
+batches while none is: what is appended meanwhile travels together in the next one, so batches grow with the load. Queued and
+unsettled bytes together are bounded by the window; an append waits for room. The wait is bounded too, because a batch that is
+not confirmed in time fails the writer and with it everything that waits.
+
+Where the application chooses the ids, an append beyond a gap stands still until the gap is filled, and must not keep out
+what fills it. So what stands still counts as room for an append that fills the first gap: memory is bounded by two
+windows. An append beyond a gap for which there is no room waits while anything is on its way, and is refused when
+nothing is any more: then only the missing entry can make room, and whoever shall append it may be the one who waits.
+
+    window 4, all of size 1: entries 1 2 3 4 are held, 0 is missing → 5 is refused, 0 is admitted and takes 1–4 along.
+
+Ref: docs/rules.md, protocol rule 29.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import numpy as np
+import pyarrow as pa
+
+from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.runner import Runner
+from bk_spark.client.ledger.write_items import Call, Item, Token, new_future
+from bk_spark.client.protocol.add_entries import AddEntries
+from bk_spark.client.protocol.operation import Append, CloseRequested, Command, Confirm, Finish, ForceRequested, Reject, Release
+from bk_spark.config import KIB, MAX_BATCH_ENTRIES
+from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
+from bk_spark.entries.digest import DIGEST_BYTES, master_key, payload_sizes
+from bk_spark.errors import AppendWindowFullError, BookKeeperError, InternalError
+
+MAX_REQUESTS = 16
+"""Batches on their way per writer: enough to cover the latency of group commit."""
+
+COLUMNS_SHARE = 32
+"""A batch may be larger by this part of ``add_batch_bytes`` with its digests and offsets: a megabyte of small entries stays in
+one piece, and below what bookies always take (open_calls.py, USUAL_ADD_BYTES)."""
+
+OFFSET_BYTES = 4
+"""Of one payload, in the column of payloads."""
+
+SMALL_BYTES = 64 * KIB
+"""Less than this waits while anything is on its way, and then goes out as one batch. A request costs its bookies a hundred
+times what an entry in it does, and what comes while one is synced has to wait for that sync in any case. At 1,000 adds a second
+on two cores an add so takes a fifth of the time that it takes with as many small batches on their way."""
+
+
+class WriteQueue:
+    """The queue of one writer."""
+
+    def __init__(self, transport: Transport, operation: AddEntries) -> None:
+        self._transport = transport
+        self._operation = operation
+        key = master_key(operation.metadata.password)
+        self._runner = Runner(transport, operation.metadata, key, operation, self._on_command)
+        self._batch_bytes = transport.config.add_batch_bytes
+        self._window_bytes = transport.config.add_window_bytes
+        self._order = threading.Lock()
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._items: deque[Item] = deque()
+        self._queued_bytes = 0
+        self._held_bytes = 0
+        self._gapped: list[tuple[int, int]] = []
+        """A heap of what stands still beyond a gap: first entry id and bytes of each batch."""
+        self._gapped_bytes = 0
+        self._next_entry_id = 0
+        """Every lower id has been handed over without a gap."""
+        self._is_pumped = False
+        """The event loop looks at the queue again by itself: it is about to, or will once something that moves is confirmed."""
+        self._is_pump_due = False
+        self._in_flight: dict[Token, None] = {}
+        self._forcing = 0
+        """How many of them are forces, which entries need not wait for."""
+        self._broken: BookKeeperError | None = None
+        self._closed: Future[None] | None = None
+
+    def append_one(self, payload: bytes, entry_id: int | None = None) -> Future[int]:
+        future: Future[int] = new_future()
+        item = Item(len(payload) + ENTRY_OVERHEAD_BYTES, payload, single=future, first_entry_id=entry_id)
+        self._enter_order()
+        try:
+            self._put((item,))
+        finally:
+            self._order.release()
+        return future
+
+    def append_many(self, payloads: pa.BinaryArray, first_entry_id: int | None = None) -> Future[tuple[int, int]]:
+        """Nothing of other threads comes between the pieces of one call: its entries have consecutive ids.
+
+        Where the application chooses the ids a call gets into the window as a whole or not at all.
+        """
+        call = Call(new_future())
+        items = self._pieces(payloads, call, first_entry_id)
+        self._enter_order()
+        try:
+            for together in [items] if first_entry_id is not None else [[item] for item in items]:
+                self._put(together)
+        finally:
+            self._order.release()
+        return call.future
+
+    def force(self) -> int:
+        """Wait until the state machine has forced all that was handed over; gives back the last add confirmed."""
+        self._transport.check_may_wait()
+        future: Future[int] = new_future()
+        self._put([Item(0, force=future)])
+        return future.result()
+
+    def close(self) -> None:
+        self._transport.check_may_wait()
+        with self._room:
+            if self._broken is not None:
+                raise self._broken
+            first = self._closed is None
+            if self._closed is None:
+                self._closed = new_future()
+            closed = self._closed
+        if first:
+            self._transport.loop.call_soon_threadsafe(self._runner.post, CloseRequested())
+        closed.result()
+
+    def _pieces(self, payloads: pa.BinaryArray, call: Call, first_entry_id: int | None) -> list[Item]:
+        """Cut into batches of about ``add_batch_bytes``, none of more than MAX_BATCH_ENTRIES."""
+        column_bytes = DIGEST_BYTES[self._operation.metadata.digest_type] + OFFSET_BYTES
+        ends = np.cumsum(payload_sizes(payloads) + column_bytes)
+        items, start, before = [], 0, 0
+        while start < len(payloads):
+            end = int(np.searchsorted(ends, before + self._batch_bytes + self._batch_bytes // COLUMNS_SHARE, side="right"))
+            end = min(max(end, start + 1), start + MAX_BATCH_ENTRIES)
+            first = None if first_entry_id is None else first_entry_id + start
+            nbytes = int(ends[end - 1]) - before + (end - start) * (ENTRY_OVERHEAD_BYTES - column_bytes)
+            piece = payloads.slice(start, end - start)
+            items.append(Item(nbytes, piece, call=call, is_last=end == len(payloads), first_entry_id=first))
+            start, before = end, int(ends[end - 1])
+        return items
+
+    def _enter_order(self) -> None:
+        """One call at a time puts its pieces; the others wait, in no particular order."""
+        if not self._order.acquire(blocking=False):
+            self._transport.check_may_wait()
+            self._order.acquire()
+
+    def _put(self, items: Sequence[Item]) -> None:
+        self._transport.check_open()
+        first = items[0].first_entry_id
+        nbytes = items[0].nbytes if len(items) == 1 else sum(item.nbytes for item in items)
+        with self._lock:
+            if not self._has_room(nbytes, first):
+                self._transport.check_may_wait()
+                self._room.wait_for(lambda: self._has_room(nbytes, first))
+            self._held_bytes += nbytes
+            is_news = not self._is_pumped or self._queued_bytes < SMALL_BYTES <= self._queued_bytes + nbytes
+            self._queued_bytes += nbytes
+            self._items.extend(items)
+            self._is_pumped = True
+        if is_news:
+            self._transport.loop.call_soon_threadsafe(self._pump)
+
+    def _has_room(self, nbytes: int, first: int | None) -> bool:
+        """Whether an append may come in now; False: something is on its way that will make room. See the module's text."""
+        if self._broken is not None or self._held_bytes == 0 or self._held_bytes + nbytes <= self._window_bytes:
+            return True
+        if first is None or self._items:
+            return nbytes == 0
+        moving_bytes = self._held_bytes - self._gapped_bytes
+        if first <= self._next_entry_id:
+            return moving_bytes == 0 or moving_bytes + nbytes <= self._window_bytes
+        if moving_bytes == 0 and self._operation.error is None:
+            ledger_id = self._operation.metadata.ledger_id
+            raise AppendWindowFullError(ledger_id, first, self._next_entry_id, self._window_bytes)
+        return False
+
+    # --- on the event loop
+
+    def _pump(self) -> None:
+        """Hand over batches while there is something to send and few are on their way."""
+        self._is_pump_due = False
+        while self._may_send():
+            token = self._next_batch()
+            if token is None:
+                return
+            error = self._broken or self._operation.error
+            if error is not None:
+                token.reject(error)
+                self._release(token.nbytes)
+            else:
+                self._hand_over(token)
+
+    def _may_send(self) -> bool:
+        moving = len(self._in_flight) - len(self._gapped) - self._forcing
+        return moving < MAX_REQUESTS if self._queued_bytes >= SMALL_BYTES else moving == 0
+
+    def _hand_over(self, token: Token) -> None:
+        self._in_flight[token] = None
+        first = token.first_entry_id
+        if token.force is not None:
+            self._forcing += 1
+            self._runner.post(ForceRequested(token))
+        else:
+            self._runner.post(Append(token.payloads(), token, first))
+        if first is not None:
+            self._note_gaps(token, first)
+
+    def _note_gaps(self, token: Token, first: int) -> None:
+        """Whether a batch stands still beyond a gap, and which ones it has set moving."""
+        pushed = self._operation.last_add_pushed
+        with self._room:
+            if token in self._in_flight and first > pushed:
+                heapq.heappush(self._gapped, (first, token.nbytes))
+                self._gapped_bytes += token.nbytes
+            while self._gapped and self._gapped[0][0] <= pushed:
+                self._gapped_bytes -= heapq.heappop(self._gapped)[1]
+            self._next_entry_id = pushed + 1
+            self._room.notify_all()
+
+    def _next_batch(self) -> Token | None:
+        token = Token([])
+        count = 0
+        with self._room:
+            while self._items and (not token.items or self._may_join(token, count, self._items[0])):
+                item = self._items.popleft()
+                token.items.append(item)
+                token.nbytes += item.nbytes
+                count += item.count
+            self._queued_bytes -= token.nbytes
+            self._is_pumped = bool(token.items)
+            if token.items and not self._items:
+                self._room.notify_all()
+        return token if token.items else None
+
+    def _may_join(self, token: Token, count: int, item: Item) -> bool:
+        """Whether an item may travel in a batch.
+
+        With chosen ids only if none can be a duplicate: a batch is refused as a whole.
+        """
+        if token.nbytes + item.nbytes > self._batch_bytes or count + item.count > MAX_BATCH_ENTRIES:
+            return False
+        if token.force is not None or item.force is not None:
+            return False
+        first = token.first_entry_id
+        if first is None:
+            return True
+        return not self._gapped and first == self._operation.last_add_pushed + 1 and item.first_entry_id == first + count
+
+    def _on_command(self, command: Command) -> None:
+        if isinstance(command, (Confirm, Reject)):
+            token = _token(command.token)
+            del self._in_flight[token]
+            self._forcing -= token.force is not None
+            if isinstance(command, Confirm):
+                token.confirm(command.first_entry_id)
+            else:
+                token.reject(command.error)
+            self._forget_gaps_of_failed()
+            self._schedule_pump()
+        elif isinstance(command, Release):
+            self._release(_token(command.token).nbytes)
+        elif isinstance(command, Finish):
+            self._finish(command.error)
+
+    def _forget_gaps_of_failed(self) -> None:
+        """After a failure nothing stands still: the state machine rejects all of it."""
+        if self._operation.error is not None or self._broken is not None:
+            with self._room:
+                self._gapped.clear()
+                self._gapped_bytes = 0
+                self._room.notify_all()
+
+    def _schedule_pump(self) -> None:
+        if not self._is_pump_due:
+            self._is_pump_due = True
+            self._transport.loop.call_soon(self._pump)
+
+    def _release(self, nbytes: int) -> None:
+        with self._room:
+            self._held_bytes -= nbytes
+            self._room.notify_all()
+
+    def _finish(self, error: BookKeeperError | None) -> None:
+        """The writer is closed; or it failed itself, and nothing that waits will ever be confirmed."""
+        if isinstance(error, InternalError):
+            with self._room:
+                self._broken = error
+                self._room.notify_all()
+            for token in self._in_flight:
+                token.reject(error)
+            self._in_flight.clear()
+            self._forcing = 0
+            self._forget_gaps_of_failed()
+            self._schedule_pump()
+        with self._room:
+            closed = self._closed
+        if closed is not None and error is None:
+            closed.set_result(None)
+        elif closed is not None:
+            closed.set_exception(error)
+
+
+def _token(token: object) -> Token:
+    assert isinstance(token, Token)
+    return token

@@ -1,0 +1,338 @@
+"""The commit: any number of ledgers enter or leave a log in one transaction whose size does not depend on either.
+
+The pages come first, under the job. Open ledgers are recovered next. Then one transaction (transaction.py).
+
+Each try begins by reading everything anew, so one rule answers every refusal and every lost reply. After a sync,
+
+- the job's directory says that it committed: done. The directory changes in the transaction alone, so this is the same
+  as finding the job's token in ``versions/<n>``, wherever ``n`` ended up;
+- ``running`` is gone and the job is not committed: somebody aborted it, nothing of it can be listed any more;
+- the directory is gone though the commit has begun: the job ended days ago, and its pages and ledgers may be gone with it.
+  It must not begin anew;
+- the head moved: somebody else's commit came first. Rebase on it, checking schema, application and removals again;
+- nothing changed: the same transaction again. Should the first one still be on its way, the head's version and
+  ``running`` let one of the two through.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from bk_spark.client.log.changes.jobs import WriteJob, WriteJobs, decode_state
+from bk_spark.client.log.changes.ledgers import Claim, LogLedgers
+from bk_spark.client.log.changes.open_ledgers import OpenLedgerEnds
+from bk_spark.client.log.changes.plan import REMOVING, CommitPlan, CommitRequest, Findings, SchemaPlan, plan_commit, plan_schema
+from bk_spark.client.log.changes.transaction import Basis, commit_operations
+from bk_spark.client.log.stored.checkpoint import Checkpoints
+from bk_spark.client.log.stored.listing import Listing
+from bk_spark.client.log.stored.names import LogNames
+from bk_spark.client.log.stored.paths import CHECKPOINT_INTERVAL
+from bk_spark.client.log.stored.schema import parse_schema
+from bk_spark.client.log.stored.snapshot import LogReader
+from bk_spark.client.log.stored.values import ApplicationState, CommitKind, Head, JobState, LogVersion, pages_of
+from bk_spark.errors import (
+    BookKeeperError,
+    JobEndedError,
+    MetadataConflictError,
+    MetadataUnavailableError,
+    NoSuchLedgerError,
+    NoSuchLogError,
+)
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.store import (
+    BadVersionError,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    StoreError,
+    TransactionFailedError,
+    Versioned,
+)
+
+_CONFLICT_TRIES = 100
+"""Each of them means that another commit to the same log succeeded."""
+_UNAVAILABLE_TRIES = 3
+"""A store that fails three times, each with its own time-out, is down."""
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitContext:
+    """What commits work with: the same for all logs of one store."""
+
+    store: MetadataStore
+    names: LogNames
+    jobs: WriteJobs
+    ledgers: LogLedgers
+    reader: LogReader
+    checkpoints: Checkpoints
+    clock_ms: Callable[[], int]
+    recover_ledger: Callable[[int], LedgerMetadata]
+    """Takes an open ledger from its writer: fences it, and gives the metadata of the CLOSED one."""
+
+
+def commit(context: CommitContext, job: WriteJob, request: CommitRequest) -> LogVersion:
+    """See LogStore.commit."""
+    return _Commit(context, job, request).run()
+
+
+class _Commit:
+    """One call of commit: its tries, and whether one of them may have taken effect unseen."""
+
+    def __init__(self, context: CommitContext, job: WriteJob, request: CommitRequest) -> None:
+        self._context = context
+        self._store = context.store
+        self._job = job
+        self._request = request
+        self._schema = None if request.schema_json is None else parse_schema(job.log_name, request.schema_json)
+        self._pages = pages_of(request.ledgers, request.remove)
+        self._ends = OpenLedgerEnds(context.ledgers, context.recover_ledger, request)
+        self._prepared_for: str | None = None
+        self._listed: dict[str, tuple[int, Listing]] = {}
+        """By uid, what an earlier try has read: versions never change, so the next one reads only those that came since."""
+        self._reply_lost = False
+
+    def run(self) -> LogVersion:
+        try:
+            return self._run()
+        except (JobEndedError, NoSuchLedgerError):
+            self._check_not_deleted()  # which ends the jobs of a log, and takes their ledgers
+            raise
+
+    def _run(self) -> LogVersion:
+        unavailable = 0
+        refusal: Exception | None = None
+        for _ in range(_CONFLICT_TRIES):
+            try:
+                return self._try()
+            except (TransactionFailedError, StoreError) as refused:
+                refusal = refused
+            except MetadataUnavailableError as failure:
+                unavailable += 1
+                if unavailable == _UNAVAILABLE_TRIES:
+                    raise self._given_up(failure) from failure
+        problem = f"{_CONFLICT_TRIES} tries to commit each met another change, nothing was committed: try again later"
+        raise MetadataConflictError(f"log '{self._job.log_name}'", problem) from refusal
+
+    def _given_up(self, problem: MetadataUnavailableError) -> MetadataUnavailableError:
+        if not self._reply_lost:
+            return problem
+        text = (
+            f"{problem.problem}; whether the commit of write job {self._job.job_id} to log '{self._job.log_name}' took effect"
+        )
+        return MetadataUnavailableError(problem.uri, text + " is unknown, 'bk-spark log show' tells once the store is back")
+
+    def _try(self) -> LogVersion:
+        state = self._context.jobs.state(self._job)
+        if state is not None and state.version is not None and state.log_uid is not None:
+            return self._committed(
+                state.log_uid, self._context.reader.version(self._job.log_name, state.log_uid, state.version)
+            )
+        if state is None and self._prepared_for is None:
+            self._context.jobs.ensure(self._job)
+        basis = self._read()
+        if self._is_duplicate(basis):
+            return self._drop(basis)
+        self._ends.check_leader(basis.head)
+        found = Findings(self._schema_plan(basis))
+        if basis.uid != self._prepared_for:
+            self._prepare(basis)
+            basis = replace(basis, job_here=self._job_here(basis))
+        plan = self._plan(basis, found)
+        if plan.version.kind is CommitKind.TRUNCATE and not plan.version.removed.ledgers:
+            return self._nothing(basis)
+        self._send(commit_operations(self._context.names, self._job, self._request, basis, plan))
+        return self._committed(basis.uid, plan.version)
+
+    def _send(self, operations: Sequence[Operation]) -> None:
+        try:
+            self._store.transaction(operations)
+        except MetadataUnavailableError:
+            self._reply_lost = True
+            raise
+
+    def _read(self) -> Basis:
+        uid = self._context.names.find(self._job.log_name)
+        target = self._target(uid)
+        paths = self._context.names.paths(target)
+        own = self._context.jobs.paths(self._job)
+        wanted = [paths.head, own.running, own.root, paths.job(self._job.job_id).root]  # in this order: see jobs.py
+        if self._request.application is not None:
+            wanted.append(paths.application(self._request.application[0]))
+        head, running, directory, here, application = [*self._store.get_many(wanted), None][:5]
+        if directory is None or running is None:
+            raise self._ended(directory)
+        return Basis(
+            target,
+            paths,
+            self._head(uid, head),
+            None if head is None else head.version,
+            None if application is None else self._application_state(application),
+            None if application is None else application.version,
+            directory,
+            here if target != self._job.uid else None,
+        )
+
+    def _target(self, uid: str | None) -> str:
+        """The log to commit to. A job that found no log adopts its ledgers to one that was made meanwhile."""
+        if uid == self._job.uid or (uid is not None and self._job.is_new_log):
+            return uid
+        if uid is None and self._job.is_new_log:
+            return self._job.uid
+        raise NoSuchLogError(self._job.log_name)
+
+    def _check_not_deleted(self) -> None:
+        """Raises NoSuchLogError."""
+        uid = self._context.names.find(self._job.log_name)
+        target = self._target(uid)
+        if uid is not None:
+            self._context.names.head(self._job.log_name, target)
+
+    def _head(self, uid: str | None, stored: Versioned | None) -> Head:
+        if stored is None:
+            if uid is None:
+                return Head(self._job.log_name)
+            raise NoSuchLogError(self._job.log_name)
+        head = Head.decode(f"the head of log '{self._job.log_name}'", stored.value)
+        if head.deleting:
+            raise NoSuchLogError(self._job.log_name)
+        return head
+
+    def _ended(self, directory: Versioned | None) -> Exception:
+        """``running`` is gone: by an abort; or by this commit's own transaction, which the next try will see."""
+        state = decode_state(self._job.job_id, directory)
+        if state is not None and state.version is not None:
+            return StoreError(self._context.jobs.paths(self._job).running)
+        if state is None and self._reply_lost:
+            problem = "it ended days ago, whether by its commit is not known any more: look with 'bk-spark log show'"
+            return MetadataConflictError(f"write job {self._job.job_id} on log '{self._job.log_name}'", problem)
+        return JobEndedError(self._job.log_name, self._job.job_id)
+
+    def _application_state(self, stored: Versioned) -> ApplicationState:
+        assert self._request.application is not None
+        what = f"the state of application {self._request.application[0]!r} in log '{self._job.log_name}'"
+        return ApplicationState.decode(what, stored.value)
+
+    def _is_duplicate(self, basis: Basis) -> bool:
+        given, last = self._request.application, basis.application
+        return given is not None and last is not None and given[1] <= last.application_version
+
+    def _drop(self, basis: Basis) -> LogVersion:
+        last, given = basis.application, self._request.application
+        assert last is not None, "only what the head knows is dropped"
+        assert given is not None, "only a commit that carries an application is dropped"
+        record = last.version if last.version >= basis.head.oldest_record else basis.head.version
+        version = self._context.reader.version(self._job.log_name, basis.uid, record)
+        self._abort()
+        self._count_drop(basis, last)
+        _LOGGER.warning(
+            "log '%s': version %s of application '%s' was dropped as a duplicate, version %d of the log holds version %d of it",
+            self._job.log_name,
+            given[1],
+            last.application_id,
+            last.version,
+            last.application_version,
+        )
+        return replace(version, duplicate_of=last.version)
+
+    def _count_drop(self, basis: Basis, last: ApplicationState) -> None:
+        """On a best effort: a commit or drop of the same application that comes between is not waited for."""
+        assert basis.application_version is not None
+        counted = replace(last, dropped=last.dropped + 1).encode()
+        try:
+            self._store.set(basis.paths.application(last.application_id), counted, basis.application_version)
+        except (BadVersionError, NoNodeError, MetadataUnavailableError) as problem:
+            _LOGGER.info("log '%s': a dropped duplicate was not counted: %r", self._job.log_name, problem)
+
+    def _nothing(self, basis: Basis) -> LogVersion:
+        version = self._context.reader.version(self._job.log_name, basis.uid, basis.head.version)
+        self._abort()
+        return version
+
+    def _abort(self) -> None:
+        """End the job, whose commit is not needed. Where it took effect unseen, the next try finds it."""
+        if not self._context.jobs.abort(self._job):
+            raise StoreError(self._context.jobs.paths(self._job).running)
+
+    def _schema_plan(self, basis: Basis) -> SchemaPlan:
+        head = basis.head
+        stored = None if head.schema_id is None else self._context.reader.schema(head.name, basis.uid, head.schema_id)
+        return plan_schema(head, self._request, self._schema, stored)
+
+    def _plan(self, basis: Basis, found: Findings) -> CommitPlan:
+        head = basis.head
+        found = replace(found, closed=self._ends.find(head))
+        if self._request.kind in REMOVING:
+            found = replace(found, listed=self._listing(basis).closed)
+        return plan_commit(head, self._request, found, self._job.job_id, self._context.clock_ms())
+
+    def _listing(self, basis: Basis) -> Listing:
+        name, version, reader = basis.head.name, basis.head.version, self._context.reader
+        known = self._listed.get(basis.uid)
+        listing = reader.advanced(name, basis.uid, known, version) if known else reader.listing(name, basis.uid, version)
+        self._listed[basis.uid] = (version, listing)
+        return listing
+
+    def _committed(self, uid: str, version: LogVersion) -> LogVersion:
+        if version.version % CHECKPOINT_INTERVAL == 0:
+            self._write_checkpoint(uid, version.version)
+        return version
+
+    def _write_checkpoint(self, uid: str, version: int) -> None:
+        """On a best effort: the commit has taken effect, and without this checkpoint readers fold from the one before."""
+        name, reader = self._job.log_name, self._context.reader
+        try:
+            self._context.checkpoints.write(name, uid, version, reader.listing(name, uid, version))
+        except (BookKeeperError, StoreError) as problem:
+            _LOGGER.warning(
+                "log '%s': the checkpoint of version %d was not written, readers fold more versions: %s", name, version, problem
+            )
+
+    def _prepare(self, basis: Basis) -> None:
+        """All that may be written before the commit: nobody reads it until a version points to it."""
+        names = self._context.names
+        if basis.head_version is None:
+            names.check_free(self._job.log_name)
+            names.prepare(basis.uid)
+        pages = basis.paths.job(self._job.job_id)
+        if basis.uid != self._job.uid:
+            self._make_directory_here(basis)
+        claim = Claim(self._job.log_name, basis.uid, basis.paths, self._job.job_id)
+        self._context.ledgers.claim(claim, self._request.ledgers)
+        if self._request.opened is not None:
+            self._context.ledgers.check_own(claim, self._request.opened)
+        for index, page in enumerate(self._pages):
+            self._write_page(pages.page(index), page.encode())
+        if self._request.application is not None and basis.application is None:
+            self._make(basis.paths.application_bucket(self._request.application[0]))
+        self._prepared_for = basis.uid
+
+    def _make_directory_here(self, basis: Basis) -> None:
+        self._make(basis.paths.job_bucket(self._job.job_id))
+        root = basis.paths.job(self._job.job_id)
+        self._make(root.root, JobState(home=self._job.uid).encode())
+        self._make(root.pages)
+
+    def _make(self, path: str, value: bytes = b"") -> None:
+        """Create unless it is there. Its parent goes with the log: then the next try says so."""
+        try:
+            self._store.create(path, value)
+        except NodeExistsError:
+            return
+
+    def _write_page(self, path: str, value: bytes) -> None:
+        try:
+            self._store.create(path, value)
+        except NodeExistsError:
+            if self._store.get(path).value != value:
+                what = f"write job {self._job.job_id} on log '{self._job.log_name}'"
+                raise MetadataConflictError(what, "another commit of the same job listed other ledgers") from None
+
+    def _job_here(self, basis: Basis) -> Versioned | None:
+        if basis.uid == self._job.uid:
+            return None
+        return self._store.get(basis.paths.job(self._job.job_id).root)

@@ -1,0 +1,220 @@
+"""Write jobs: how the ledgers of one Spark job come to be, and how a job ends exactly once.
+
+The invariant, for log rule 1 (a commit's transaction is in flight, abort runs, the transaction applies):
+a job ends when its ``running`` goes, and ``running`` goes in one of two ways. The commit's transaction deletes it *and*
+writes into the job's directory where it committed; abort deletes it alone. So whoever finds ``running`` gone, and reads the
+directory after that, knows which of the two it was; only after a job ended without a commit may its ledgers be deleted.
+Every ledger is created in a transaction that checks ``running``, so after the end there are no new ones. The directory
+of an aborted job stays: a task that comes late finds it and cannot begin the job anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bk_spark.client.log.changes.ledgers import LogLedgers
+from bk_spark.client.log.stored.names import LogNames
+from bk_spark.client.log.stored.paths import JobPaths
+from bk_spark.client.log.stored.tree import remove_tree
+from bk_spark.client.log.stored.values import JOB_TAG, LOG_TAG, Head, JobState
+from bk_spark.errors import JobEndedError, MetadataConflictError, MetadataUnavailableError, NoSuchLogError
+from bk_spark.metadata.store import (
+    BadVersionError,
+    Check,
+    Create,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    TransactionFailedError,
+    Versioned,
+)
+
+_TRIES = 10
+"""Each further try means that another task or a commit came first; after a sync the next one sees what it did."""
+_UNAVAILABLE_TRIES = 3
+"""A store that fails three calls in a row, each with its own time-out, is down."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """One job that writes to a log: made on the Spark driver, pickled to every task."""
+
+    log_name: str
+    uid: str
+    """The log that the job found, or the uid under which the log will be if the job makes it."""
+    job_id: str
+    is_new_log: bool
+    """There was no log of this name: the job's commit makes it."""
+
+    def ledger_tags(self) -> dict[str, bytes]:
+        """Custom metadata for every ledger of the job, from its creation on."""
+        return {LOG_TAG: self.uid.encode(), JOB_TAG: self.job_id.encode()}
+
+
+class WriteJobs:
+    """What tasks and drivers do with write jobs."""
+
+    def __init__(self, store: MetadataStore, names: LogNames, ledgers: LogLedgers, draw_id: Callable[[], str]) -> None:
+        self._store = store
+        self._names = names
+        self._ledgers = ledgers
+        self._draw_id = draw_id
+
+    def begin(self, name: str) -> WriteJob:
+        """A job that writes to ``name``, which need not exist. Changes nothing."""
+        uid = self._names.find(name)
+        if uid is None:
+            return WriteJob(name, self._draw_id(), self._draw_id(), is_new_log=True)
+        self._names.check_not_deleting(name, uid)
+        return WriteJob(name, uid, self._draw_id(), is_new_log=False)
+
+    def paths(self, job: WriteJob) -> JobPaths:
+        return self._names.paths(job.uid).job(job.job_id)
+
+    def ensure(self, job: WriteJob) -> None:
+        """Make the job's directory and ``running``, unless they are there. Raises JobEndedError, NoSuchLogError."""
+        for _ in range(_TRIES):
+            state, running = self._store.get_many([self.paths(job).root, self.paths(job).running])
+            if running is not None:
+                return
+            if state is not None:
+                raise JobEndedError(job.log_name, job.job_id)
+            if self._make(job, running=True):
+                return
+            self._store.sync(self.paths(job).root)
+        raise self._too_busy(job)
+
+    def refresh(self, job: WriteJob) -> None:
+        """Set ``running`` anew, so that it looks young to a sweep; nothing while no task has begun. Raises JobEndedError."""
+        state, running = self._store.get_many([self.paths(job).root, self.paths(job).running])
+        if state is None and running is None:
+            return
+        try:
+            if running is None:
+                raise NoNodeError(self.paths(job).running)
+            self._store.set(self.paths(job).running, b"", running.version)
+        except NoNodeError:
+            raise JobEndedError(job.log_name, job.job_id) from None
+        except BadVersionError:
+            return  # another task did so right now
+
+    def creation_of_ledger(self, job: WriteJob, ledger_id: int) -> list[Operation]:
+        """What the creation of a ledger adds to its transaction. Raises JobEndedError if the job is gone altogether."""
+        paths = self.paths(job)
+        self._make_bucket(job, paths.ledger_bucket(ledger_id))
+        return [Check(paths.running), Create(paths.ledger(ledger_id))]
+
+    def explain(self, job: WriteJob, failure: TransactionFailedError) -> JobEndedError | None:
+        """The error of a ledger's creation that was refused because the job has ended, None for another reason."""
+        mine = failure.reason.path.startswith(self.paths(job).root + "/")
+        ended = mine and isinstance(failure.reason, NoNodeError)
+        return JobEndedError(job.log_name, job.job_id) if ended else None
+
+    def state(self, job: WriteJob) -> JobState | None:
+        """None if no task has begun the job. Sees all that was committed before this call."""
+        root = self.paths(job).root
+        self._store.sync(root)
+        (stored,) = self._store.get_many([root])
+        return decode_state(job.job_id, stored)
+
+    def abort(self, job: WriteJob) -> bool:
+        """End the job and delete its ledgers; False, and nothing is deleted, if its commit took effect before.
+
+        May be called again at any time: it goes on where it was cut short.
+        """
+        for tries_left in reversed(range(_UNAVAILABLE_TRIES)):
+            try:
+                return self._abort(job)
+            except MetadataUnavailableError:
+                if not tries_left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def end(self, job: WriteJob) -> bool:
+        """End the job without a commit; False if it has committed. Once True, no commit of it can ever apply.
+
+        That ``running`` is missing says so only where the directory was there before: a first task makes both, at any time.
+        """
+        was_begun = False
+        for _ in range(_TRIES):
+            try:
+                self._store.delete(self.paths(job).running)
+                return True
+            except NoNodeError:
+                state = self.state(job)
+            if state is None and self._leave_tombstone(job):
+                return True
+            if state is not None and (was_begun or state.version is not None):
+                return state.version is None
+            was_begun = state is not None
+        raise self._too_busy(job)
+
+    def clear(self, job: WriteJob, keep: frozenset[int]) -> None:
+        """Delete what the ended job created, save ``keep``, and its index of ledgers."""
+        paths = self.paths(job)
+        for bucket in self._children(paths.ledgers):
+            ids = [int(name) for name in self._children(f"{paths.ledgers}/{bucket}")]
+            self._ledgers.delete([one for one in ids if one not in keep], job.job_id, paths.ledger)
+        remove_tree(self._store, paths.ledgers)
+
+    def _abort(self, job: WriteJob) -> bool:
+        if not self.end(job):
+            return False
+        self.clear(job, frozenset())
+        remove_tree(self._store, self.paths(job).pages)
+        return True
+
+    def _leave_tombstone(self, job: WriteJob) -> bool:
+        try:
+            return self._make(job, running=False)
+        except NoSuchLogError:
+            return True  # with its log the job's directory went for good: nobody can begin it
+
+    def _make(self, job: WriteJob, *, running: bool) -> bool:
+        """False if somebody came first."""
+        paths = self.paths(job)
+        operations = [*self._guard(job), Create(paths.root, JobState().encode())]
+        if running:
+            operations += [Create(path) for path in (paths.running, paths.pages, paths.ledgers)]
+        try:
+            self._store.transaction(operations)
+        except TransactionFailedError:
+            return False
+        return True
+
+    def _guard(self, job: WriteJob) -> list[Operation]:
+        """No job begins on a log whose deletion has begun: the deletion would not see its ledgers."""
+        log = self._names.paths(job.uid)
+        head, bucket = self._store.get_many([log.head, log.job_bucket(job.job_id)])
+        if head is None and not job.is_new_log:
+            raise NoSuchLogError(job.log_name)
+        if head is not None and Head.decode(f"the head of log '{job.log_name}'", head.value).deleting:
+            raise NoSuchLogError(job.log_name)
+        if bucket is None:
+            self._store.ensure_path(log.job_bucket(job.job_id))
+        return [] if head is None else [Check(log.head, head.version)]
+
+    def _make_bucket(self, job: WriteJob, path: str) -> None:
+        if self._store.get_many([path])[0] is not None:
+            return
+        try:
+            self._store.create(path)
+        except NodeExistsError:
+            return
+        except NoNodeError:
+            raise JobEndedError(job.log_name, job.job_id) from None
+
+    def _children(self, path: str) -> list[str]:
+        try:
+            return self._store.children(path)
+        except NoNodeError:
+            return []
+
+    def _too_busy(self, job: WriteJob) -> MetadataConflictError:
+        return MetadataConflictError(f"write job {job.job_id} on log '{job.log_name}'", f"{_TRIES} tries met another change")
+
+
+def decode_state(job_id: str, stored: Versioned | None) -> JobState | None:
+    return None if stored is None else JobState.decode(f"the state of write job {job_id}", stored.value)

@@ -1,0 +1,189 @@
+"""Which ledgers may enter a log, and how they are deleted.
+
+A ledger carries the uid of one log and the id of one write job in its custom metadata, from its creation on or by a
+compare-and-set on adoption. A job commits at most once, and only ledgers with its own id enter its commit: that alone
+makes sure, at a cost that does not depend on the length of the log, that no ledger is listed twice or by two logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bk_spark.client.log.stored.paths import LogPaths
+from bk_spark.client.log.stored.tree import _DELETES_AT_ONCE, _TRIES, READS_AT_ONCE, chunks
+from bk_spark.client.log.stored.values import JOB_TAG, LOG_TAG, CommittedLedger, JobState
+from bk_spark.errors import ConfigError, LedgerNotClosedError, MetadataConflictError, NoSuchLedgerError
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.store import (
+    BadVersionError,
+    Delete,
+    MetadataStore,
+    NoNodeError,
+    Operation,
+    TransactionFailedError,
+    Versioned,
+)
+from bk_spark.metadata.znodes import Znodes
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """For whom ledgers are claimed: the log, and the write job that is going to list them."""
+
+    log_name: str
+    uid: str
+    paths: LogPaths
+    job_id: str
+
+
+class LogLedgers:
+    """The ledgers of logs, in the metadata store alone."""
+
+    def __init__(self, store: MetadataStore, znodes: Znodes) -> None:
+        self._store = store
+        self._znodes = znodes
+
+    def describe(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata]:
+        """The metadata of each, which must be CLOSED. Raises NoSuchLedgerError, LedgerNotClosedError."""
+        described = []
+        for ids in chunks(ledger_ids, READS_AT_ONCE):
+            stored = self._store.get_many([self._znodes.ledger(one) for one in ids])
+            described += [_closed(one, value) for one, value in zip(ids, stored, strict=True)]
+        return described
+
+    def find(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata | None]:
+        """The metadata of each, in their order; None for one that does not exist."""
+        found: list[LedgerMetadata | None] = []
+        for ids in chunks(ledger_ids, READS_AT_ONCE):
+            stored = self._store.get_many([self._znodes.ledger(one) for one in ids])
+            found += [LedgerMetadata.decode(one, v.value) if v else None for one, v in zip(ids, stored, strict=True)]
+        return found
+
+    def check_own(self, claim: Claim, ledger_id: int) -> None:
+        """Raises NoSuchLedgerError, or ConfigError for a ledger that was not created for the claim's log and job."""
+        (metadata,) = self.find([ledger_id])
+        if metadata is None:
+            raise NoSuchLedgerError(ledger_id)
+        if (_tag(metadata, LOG_TAG), _tag(metadata, JOB_TAG)) != (claim.uid, claim.job_id):
+            raise _refusal(claim, ledger_id, f"it was not created by write job {claim.job_id}, which is to open it")
+
+    def claim(self, claim: Claim, ledgers: Sequence[CommittedLedger]) -> None:
+        """Make each ledger the job's own, or raise for the first that cannot be, with its id.
+
+        Raises NoSuchLedgerError, LedgerNotClosedError, ConfigError for one that is another log's, that is listed already
+        or whose end is not the one given.
+        """
+        for some in chunks(ledgers, READS_AT_ONCE):
+            stored = self._store.get_many([self._znodes.ledger(one.ledger_id) for one in some])
+            for one, value in zip(some, stored, strict=True):
+                self._claim(claim, one, value)
+
+    def delete(self, ledger_ids: Sequence[int], job_id: str, index: Callable[[int], str] | None = None) -> None:
+        """Delete the ledgers among these that carry ``job_id``, each together with its path in the index of its job."""
+        for ids in chunks(ledger_ids, _DELETES_AT_ONCE):
+            self._delete(ids, JOB_TAG, job_id, index)
+
+    def delete_listed(self, ledger_ids: Sequence[int], uid: str) -> int:
+        """Delete the ledgers among these that belong to the log, which must not list them any more; gives back how many."""
+        return sum(self._delete(ids, LOG_TAG, uid) for ids in chunks(ledger_ids, _DELETES_AT_ONCE))
+
+    def _delete(self, ids: Sequence[int], tag: str, value_of_tag: str, index: Callable[[int], str] | None = None) -> int:
+        for _ in range(_TRIES):
+            deletions = self._deletions(ids, tag, value_of_tag)
+            operations = deletions + (self._present(ids, index) if index else [])
+            try:
+                if operations:
+                    self._store.transaction(operations)
+                return len(deletions)
+            except TransactionFailedError:
+                self._store.sync(self._znodes.root)  # somebody else deletes the same ones
+        raise MetadataConflictError(f"ledgers {ids[0]} to {ids[-1]}", f"{_TRIES} tries to delete them met another change")
+
+    def _deletions(self, ids: Sequence[int], tag: str, value_of_tag: str) -> list[Operation]:
+        paths = [self._znodes.ledger(one) for one in ids]
+        return [
+            Delete(path, value.version)
+            for one, path, value in zip(ids, paths, self._store.get_many(paths), strict=True)
+            if value is not None and _tag(LedgerMetadata.decode(one, value.value), tag) == value_of_tag
+        ]
+
+    def _present(self, ids: Sequence[int], index: Callable[[int], str]) -> list[Operation]:
+        paths = [index(one) for one in ids]
+        return [Delete(path) for path, value in zip(paths, self._store.get_many(paths), strict=True) if value is not None]
+
+    def _claim(self, claim: Claim, ledger: CommittedLedger, stored: Versioned | None) -> None:
+        for _ in range(_TRIES):
+            metadata = _closed(ledger.ledger_id, stored)
+            _check_end(claim, ledger, metadata)
+            if _tag(metadata, LOG_TAG) == claim.uid and _tag(metadata, JOB_TAG) == claim.job_id:
+                return
+            self._check_free(claim, metadata)
+            assert stored is not None
+            if self._tag(claim, metadata, stored.version):
+                return
+            (stored,) = self._store.get_many([self._znodes.ledger(ledger.ledger_id)])
+        raise MetadataConflictError(f"ledger {ledger.ledger_id}", f"{_TRIES} tries to adopt it met another change")
+
+    def _tag(self, claim: Claim, metadata: LedgerMetadata, version: int) -> bool:
+        tagged = metadata.with_custom(LOG_TAG, claim.uid.encode()).with_custom(JOB_TAG, claim.job_id.encode())
+        try:
+            self._store.set(self._znodes.ledger(metadata.ledger_id), tagged.encode(), version)
+        except (BadVersionError, NoNodeError):
+            return False
+        return True
+
+    def _check_free(self, claim: Claim, metadata: LedgerMetadata) -> None:
+        """The ledger is nobody's, this job's own under another uid, or one that an ended job of this log did not list."""
+        uid, job_id = _tag(metadata, LOG_TAG), _tag(metadata, JOB_TAG)
+        if job_id == claim.job_id:
+            return
+        if uid not in (None, claim.uid):
+            raise _refusal(
+                claim, metadata.ledger_id, f"it belongs to another log (uid {uid}), and a ledger has one log for life"
+            )
+        if job_id is not None:
+            self._check_job_ended(claim, metadata.ledger_id, job_id)
+
+    def _check_job_ended(self, claim: Claim, ledger_id: int, job_id: str) -> None:
+        paths = claim.paths.job(job_id)
+        running, directory = self._store.get_many([paths.running, paths.root])  # in this order: see jobs.py
+        state = JobState.decode(f"the state of write job {job_id}", directory.value) if directory else None
+        if state is not None and state.version is not None:
+            raise _refusal(claim, ledger_id, f"version {state.version} of the log has listed it already")
+        if state is None or running is not None or state.home is not None:
+            raise _refusal(claim, ledger_id, f"it belongs to another write job ({job_id}) that has not ended")
+
+
+def ledger_of_entries(metadata: LedgerMetadata) -> CommittedLedger:
+    """A CLOSED ledger as a log of entries lists it: one row an entry."""
+    assert metadata.last_entry_id is not None, "a CLOSED ledger has a last entry id"
+    last = metadata.last_entry_id
+    return CommittedLedger(metadata.ledger_id, last, metadata.length, last + 1)
+
+
+def _closed(ledger_id: int, stored: Versioned | None) -> LedgerMetadata:
+    if stored is None:
+        raise NoSuchLedgerError(ledger_id)
+    metadata = LedgerMetadata.decode(ledger_id, stored.value)
+    if not metadata.is_closed:
+        raise LedgerNotClosedError(ledger_id, metadata.state.name)
+    return metadata
+
+
+def _check_end(claim: Claim, ledger: CommittedLedger, metadata: LedgerMetadata) -> None:
+    if (metadata.last_entry_id, metadata.length) != (ledger.last_entry_id, ledger.length):
+        problem = (
+            f"it was given with last entry {ledger.last_entry_id} and {ledger.length} bytes, "
+            f"and was closed at entry {metadata.last_entry_id} with {metadata.length} bytes"
+        )
+        raise _refusal(claim, ledger.ledger_id, problem)
+
+
+def _tag(metadata: LedgerMetadata, key: str) -> str | None:
+    value = metadata.custom(key)
+    return None if value is None else value.decode(errors="replace")
+
+
+def _refusal(claim: Claim, ledger_id: int, problem: str) -> ConfigError:
+    return ConfigError(f"a ledger given to log '{claim.log_name}'", ledger_id, problem)

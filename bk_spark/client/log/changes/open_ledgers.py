@@ -1,0 +1,75 @@
+"""What a commit does about the open ledgers that it finds in the head: log rule 2.
+
+Nothing may be listed behind a ledger that still grows: its leader would get confirmations for entries that stand before
+rows already read. So an append or overwrite first recovers every open ledger, records all their ends, and with the epoch
+takes the leadership. Commits that add nothing at the end leave a leader alone, and record the ends that are there already.
+A leader's own commits name their epoch, and are refused once it has passed.
+
+Only the ends of the first open ledgers can be recorded: what is listed before a recorded end is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from bk_spark.client.log.changes.ledgers import LogLedgers, ledger_of_entries
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.stored.values import CommittedLedger, Head, OpenLedger
+from bk_spark.errors import ConfigError, LedgerFencedError
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
+
+
+class OpenLedgerEnds:
+    """The ends that one call of commit records. Each ledger is recovered once, whatever the number of tries."""
+
+    def __init__(self, ledgers: LogLedgers, recover: Callable[[int], LedgerMetadata], request: CommitRequest) -> None:
+        self._ledgers = ledgers
+        self._recover = recover
+        self._request = request
+        self._recovered: dict[int, CommittedLedger] = {}
+
+    def check_leader(self, head: Head) -> None:
+        """Raises LedgerFencedError where the request is a leader's, and its epoch has passed: whatever else is wrong."""
+        if self._request.epoch in (None, head.writer.epoch):
+            return
+        own = [one.ledger_id for one in self._request.closed]
+        if self._request.opened is not None:
+            own.append(self._request.opened)
+        raise LedgerFencedError(own[0] if own else -1, head.name)
+
+    def find(self, head: Head) -> tuple[CommittedLedger, ...]:
+        """The ends of the first open ledgers of ``head``, which has passed ``check_leader``.
+
+        Raises ConfigError for an end that is not the ledger's; what a recovery raises.
+        """
+        found = head.writer.open_ledgers
+        if self._request.epoch is not None:
+            return self._given(head.name, found)
+        if self._request.displaces:
+            return tuple(self._recovered_end(one.ledger_id) for one in found)
+        return self._closed_already(found)
+
+    def _given(self, name: str, found: Sequence[OpenLedger]) -> tuple[CommittedLedger, ...]:
+        """Those that the leader gives and that are still open; each must be CLOSED there."""
+        is_open = {one.ledger_id for one in found}
+        ends = tuple(one for one in self._request.closed if one.ledger_id in is_open)
+        if [one.ledger_id for one in ends] != [one.ledger_id for one in found[: len(ends)]]:
+            remedy = f"log '{name}' has {[one.ledger_id for one in found]} open: close the first ones first"
+            raise ConfigError("ledgers to close", [one.ledger_id for one in ends], remedy)
+        for given, metadata in zip(ends, self._ledgers.describe([one.ledger_id for one in ends]), strict=True):
+            if given != ledger_of_entries(metadata):
+                raise ConfigError("the end of a ledger to close", given, f"it was closed as {ledger_of_entries(metadata)}")
+        return ends
+
+    def _recovered_end(self, ledger_id: int) -> CommittedLedger:
+        if ledger_id not in self._recovered:
+            self._recovered[ledger_id] = ledger_of_entries(self._recover(ledger_id))
+        return self._recovered[ledger_id]
+
+    def _closed_already(self, found: Sequence[OpenLedger]) -> tuple[CommittedLedger, ...]:
+        ends: list[CommittedLedger] = []
+        for metadata in self._ledgers.find([one.ledger_id for one in found]):
+            if metadata is None or not metadata.is_closed:
+                break
+            ends.append(ledger_of_entries(metadata))
+        return tuple(ends)

@@ -1,0 +1,276 @@
+"""What a commit makes of the head that it found: pure arithmetic, repeated on every try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from bk_spark.client.log.stored.listing import position_of
+from bk_spark.client.log.stored.schema import Schema, appended_schema, encode_schema
+from bk_spark.client.log.stored.values import (
+    CommitKind,
+    CommittedLedger,
+    Content,
+    Head,
+    LogVersion,
+    OpenLedger,
+    Totals,
+    WriterState,
+    page_count,
+)
+from bk_spark.errors import ConfigError, MetadataConflictError, SchemaMismatchError
+
+MAX_OPEN_LEDGERS = 2
+"""A leader's ledger, and the one before it, whose last appends it still waits for."""
+REMOVING = (CommitKind.REPLACE, CommitKind.COMPACT, CommitKind.TRUNCATE)
+"""Kinds that remove some of what is listed, so that a commit has to know what that is; they keep the log's schema."""
+_REMOVE_NAMED = (CommitKind.REPLACE, CommitKind.COMPACT)
+_MAX_SCHEMAS = 10_000
+"""They stand in one directory."""
+_MAX_APPLICATION_ID = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """What a job wants committed. Checked when it is made; raises ConfigError."""
+
+    kind: CommitKind
+    ledgers: tuple[CommittedLedger, ...] = ()
+    """CLOSED ledgers, in the order in which the log is to list them."""
+    schema_json: str | None = None
+    """Spark's JSON of the schema of rows; None for entries, and where the log's is kept: only APPEND and OVERWRITE have one."""
+    merge_schema: bool = False
+    """An append may add columns to the log's schema."""
+    remove: tuple[int, ...] = ()
+    """REPLACE and COMPACT only: the ledgers to remove, one stretch of the log in its order."""
+    application: tuple[str, int] | None = None
+    """An id and a version: dropped as a duplicate unless the version is above the log's last for the id."""
+    opened: int | None = None
+    """A ledger of the job that a leader opens at the end of the log: an APPEND of nothing else."""
+    closed: tuple[CommittedLedger, ...] = ()
+    """With ``epoch``: ends of the leader's own open ledgers, in log order. Those that are recorded already are left out."""
+    epoch: int | None = None
+    """A leader's: the commit is refused (LedgerFencedError) once the log's writer has another epoch. Without it an APPEND
+    or OVERWRITE displaces a leader, and closes its ledgers."""
+    before: int | None = None
+    """TRUNCATE only: the ledger that becomes the first."""
+
+    @property
+    def displaces(self) -> bool:
+        """Whether it ends the leadership that it finds: nothing may come behind a ledger that still grows (log rule 2)."""
+        return self.epoch is None and self.kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
+
+    def __post_init__(self) -> None:
+        _check_distinct("a ledger to add", [one.ledger_id for one in self.ledgers])
+        _check_distinct("a ledger to remove", self.remove)
+        if (self.kind in _REMOVE_NAMED) != bool(self.remove):
+            remedy = "ledgers to remove are named by a replacement or a compaction, and by nothing else"
+            raise ConfigError("remove", self.remove, remedy)
+        if (self.kind is CommitKind.TRUNCATE) != (self.before is not None):
+            raise ConfigError(
+                "before", self.before, "the ledger that stays first is named by a truncation, and by nothing else"
+            )
+        if self.kind in REMOVING and self.schema_json is not None:
+            raise ConfigError(
+                "schema_json", self.schema_json[:200], f"a commit of kind {self.kind.value} keeps the schema of the log"
+            )
+        self._check_leader()
+        if self.application is not None:
+            _check_application(*self.application)
+
+    def _check_leader(self) -> None:
+        nothing_else = self.kind is CommitKind.APPEND and not self.ledgers and self.schema_json is None
+        if (self.opened is not None or self.epoch is not None) and not nothing_else:
+            raise ConfigError("kind of a leader's commit", self.kind.value, "it must be an append without ledgers or a schema")
+        if self.closed and self.epoch is None:
+            raise ConfigError("closed", self.closed, "only a leader, which gives its epoch, knows where its ledgers end")
+
+
+def _check_distinct(what: str, ids: Sequence[int]) -> None:
+    seen: set[int] = set()
+    for one in ids:
+        if one in seen:
+            raise ConfigError(what, one, "it is given twice")
+        seen.add(one)
+
+
+def _check_application(application_id: str, version: int) -> None:
+    if not isinstance(application_id, str) or not 1 <= len(application_id) <= _MAX_APPLICATION_ID:
+        raise ConfigError("application id", application_id, f"it must have 1 to {_MAX_APPLICATION_ID} characters")
+    if type(version) is not int or not 0 <= version < 2**63:
+        raise ConfigError("application version", version, "it must be an integer from 0 to 2^63 - 1")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPlan:
+    """The content and schema that a log has after a commit; ``new_schema`` is the value to store where it is a new one."""
+
+    content: Content
+    schema_id: int | None
+    new_schema: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What one try of a commit found out beside the head."""
+
+    schema: SchemaPlan
+    closed: tuple[CommittedLedger, ...] = ()
+    """Ends of the first open ledgers of the head, which this commit records."""
+    listed: tuple[CommittedLedger, ...] = ()
+    """The closed ledgers of the head's version, where the commit removes some of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPlan:
+    """The next head and the version that goes with it."""
+
+    head: Head
+    version: LogVersion
+    new_schema: bytes | None
+
+
+def plan_schema(head: Head, request: CommitRequest, given: Schema | None, stored: Schema | None) -> SchemaPlan:
+    """Raises SchemaMismatchError where an append does not fit, ConfigError for a schema that cannot be stored."""
+    if request.kind in REMOVING:
+        if head.content is None:
+            raise MetadataConflictError(f"log '{head.name}'", "it is empty, there is nothing to remove")
+        return SchemaPlan(head.content, head.schema_id)
+    content = Content.ENTRIES if given is None else Content.ROWS
+    if request.kind is CommitKind.APPEND and head.content not in (None, content):
+        raise SchemaMismatchError(head.name, _mixed(head, content))
+    if given is None:
+        return SchemaPlan(content, None)
+    schema = given
+    if request.kind is CommitKind.APPEND and stored is not None:
+        schema = appended_schema(head.name, stored, given, merge=request.merge_schema)
+    if schema == stored:
+        return SchemaPlan(content, head.schema_id)
+    return SchemaPlan(content, head.schema_count, _new_schema(head, schema))
+
+
+def plan_removal(head: Head, request: CommitRequest, found: Findings) -> Totals:
+    """How much the commit removes.
+
+    Raises MetadataConflictError unless all that it names is listed, as one stretch, and closed; ConfigError for a
+    compaction to another number of rows.
+    """
+    if request.kind is CommitKind.OVERWRITE:
+        return head.total + Totals.of(found.closed)
+    if request.kind is CommitKind.APPEND:
+        return Totals()
+    listed = found.listed + found.closed
+    still_open = [one.ledger_id for one in head.writer.open_ledgers[len(found.closed) :]]
+    if request.before is not None:
+        return Totals.of(_before(head, request.before, listed, still_open))
+    for one in still_open:
+        if one in request.remove:
+            raise _is_open(head, one)
+    start = position_of(head.name, listed, request.remove)
+    removed = Totals.of(listed[start : start + len(request.remove)])
+    added = Totals.of(request.ledgers)
+    if request.kind is CommitKind.COMPACT and removed.rows != added.rows:
+        what = f"the number of rows that a compaction of log '{head.name}' puts in the place of {removed.rows}"
+        raise ConfigError(what, added.rows, "a compaction keeps the rows: other content is a replacement")
+    return removed
+
+
+def plan_commit(head: Head, request: CommitRequest, found: Findings, job_id: str, now_ms: int) -> CommitPlan:
+    """The commit on top of ``head``. Its time is never before that of the version below it. Raises as ``plan_removal``."""
+    number, time_ms = head.version + 1, max(now_ms, head.time_ms)
+    removed, added = plan_removal(head, request, found), Totals.of(request.ledgers)
+    total = head.total + Totals.of(found.closed) - removed + added
+    end_row = end_row_after(head, request, Totals.of(found.closed).rows, total)
+    writer = _writer_after(head, request, found.closed, number)
+    schema = found.schema
+    base = number if request.kind is CommitKind.OVERWRITE else head.base_version
+    replaced = number if request.kind in (CommitKind.OVERWRITE, CommitKind.REPLACE) else head.replaced_version
+    version = LogVersion(
+        version=number,
+        time_ms=time_ms,
+        kind=request.kind,
+        content=schema.content,
+        schema_id=schema.schema_id,
+        base_version=base,
+        application=request.application,
+        job_id=job_id,
+        pages=page_count(request.ledgers, request.remove),
+        added=added,
+        removed=removed,
+        total=total,
+        replaced_version=replaced,
+        end_row=end_row,
+        epoch=writer.epoch,
+        opened=request.opened,
+        closed=found.closed,
+    )
+    after = replace(
+        head,
+        version=number,
+        time_ms=time_ms,
+        content=schema.content,
+        schema_id=schema.schema_id,
+        schema_count=head.schema_count + (schema.new_schema is not None),
+        base_version=base,
+        replaced_version=replaced,
+        total=total,
+        end_row=end_row,
+        writer=writer,
+    )
+    return CommitPlan(after, version, schema.new_schema)
+
+
+def end_row_after(head: Head, request: CommitRequest, closed_rows: int, total: Totals) -> int:
+    """The row number behind the last row of the new version, whose closed ledgers are ``total``.
+
+    A replacement counts all that is listed after it, as a stream that follows it reads the whole new content. So at
+    every version end_row - total.rows is the row number of its first row.
+    """
+    if request.kind is CommitKind.REPLACE:
+        return head.end_row + total.rows
+    if request.kind in (CommitKind.COMPACT, CommitKind.TRUNCATE):
+        return head.end_row + closed_rows
+    return head.end_row + closed_rows + Totals.of(request.ledgers).rows
+
+
+def _writer_after(head: Head, request: CommitRequest, closed: Sequence[CommittedLedger], number: int) -> WriterState:
+    """Who may write after the commit, and through which ledgers. Raises ConfigError for a third open ledger."""
+    found = head.writer.open_ledgers
+    still_open = found[len(closed) :]
+    if request.opened is not None:
+        still_open += (OpenLedger(request.opened, number),)
+    if len(still_open) > MAX_OPEN_LEDGERS:
+        what = f"the ledger to open in log '{head.name}'"
+        raise ConfigError(what, request.opened, f"{[one.ledger_id for one in found]} are open: close the first one before")
+    begins = request.opened is not None and request.epoch is None
+    ends = not still_open and (request.epoch is not None or (request.displaces and bool(found)))
+    return WriterState(head.writer.epoch + (begins or ends), still_open)
+
+
+def _before(head: Head, first: int, listed: Sequence[CommittedLedger], still_open: Sequence[int]) -> Sequence[CommittedLedger]:
+    """What a truncation before ledger ``first`` removes."""
+    if first in still_open[1:]:
+        raise _is_open(head, still_open[0])
+    if first in still_open:
+        return listed
+    for place, one in enumerate(listed):
+        if one.ledger_id == first:
+            return listed[:place]
+    raise MetadataConflictError(f"log '{head.name}'", f"it does not list ledger {first}, before which it is to be truncated")
+
+
+def _is_open(head: Head, ledger_id: int) -> MetadataConflictError:
+    problem = f"ledger {ledger_id}, which is to be removed, is open: its writer, or 'bk-spark log recover', must close it first"
+    return MetadataConflictError(f"log '{head.name}'", problem)
+
+
+def _mixed(head: Head, content: Content) -> str:
+    holds = head.content.value if head.content else "nothing"
+    return f"the log holds {holds} and the data is {content.value} (option 'content'): write it to another log, or overwrite"
+
+
+def _new_schema(head: Head, schema: Schema) -> bytes:
+    if head.schema_count >= _MAX_SCHEMAS:
+        what = f"the number of schemas of log '{head.name}'"
+        raise ConfigError(what, head.schema_count, "it is the maximum: write to a new log")
+    return encode_schema(f"the schema given for log '{head.name}'", schema)

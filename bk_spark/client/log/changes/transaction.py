@@ -1,0 +1,74 @@
+"""The transaction of a commit: one, of at most eight operations, whatever the number of ledgers and versions.
+
+The head at its version, the new version, the schema if it is new, the application's last version, the job's directory (as
+which version it committed), and the job's ``running``. It is refused as a whole if any of what it was planned on has changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bk_spark.client.log.changes.jobs import WriteJob
+from bk_spark.client.log.changes.plan import CommitPlan, CommitRequest
+from bk_spark.client.log.stored.names import LogNames
+from bk_spark.client.log.stored.paths import BUCKET, LogPaths
+from bk_spark.client.log.stored.values import ApplicationState, Head, JobState
+from bk_spark.metadata.store import Create, Delete, Operation, SetValue, Versioned
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What one try of a commit was read from."""
+
+    uid: str
+    paths: LogPaths
+    head: Head
+    head_version: int | None
+    """None where the commit makes the log."""
+    application: ApplicationState | None
+    application_version: int | None
+    """Of its znode; None where there is none."""
+    job: Versioned
+    job_here: Versioned | None
+    """The job's directory in a log that it adopts its ledgers to."""
+
+
+def commit_operations(
+    names: LogNames, job: WriteJob, request: CommitRequest, basis: Basis, plan: CommitPlan
+) -> list[Operation]:
+    """The transaction that makes ``plan`` true, or nothing."""
+    paths, number = basis.paths, plan.version.version
+    operations: list[Operation] = []
+    if basis.head_version is None:
+        operations += names.creation(job.log_name, basis.uid, plan.head)
+    else:
+        operations.append(SetValue(paths.head, plan.head.encode(), basis.head_version))
+    if number % BUCKET == 0:
+        operations.append(Create(paths.version_bucket(number)))
+    operations.append(Create(paths.version(number), plan.version.encode()))
+    if plan.new_schema is not None and plan.head.schema_id is not None:
+        operations.append(Create(paths.schema(plan.head.schema_id), plan.new_schema))
+    return operations + _application(request, basis, number) + _end_of_job(names, job, basis, number)
+
+
+def _application(request: CommitRequest, basis: Basis, number: int) -> list[Operation]:
+    if request.application is None:
+        return []
+    path = basis.paths.application(request.application[0])
+    dropped = 0 if basis.application is None else basis.application.dropped
+    value = ApplicationState(*request.application, number, dropped).encode()
+    if basis.application_version is None:
+        return [Create(path, value)]
+    return [SetValue(path, value, basis.application_version)]
+
+
+def _end_of_job(names: LogNames, job: WriteJob, basis: Basis, number: int) -> list[Operation]:
+    own = names.paths(job.uid).job(job.job_id)
+    operations: list[Operation] = [
+        SetValue(own.root, JobState(None, basis.uid, number).encode(), basis.job.version),
+        Delete(own.running),
+    ]
+    if basis.job_here is not None:
+        here = basis.paths.job(job.job_id).root
+        operations.append(SetValue(here, JobState(job.uid, basis.uid, number).encode(), basis.job_here.version))
+    return operations

@@ -1,0 +1,105 @@
+"""Reading a log of entries through its ledgers, the open ones at its end included.
+
+No reader passes a ledger that is not CLOSED and read to its end (log rule 2): what stands behind the last confirmed entry
+of an open ledger may still be confirmed, and would then come before entries that were read already.
+
+    ledger 5 open, confirmed up to 8    ledger 6 listed behind it, confirmed up to 2
+    → 0 … 8 of ledger 5, and nothing of ledger 6 until ledger 5 is closed
+
+Ref: docs/rules.md, log rules 2 and 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from bk_spark.client.log.stored.values import CommittedLedger, OpenLedger
+from bk_spark.errors import ConfigError
+
+
+class LedgerReader(Protocol):
+    """What reading a log needs of a ledger's ReadHandle."""
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    @property
+    def last_add_confirmed(self) -> int: ...
+
+    def read(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """The entries ``first`` to ``last``, inclusive."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LogPosition:
+    """A place in a log: an entry of one of its ledgers. Places of different ledgers do not compare in the log's order."""
+
+    ledger_id: int
+    entry_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """A part of a log's listing, between two places that are (index in the listing, entry id): so they compare in log order."""
+
+    ledgers: tuple[CommittedLedger | OpenLedger, ...]
+    first: tuple[int, int]
+    beyond: tuple[int, int]
+
+    @staticmethod
+    def of(
+        log_name: str,
+        ledgers: tuple[CommittedLedger | OpenLedger, ...],
+        start: LogPosition | None,
+        end: LogPosition | None,
+    ) -> LogRange:
+        """From ``start``, included, to ``end``, excluded. Raises ConfigError for a place in a ledger that is not listed."""
+        first, beyond = place_of(log_name, ledgers, "start", start), place_of(log_name, ledgers, "end", end)
+        return LogRange(ledgers, first or (0, 0), beyond or (len(ledgers), 0))
+
+    def read(self, open_ledger: Callable[[int], LedgerReader]) -> Iterator[pa.RecordBatch]:
+        """Open ledgers are opened, and their last add confirmed asked for, when the reading comes to them."""
+        for place in range(self.first[0], min(self.beyond[0] + 1, len(self.ledgers))):
+            one = self.ledgers[place]
+            begin = self.first[1] if place == self.first[0] else 0
+            if isinstance(one, CommittedLedger):
+                last = self._until(place, one.last_entry_id)
+                if begin <= last:
+                    yield from _placed(one.ledger_id, open_ledger(one.ledger_id).read(begin, last))
+                continue
+            reader = open_ledger(one.ledger_id)
+            is_closed = reader.is_closed  # before its end is asked for: one that is closed meanwhile has not been read to it
+            last = self._until(place, reader.last_add_confirmed)
+            if begin <= last:
+                yield from _placed(one.ledger_id, reader.read(begin, last))
+            if not is_closed:
+                return
+
+    def _until(self, place: int, last: int) -> int:
+        return min(last, self.beyond[1] - 1) if place == self.beyond[0] else last
+
+
+def _placed(ledger_id: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches with a first column ``ledger_id``."""
+    for batch in batches:
+        ids = pa.array(np.full(batch.num_rows, ledger_id, np.int64))
+        schema = batch.schema.insert(0, pa.field("ledger_id", pa.int64(), nullable=False))
+        yield pa.RecordBatch.from_arrays([ids, *batch.columns], schema=schema)
+
+
+def place_of(
+    log_name: str, ledgers: tuple[CommittedLedger | OpenLedger, ...], what: str, position: LogPosition | None
+) -> tuple[int, int] | None:
+    """A position as (index in the listing, entry id). Raises ConfigError where the log does not list its ledger."""
+    if position is None:
+        return None
+    for place, one in enumerate(ledgers):
+        if one.ledger_id == position.ledger_id:
+            return place, position.entry_id
+    problem = f"log '{log_name}' does not list ledger {position.ledger_id}: it was truncated, replaced, or never there"
+    raise ConfigError(what, position, problem)

@@ -1,0 +1,82 @@
+"""The listing of a version, and how a commit changes it.
+
+A *listing* is what a version of the log consists of, in log order: closed ledgers, then at most two open ones, always at
+the end. A commit is folded on the listing of the version below it, in this order:
+
+1. the recorded ends put closed ledgers in the place of the first open ones;
+2. the kind: an overwrite removes all; a replacement or compaction puts its ledgers in the place of those that it removes,
+   which are one stretch; a truncation removes the first ones; an append adds its ledgers at the end;
+3. an opened ledger comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, LogVersion, OpenLedger, Page
+from bk_spark.errors import CorruptionError, MetadataConflictError
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The ledgers of one version in log order: the closed ones, then the open ones."""
+
+    closed: tuple[CommittedLedger, ...] = ()
+    open: tuple[OpenLedger, ...] = ()
+
+
+class ListingFold:
+    """A listing in the making: one commit after the other."""
+
+    def __init__(self, name: str, start: Listing) -> None:
+        self._name = name
+        self._closed = list(start.closed)
+        self._open = list(start.open)
+
+    def listing(self) -> Listing:
+        return Listing(tuple(self._closed), tuple(self._open))
+
+    def apply(self, commit: LogVersion, pages: Sequence[Page]) -> None:
+        """Fold a commit. Raises CorruptionError where it does not fit the version below it."""
+        added = [ledger for page in pages for ledger in page.ledgers]
+        if commit.kind is CommitKind.OVERWRITE:
+            self._closed, self._open = added, []
+        else:
+            self._close(commit)
+            self._change(commit, added, [one for page in pages for one in page.removed])
+        if commit.opened is not None:
+            self._open.append(OpenLedger(commit.opened, commit.version))
+
+    def _close(self, commit: LogVersion) -> None:
+        count = len(commit.closed)
+        if [one.ledger_id for one in commit.closed] != [one.ledger_id for one in self._open[:count]]:
+            raise self._damaged(commit, "it closes ledgers that are not the first open ones")
+        self._closed += commit.closed
+        del self._open[:count]
+
+    def _change(self, commit: LogVersion, added: list[CommittedLedger], removed: list[int]) -> None:
+        if commit.kind is CommitKind.APPEND:
+            self._closed += added
+        elif commit.kind is CommitKind.TRUNCATE:
+            del self._closed[: commit.removed.ledgers]
+        else:
+            try:
+                start = position_of(self._name, self._closed, removed)
+            except MetadataConflictError as problem:
+                raise self._damaged(commit, str(problem)) from None
+            self._closed[start : start + len(removed)] = added
+
+    def _damaged(self, commit: LogVersion, problem: str) -> CorruptionError:
+        return CorruptionError(f"version {commit.version} of log '{self._name}'", problem)
+
+
+def position_of(name: str, listed: Sequence[CommittedLedger], removed: Sequence[int]) -> int:
+    """Where ``removed`` stands in the list, as one stretch. Raises MetadataConflictError if it does not."""
+    first = next((place for place, one in enumerate(listed) if one.ledger_id == removed[0]), 0)
+    if [one.ledger_id for one in listed[first : first + len(removed)]] == list(removed):
+        return first
+    missing = sorted(set(removed) - {one.ledger_id for one in listed})
+    if missing:
+        raise MetadataConflictError(f"log '{name}'", f"it does not list ledger {missing[0]}, which is to be replaced")
+    raise MetadataConflictError(f"log '{name}'", f"ledgers {list(removed)[:10]} are not one stretch of it in this order")

@@ -1,0 +1,133 @@
+"""Where everything of a log stands in the metadata store.
+
+::
+
+    names/<name>                     → uid
+    data/<uid>/head                  where the log stands: every commit is a compare-and-set here
+    data/<uid>/versions/<n // 1000>/<n>           one commit, immutable
+    data/<uid>/applications/<2 hex>/<sha256>      the last version of one application id
+    data/<uid>/schemas/<k>                        Spark JSON, immutable
+    data/<uid>/checkpoints/<n // 1000000>/<n>     the whole listing of a version, immutable; its pages are <n>/<i>
+    data/<uid>/cursors/<sha256>                   how far a stream has read
+    data/<uid>/jobs/<2 hex>/<job id>              one write job: whether it committed, and as which version
+    …/<job id>/running                            exists until the job ends: by its commit, by abort, by nothing else
+    …/<job id>/pages/<i>                          the ledgers that the commit adds and removes
+    …/<job id>/ledgers/<id // 1000>/<ledger id>   every ledger that an attempt of the job created
+
+No path has more than 10,000 children. The values: ``values.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+BUCKET = 1000
+"""Versions and ledgers per directory: with 10,000 directories, ten million of each."""
+CHECKPOINT_INTERVAL = 1000
+"""Versions from one checkpoint to the next: what a reader folds at most where none is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPaths:
+    """The paths of one write job under one log's uid."""
+
+    root: str
+
+    @property
+    def running(self) -> str:
+        return f"{self.root}/running"
+
+    @property
+    def pages(self) -> str:
+        return f"{self.root}/pages"
+
+    @property
+    def ledgers(self) -> str:
+        return f"{self.root}/ledgers"
+
+    def page(self, index: int) -> str:
+        return f"{self.pages}/{index}"
+
+    def ledger_bucket(self, ledger_id: int) -> str:
+        return f"{self.ledgers}/{ledger_id // BUCKET}"
+
+    def ledger(self, ledger_id: int) -> str:
+        return f"{self.ledger_bucket(ledger_id)}/{ledger_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogPaths:
+    """The paths below one log's uid, whose own path is ``root``."""
+
+    root: str
+
+    @property
+    def head(self) -> str:
+        return f"{self.root}/head"
+
+    @property
+    def versions(self) -> str:
+        return f"{self.root}/versions"
+
+    @property
+    def applications(self) -> str:
+        return f"{self.root}/applications"
+
+    @property
+    def schemas(self) -> str:
+        return f"{self.root}/schemas"
+
+    @property
+    def jobs(self) -> str:
+        return f"{self.root}/jobs"
+
+    @property
+    def checkpoints(self) -> str:
+        return f"{self.root}/checkpoints"
+
+    @property
+    def cursors(self) -> str:
+        return f"{self.root}/cursors"
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """What every log has from its beginning."""
+        return self.applications, self.schemas, self.jobs, self.checkpoints, self.cursors
+
+    def version_bucket(self, version: int) -> str:
+        return f"{self.versions}/{version // BUCKET}"
+
+    def version(self, version: int) -> str:
+        return f"{self.version_bucket(version)}/{version}"
+
+    def checkpoint_bucket(self, version: int) -> str:
+        return f"{self.checkpoints}/{version // (BUCKET * CHECKPOINT_INTERVAL)}"
+
+    def checkpoint(self, version: int) -> str:
+        return f"{self.checkpoint_bucket(version)}/{version}"
+
+    def checkpoint_page(self, version: int, index: int) -> str:
+        return f"{self.checkpoint(version)}/{index}"
+
+    def schema(self, schema_id: int) -> str:
+        return f"{self.schemas}/{schema_id}"
+
+    def application_bucket(self, application_id: str) -> str:
+        return f"{self.applications}/{_sha256(application_id)[:2]}"
+
+    def application(self, application_id: str) -> str:
+        return f"{self.application_bucket(application_id)}/{_sha256(application_id)}"
+
+    def cursor(self, name: str) -> str:
+        return f"{self.cursors}/{_sha256(name)}"
+
+    def job_bucket(self, job_id: str) -> str:
+        return f"{self.jobs}/{_sha256(job_id)[:2]}"
+
+    def job(self, job_id: str) -> JobPaths:
+        return JobPaths(f"{self.job_bucket(job_id)}/{job_id}")
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

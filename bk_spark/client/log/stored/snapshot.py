@@ -1,0 +1,259 @@
+"""Reading a log: its versions, and the listing of any version that is kept.
+
+Everything below a head is immutable, so a reader that has read a head reads one consistent log, whatever is committed
+meanwhile. It folds the commits from the newest checkpoint or overwrite at or below its version, not from the log's
+beginning. What a vacuum removes under a reader is told apart from damage by reading the head again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from bk_spark.client.log.stored.checkpoint import CheckpointGoneError, Checkpoints, checkpoints_for
+from bk_spark.client.log.stored.listing import Listing, ListingFold
+from bk_spark.client.log.stored.names import LogNames
+from bk_spark.client.log.stored.paths import LogPaths
+from bk_spark.client.log.stored.schema import decode_schema
+from bk_spark.client.log.stored.tree import chunks
+from bk_spark.client.log.stored.values import (
+    LEDGERS_PER_PAGE,
+    CommittedLedger,
+    Content,
+    Head,
+    LogVersion,
+    OpenLedger,
+    Page,
+    Totals,
+)
+from bk_spark.errors import ConfigError, CorruptionError
+from bk_spark.metadata.store import MetadataStore
+
+_RECORDS_AT_ONCE = 1000
+_BYTES_AT_ONCE = 32 * 1024 * 1024
+_BYTES_PER_LEDGER = 102
+"""Of a page, for one that is added and one that is removed: see LEDGERS_PER_PAGE."""
+_VACUUM_TRIES = 10
+"""Each of them means that a vacuum removed the very checkpoint that was being read."""
+_PROBES_AT_ONCE = 31
+"""Versions that one round of a search for a time reads: 100,000 versions take four rounds."""
+
+_Record = TypeVar("_Record")
+
+
+@dataclass(frozen=True, slots=True)
+class LogSnapshot:
+    """A log as it stands at one version."""
+
+    name: str
+    uid: str
+    version: int
+    time_ms: int
+    content: Content | None
+    """None for a log without any commit."""
+    schema_id: int | None
+    schema_json: str | None
+    """Spark's JSON, every column nullable; None unless the content is rows."""
+    ledgers: tuple[CommittedLedger, ...]
+    """The closed ones, in log order."""
+    open_ledgers: tuple[OpenLedger, ...] = ()
+    """Behind them, in log order: how far they go, their bookies know."""
+    end_row: int = 0
+    """The row number behind the last row of the closed ones."""
+
+
+class LogReader:
+    """Reads heads, versions, pages and schemas. Pipelined: any version costs some ten round trips, whatever the log's age."""
+
+    def __init__(self, store: MetadataStore, names: LogNames, checkpoints: Checkpoints) -> None:
+        self._store = store
+        self._names = names
+        self._checkpoints = checkpoints
+
+    def head(self, name: str, uid: str) -> Head:
+        """Where the log stands. Raises NoSuchLogError where it is gone or being deleted."""
+        return self._names.head(name, uid).head
+
+    def snapshot(self, name: str, version: int | None = None) -> LogSnapshot:
+        """The log at ``version``, by default the newest.
+
+        Raises NoSuchLogError; ConfigError for a version that is not there, or that is older than what the log keeps.
+        """
+        uid = self._names.uid(name)
+        head = self.head(name, uid)
+        check_version(name, head, version)
+        wanted = head.version if version is None else version
+        if wanted == 0:
+            return LogSnapshot(name, uid, 0, head.time_ms if head.version == 0 else 0, None, None, None, ())
+        at = self.version(name, uid, wanted)
+        schema, listing = self._schema_json(name, uid, at), self._listing(name, uid, head, at)
+        return LogSnapshot(
+            name, uid, wanted, at.time_ms, at.content, at.schema_id, schema, listing.closed, listing.open, at.end_row
+        )
+
+    def listing(self, name: str, uid: str, version: int) -> Listing:
+        """The ledgers of ``version`` in log order. Raises as ``snapshot``."""
+        head = self.head(name, uid)
+        check_version(name, head, version)
+        return Listing() if version == 0 else self._listing(name, uid, head, self.version(name, uid, version))
+
+    def advanced(self, name: str, uid: str, known: tuple[int, Listing], version: int) -> Listing:
+        """The listing of ``version`` from that of an earlier one, at the price of the commits between them."""
+        fold = ListingFold(name, known[1])
+        for commit, pages in self.commits(name, uid, known[0] + 1, version):
+            fold.apply(commit, pages)
+        return fold.listing()
+
+    def version(self, name: str, uid: str, version: int) -> LogVersion:
+        """One commit. Raises as ``versions``."""
+        return next(self.versions(name, uid, version, version))
+
+    def versions(self, name: str, uid: str, first: int, last: int) -> Iterator[LogVersion]:
+        """The commits ``first`` to ``last``, inclusive, also those below the oldest readable version.
+
+        Raises NoSuchLogError where the log was deleted meanwhile; ConfigError for a version whose record was vacuumed.
+        """
+        for numbers in chunks(range(first, last + 1), _RECORDS_AT_ONCE):
+            yield from self._versions(name, uid, numbers)
+
+    def commits(self, name: str, uid: str, first: int, last: int) -> Iterator[tuple[LogVersion, list[Page]]]:
+        """Each commit from ``first`` to ``last``, inclusive, with its pages. Raises as ``versions``."""
+        paths = self._names.paths(uid)
+        for numbers in chunks(range(first, last + 1), _RECORDS_AT_ONCE):
+            commits = list(self._versions(name, uid, numbers))
+            pages = self._records(name, uid, _pages_of(name, paths, commits), Page.decode)
+            for commit in commits:
+                yield commit, [next(pages) for _ in range(commit.pages)]
+
+    def schema(self, name: str, uid: str, schema_id: int) -> dict[str, object]:
+        """A schema's parsed JSON."""
+        wanted = [_Wanted(f"schema {schema_id} of log '{name}'", self._names.paths(uid).schema(schema_id))]
+        return next(self._records(name, uid, wanted, decode_schema))
+
+    def version_at(self, name: str, uid: str, time_ms: int) -> int:
+        """The newest version that was committed at or before ``time_ms`` (since 1970); 0 where all are later.
+
+        Raises NoSuchLogError; ConfigError where that version is older than what the log keeps.
+        """
+        head = self.head(name, uid)
+        if time_ms >= head.time_ms:
+            return head.version
+        low, high = max(head.oldest_version, 1) - 1, head.version  # committed: low in time, or unknown; high too late
+        while high - low > 1:
+            probes = _probes(low, high)
+            times = [one.time_ms for one in self._versions(name, uid, probes)]
+            late = next((place for place, one in enumerate(times) if one > time_ms), len(times))
+            low, high = (probes[late - 1] if late else low), (probes[late] if late < len(probes) else high)
+        if low < head.oldest_version:
+            raise _too_old(name, head, "the version at the time", _utc(time_ms))
+        return low
+
+    def _versions(self, name: str, uid: str, numbers: Sequence[int]) -> Iterator[LogVersion]:
+        paths = self._names.paths(uid)
+        wanted = [_Wanted(f"version {n} of log '{name}'", paths.version(n), n) for n in numbers]
+        return self._records(name, uid, wanted, LogVersion.decode)
+
+    def _listing(self, name: str, uid: str, head: Head, at: LogVersion) -> Listing:
+        for _ in range(_VACUUM_TRIES):
+            try:
+                return self._folded(name, uid, head, at)
+            except CheckpointGoneError:
+                head = self.head(name, uid)
+                check_version(name, head, at.version)
+        raise CorruptionError(f"a checkpoint of log '{name}'", "some of its pages are missing from the metadata store")
+
+    def _folded(self, name: str, uid: str, head: Head, at: LogVersion) -> Listing:
+        versions = checkpoints_for(at.version, at.base_version, head.oldest_version)
+        checkpoint = self._checkpoints.newest(name, uid, versions)
+        if checkpoint is None and head.oldest_version > at.base_version:
+            raise CheckpointGoneError(head.oldest_version)
+        start = Listing() if checkpoint is None else self._checkpoints.listing(name, uid, checkpoint)
+        below = max(at.base_version, 1) - 1 if checkpoint is None else checkpoint.version
+        listing = self.advanced(name, uid, (below, start), at.version)
+        if Totals.of(listing.closed) != at.total:
+            raise CorruptionError(f"version {at.version} of log '{name}'", "its totals are not those of the ledgers it lists")
+        return listing
+
+    def _schema_json(self, name: str, uid: str, at: LogVersion) -> str | None:
+        return None if at.schema_id is None else json.dumps(self.schema(name, uid, at.schema_id))
+
+    def _records(
+        self, name: str, uid: str, wanted: Iterable[_Wanted], decode: Callable[[str, bytes], _Record]
+    ) -> Iterator[_Record]:
+        for some in _batches(wanted):
+            values = self._store.get_many([one.path for one in some])
+            for one, value in zip(some, values, strict=True):
+                if value is None:
+                    raise self._missing(name, uid, one)
+                yield decode(one.what, value.value)
+
+    def _missing(self, name: str, uid: str, wanted: _Wanted) -> Exception:
+        head = self.head(name, uid)  # raises NoSuchLogError where the log was deleted under this reader
+        if wanted.version is not None and wanted.version < head.oldest_record:
+            return _too_old(name, head, "version", wanted.version)
+        return CorruptionError(wanted.what, "it is missing from the metadata store")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A record to read: its name in errors, and the version that it goes with."""
+
+    what: str
+    path: str
+    version: int | None = None
+    nbytes: int = 1000
+    """About as long as it is."""
+
+
+def check_version(name: str, head: Head, version: int | None) -> None:
+    """Raises ConfigError for a version that the log does not have, or does not keep any more."""
+    if version is None:
+        return
+    if type(version) is not int or not 0 <= version <= head.version:
+        raise ConfigError("versionAsOf", version, f"log '{name}' has the versions {head.oldest_version} to {head.version}")
+    if version < head.oldest_version:
+        raise _too_old(name, head, "versionAsOf", version)
+
+
+def _too_old(name: str, head: Head, what: str, value: int | str) -> ConfigError:
+    kept = (
+        f"the oldest version of log '{name}' that can be read is {head.oldest_version}: it keeps versions for "
+        f"{head.retention.version_retention_s} s after they were replaced ('bk-spark log set' changes that for newer ones)"
+    )
+    return ConfigError(what, value, kept)
+
+
+def _utc(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _probes(low: int, high: int) -> list[int]:
+    """Versions between ``low`` and ``high``, both excluded, evenly spread."""
+    count = min(_PROBES_AT_ONCE, high - low - 1)
+    return [low + (high - low) * (place + 1) // (count + 1) for place in range(count)]
+
+
+def _batches(wanted: Iterable[_Wanted]) -> Iterator[list[_Wanted]]:
+    """In order, each bounded by number and by bytes."""
+    batch: list[_Wanted] = []
+    nbytes = 0
+    for one in wanted:
+        if batch and (len(batch) == _RECORDS_AT_ONCE or nbytes + one.nbytes > _BYTES_AT_ONCE):
+            yield batch
+            batch, nbytes = [], 0
+        batch.append(one)
+        nbytes += one.nbytes
+    if batch:
+        yield batch
+
+
+def _pages_of(name: str, paths: LogPaths, commits: Iterable[LogVersion]) -> Iterator[_Wanted]:
+    for commit in commits:
+        ledgers = min(max(commit.added.ledgers, commit.removed.ledgers), LEDGERS_PER_PAGE)
+        for index in range(commit.pages):
+            what = f"page {index} of version {commit.version} of log '{name}'"
+            path = paths.job(commit.job_id).page(index)
+            yield _Wanted(what, path, commit.version, 100 + ledgers * _BYTES_PER_LEDGER)

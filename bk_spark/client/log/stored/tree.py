@@ -1,0 +1,55 @@
+"""Reads and deletes of many znodes, in bounded pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from bk_spark.errors import MetadataConflictError
+from bk_spark.metadata.store import (
+    Delete,
+    MetadataStore,
+    NoNodeError,
+    NotEmptyError,
+    TransactionFailedError,
+)
+
+READS_AT_ONCE = 1000
+"""Ledger metadata is below 1 KiB as a rule: a megabyte in flight."""
+
+
+_DELETES_AT_ONCE = 100
+"""Twice as many operations of 100 bytes each stay far below ZooKeeper's 1 MiB per request."""
+
+
+_TRIES = 10
+"""Each further try means that somebody else changed the same ledger, which nobody does more than a few times."""
+
+
+_Item = TypeVar("_Item")
+
+
+def chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def remove_tree(store: MetadataStore, root: str) -> None:
+    """Delete ``root`` and all below it; nothing to do where it is gone."""
+    for _ in range(_TRIES):
+        try:
+            for names in chunks(store.children(root), _DELETES_AT_ONCE):
+                _remove_children(store, [f"{root}/{name}" for name in names])
+            return store.delete(root)
+        except NoNodeError:
+            return None
+        except NotEmptyError:
+            continue  # a late task made something there meanwhile
+    raise MetadataConflictError(root, f"something was created there during each of {_TRIES} tries to delete it")
+
+
+def _remove_children(store: MetadataStore, paths: list[str]) -> None:
+    try:
+        store.transaction([Delete(path) for path in paths])
+    except TransactionFailedError:
+        for path in paths:
+            remove_tree(store, path)

@@ -1,0 +1,310 @@
+"""Following a log: where a stream starts, how far it can read now, and what lies between two positions.
+
+Pure planning over immutable versions: besides the caller's head, and how far the open ledgers are confirmed
+(``LedgerEnd``), nothing is asked that can change. The cost goes with the versions that are looked at, never with those
+below.
+
+Ref: docs/rules.md, log rules 2, 6, 7 and 10.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.client.log.stored.snapshot import LogReader
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Content, Head, LogVersion, OpenLedger
+from bk_spark.client.log.stream.order import FAIL, READ, Describe, Given, StreamOrder
+from bk_spark.client.log.stream.positions import StreamPosition, behind
+from bk_spark.client.log.stream.resume import is_readable, resumed
+from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.errors import DataLossError
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEnd:
+    """How far an open ledger can be read, as its bookies or its metadata say."""
+
+    last_entry_id: int
+    """-1 for none."""
+    is_closed: bool
+
+    @staticmethod
+    def of(handle: ReadHandle) -> LedgerEnd:
+        """As a handle knows it. Its metadata may already say more than its last add confirmed, in another thread."""
+        end = handle.metadata.last_entry_id
+        return LedgerEnd(handle.last_add_confirmed, is_closed=False) if end is None else LedgerEnd(end, is_closed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Entries of one ledger, first and last inclusive, in stream order."""
+
+    version: int
+    index: int
+    ledger_id: int
+    first_entry_id: int
+    last_entry_id: int
+    rows: int
+    """Exact for a whole ledger and for entries; otherwise as if rows were spread evenly over entries."""
+    nbytes: int
+    """Payload bytes, in the same way; 0 where the ledger is open."""
+    end_row: int | None
+    """The row number behind the ledger's last row; None where it is open."""
+    content: Content
+    schema_id: int | None
+    is_whole: bool
+
+    @property
+    def position_after(self) -> StreamPosition:
+        """Where a stream stands that has read it."""
+        return StreamPosition(self.version, self.index, self.ledger_id, self.last_entry_id + 1)
+
+    @property
+    def entries(self) -> int:
+        return self.last_entry_id - self.first_entry_id + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """How far a stream can read now; ``replaced_by`` is the version that stops it there under overwrites=fail, if any."""
+
+    position: StreamPosition
+    replaced_by: int | None = None
+
+
+class LogFollower:
+    """Plans streams over one log. Threads may share it.
+
+    ``overwrites`` is fail, read or skip; ``describe`` gives the metadata of those ledgers that still exist. Every method
+    raises NoSuchLogError where the log was deleted, MetadataUnavailableError.
+    """
+
+    def __init__(self, reader: LogReader, name: str, uid: str, overwrites: str, describe: Describe) -> None:
+        self._name = name
+        self._uid = uid
+        self._order = StreamOrder(reader, name, uid, overwrites, describe)
+
+    # --- where to start
+
+    def earliest(self, head: Head) -> StreamPosition:
+        """Before the first row that a stream can read: of the newest content, neither truncated nor vacuumed."""
+        first = max(head.oldest_version, head.replaced_version)
+        if first == 0 and head.first_row == 0:
+            return behind(0)
+        listed = self._order.listed(self._order.record(first)) if first else []
+        kept = [one for one in listed if one.end_row is None or one.end_row > head.first_row]
+        return kept[0].at(0) if kept else self._before_row(head, first)
+
+    def latest(self, head: Head, ends: Mapping[int, LedgerEnd]) -> StreamPosition:
+        """Behind the last entry there is. ``ends`` has every open ledger of ``head``, as far as a quorum says now."""
+        places = [(self._place(one, head, head.replaced_version), ends[one.ledger_id]) for one in head.writer.open_ledgers]
+        for place, end in places:
+            if not end.is_closed or place == places[-1][0]:
+                return StreamPosition(place.version, place.index, place.ledger_id, end.last_entry_id + 1)
+        return behind(head.version)
+
+    def at_time(self, head: Head, time_ms: int) -> StreamPosition:
+        """Before the first commit at or after ``time_ms`` (since 1970) that can still be read.
+
+        A ledger that was open at that time is read from its beginning: its entries have no times of their own.
+        """
+        earliest = self.earliest(head)
+        if earliest.version and self._order.record(max(head.oldest_version, 1)).time_ms >= time_ms:
+            return earliest
+        version = self._order.reader.version_at(self._name, self._uid, time_ms - 1)
+        return max(earliest, self._before_open(head, version) or behind(version))
+
+    # --- how far, and what lies between
+
+    def newest(self, head: Head, ends: Mapping[int, LedgerEnd], start: StreamPosition) -> Newest:
+        """The position in normal form behind the last entry that a stream which stands at ``start`` can read.
+
+        ``ends`` has every open ledger of ``head``. Never below ``start``.
+        """
+        replaced_by = None
+        if self._order.overwrites == FAIL and head.replaced_version > start.version:
+            replaced_by = self._order.first_replacing(max(start.version, head.oldest_record), head.version)
+            replaced_by = replaced_by or head.replaced_version
+        last = head.version if replaced_by is None else replaced_by - 1
+        origin = start if replaced_by is not None else self._carried_over(start, head)
+        found = self._last_open(head, ends, origin, last) or self._last_closed(head, origin, last)
+        return Newest(start if found is None or found <= origin else max(start, found), replaced_by)
+
+    def pieces(self, start: StreamPosition, end: StreamPosition, head: Head, *, fail_on_data_loss: bool) -> Iterator[Piece]:
+        """What lies between two positions (``start`` included, ``end`` excluded), in stream order.
+
+        The same whenever it is asked, save for what was truncated or vacuumed meanwhile: that raises DataLossError, or is
+        left out with a warning. Raises LogReplacedError, ConfigError where an offset does not fit the log.
+        """
+        if end.version > head.version:
+            raise self._order.misfit(end, f"log '{self._name}' has the versions up to {head.version}")
+        try:
+            start, end = resumed(self._order, start, end, head)
+        except DataLossError as loss:
+            if fail_on_data_loss:
+                raise
+            start, end = self._past_loss(start, end, head)
+            _LOGGER.warning("%s; going on at version %d", loss.warning, start.version)
+        if start < end:
+            for given, piece in self._between(start, end):
+                if self._is_kept(given, head, fail_on_data_loss):
+                    yield piece
+
+    def row_number(self, position: StreamPosition, head: Head) -> int:
+        """How many rows come before a position. Inside a ledger of rows, as if they were spread evenly over its entries.
+
+        In a ledger that was opened behind another open one, a lower bound until ``head`` knows the end of that one.
+        """
+        if position.version == 0 or position.is_behind:
+            return self._order.record(position.version).end_row if position.version else 0
+        found = next(self._order.walk(position, position.version))
+        given = self._order.recorded(found, head.version) or found
+        if given.ledger is None or given.version.content is Content.ENTRIES:
+            return given.row + position.entry_id
+        return given.row + _share(given.ledger.rows, position.entry_id, given.ledger)
+
+    def _past_loss(self, start: StreamPosition, end: StreamPosition, head: Head) -> tuple[StreamPosition, StreamPosition]:
+        """Both, without what is gone between; from the first row there is where not even their row numbers are known."""
+        try:
+            return resumed(self._order, start, end, head, skips=True)
+        except DataLossError:
+            return self.earliest(head), end
+
+    # --- starts
+
+    def _before_row(self, head: Head, low: int) -> StreamPosition:
+        """Before the first row that is listed now, of those after version ``low``; a commit may be truncated in part."""
+        high = head.version
+        while low < high:
+            middle = (low + high + 1) // 2
+            is_before = self._order.record(middle).end_row <= head.first_row
+            low, high = (middle, high) if is_before else (low, middle - 1)
+        start = self._before_open(head, low) or behind(low)
+        came = self._order.walk(start, min(low + 1, head.version))
+        return next((given.at(0) for given in came if not self._is_truncated(given, head)), start)
+
+    def _before_open(self, head: Head, version: int) -> StreamPosition | None:
+        """Before the first ledger that was open at a version: its rows came later, though it was opened before."""
+        opened = self._order.listing(version).open
+        return self._place(opened[0], head, self._order.record(version).replaced_version) if opened else None
+
+    def _place(self, opened: OpenLedger, head: Head, replaced_version: int) -> StreamPosition:
+        """The first entry of an open ledger: in the version that opened it, or in the listing that was read since."""
+        if replaced_version <= opened.version:
+            return StreamPosition(opened.version, 0, opened.ledger_id, 0)
+        listed = self._order.listed(self._order.record(max(replaced_version, head.oldest_version)))
+        return next(one.at(0) for one in listed if one.ledger_id == opened.ledger_id)
+
+    # --- ends
+
+    def _carried_over(self, start: StreamPosition, head: Head) -> StreamPosition:
+        """``start`` as ``pieces`` is going to take it; where that is data loss, it will say so."""
+        try:
+            return resumed(self._order, start, start, head)[0]
+        except DataLossError:
+            return self.earliest(head)
+
+    def _last_open(self, head: Head, ends: Mapping[int, LedgerEnd], start: StreamPosition, last: int) -> StreamPosition | None:
+        """Behind the last entry of the open ledgers, as far as they can be passed; None if they hold none."""
+        found = None
+        for opened in head.writer.open_ledgers:
+            if opened.version > last:
+                break
+            end = ends[opened.ledger_id]
+            if end.last_entry_id != NO_ENTRY:
+                place = self._place(opened, head, self._replacement_read(head, start))
+                found = StreamPosition(place.version, place.index, place.ledger_id, end.last_entry_id + 1)
+            if not end.is_closed:
+                break
+        return found
+
+    def _replacement_read(self, head: Head, start: StreamPosition) -> int:
+        """The last version whose listing a stream at ``start`` reads, or has read, as new content."""
+        if self._order.overwrites == READ or start.version >= head.replaced_version:
+            return head.replaced_version
+        return self._order.record(start.version).replaced_version if start.version >= max(1, head.oldest_record) else 0
+
+    def _last_closed(self, head: Head, start: StreamPosition, last: int) -> StreamPosition | None:
+        is_open = {one.ledger_id for one in head.writer.open_ledgers}
+        for record in self._order.records_back(last, max(start.version + 1, head.oldest_record)):
+            if not self._may_give(record):
+                continue
+            for given in reversed(self._order.given_by(record.version)):
+                if given.ledger_id not in is_open and given.ledger and given.ledger.last_entry_id != NO_ENTRY:
+                    return given.at(given.ledger.last_entry_id + 1)
+        return self._end_of_start(start, is_open) if is_readable(self._order, start, head) else None
+
+    def _may_give(self, record: LogVersion) -> bool:
+        if record.kind is CommitKind.APPEND:
+            return record.added.ledgers > 0 or record.opened is not None
+        return record.kind in (CommitKind.OVERWRITE, CommitKind.REPLACE) and self._order.overwrites == READ
+
+    def _end_of_start(self, start: StreamPosition, is_open: set[int]) -> StreamPosition | None:
+        """Behind the last closed entry that the version of ``start`` gives: a stream may stand in its middle."""
+        if start.version == 0 or start.is_behind:
+            return None
+        for given in reversed(list(self._order.walk(start, start.version))):
+            if given.ledger_id not in is_open and given.ledger and given.ledger.last_entry_id != NO_ENTRY:
+                return given.at(given.ledger.last_entry_id + 1)
+        return None
+
+    # --- ranges
+
+    def _between(self, start: StreamPosition, end: StreamPosition) -> Iterator[tuple[Given, Piece]]:
+        for given in self._order.walk(start, end.version):
+            is_end = given.at(end.entry_id) == end
+            first = start.entry_id if given.at(start.entry_id) == start else 0
+            if is_end:
+                self._order.check_entry(given, end)
+                last: int | None = end.entry_id - 1
+            else:
+                last = given.ledger.last_entry_id if given.ledger else None
+            if last is None:
+                raise self._unknown_end(given, end)
+            if first <= last:
+                yield given, _piece(given, first, last)
+            if is_end:
+                return
+        if not end.is_behind:
+            raise self._order.misfit(end, f"nothing stands there in version {end.version} of log '{self._name}'")
+
+    def _is_truncated(self, given: Given, head: Head) -> bool:
+        """Whether a ledger's rows were truncated since."""
+        if given.version.version < head.replaced_version or given.end_row is None or given.end_row > head.first_row:
+            return False
+        recorded = self._order.recorded(given, head.version)
+        return recorded is not None and recorded.end_row is not None and recorded.end_row <= head.first_row
+
+    def _is_kept(self, given: Given, head: Head, fail_on_data_loss: bool) -> bool:
+        """Whether a ledger's rows are to be read; with a warning where they were truncated."""
+        if not self._is_truncated(given, head):
+            return True
+        loss = DataLossError(self._name, f"ledger {given.ledger_id} of version {given.version.version} was truncated")
+        if fail_on_data_loss:
+            raise loss
+        _LOGGER.warning("%s", loss.warning)
+        return False
+
+    def _unknown_end(self, given: Given, end: StreamPosition) -> Exception:
+        what = f"ledger {given.ledger_id} of version {given.version.version}"
+        if given.version.version <= end.version and self._order.is_gone(given.ledger_id):
+            return DataLossError(self._name, f"{what} was deleted")
+        return self._order.misfit(end, f"it lies behind {what}, which is still open")
+
+
+def _piece(given: Given, first: int, last: int) -> Piece:
+    record, ledger, entries = given.version, given.ledger, last - first + 1
+    is_whole = ledger is not None and first == 0 and last == ledger.last_entry_id
+    rows = entries if ledger is None or record.content is Content.ENTRIES else _share(ledger.rows, entries, ledger)
+    nbytes = _share(ledger.length, entries, ledger) if ledger else 0
+    place = (record.version, given.index, given.ledger_id, first, last)
+    return Piece(*place, rows, nbytes, given.end_row, record.content, record.schema_id, is_whole)
+
+
+def _share(amount: int, entries: int, ledger: CommittedLedger) -> int:
+    return amount * min(entries, ledger.last_entry_id + 1) // max(1, ledger.last_entry_id + 1)

@@ -1,0 +1,101 @@
+"""Asking the bookies of an ensemble until enough is known: time-outs, pauses and patience.
+
+Each slot has at most one request under way. A bookie that refuses, breaks off or stays silent for the time-out is asked
+again after a pause, which doubles while it brings nothing. Asking is *hopeless* once no slot has brought anything new for
+the whole patience: whoever asks then gives up, and what it did not get to know stays unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bk_spark.client.protocol.limits import RecoverLimits
+
+FIRST_PAUSE_MS = 100
+"""Before a bookie is asked again: a little above the time in which a lost connection is built anew."""
+
+LONGEST_PAUSE_MS = 1000
+"""So that a bookie that comes back is noticed within a second, at one request a second while it does not."""
+
+
+@dataclass(slots=True)
+class _Slot:
+    request_id: int | None = None
+    heard_ms: int = 0
+    pause_ms: int = 0
+    """How long the current, or the last, pause is; 0: the last request was of use."""
+    not_before_ms: int = 0
+    """When the pause ends."""
+    reason: str = "not asked yet"
+    """Why nothing came of the last request."""
+
+
+class Asking:
+    """The requests to the slots of one ensemble. ``numbers`` gives their ids."""
+
+    def __init__(self, size: int, limits: RecoverLimits, numbers: Iterator[int], now_ms: int) -> None:
+        self._slots = [_Slot() for _ in range(size)]
+        self._timeout_ms = limits.request_timeout_ms
+        self._patience_ms = limits.patience_ms
+        self._numbers = numbers
+        self._learnt_ms = now_ms
+        self._now_ms = now_ms
+
+    def slot_of(self, request_id: int) -> int | None:
+        """Who was asked; None for a request that nobody waits for any more."""
+        return next((slot for slot, one in enumerate(self._slots) if one.request_id == request_id), None)
+
+    def may_ask(self, slot: int, now_ms: int) -> bool:
+        return self._slots[slot].request_id is None and now_ms >= self._slots[slot].not_before_ms
+
+    def ask(self, slot: int, now_ms: int) -> int:
+        """The id of a new request."""
+        one = self._slots[slot]
+        one.request_id, one.heard_ms = next(self._numbers), now_ms
+        one.reason = f"no answer for {self._timeout_ms / 1000:g} s"
+        return one.request_id
+
+    def heard(self, slot: int, now_ms: int) -> None:
+        """A part of an answer came."""
+        self._slots[slot].heard_ms = now_ms
+
+    def learnt(self, now_ms: int) -> None:
+        """Something new is known, or the waiting is not the bookies' fault: patience starts anew."""
+        self._learnt_ms = now_ms
+
+    def answered(self, slot: int) -> None:
+        """The request is over and was of use."""
+        self._slots[slot].request_id, self._slots[slot].pause_ms = None, 0
+
+    def failed(self, slot: int, reason: str, now_ms: int) -> None:
+        """The request is over and left open what it was for."""
+        one = self._slots[slot]
+        one.request_id, one.reason = None, reason
+        one.pause_ms = min(max(FIRST_PAUSE_MS, 2 * one.pause_ms), LONGEST_PAUSE_MS)
+        one.not_before_ms = now_ms + one.pause_ms
+
+    def time_out(self, now_ms: int) -> list[int]:
+        """The requests that were silent for too long; they are over."""
+        self._now_ms = now_ms
+        silent: list[int] = []
+        for slot, one in enumerate(self._slots):
+            if one.request_id is not None and now_ms >= one.heard_ms + self._timeout_ms:
+                silent.append(one.request_id)
+                self.failed(slot, one.reason, now_ms)
+        return silent
+
+    def outstanding(self) -> list[int]:
+        return [one.request_id for one in self._slots if one.request_id is not None]
+
+    def reason(self, slot: int) -> str:
+        return self._slots[slot].reason
+
+    def is_hopeless(self, now_ms: int) -> bool:
+        return now_ms >= self._learnt_ms + self._patience_ms
+
+    def deadline_ms(self) -> int:
+        silences = [one.heard_ms + self._timeout_ms for one in self._slots if one.request_id is not None]
+        pauses = [one.not_before_ms for one in self._slots if one.request_id is None]
+        # A pause that is over wants no call: its slot was either asked again at once, or has nothing to be asked for.
+        return min([self._learnt_ms + self._patience_ms, *silences, *(end for end in pauses if end > self._now_ms)])

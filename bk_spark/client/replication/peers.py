@@ -1,0 +1,89 @@
+"""What a bookie that repairs itself needs of its cluster: the other bookies' copies, and the ledgers' metadata.
+
+A bookie imports no client: the command that starts it hands this in, and it fits the shape that the bookie asks for
+(``Peers`` of bookie/repair/ledger_repair.py) without naming it. It shares the bookie's session with the metadata store.
+
+Entries are read as every reader reads them, with this bookie asked last, and each is verified. They keep their digests and
+the last add confirmed that came with them, so that what is copied is what the writer made.
+
+Ref: BP-46, "The Full Boot-Up Sequence"; docs/rules.md, storage rules 8 and 11, protocol rule 53.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Self
+
+from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.ledger.ledger_store import LedgerStore
+from bk_spark.client.ledger.read_handle import ReadQueue
+from bk_spark.client.ledger.recovery_on_open import recovered
+from bk_spark.client.protocol.copy_batches import copies
+from bk_spark.client.protocol.limits import read_limits
+from bk_spark.client.protocol.read_entries import ReadEntries
+from bk_spark.config import ClientConfig
+from bk_spark.entries.batch import EncodedBatch
+from bk_spark.entries.digest import master_key
+from bk_spark.errors import BookKeeperError
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.registration import instance_id, sync_same_cluster
+from bk_spark.metadata.store import MetadataStore
+from bk_spark.metadata.znodes import Znodes
+
+
+class ClusterPeers:
+    """The cluster as one of its bookies sees it. Any thread may call; every call waits, none for ever.
+
+    All raise MetadataUnavailableError where the metadata store does not answer, MetadataConflictError where it is not the
+    one any more that it was.
+    """
+
+    def __init__(self, store: MetadataStore, znodes: Znodes, config: ClientConfig) -> None:
+        self._store = store
+        self._znodes = znodes
+        self._instance_id = instance_id(store, znodes)
+        self._ledgers = LedgerStore(store, znodes)
+        self._transport = Transport(store, znodes, config)
+
+    def ledger_ids(self) -> Iterator[int]:
+        """The ids of all ledgers that existed when this was called, ascending."""
+        self._sync()
+        return self._ledgers.ids()
+
+    def metadata(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata | BookKeeperError | None]:
+        """As of now, in their order. None: there is no such ledger; an error: what is stored of it cannot be read."""
+        self._sync()
+        return self._ledgers.readable(ledger_ids)
+
+    def recover(self, ledger_id: int) -> LedgerMetadata:
+        """The ledger CLOSED; raises what BookKeeper.open_ledger does."""
+        metadata, version = self._ledgers.versioned(ledger_id)
+        return recovered(self._transport, self._ledgers, metadata, version)
+
+    def read(self, metadata: LedgerMetadata, first: int, last: int, without: str) -> Iterator[EncodedBatch]:
+        """What the bookie ``without`` holds of the entries from ``first`` to ``last``, inclusive, from the others' copies.
+
+        All of it lies in one fragment, whose ensemble names that bookie. Raises BookieUnavailableError, NoSuchEntryError,
+        NoSuchLedgerError, DigestMismatchError, where no other bookie gives an entry; what was given before is good.
+        """
+        slot = metadata.fragment_of(first).ensemble.index(without)
+        avoid = self._transport.avoided() | {without}
+        operation = ReadEntries(metadata, first, last, read_limits(self._transport.config), avoid=avoid)
+        queue = ReadQueue(self._transport, metadata, master_key(metadata.password), operation)
+        try:
+            yield from copies(queue, metadata, metadata.slot_pattern(slot))
+        finally:
+            queue.close()
+
+    def close(self) -> None:
+        """End all connections to bookies. The metadata store stays open: it is the caller's."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _sync(self) -> None:
+        sync_same_cluster(self._store, self._znodes, self._instance_id)

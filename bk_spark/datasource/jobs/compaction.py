@@ -1,0 +1,260 @@
+"""``log compact`` as a Spark job: many small ledgers become few large ones, which take their place all at once.
+
+Each task merges one group of neighbouring ledgers (``compaction_plan.py``) into a ledger of its own; the driver commits
+one stretch of groups after the other. Rows are decoded and encoded anew, so that entries become large too, with the log's
+schema; entries are copied as they are. Order and number of rows stay, and streams step over the commit (log rule 6). Until
+it, nothing is visible; an attempt that fails, loses or comes late leaves nothing behind. The old ledgers stay readable by
+version until a vacuum finds them older than the retention.
+
+It is a DataFrame job, ``mapInArrow`` over a range, so it runs on classic Spark and on Spark Connect alike. ``bk_spark`` must be
+importable on the executors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from bk_spark.client.log.changes.jobs import WriteJob
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.cleanup.compaction_plan import TARGET_BYTES, CompactionStretch, LedgerGroup, plan_compaction
+from bk_spark.client.log.log_store import commit_job
+from bk_spark.client.log.stored.snapshot import LogSnapshot
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, Totals
+from bk_spark.datasource.connection import connect
+from bk_spark.datasource.options import SourceOptions, parse_options
+from bk_spark.datasource.read.partitions import Stretch
+from bk_spark.datasource.read.read_task import Reading
+from bk_spark.datasource.spark_schema import from_json
+from bk_spark.datasource.write.checks import check_bookies
+from bk_spark.datasource.write.job_refresh import JobRefresh
+from bk_spark.datasource.write.task_attempt import Attempt
+from bk_spark.errors import CorruptionError, JobFailedError, MetadataConflictError, UnauthorizedAccessError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TRIES = 3
+"""Each further one means that somebody truncated or replaced meanwhile what was being compacted."""
+
+_READ_KEYS = ("metadata", "path", "password", "client.", "tls", "zookeeperauth")
+"""Options of a write that hold for reading too."""
+
+_PAYLOADS = StructType([StructField("payload", BinaryType())])
+
+_RESULT = pa.schema([(name, pa.int64()) for name in ("place", "ledger_id", "last_entry_id", "length", "rows")])
+_RESULT_DDL = ", ".join(f"{name} BIGINT" for name in _RESULT.names)
+_OUR_ERROR = re.compile(r"^bk_spark\.errors\.\w+: (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionReport:
+    """What one compaction did."""
+
+    log: str
+    version: int
+    """The newest version after it."""
+    commits: int
+    """0 where there was nothing to do."""
+    removed: Totals
+    added: Totals
+
+
+def compact_log(
+    spark: SparkSession,
+    metadata_uri: str,
+    name: str,
+    *,
+    target_bytes: int = TARGET_BYTES,
+    options: Mapping[str, str] | None = None,
+) -> CompactionReport:
+    """Rewrite neighbouring small ledgers of the log ``name`` into ledgers of up to ``target_bytes`` of payload.
+
+    A ledger is small below half of that. Open ledgers, and what others append meanwhile, stay as they are. ``options`` are
+    those of the format ``bookkeeper`` for a write: ``password`` where the ledgers have one; ``ensembleSize``, ``writeQuorum``,
+    ``ackQuorum`` and ``digestType`` are those of the log's newest ledger unless given.
+
+    Readers of the versions before are not disturbed; the space comes back with a vacuum once ``version_retention_s`` is over,
+    and with the bookies' next garbage collection. May be called again after any error.
+
+    Raises NoSuchLogError; ConfigError; UnauthorizedAccessError; NotEnoughBookiesError; JobFailedError where Spark's job fails;
+    MetadataConflictError where the same part of the log was truncated or replaced meanwhile again and again;
+    MetadataUnavailableError.
+    """
+    return _Compaction(spark, metadata_uri, name, dict(options or {})).run(target_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One group to merge."""
+
+    group: LedgerGroup
+    reading: Reading
+    attempt: Attempt
+
+    def run(self) -> CommittedLedger | None:
+        """The new, closed ledger; None, and no ledger, where the group has no rows."""
+        stretches = [Stretch(one.ledger_id, 0, one.last_entry_id, one.length) for one in self.group.ledgers]
+        written = self.attempt.write(self.reading.batches(one for one in stretches if one.entries))
+        rows = 0 if written is None else written.rows
+        if rows != self.group.total.rows:
+            first, last = stretches[0].ledger_id, stretches[-1].ledger_id
+            what = f"the ledgers {first} to {last} of log '{self.attempt.job.log_name}'"
+            raise CorruptionError(what, f"they hold {rows} rows, the log lists {self.group.total.rows}")
+        return written
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """What goes to every task."""
+
+    tasks: tuple[_Task, ...]
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Places in ``tasks`` → the ledgers that they became."""
+        for batch in batches:
+            for place in batch.column(0).to_pylist():
+                written = self.tasks[place].run()
+                if written is not None:
+                    row = (place, written.ledger_id, written.last_entry_id, written.length, written.rows)
+                    yield pa.RecordBatch.from_arrays([pa.array([value]) for value in row], schema=_RESULT)
+
+
+class _Compaction:
+    """One call."""
+
+    def __init__(self, spark: SparkSession, metadata_uri: str, name: str, options: dict[str, str]) -> None:
+        self._spark = spark
+        self._name = name
+        self._given = {"metadata": metadata_uri, "path": name, **options}
+        settings = parse_options(self._given)
+        settings.check_use("batch write")
+        self._bookkeeper = connect(settings.metadata, settings.client)
+        self._logs = self._bookkeeper.logs
+        self._password = settings.password
+        self._commits: list[LogVersion] = []
+
+    def run(self, target_bytes: int) -> CompactionReport:
+        conflict: MetadataConflictError | None = None
+        for _ in range(_TRIES):
+            snapshot = self._logs.snapshot(self._name)
+            stretches = plan_compaction(snapshot.ledgers, target_bytes)
+            conflict = self._compact(snapshot, stretches) if stretches else None
+            if conflict is None:
+                return self._report(snapshot)
+        assert conflict is not None
+        raise conflict
+
+    def _compact(self, snapshot: LogSnapshot, stretches: Sequence[CompactionStretch]) -> MetadataConflictError | None:
+        """Rewrite and commit; gives back what kept one of the stretches from being committed."""
+        writing = self._writing(snapshot)
+        check_bookies(self._bookkeeper, writing)
+        jobs = [self._logs.begin_job(self._name) for _ in stretches]
+        try:
+            with JobRefresh(lambda: self._refresh(jobs)):
+                ledgers = self._rewrite(snapshot, writing, list(zip(stretches, jobs, strict=True)))
+            return self._commit(stretches, jobs, ledgers)
+        except BaseException:
+            for job in jobs:
+                self._logs.abort(job)  # leaves those alone that are committed
+            raise
+
+    def _rewrite(
+        self, snapshot: LogSnapshot, writing: SourceOptions, work: Sequence[tuple[CompactionStretch, WriteJob]]
+    ) -> list[list[CommittedLedger]]:
+        """Run the Spark job; gives back the new ledgers of each stretch."""
+        schema = None if snapshot.schema_json is None else from_json(snapshot.schema_json)
+        reading = Reading(self._reading(snapshot), _PAYLOADS if schema is None else schema)
+        groups = [(place, group, job) for place, (stretch, job) in enumerate(work) for group in stretch.groups]
+        tasks = _Tasks(tuple(_Task(group, reading, Attempt(writing, job, schema)) for _, group, job in groups))
+        frame = self._spark.range(0, len(groups), 1, len(groups)).mapInArrow(tasks.run, _RESULT_DDL)
+        try:
+            rows = frame.collect()
+        except (PySparkException, Py4JJavaError) as problem:
+            raise JobFailedError(f"the compaction of log '{self._name}'", sentence_of(problem)) from None
+        ledgers: list[list[CommittedLedger]] = [[] for _ in work]
+        for row in sorted(rows, key=lambda row: row.place):
+            ledgers[groups[row.place][0]].append(CommittedLedger(row.ledger_id, row.last_entry_id, row.length, row.rows))
+        return ledgers
+
+    def _commit(
+        self, stretches: Sequence[CompactionStretch], jobs: Sequence[WriteJob], ledgers: Sequence[list[CommittedLedger]]
+    ) -> MetadataConflictError | None:
+        conflict = None
+        for stretch, job, added in zip(stretches, jobs, ledgers, strict=True):
+            request = CommitRequest(CommitKind.COMPACT, tuple(added), remove=stretch.ledger_ids)
+            try:
+                self._commits.append(commit_job(self._logs, job, request))
+            except MetadataConflictError as problem:
+                conflict = problem
+        return conflict
+
+    def _refresh(self, jobs: Sequence[WriteJob]) -> None:
+        """Stretches wait for each other, and the tasks of one may be long done when the last one ends."""
+        for job in jobs:
+            self._logs.refresh_job(job)
+
+    def _reading(self, snapshot: LogSnapshot) -> SourceOptions:
+        """Old ledgers may have any digest type and ensemble."""
+        kept = {
+            key: value for key, value in self._given.items() if key.lower() in _READ_KEYS or key.lower().startswith("client.")
+        }
+        return parse_options({**kept, **_content(snapshot)})
+
+    def _writing(self, snapshot: LogSnapshot) -> SourceOptions:
+        """As the log's newest ledger, unless the options say otherwise. Raises UnauthorizedAccessError."""
+        [newest] = self._bookkeeper.ledger_metadata_many([snapshot.ledgers[-1].ledger_id])
+        if newest.password != self._password:
+            raise UnauthorizedAccessError(newest.ledger_id)
+        sizes = {
+            "ensembleSize": str(newest.ensemble_size),
+            "writeQuorum": str(newest.write_quorum),
+            "ackQuorum": str(newest.ack_quorum),
+            "digestType": newest.digest_type.name,
+        }
+        given = {key.lower() for key in self._given}
+        defaults = {key: value for key, value in sizes.items() if key.lower() not in given}
+        return parse_options({**self._given, **defaults, **_content(snapshot)})
+
+    def _report(self, snapshot: LogSnapshot) -> CompactionReport:
+        version = self._commits[-1].version if self._commits else snapshot.version
+        removed = sum((one.removed for one in self._commits), Totals())
+        added = sum((one.added for one in self._commits), Totals())
+        return CompactionReport(self._name, version, len(self._commits), removed, added)
+
+
+@contextmanager
+def session(master: str, *, show_progress: bool) -> Iterator[SparkSession]:
+    """A Spark session for one job: ended afterwards, unless this process had it before, which is then taken as it is.
+
+    ``show_progress`` draws Spark's bar on stderr.
+    """
+    from pyspark.sql import SparkSession
+
+    had_one = SparkSession.getActiveSession() is not None
+    builder = SparkSession.builder.master(master).appName("bk-spark").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.ui.showConsoleProgress", str(show_progress).lower()).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield spark
+    finally:
+        if not had_one:
+            spark.stop()
+
+
+def _content(snapshot: LogSnapshot) -> dict[str, str]:
+    return {"content": "rows" if snapshot.content is Content.ROWS else "entries"}
+
+
+def sentence_of(problem: Exception) -> str:
+    """What one of our errors said in a task; else the first line of what Spark says."""
+    ours = _OUR_ERROR.findall(str(problem))
+    return str(ours[-1]) if ours else next((line for line in str(problem).splitlines() if line.strip()), type(problem).__name__)

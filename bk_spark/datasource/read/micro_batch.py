@@ -1,0 +1,131 @@
+"""A micro-batch between two offsets: its parts, planned on the driver, and reading them in the tasks.
+
+A stream has the columns that it was started with, for its whole life. Entries of earlier or later schemas are read by name:
+what they lack is null, what they have beside is left out. Where an overwrite brought a column of that name with another
+type, or other content than rows, the batch fails before its tasks run.
+
+Ref: docs/rules.md, log rules 6 and 10.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from bk_spark.client.log.stored.values import Content
+from bk_spark.client.log.stream.follow import Piece
+from bk_spark.client.log.stream.positions import StreamPosition
+from bk_spark.datasource.connection import connect
+from bk_spark.datasource.read.admission import StoredSizes
+from bk_spark.datasource.read.followed_log import FollowedLog
+from bk_spark.datasource.read.partitions import Stretch, cut_at_fragments, plan
+from bk_spark.datasource.read.read_task import Reading
+from bk_spark.datasource.spark_schema import METADATA_COLUMNS, to_arrow
+from bk_spark.errors import DataLossError, NoSuchLedgerError, SchemaMismatchError
+
+FEW_ENTRIES = 64
+"""So many of an open ledger are one part, whatever they hold; of more, their bytes are looked up."""
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one task reads. ``places`` says where each ledger stands in the log, for the case that it is gone."""
+
+    stretches: tuple[Stretch, ...]
+    places: Mapping[int, tuple[int, int | None]]
+    """Ledger id → the version that gave it, and the row number behind its last row (None: it was open)."""
+
+
+class BatchPlanner:
+    """Plans micro-batches of one stream from offsets alone."""
+
+    def __init__(self, log: FollowedLog, reading: Reading) -> None:
+        self._log = log
+        self._reading = reading
+        self._columns = _columns(reading)
+        self._checked: set[int] = set()
+
+    def parts(self, start: StreamPosition, end: StreamPosition) -> list[Part]:
+        """Parts in stream order. Raises DataLossError, LogReplacedError, SchemaMismatchError, ConfigError."""
+        options = self._reading.options
+        fail, follower = options.fail_on_data_loss, self._log.follower
+        pieces = self._log.planned(
+            self._log.head_with(end), lambda head: list(follower.pieces(start, end, head, fail_on_data_loss=fail))
+        )
+        for piece in pieces:
+            self._check_columns(piece)
+        stretches = self._at_fragments([self._stretch(piece) for piece in pieces])
+        places = {one.ledger_id: (one.version, one.end_row) for one in pieces}
+        planned = plan(stretches, options.max_bytes_per_partition, options.min_partitions)
+        return [Part(some, {one.ledger_id: places[one.ledger_id] for one in some}) for some in planned]
+
+    def _stretch(self, piece: Piece) -> Stretch:
+        nbytes = piece.nbytes
+        if piece.end_row is None and piece.entries > FEW_ENTRIES:
+            sizes = StoredSizes(self._log.open_ledger)
+            before = sizes.length_up_to(piece.ledger_id, piece.first_entry_id - 1)
+            nbytes = sizes.length_up_to(piece.ledger_id, piece.last_entry_id) - before
+        return Stretch(piece.ledger_id, piece.first_entry_id, piece.last_entry_id, nbytes)
+
+    def _at_fragments(self, stretches: list[Stretch]) -> list[Stretch]:
+        """Large ones are cut where their ensemble changes."""
+        large = {one.ledger_id for one in stretches if one.length > self._reading.options.max_bytes_per_partition}
+        metadata = {one.ledger_id: one for one in self._log.describe(sorted(large))}
+        cut = [cut_at_fragments(one, metadata[one.ledger_id]) if one.ledger_id in metadata else [one] for one in stretches]
+        return [one for some in cut for one in some]
+
+    def _check_columns(self, piece: Piece) -> None:
+        log = self._log
+        if self._reading.options.reads_entries:
+            return  # of whatever content: payloads as they are
+        if piece.content is Content.ENTRIES:
+            problem = f"version {piece.version} holds entries, the stream reads rows"
+            remedy = "set option 'content' to entries in a new query, with a new checkpoint"
+            raise SchemaMismatchError(log.name, f"{problem}: {remedy}")
+        if piece.schema_id is None or piece.schema_id in self._checked:
+            return
+        stored = to_arrow(StructType.fromJson(log.logs.reader.schema(log.name, log.uid, piece.schema_id)))
+        for name, kind in self._columns.items():
+            if name in stored.names and not stored.field(name).type.equals(kind):
+                problem = f"column '{name}' is {stored.field(name).type} in version {piece.version}, the stream reads {kind}"
+                raise SchemaMismatchError(log.name, f"{problem}: start a new query, with a new checkpoint")
+        self._checked.add(piece.schema_id)
+
+
+def read_part(part: Part, reading: Reading, name: str, uid: str) -> Iterator[pa.RecordBatch]:
+    """The rows of one part, in stream order.
+
+    A ledger that is gone is an error, save where truncation removed its rows and ``failOnDataLoss`` is false.
+    """
+    groups = [part.stretches] if reading.options.fail_on_data_loss else [(one,) for one in part.stretches]
+    for group in groups:
+        try:
+            yield from reading.batches(group)
+        except NoSuchLedgerError as gone:
+            _check_truncated(gone, part.places[gone.ledger_id], reading, name, uid)
+
+
+def _check_truncated(gone: NoSuchLedgerError, place: tuple[int, int | None], reading: Reading, name: str, uid: str) -> None:
+    version, end_row = place
+    head = connect(reading.options.metadata, reading.options.client).logs.watch.fresh_head(name, uid)
+    if version < head.replaced_version or end_row is None or end_row > head.first_row:
+        raise gone
+    loss = DataLossError(name, f"ledger {gone.ledger_id} of version {version} was truncated and is deleted")
+    if reading.options.fail_on_data_loss:
+        raise loss from None
+    _LOGGER.warning("%s", loss.warning)
+
+
+def _columns(reading: Reading) -> dict[str, pa.DataType]:
+    """What is read of entries, by name."""
+    added = METADATA_COLUMNS.names if reading.options.include_metadata else []
+    columns = {field.name: field.type for field in to_arrow(reading.schema) if field.name not in added}
+    if reading.where is not None:
+        columns.update({field.name: field.type for field in reading.where.columns})
+    return columns

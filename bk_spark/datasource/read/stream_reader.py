@@ -1,0 +1,223 @@
+"""A streaming read: tells Spark how far a log can be read, plans micro-batches from offsets alone, reads them in the tasks.
+
+Spark keeps one instance for the life of a query, in a process of its own on the driver; the tasks get another one, pickled,
+which only reads. Nothing rests on ``stop``, which Spark rarely calls.
+
+Ref: docs/rules.md, log rules 2, 6, 7 and 10; Spark's Python Data Source API.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from bk_spark.client.log.stored.values import Head
+from bk_spark.client.log.stream.follow import LedgerEnd, Newest
+from bk_spark.client.log.stream.positions import StreamPosition, position_of_offset
+from bk_spark.datasource.read.admission import Limits, StoredSizes, admitted_end
+from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
+from bk_spark.datasource.read.micro_batch import BatchPlanner, read_part
+from bk_spark.datasource.read.read_task import Reading
+from bk_spark.datasource.read.stream_start import follow, initial_position, open_ends
+from bk_spark.datasource.read.tail import LogTail
+from bk_spark.errors import BookKeeperError, ConfigError, LogReplacedError
+
+Offset = dict[str, Any]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows one log from Spark's driver. ``uid`` is that of the log that ``load()`` saw."""
+
+    def __init__(self, reading: Reading, name: str, uid: str) -> None:
+        self._reading = reading
+        self._name = name
+        self._uid = uid
+        self._followed: FollowedLog | None = None
+        self._cursor: CursorPublisher | None = None
+        self._tail: LogTail | None = None
+        self._planner: BatchPlanner | None = None
+        self._frozen: tuple[Head, dict[int, LedgerEnd]] | None = None
+        self._initial: StreamPosition | None = None
+        self._newest: StreamPosition | None = None
+
+    # --- what Spark asks
+
+    def initialOffset(self) -> Offset:
+        """Where a query with an empty checkpoint starts: options ``startingOffsets`` and ``startingTimestamp``."""
+        if self._initial is None:
+            self._initial = initial_position(self._log, self._reading.options)
+        return self._offset(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Spark knows one limit at a time; ``latestOffset`` holds the other one too."""
+        options = self._reading.options
+        if options.max_rows_per_trigger is not None:
+            return ReadMaxRows(options.max_rows_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """How far the next micro-batch goes: ``start`` if there is nothing new. Never goes back. From memory while idle."""
+        position = self._position(start)
+        self._processed(position)
+        head, newest = self._look(position)
+        self._newest = end = max(position, newest.position)
+        if end == position and newest.replaced_by is not None:
+            raise LogReplacedError(self._name, newest.replaced_by)
+        limits = self._limits(limit)
+        if end > position and not limits.is_unlimited:
+            end = self._admitted(position, end, head, limits)
+        return self._offset(end)
+
+    def reportLatestOffset(self) -> Offset | None:
+        """The newest position there is, whatever a batch may take: Spark shows it in the query's progress."""
+        return None if self._newest is None else self._offset(self._newest)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The parts of a micro-batch, the same for the same offsets, also after a restart.
+
+        Raises DataLossError, LogReplacedError, SchemaMismatchError, ConfigError.
+        """
+        first, last = self._position(start), self._position(end)
+        self._planner = self._planner or BatchPlanner(self._log, self._reading)
+        return [InputPartition(part) for part in self._planner.parts(first, last)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one part, in stream order, in exactly the declared schema."""
+        return read_part(partition.value, self._reading, self._name, self._uid)
+
+    def commit(self, end: Offset) -> None:
+        """Everything before ``end`` was processed: the cursor may show it."""
+        self._processed(self._position(end))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix what there is now, as a quorum of bookies says, as the end of this run of the query."""
+        self._freeze(self._log.logs.watch.fresh_head(self._name, self._uid))
+
+    def stop(self) -> None:
+        """End the background threads. Where Spark kills the process instead, nothing is lost."""
+        if self._tail is not None:
+            self._tail.stop()
+
+    # --- how it is answered
+
+    @property
+    def _log(self) -> FollowedLog:
+        if self._followed is None:
+            self._followed = follow(self._reading.options, self._name, self._uid)
+            given = self._reading.options.cursor_name
+            self._cursor = CursorPublisher(self._followed, given or uuid.uuid4().hex, is_named=given is not None)
+        return self._followed
+
+    def _look(self, start: StreamPosition) -> tuple[Head, Newest]:
+        if self._frozen is not None:
+            head, ends = self._still_readable(*self._frozen)
+            return head, self._log.planned(head, lambda head: self._log.follower.newest(head, ends, start))
+        if self._tail is None:
+            assert self._cursor is not None
+            self._tail = LogTail(self._log, start, self._cursor)
+        self._tail.start = start
+        return self._tail.newest()
+
+    def _freeze(self, head: Head) -> tuple[Head, dict[int, LedgerEnd]]:
+        self._frozen = head, open_ends(self._log, head)
+        return self._frozen
+
+    def _still_readable(self, head: Head, ends: dict[int, LedgerEnd]) -> tuple[Head, dict[int, LedgerEnd]]:
+        """What was fixed, as a vacuum since lets it be read: no batch may end in what is deleted. A run may take days.
+
+        Where the version that was fixed is gone itself, this run ends with what there is now.
+        """
+        now = self._log.logs.head(self._name, self._uid)
+        if now.oldest_version == head.oldest_version:
+            return head, ends
+        if now.oldest_version > head.version:
+            return self._freeze(now)
+        self._frozen = replace(head, oldest_version=now.oldest_version, oldest_record=now.oldest_record), ends
+        return self._frozen
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        options = self._reading.options
+        if isinstance(limit, ReadAllAvailable):
+            return Limits(None, None)
+        if isinstance(limit, ReadMaxRows):
+            return Limits(limit.max_rows, options.max_bytes_per_trigger)
+        if isinstance(limit, ReadMaxBytes):
+            return Limits(options.max_rows_per_trigger, limit.max_bytes)
+        raise ConfigError("the read limit of a trigger", limit, "the format 'bookkeeper' knows limits of rows and of bytes")
+
+    def _admitted(self, start: StreamPosition, end: StreamPosition, head: Head, limits: Limits) -> StreamPosition:
+        fail, sizes = self._reading.options.fail_on_data_loss, StoredSizes(self._log.open_ledger)
+
+        def admit(head: Head) -> StreamPosition:
+            pieces = self._log.follower.pieces(start, end, head, fail_on_data_loss=fail)
+            return admitted_end(pieces, start, limits, sizes)
+
+        admitted = self._log.planned(head, admit)
+        return end if admitted == start else admitted
+
+    def _processed(self, position: StreamPosition) -> None:
+        cursor = self._cursor
+        if cursor is None or not cursor.want(position):
+            return
+        if self._tail is not None:
+            self._tail.wake()
+        elif self._frozen is not None:
+            cursor.publish()
+
+    def _position(self, offset: Offset) -> StreamPosition:
+        log = self._log
+        return position_of_offset(offset, log.name, log.uid)
+
+    def _offset(self, position: StreamPosition) -> Offset:
+        return position.to_offset(self._uid)
+
+
+# --- A stream that cannot be read: it gives its error when Spark first asks it for something
+#
+# Where ``streamReader()`` itself raises, Spark 4.3 fails once more on its way out, and its user reads last of all that a local
+# variable named 'reader' is missing. What a reader's methods raise ends the query with that error alone.
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises ``problem`` at whatever Spark asks first."""
+
+    def __init__(self, problem: BookKeeperError) -> None:
+        self._problem = problem
+
+    def getDefaultReadLimit(self) -> NoReturn:
+        """With a trigger that has no limits of its own."""
+        raise self._problem
+
+    def prepareForTriggerAvailableNow(self) -> NoReturn:
+        """With this trigger."""
+        raise self._problem
+
+    def initialOffset(self) -> NoReturn:
+        """With an empty checkpoint."""
+        raise self._problem
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:
+        """With a checkpoint whose last batch was committed."""
+        raise self._problem
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:
+        """With a checkpoint whose last batch was not."""
+        raise self._problem
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        """Never, as no partitions are planned."""
+        raise self._problem

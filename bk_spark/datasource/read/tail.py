@@ -1,0 +1,159 @@
+"""Keeps up with a log in the background, so that Spark's questions are answered from memory.
+
+An idle query asks every 12 ms for the latest offset; that must cost nothing. So one thread waits for news: of the log's head
+by a watch in the metadata store, of open ledgers by long polls at their bookies (``ledger_poll.py``). It plans the newest
+position once for each piece of news. In between, it looks once every HEARTBEAT_S seconds, in case a watch was lost.
+
+A thread that died, or that has not heard of the log for STALE_S, makes the next question fail with the reason: an answer from
+memory must never look like an idle log. The threads are daemons and hold nothing that must be given back, because Spark
+kills the process of a stream's source as a rule.
+
+Ref: docs/rules.md, log rules 2 and 7.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from bk_spark.client.log.stored.values import Head, OpenLedger
+from bk_spark.client.log.stream.follow import LedgerEnd, Newest
+from bk_spark.client.log.stream.positions import StreamPosition
+from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
+from bk_spark.datasource.read.ledger_poll import RETRY_S, LedgerPoll
+from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.errors import BookKeeperError, MetadataUnavailableError
+
+HEARTBEAT_S = 5.0
+"""One read of the log's head for each, while nothing happens."""
+
+STALE_S = 60.0
+"""Without a look at the log for so long, or news of an open ledger's bookies, the stream fails: longer than any session
+with the metadata store takes to come back, and than a bookie takes to be replaced."""
+
+GRACE_S = 10.0
+"""What a machine that slept is given to look again."""
+
+
+class LogTail:
+    """The newest position of one log, kept in the background for a stream that stands at ``start``."""
+
+    def __init__(self, log: FollowedLog, start: StreamPosition, cursor: CursorPublisher) -> None:
+        self.start = start
+        """Where the stream stands: what lies before is not looked at."""
+        self._log = log
+        self._cursor = cursor
+        self._polls: dict[int, LedgerPoll] = {}
+        self._changed = threading.Event()
+        self._looked = threading.Event()
+        self._looked_s = time.monotonic()
+        self._known: tuple[Head, Newest] | None = None
+        self._planned_from: tuple[Head, dict[int, LedgerEnd]] | None = None
+        self._failure: BaseException | None = None
+        self._trouble: BookKeeperError | None = None
+        self._stopped = False
+        threading.Thread(target=self._run, name=f"bk-spark-tail-{log.name}", daemon=True).start()
+
+    def newest(self) -> tuple[Head, Newest]:
+        """What is known now, from memory; only the first look is waited for. Raises what keeps the log from being followed."""
+        if self._known is None:
+            self._looked.wait(STALE_S)
+        elif self._is_stale:
+            self._looked.clear()
+            self._changed.set()
+            self._looked.wait(GRACE_S)
+        if self._failure is not None:
+            raise self._failure
+        if self._known is None or self._is_stale:
+            problem = f"nothing was heard of log '{self._log.name}' for {STALE_S:g} s"
+            raise self._trouble or MetadataUnavailableError("that holds the log", problem)
+        return self._known
+
+    def wake(self) -> None:
+        """There may be something to do, such as to publish the cursor."""
+        self._changed.set()
+
+    def stop(self) -> None:
+        """End the threads, after what they are waiting for."""
+        self._stopped = True
+        self._changed.set()
+
+    @property
+    def _is_stale(self) -> bool:
+        return time.monotonic() - self._looked_s > STALE_S
+
+    # --- in the thread
+
+    def _run(self) -> None:
+        end_watch: Callable[[], None] | None = None
+        try:
+            while not self._stopped:
+                self._changed.clear()
+                end_watch = end_watch or self._watch()
+                self._look()
+                self._publish()
+                self._changed.wait(self._patience_s())
+        except BaseException as problem:
+            self._failure = problem
+        finally:
+            self._looked.set()
+            if end_watch is not None:
+                end_watch()
+            for poll in self._polls.values():
+                poll.stop()
+
+    def _watch(self) -> Callable[[], None] | None:
+        """None while the metadata store does not answer."""
+        try:
+            return self._log.logs.watch.head(self._log.uid, self.wake)
+        except MetadataUnavailableError as problem:
+            self._trouble = problem
+            return None
+
+    def _look(self) -> None:
+        try:
+            self._plan()
+        except BookKeeperError as problem:
+            if not problem.retryable:
+                raise
+            self._trouble = problem
+            return
+        self._trouble, self._looked_s = None, time.monotonic()
+        self._looked.set()
+
+    def _plan(self) -> None:
+        log = self._log
+        failed = {ledger_id: poll.failure for ledger_id, poll in self._polls.items() if poll.failure is not None}
+        head = log.logs.head(log.name, log.uid)  # later than the failures: a ledger that is gone may have been closed before
+        ends = {one.ledger_id: self._end(one, failed) for one in head.writer.open_ledgers}
+        for ledger_id in self._polls.keys() - ends.keys():
+            self._polls.pop(ledger_id).stop()
+        if self._planned_from != (head, ends):
+            newest = log.planned(head, lambda head: log.follower.newest(head, ends, self.start))
+            position = newest.position if self._known is None else max(newest.position, self._known[1].position)
+            self._known = head, replace(newest, position=position)
+            self._planned_from = head, ends
+
+    def _end(self, opened: OpenLedger, failed: Mapping[int, BaseException]) -> LedgerEnd:
+        if opened.ledger_id in failed:
+            raise failed[opened.ledger_id]
+        if opened.ledger_id not in self._polls:
+            self._polls[opened.ledger_id] = LedgerPoll(self._log, opened.ledger_id, self.wake)
+        poll = self._polls[opened.ledger_id]
+        poll.catch_up()
+        if poll.trouble is not None and time.monotonic() - poll.heard_s > STALE_S:
+            self._failure = poll.trouble
+            self._stopped = True
+        return poll.end or LedgerEnd(NO_ENTRY, is_closed=False)
+
+    def _publish(self) -> None:
+        if self._cursor.wait_s() == 0.0:
+            self._cursor.publish()
+
+    def _patience_s(self) -> float:
+        if self._trouble is not None:
+            return RETRY_S
+        wait_s = self._cursor.wait_s()
+        return HEARTBEAT_S if wait_s is None else min(HEARTBEAT_S, wait_s)

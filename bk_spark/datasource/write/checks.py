@@ -1,0 +1,95 @@
+"""What is checked on the driver before the tasks of a write run: it spares the user writing all of it in vain.
+
+The commit checks schema and content again, against the log as it stands then.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.log.stored.schema import appended_schema, parse_schema
+from bk_spark.client.log.stored.snapshot import LogReader
+from bk_spark.client.log.stored.values import Head
+from bk_spark.datasource.options import SourceOptions
+from bk_spark.datasource.spark_schema import nullable, to_arrow
+from bk_spark.errors import ConfigError, NoSuchLogError, NotEnoughBookiesError, SchemaMismatchError, UnauthorizedAccessError
+
+_VERSIONS_LOOKED_AT = 10
+"""For a ledger of the log: nearly every version adds one. Where none of these did, the whole list is read."""
+
+
+def stored_schema(options: SourceOptions, schema: StructType) -> StructType | None:
+    """The schema under which a DataFrame's rows are stored, None where each row is an entry.
+
+    Raises ConfigError for a DataFrame that cannot be written as its options say.
+    """
+    if options.reads_entries:
+        _check_entries(schema)
+        return None
+    if not schema.fields:
+        raise ConfigError("the DataFrame's schema", schema.simpleString(), "it has no columns, there is nothing to write")
+    stored = nullable(options.log, schema)
+    to_arrow(stored)
+    return stored
+
+
+def check_bookies(bookkeeper: BookKeeper, options: SourceOptions) -> None:
+    """Raises NotEnoughBookiesError where no ledger could be made."""
+    bookies = bookkeeper.list_bookies()
+    writable = sum(not bookie.read_only for bookie in bookies)
+    if writable < options.ensemble_size:
+        purpose = f"an ensemble of {options.ensemble_size} (option 'ensembleSize')"
+        raise NotEnoughBookiesError(options.ensemble_size, writable, purpose, len(bookies) - writable)
+
+
+def check_append(bookkeeper: BookKeeper, options: SourceOptions, given: StructType | None) -> None:
+    """Raises SchemaMismatchError or UnauthorizedAccessError where the log, as it stands now, would refuse the append.
+
+    A stream asks with every batch: this costs the same however many ledgers the log lists.
+    """
+    logs, name = bookkeeper.logs, options.log
+    try:
+        uid = logs.uid(name)
+        head = logs.head(name, uid)
+    except NoSuchLogError:
+        return
+    if head.content is None:
+        return
+    _check_password(bookkeeper, options, uid, head)
+    if head.content.value != options.content:
+        problem = f"the log holds {head.content.value}, option 'content' is {options.content}: use another log"
+        raise SchemaMismatchError(name, problem)
+    if given is not None and head.schema_id is not None:
+        appended = parse_schema(name, given.json())
+        appended_schema(name, logs.reader.schema(name, uid, head.schema_id), appended, merge=options.merge_schema)
+
+
+def _check_entries(schema: StructType) -> None:
+    if schema.names != ["payload"] or not isinstance(schema["payload"].dataType, (BinaryType, StringType)):
+        remedy = "entries are written from one column 'payload', BINARY or STRING: select it, cast or renamed as needed"
+        raise ConfigError("the DataFrame's schema", schema.simpleString(), remedy)
+
+
+def _check_password(bookkeeper: BookKeeper, options: SourceOptions, uid: str, head: Head) -> None:
+    """One password for all ledgers of a log: with two of them, nobody could read all of it."""
+    newest = _newest_ledger(bookkeeper.logs.reader, options.log, uid, head)
+    listed = bookkeeper.existing_ledgers([] if newest is None else [newest])
+    if not listed:
+        ledgers = bookkeeper.logs.snapshot(options.log).ledgers
+        listed = bookkeeper.existing_ledgers([ledger.ledger_id for ledger in ledgers[-1:]])
+    for metadata in listed:
+        if metadata.password != options.password:
+            raise UnauthorizedAccessError(metadata.ledger_id)
+
+
+def _newest_ledger(reader: LogReader, name: str, uid: str, head: Head) -> int | None:
+    """A ledger that one of the last versions added; None where they added none."""
+    if head.writer.open_ledgers:
+        return head.writer.open_ledgers[-1].ledger_id
+    first = max(1, head.oldest_record, head.version + 1 - _VERSIONS_LOOKED_AT)
+    for version in reversed(list(reader.versions(name, uid, first, head.version))):
+        if version.added.ledgers:
+            ((_, pages),) = reader.commits(name, uid, version.version, version.version)
+            return next((ledger.ledger_id for page in reversed(pages) for ledger in reversed(page.ledgers)), None)
+    return None

@@ -1,0 +1,358 @@
+"""Entries in batches: as a writer sends them, as a bookie stores them, as a reader gets them.
+
+An entry is: ledger id, entry id, last add confirmed (LAC), cumulative length, digest, payload. Entries are never handled
+alone: an ``EntryBatch`` holds many of one ledger as arrays, an ``EncodedBatch`` is the same as bytes, on the wire and on
+disk alike. Encoding leaves out what is constant or follows from the header: the ids from the interval and its pattern,
+the LAC where it is one for the whole batch, and in a dense batch the lengths, which are running sums of the payload sizes.
+A writer's batch has one LAC; what a bookie has joined of several (``coalesce``) has one for each entry.
+
+Ref: docs/formats.md, "A batch of entries".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bk_spark.config import MAX_BATCH_BYTES, MAX_BATCH_ENTRIES, DigestType
+from bk_spark.entries.arrow_message import record_batch_facts
+from bk_spark.entries.crc import crc32c
+from bk_spark.entries.digest import DIGEST_BYTES, Digester, payload_bytes, payload_sizes
+from bk_spark.errors import CorruptionError
+from bk_spark.quorum import DENSE, IdPattern
+
+READ_SCHEMA = pa.schema(
+    [
+        pa.field("entry_id", pa.int64(), nullable=False),
+        pa.field("last_add_confirmed", pa.int64(), nullable=False),
+        pa.field("length", pa.int64(), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+"""What readers are given. ``length`` is the ledger's payload bytes up to and including the entry."""
+
+ENTRY_OVERHEAD_BYTES = 32
+"""Id, LAC, length, offset and digest of one entry in memory."""
+
+NO_ENTRY = -1
+"""The last add confirmed, and the last entry id, of a ledger without entries."""
+
+MAX_ENTRY_ID = 1 << 62
+"""No entry id, last add confirmed or length of a ledger is larger: sums of two of them fit into 64 bits. Nobody gets there."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """What stands once for a whole encoded batch."""
+
+    ledger_id: int
+    first_entry_id: int
+    last_entry_id: int
+    """Inclusive. The ids held are those of ``pattern`` in this interval; first and last are themselves held."""
+    pattern: IdPattern
+    last_add_confirmed: int
+    """That of all its entries; with ``mixed_lac`` the highest of theirs."""
+    length_before: int
+    """The ledger's payload bytes before the first entry."""
+    digest_type: DigestType
+    mixed_lac: bool = False
+    """The body has a last add confirmed for each entry."""
+
+    def __post_init__(self) -> None:
+        problem = self._problem()
+        if problem:
+            raise CorruptionError(f"the header of a batch of ledger {self.ledger_id}", problem)
+
+    @property
+    def count(self) -> int:
+        return self.pattern.count(self.first_entry_id, self.last_entry_id)
+
+    def is_followed_by(self, other: BatchHeader) -> bool:
+        """Whether ``other`` holds the next ids of the same ledger and pattern, with digests of the same type."""
+        mine = (self.ledger_id, self.pattern, self.digest_type)
+        between = range(self.last_entry_id + 1, other.first_entry_id)
+        is_near = other.first_entry_id > self.last_entry_id and len(between) < self.pattern.ensemble_size
+        is_same = mine == (other.ledger_id, other.pattern, other.digest_type)
+        return is_same and is_near and not any(self.pattern.holds(one) for one in between)
+
+    def _problem(self) -> str | None:
+        if self.ledger_id < 0 or self.first_entry_id < 0 or self.length_before < 0:
+            return "a negative ledger id, entry id or length"
+        if max(self.last_entry_id, self.length_before) > MAX_ENTRY_ID:
+            return f"entry id {self.last_entry_id} or length {self.length_before} is above {MAX_ENTRY_ID}"
+        if not 0 <= self.last_entry_id - self.first_entry_id < MAX_BATCH_ENTRIES:
+            return f"ids {self.first_entry_id} to {self.last_entry_id} do not span 1 to {MAX_BATCH_ENTRIES} entries"
+        below = self.last_entry_id if self.mixed_lac else self.first_entry_id
+        if not NO_ENTRY <= self.last_add_confirmed < below:
+            return f"last add confirmed {self.last_add_confirmed} is not below entry {below}"
+        if not (self.pattern.holds(self.first_entry_id) and self.pattern.holds(self.last_entry_id)):
+            return "its first or last id is not of its own pattern"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """A batch as bytes: one Arrow IPC record batch message, without the schema, which follows from the header."""
+
+    header: BatchHeader
+    body: bytes | memoryview
+    """A view where it is part of a message that came: what is decoded of it shares the message's memory."""
+    body_crc32c: int
+
+    def check(self) -> None:
+        """Raise CorruptionError unless the body is the one that the checksum was made for, and within bounds."""
+        if len(self.body) > MAX_BATCH_BYTES:
+            raise CorruptionError(_name(self.header), f"{len(self.body)} bytes, the maximum is {MAX_BATCH_BYTES}")
+        if crc32c(self.body) != self.body_crc32c:
+            raise CorruptionError(_name(self.header), "the checksum of its body is wrong")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryBatch:
+    """Entries of one ledger, ascending by id, as parallel arrays of one length."""
+
+    ledger_id: int
+    entry_ids: npt.NDArray[np.int64]
+    last_add_confirmed: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    """Cumulative, including the entry itself."""
+    digests: pa.FixedSizeBinaryArray
+    payloads: pa.BinaryArray
+
+    def __len__(self) -> int:
+        return len(self.entry_ids)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the entries, the same however they are cut into batches."""
+        return payload_bytes(self.payloads) + len(self) * ENTRY_OVERHEAD_BYTES
+
+    def select(self, mask: npt.NDArray[np.bool_]) -> EntryBatch:
+        """The entries where ``mask`` is true; without a copy where they are neighbours."""
+        kept = np.flatnonzero(mask)
+        if len(kept) == len(self):
+            return self
+        if len(kept) and kept[-1] - kept[0] + 1 == len(kept):
+            return self.slice(int(kept[0]), len(kept))
+        rows = int64s(kept)
+        return replace(
+            self,
+            entry_ids=self.entry_ids[kept],
+            last_add_confirmed=self.last_add_confirmed[kept],
+            lengths=self.lengths[kept],
+            digests=self.digests.take(rows),
+            payloads=self.payloads.take(rows),
+        )
+
+    def slice(self, start: int, count: int) -> EntryBatch:
+        end = start + count
+        return replace(
+            self,
+            entry_ids=self.entry_ids[start:end],
+            last_add_confirmed=self.last_add_confirmed[start:end],
+            lengths=self.lengths[start:end],
+            digests=self.digests.slice(start, count),
+            payloads=self.payloads.slice(start, count),
+        )
+
+    def matching(self, digester: Digester) -> npt.NDArray[np.bool_]:
+        """True where the digest is right."""
+        covered = (self.ledger_id, self.entry_ids, self.last_add_confirmed, self.lengths, self.payloads)
+        if digester.are_right(*covered, self.digests):
+            return np.ones(len(self), dtype=np.bool_)
+        right = digester.compute(*covered)
+        if self.digests.type != right.type:
+            return np.zeros(len(self), dtype=np.bool_)
+        return np.array([mine == other for mine, other in zip(self.digests, right, strict=True)], dtype=np.bool_)
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """A record batch in READ_SCHEMA."""
+        columns = [int64s(self.entry_ids), int64s(self.last_add_confirmed), int64s(self.lengths), self.payloads]
+        return pa.RecordBatch.from_arrays(columns, schema=READ_SCHEMA)
+
+
+def seal(
+    digester: Digester,
+    ledger_id: int,
+    first_entry_id: int,
+    payloads: pa.BinaryArray,
+    *,
+    length_before: int,
+    last_add_confirmed: int,
+) -> EntryBatch:
+    """Payloads as consecutive entries from ``first_entry_id`` on, with their lengths and digests."""
+    entry_ids = np.arange(first_entry_id, first_entry_id + len(payloads), dtype=np.int64)
+    lengths = length_before + np.cumsum(payload_sizes(payloads))
+    confirmed = np.full(len(payloads), last_add_confirmed, dtype=np.int64)
+    digests = digester.compute(ledger_id, entry_ids, confirmed, lengths, payloads)
+    return EntryBatch(ledger_id, entry_ids, confirmed, lengths, digests, payloads)
+
+
+def encode(batch: EntryBatch, digest_type: DigestType, pattern: IdPattern = DENSE) -> EncodedBatch | None:
+    """What of ``batch`` (consecutive ids) falls into ``pattern``, as bytes; None if nothing does."""
+    chosen = batch.select(pattern.mask(batch.entry_ids))
+    if not len(chosen):
+        return None
+    first_size = int(payload_sizes(chosen.payloads.slice(0, 1))[0])
+    confirmed = int(chosen.last_add_confirmed.max())
+    header = BatchHeader(
+        batch.ledger_id,
+        int(chosen.entry_ids[0]),
+        int(chosen.entry_ids[-1]),
+        pattern,
+        confirmed,
+        int(chosen.lengths[0]) - first_size,
+        digest_type,
+        mixed_lac=bool((chosen.last_add_confirmed != confirmed).any()),
+    )
+    columns = [chosen.digests, chosen.payloads]
+    if not pattern.is_dense:
+        columns.insert(0, int64s(chosen.lengths))
+    if header.mixed_lac:
+        columns.insert(0, int64s(chosen.last_add_confirmed))
+    body = pa.RecordBatch.from_arrays(columns, schema=_body_schema(header)).serialize().to_pybytes()
+    return EncodedBatch(header, body, crc32c(body))
+
+
+def decode(encoded: EncodedBatch) -> EntryBatch:
+    """The entries of a batch. Raises CorruptionError if the bytes are not what the header says.
+
+    The payload array may share memory with ``encoded.body``.
+    """
+    header = encoded.header
+    body = _read_body(encoded)
+    entry_ids = header.pattern.ids(header.first_entry_id, header.last_entry_id)
+    payloads = body.column("payload")
+    if header.pattern.is_dense:
+        lengths = header.length_before + np.cumsum(payload_sizes(payloads))
+    else:
+        lengths = _numbers(body.column("length"))
+    confirmed = _last_add_confirmed(header, body, entry_ids)
+    return EntryBatch(header.ledger_id, entry_ids, confirmed, lengths, body.column("digest"), payloads)
+
+
+def cut(encoded: EncodedBatch, first: int, last: int) -> EncodedBatch | None:
+    """The entries with ids from ``first`` to ``last``, inclusive; the batch itself, unopened, if that is all of it."""
+    header = encoded.header
+    if first <= header.first_entry_id and header.last_entry_id <= last:
+        return encoded
+    batch = decode(encoded)
+    wanted = (batch.entry_ids >= first) & (batch.entry_ids <= last)
+    return encode(batch.select(wanted), header.digest_type, header.pattern)
+
+
+def coalesce(batches: Sequence[EncodedBatch]) -> EncodedBatch:
+    """Batches, at least one, each followed by the next (``BatchHeader.is_followed_by``), as one; entries stay as they are.
+
+    Raises CorruptionError if one is not what its header says, is not where the one before it ended, or if all together
+    are above the bounds of a batch: they can then be kept as they are.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    for one, other in pairwise(batches):
+        if not one.header.is_followed_by(other.header):
+            raise _no_successor(one, other)
+    joined = encode(_joined(batches), batches[0].header.digest_type, batches[0].header.pattern)
+    assert joined is not None  # no batch is empty
+    if len(joined.body) > MAX_BATCH_BYTES:
+        raise CorruptionError(_name(joined.header), f"{len(joined.body)} bytes, the maximum is {MAX_BATCH_BYTES}")
+    return joined
+
+
+def _joined(batches: Sequence[EncodedBatch]) -> EntryBatch:
+    """As if all were decoded and put together; a batch costs little here, for there may be thousands of one entry."""
+    header, last_id = batches[0].header, batches[-1].header.last_entry_id
+    bodies = [_read_body(one) for one in batches]
+    counts = [body.num_rows for body in bodies]
+    ends = np.cumsum(counts)
+    payloads = pa.concat_arrays([body.column("payload") for body in bodies])
+    digests = pa.concat_arrays([body.column("digest") for body in bodies])
+    entry_ids = header.pattern.ids(header.first_entry_id, last_id)
+    if header.pattern.is_dense:
+        lengths = header.length_before + np.cumsum(payload_sizes(payloads))
+        for number in np.flatnonzero(lengths[ends[:-1] - 1] != [one.header.length_before for one in batches[1:]]).tolist():
+            raise _no_successor(batches[number], batches[number + 1])
+    else:
+        lengths = np.concatenate([_numbers(body.column("length")) for body in bodies])
+    confirmed = np.repeat(np.array([one.header.last_add_confirmed for one in batches], dtype=np.int64), counts)
+    for one, body, end in zip(batches, bodies, ends, strict=True):
+        if one.header.mixed_lac:
+            place = slice(end - body.num_rows, end)
+            confirmed[place] = _last_add_confirmed(one.header, body, entry_ids[place])
+    return EntryBatch(header.ledger_id, entry_ids, confirmed, lengths, digests, payloads)
+
+
+def _no_successor(one: EncodedBatch, other: EncodedBatch) -> CorruptionError:
+    return CorruptionError(_name(other.header), f"it does not go on where {_name(one.header)} ends")
+
+
+def _last_add_confirmed(header: BatchHeader, body: pa.RecordBatch, entry_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The last add confirmed of each entry, which is below its id."""
+    if not header.mixed_lac:
+        return np.full(len(entry_ids), header.last_add_confirmed, dtype=np.int64)
+    confirmed = _numbers(body.column("last_add_confirmed"))
+    if confirmed.max() != header.last_add_confirmed or confirmed.min() < NO_ENTRY or (confirmed >= entry_ids).any():
+        raise CorruptionError(_name(header), "a last add confirmed that is not below its entry, or not as its header says")
+    return confirmed
+
+
+def int64s(values: npt.NDArray[np.int64]) -> pa.Array:
+    """The same numbers, not copied. ``pa.array`` and ``to_numpy`` import pandas at their first call, which takes 0.4 s."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def binaries(payloads: Sequence[bytes | pa.Buffer]) -> pa.BinaryArray:
+    """The same bytes, one alone not copied; without pandas likewise, whose import loses a KeyboardInterrupt of that moment."""
+    ends = np.cumsum([0, *map(len, payloads)], dtype=np.int32)
+    data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
+    return pa.BinaryArray.from_buffers(pa.binary(), len(payloads), [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def _numbers(column: pa.Int64Array) -> npt.NDArray[np.int64]:
+    return np.frombuffer(column.buffers()[1], dtype=np.int64, count=column.offset + len(column))[column.offset :]
+
+
+def _body_schema(header: BatchHeader) -> pa.Schema:
+    return _schema(header.mixed_lac, header.pattern.is_dense, header.digest_type)
+
+
+@cache
+def _schema(mixed_lac: bool, is_dense: bool, digest_type: DigestType) -> pa.Schema:
+    fields = [pa.field("last_add_confirmed", pa.int64(), nullable=False)] if mixed_lac else []
+    if not is_dense:
+        fields.append(pa.field("length", pa.int64(), nullable=False))
+    fields.append(pa.field("digest", pa.binary(DIGEST_BYTES[digest_type]), nullable=False))
+    fields.append(pa.field("payload", pa.binary(), nullable=False))
+    return pa.schema(fields)
+
+
+def _read_body(encoded: EncodedBatch) -> pa.RecordBatch:
+    """The verified body of a batch: of the right checksum and schema, with as many rows as the header has ids."""
+    header = encoded.header
+    encoded.check()
+    facts = record_batch_facts(memoryview(encoded.body), _name(header))
+    if facts.is_compressed:
+        raise CorruptionError(_name(header), "the buffers of a batch are not compressed")
+    if facts.rows != header.count:
+        raise CorruptionError(_name(header), f"{facts.rows} rows for {header.count} ids")
+    try:
+        body = pa.ipc.read_record_batch(pa.py_buffer(encoded.body), _body_schema(header))
+        body.validate(full=True)
+    except (pa.ArrowException, EOFError, OSError, ValueError) as problem:
+        raise CorruptionError(_name(header), f"not an Arrow record batch ({problem})") from None
+    if any(column.null_count for column in body.columns):
+        raise CorruptionError(_name(header), "there are nulls in it")
+    if body.nbytes > len(encoded.body):
+        sizes = f"{len(encoded.body)} bytes stand for {body.nbytes}"
+        raise CorruptionError(_name(header), f"{sizes}: the buffers of a batch are not used twice")
+    return body
+
+
+def _name(header: BatchHeader) -> str:
+    return f"the batch of entries {header.first_entry_id} to {header.last_entry_id} of ledger {header.ledger_id}"

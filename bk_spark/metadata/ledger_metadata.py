@@ -1,0 +1,221 @@
+"""A ledger's metadata: who holds which entries, and where it ends.
+
+Invariants, checked whenever a value is made: CLOSED if and only if there is a last entry id; fragments start at entry
+0 and their first ids strictly increase; each ensemble has E distinct bookies. A change is a pure function from one
+value to the next, written by compare-and-set.
+
+Ref: the BookKeeper protocol, "Ledger metadata"; Apache BookKeeper's LedgerMetadataFormat (ledger_metadata_versions.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from bk_spark.config import DigestType, LedgerOptions
+from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
+from bk_spark.metadata.ledger_metadata_versions import read, written
+from bk_spark.proto.ledger_metadata_pb2 import LedgerMetadataFormat
+from bk_spark.quorum import IdPattern, check_quorums, pattern_of_slot
+
+
+class LedgerState(Enum):
+    """OPEN → IN_RECOVERY → CLOSED, or OPEN → CLOSED. The numbers are Apache BookKeeper's."""
+
+    OPEN = 1
+    IN_RECOVERY = 2
+    CLOSED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A stretch of a ledger that one ensemble holds, up to where the next fragment starts."""
+
+    first_entry_id: int
+    ensemble: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerMetadata:
+    """What the metadata store holds of one ledger."""
+
+    ledger_id: int
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    digest_type: DigestType
+    password: bytes = field(repr=False)
+    fragments: tuple[Fragment, ...]
+    state: LedgerState = LedgerState.OPEN
+    last_entry_id: int | None = None
+    """The last entry, -1 for none; None unless CLOSED."""
+    length: int = 0
+    """Payload bytes; known once CLOSED."""
+    created_ms: int = 0
+    creator_token: int = 0
+    custom_metadata: tuple[tuple[str, bytes], ...] = ()
+    """Pairs, ascending by key."""
+
+    def __post_init__(self) -> None:
+        check_quorums(self.ensemble_size, self.write_quorum, self.ack_quorum)
+        problem = self._problem()
+        if problem:
+            raise CorruptionError(f"the metadata of ledger {self.ledger_id}", problem)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.state is LedgerState.CLOSED
+
+    @property
+    def last_fragment(self) -> Fragment:
+        return self.fragments[-1]
+
+    def custom(self, key: str) -> bytes | None:
+        return dict(self.custom_metadata).get(key)
+
+    def fragment_of(self, entry_id: int) -> Fragment:
+        """The fragment that holds ``entry_id``."""
+        return next(f for f in reversed(self.fragments) if f.first_entry_id <= entry_id)
+
+    def fragment_ranges(self, last: int) -> list[tuple[Fragment, int, int]]:
+        """Each fragment that has entries up to ``last``, with its first and last id, inclusive."""
+        ends = [f.first_entry_id - 1 for f in self.fragments[1:]] + [last]
+        ranges = [(f, f.first_entry_id, min(end, last)) for f, end in zip(self.fragments, ends, strict=True)]
+        return [item for item in ranges if item[1] <= item[2]]
+
+    def slot_pattern(self, slot: int) -> IdPattern:
+        """The ids that a slot of any ensemble of this ledger holds."""
+        return pattern_of_slot(self.ensemble_size, self.write_quorum, slot)
+
+    def closed_at(self, last_entry_id: int, length: int) -> LedgerMetadata:
+        """The same ledger, CLOSED."""
+        return replace(self, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length)
+
+    def with_ensemble(self, first_entry_id: int, ensemble: tuple[str, ...]) -> LedgerMetadata:
+        """The same ledger with ``ensemble`` from ``first_entry_id`` on, which must not lie before the last fragment.
+
+        A last fragment that starts there holds no confirmed entry: it is replaced.
+        """
+        kept = self.fragments[:-1] if self.last_fragment.first_entry_id == first_entry_id else self.fragments
+        return replace(self, fragments=(*kept, Fragment(first_entry_id, ensemble)))
+
+    def with_custom(self, key: str, value: bytes) -> LedgerMetadata:
+        return replace(self, custom_metadata=_pairs({**dict(self.custom_metadata), key: value}))
+
+    def encode(self) -> bytes:
+        """The znode's value, in version 3, whichever version it was read in."""
+        message = LedgerMetadataFormat(
+            quorumSize=self.write_quorum,
+            ensembleSize=self.ensemble_size,
+            length=self.length,
+            state=LedgerMetadataFormat.State.Name(self.state.value),
+            digestType=LedgerMetadataFormat.DigestType.Name(self.digest_type.value),
+            password=self.password,
+            ackQuorumSize=self.ack_quorum,
+            ctime=self.created_ms,
+            cToken=self.creator_token,
+        )
+        if self.last_entry_id is not None:
+            message.lastEntryId = self.last_entry_id
+        for fragment in self.fragments:
+            message.segment.add(ensembleMember=fragment.ensemble, firstEntryId=fragment.first_entry_id)
+        for key, value in self.custom_metadata:
+            message.customMetadata.add(key=key, value=value)
+        return written(message)
+
+    @staticmethod
+    def decode(ledger_id: int, value: bytes) -> LedgerMetadata:
+        """Of a znode's value in version 1, 2 or 3.
+
+        Raises CorruptionError for what is not ledger metadata, FormatVersionError for a newer version, ConfigError for a
+        digest type of Apache BookKeeper's that bk_spark does not have.
+        """
+        what = f"the metadata of ledger {ledger_id}"
+        return _from_message(ledger_id, what, read(what, value))
+
+    def _problem(self) -> str | None:
+        if self.is_closed != (self.last_entry_id is not None):
+            return f"state {self.state.name} with last entry id {self.last_entry_id}"
+        if self.last_entry_id is not None and self.last_entry_id < NO_ENTRY:
+            return f"last entry id {self.last_entry_id}"
+        if self.length < 0:
+            return f"length {self.length}"
+        firsts = [f.first_entry_id for f in self.fragments]
+        if not firsts or firsts[0] != 0 or any(a >= b for a, b in itertools.pairwise(firsts)):
+            return f"fragments start at {firsts}"
+        for fragment in self.fragments:
+            if len(set(fragment.ensemble)) != self.ensemble_size or len(fragment.ensemble) != self.ensemble_size:
+                return (
+                    f"fragment {fragment.first_entry_id} has the ensemble {fragment.ensemble}, not {self.ensemble_size} bookies"
+                )
+        return None
+
+
+def new_ledger(
+    ledger_id: int, options: LedgerOptions, ensemble: tuple[str, ...], *, created_ms: int, creator_token: int
+) -> LedgerMetadata:
+    """The metadata that a ledger is created with."""
+    return LedgerMetadata(
+        ledger_id,
+        options.ensemble_size,
+        options.write_quorum,
+        options.ack_quorum,
+        options.digest_type,
+        options.password,
+        (Fragment(0, ensemble),),
+        created_ms=created_ms,
+        creator_token=creator_token,
+        custom_metadata=_pairs(options.custom_metadata),
+    )
+
+
+def _from_message(ledger_id: int, what: str, message: LedgerMetadataFormat) -> LedgerMetadata:
+    is_closed = message.state == LedgerMetadataFormat.CLOSED
+    if not is_closed and message.HasField("lastEntryId") and message.lastEntryId != NO_ENTRY:
+        raise CorruptionError(what, f"last entry id {message.lastEntryId} of a ledger that is not CLOSED")
+    digest_type = _digest_type(ledger_id, message)
+    try:
+        return LedgerMetadata(
+            ledger_id,
+            message.ensembleSize,
+            message.quorumSize,
+            message.ackQuorumSize if message.HasField("ackQuorumSize") else message.quorumSize,
+            digest_type,
+            message.password,
+            tuple(Fragment(s.firstEntryId, tuple(_text(what, one) for one in s.ensembleMember)) for s in message.segment),
+            LedgerState(message.state),
+            message.lastEntryId if is_closed and message.HasField("lastEntryId") else None,
+            message.length,
+            message.ctime,
+            message.cToken,
+            _pairs({_text(what, entry.key): entry.value for entry in message.customMetadata}),
+        )
+    except CorruptionError:
+        raise
+    except BookKeeperError as problem:
+        raise CorruptionError(what, str(problem)) from None
+
+
+def _digest_type(ledger_id: int, message: LedgerMetadataFormat) -> DigestType:
+    """What is not stored, as in version 1, is the default: entries that have another one do not verify."""
+    if not message.HasField("digestType"):
+        return LedgerOptions().digest_type
+    try:
+        return DigestType(message.digestType)
+    except ValueError:
+        name = LedgerMetadataFormat.DigestType.Name(message.digestType)
+        remedy = "bk_spark reads ledgers with CRC32C and HMAC: read this one with Apache BookKeeper's client"
+        raise ConfigError(f"the digest type of ledger {ledger_id}", name, remedy) from None
+
+
+def _text(what: str, value: str | bytes) -> str:
+    """Protobuf 2 gives a string that is no UTF-8 as bytes."""
+    if isinstance(value, bytes):
+        raise CorruptionError(what, f"{value[:100]!r} is no UTF-8 text")
+    return value
+
+
+def _pairs(custom: dict[str, bytes]) -> tuple[tuple[str, bytes], ...]:
+    return tuple(sorted(custom.items()))

@@ -1,0 +1,387 @@
+"""The metadata store on ZooKeeper: ``metadata_store.MetadataStore`` by way of kazoo.
+
+What is known after an operation:
+
+- an answer, or a refusal (``StoreError``): known;
+- ``MetadataUnavailableError``: unknown. A change may have happened, may even happen a little later, and is never
+  repeated here: a repeated create or compare-and-set would be refused by its own first copy. Whoever made the change
+  reads again and compares; this session's reads come after its own changes, in the order they were called.
+
+Reads are repeated while the session can still be alive, so a reconnection is not seen by readers.
+
+Threads: kazoo runs three per store (connection, completions, callbacks), from ``connect`` to ``close``; nothing runs
+before ``connect``. A store does not survive ``fork``: connect in the process that uses it.
+
+Ref: ZooKeeper Programmer's Guide, "ZooKeeper Sessions" and "Consistency Guarantees".
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient, KazooState
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import Callback, KeeperState, WatchedEvent
+from kazoo.retry import KazooRetry
+
+from bk_spark.config import check_zookeeper_auth
+from bk_spark.errors import ConfigError, MetadataUnavailableError
+from bk_spark.metadata.store import (
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    SetValue,
+    StoreError,
+    TransactionFailedError,
+    Versioned,
+    check_sizes,
+)
+from bk_spark.metadata.zookeeper_auth import REFUSED, access_refused, hide_requests, identity_options, warn_of_open_root
+from bk_spark.metadata.zookeeper_session import Connections, Watch
+
+T = TypeVar("T")
+
+_URI = re.compile(r"zk://(?P<hosts>[^/]+)(?P<root>(/[^/]+)+)")
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):(?P<port>\d{1,5})")
+_URI_FORM = "write it as zk://host:port[,host:port]/root, such as zk://127.0.0.1:2181/ledgers"
+
+_WINDOW = 128
+"""Reads under way at once in get_many. A round trip is hidden at tens; kazoo wakes its thread through a socket pair
+that holds some 270 wake-ups, so more gain nothing."""
+
+_CLOSE_S = 5.0
+"""How long ``close`` waits for the server's farewell before it cuts the connection; the session then expires by itself."""
+
+_RECONNECT = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0)
+"""Pauses between attempts: a server that just starts is found at once, one that stays away is asked once a second."""
+
+_REFUSALS: dict[type, type[StoreError]] = {
+    kazoo_errors.NoNodeError: NoNodeError,
+    kazoo_errors.NodeExistsError: NodeExistsError,
+    kazoo_errors.BadVersionError: BadVersionError,
+    kazoo_errors.NotEmptyError: NotEmptyError,
+}
+
+_NOT_THE_REASON = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+"""What the innocent operations of a refused transaction get."""
+
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())  # kazoo warns once per attempt; users get one MetadataUnavailableError instead
+_log.addFilter(hide_requests)
+
+
+def parse_uri(uri: str) -> tuple[str, str]:
+    """``zk://host:port[,host:port]/root`` → (``host:port,host:port``, ``/root``). Raises ConfigError."""
+    match = _URI.fullmatch(uri) if isinstance(uri, str) else None
+    if match is None or not all(_is_host(host) for host in match["hosts"].split(",")):
+        raise ConfigError("the metadata URI", uri, _URI_FORM)
+    if any(name in (".", "..", "zookeeper") for name in match["root"].split("/")):
+        raise ConfigError("the root of the metadata URI", uri, f"ZooKeeper does not allow that path: {_URI_FORM}")
+    return match["hosts"], match["root"]
+
+
+def connect(uri: str, *, connect_timeout_s: float, session_timeout_s: float, auth: str = "") -> ZooKeeperStore:
+    """Open a session. Raises ConfigError, and MetadataUnavailableError after ``connect_timeout_s`` without one.
+
+    With ``auth``, which is ``scheme:credential``, the session and those that follow it are authenticated, and what they
+    create is readable and writable by that identity alone. Raises MetadataAccessError where it may not read the root.
+    """
+    hosts, root = parse_uri(uri)
+    check_zookeeper_auth(auth)
+    store = ZooKeeperStore(uri, hosts, session_timeout_s, auth)
+    store.open(connect_timeout_s)
+    if auth:
+        store.check_access(root)
+    return store
+
+
+def _is_host(text: str) -> bool:
+    match = _HOST.fullmatch(text)
+    return match is not None and 0 < int(match["port"]) < 65536
+
+
+class ZooKeeperStore:
+    """One ZooKeeper session. Made by ``connect``. Callbacks run one after the other in one thread and may use the store."""
+
+    def __init__(self, uri: str, hosts: str, session_timeout_s: float, auth: str = "") -> None:
+        self._uri = uri
+        self._has_auth = bool(auth)
+        self._timeout_s = session_timeout_s
+        self._handler = Connections()
+        self._client = KazooClient(
+            hosts,
+            timeout=session_timeout_s,
+            handler=self._handler,
+            connection_retry=_RECONNECT.copy(),
+            logger=_log,
+            **identity_options(auth),
+        )
+        self._handler.is_connected = lambda: bool(self._client.connected)
+        self._client.add_listener(self._on_state)
+        self._watches: list[Watch] = []
+        self._new_session: list[Callable[[], None]] = []
+        self._session_lost = False
+        self._auth_failed = False
+        self._closed = False
+
+    def open(self, timeout_s: float) -> None:
+        """Start the session; ``connect`` calls it."""
+        self._handler.deadline = time.monotonic() + timeout_s
+        if not self._client.start_async().wait(timeout_s):
+            self._handler.cut()
+            self._stop()
+            raise MetadataUnavailableError(self._uri, f"no connection within {timeout_s:g} s")
+        self._handler.deadline = None
+
+    def check_access(self, root: str) -> None:
+        """Warn of a root that everybody may change. Raises MetadataAccessError, and closes, where this session may not look."""
+        try:
+            acl, _ = self._read(root, lambda: self._client.get_acls_async(root))
+        except NoNodeError:
+            return
+        except BaseException:
+            self.close()
+            raise
+        warn_of_open_root(self._uri, acl)
+
+    @property
+    def uri(self) -> str:
+        return self._uri
+
+    def get(self, path: str) -> Versioned:
+        return _versioned(self._read(path, lambda: self._client.get_async(path)))
+
+    def get_many(self, paths: Sequence[str]) -> list[Versioned | None]:
+        found: list[Versioned | None] = []
+        for start in range(0, len(paths), _WINDOW):
+            found += self._get_window(paths[start : start + _WINDOW])
+        return found
+
+    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False, make_parents: bool = False) -> None:
+        check_sizes([Create(path, value)])
+        try:
+            self._once(path, lambda: self._client.create_async(path, value, ephemeral=ephemeral))
+        except NoNodeError:
+            if not make_parents:
+                raise
+            self.ensure_path(path.rsplit("/", 1)[0])
+            self._once(path, lambda: self._client.create_async(path, value, ephemeral=ephemeral))
+
+    def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
+        check_sizes([Create(prefix, value)])
+        return str(self._once(prefix, lambda: self._client.create_async(prefix, value, ephemeral=ephemeral, sequence=True)))
+
+    def set(self, path: str, value: bytes, version: int) -> int:
+        check_sizes([SetValue(path, value, version)])
+        return int(self._once(path, lambda: self._client.set_async(path, value, _exactly(path, version))).version)
+
+    def delete(self, path: str, version: int | None = None) -> None:
+        self._once(path, lambda: self._client.delete_async(path, _exactly(path, version)))
+
+    def children(self, path: str) -> list[str]:
+        return sorted(self._read(path, lambda: self._client.get_children_async(path)))
+
+    def ensure_path(self, path: str) -> None:
+        self._once(path, lambda: self._client.ensure_path_async(path))
+
+    def transaction(self, operations: Sequence[Operation]) -> None:
+        if not operations:
+            return
+        check_sizes(operations)
+        request = self._client.transaction()
+        for index, operation in enumerate(operations):
+            try:
+                _add_to(request, operation)
+            except BadVersionError as reason:
+                raise TransactionFailedError(index, reason) from None
+        self._check_results(operations, self._once(operations[0].path, request.commit_async))
+
+    def sync(self, path: str) -> None:
+        self._read(path, lambda: self._client.sync_async(path))
+
+    def watch_children(self, path: str, on_change: Callable[[], None]) -> None:
+        """See MetadataStore. After a lost connection there is one call, because something may have changed meanwhile."""
+        self._watch(Watch(lambda on_event: self.watch_names(path, on_event), on_change))
+
+    def watch(self, path: str, on_change: Callable[[], None]) -> Callable[[], None]:
+        """See MetadataStore. After a lost connection there is one call, because something may have changed meanwhile."""
+        watch = self._watch(Watch(lambda on_event: self._watch_value(path, on_event), on_change))
+
+        def end() -> None:
+            watch.end()
+            with suppress(ValueError):  # ended before
+                self._watches.remove(watch)  # in place: another thread may add one at the same time
+
+        return end
+
+    def on_new_session(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when a new session has replaced an expired one, whose ephemeral paths are gone.
+
+        If it raises MetadataUnavailableError, it is called again when the connection is back.
+        """
+        self._new_session.append(callback)
+
+    def close(self) -> None:
+        """End the session and its threads. Not from a callback: it waits for the callbacks' thread."""
+        if self._closed:
+            return
+        impatience = threading.Timer(_CLOSE_S, self._handler.cut)
+        impatience.daemon = True
+        impatience.start()
+        self._stop()
+        impatience.cancel()
+        impatience.join()
+
+    def __enter__(self) -> ZooKeeperStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def watch_names(self, path: str, on_event: Callable[[WatchedEvent], None]) -> None:
+        """Have ``on_event`` called once when the names below ``path`` change, or when the missing ``path`` is created."""
+        while True:
+            try:
+                self._read(path, lambda: self._client.get_children_async(path, watch=on_event))
+            except NoNodeError:
+                if self._read(path, lambda: self._client.exists_async(path, watch=on_event)) is None:
+                    return
+            else:
+                return
+
+    def _watch(self, watch: Watch) -> Watch:
+        watch.arm()
+        self._watches.append(watch)
+        return watch
+
+    def _watch_value(self, path: str, on_event: Callable[[WatchedEvent], None]) -> None:
+        self._read(path, lambda: self._client.exists_async(path, watch=on_event))
+
+    def _stop(self) -> None:
+        self._closed = True
+        self._client.stop()
+        self._client.close()
+
+    def _on_state(self, state: str) -> None:
+        # Runs in kazoo's connection thread, which must not wait: the work is left to the callbacks' thread.
+        if state == KazooState.LOST:
+            self._session_lost = True
+            # For this moment alone: kazoo gives up after it, and calls itself closed.
+            self._auth_failed = self._client.client_state == KeeperState.AUTH_FAILED
+        elif state == KazooState.CONNECTED:
+            self._handler.dispatch_callback(Callback("watch", self._after_connection, ()))
+
+    def _after_connection(self) -> None:
+        if self._session_lost:
+            self._session_lost = False
+            self._greet_new_session()
+        for watch in list(self._watches):
+            self._tell(watch.refresh)
+
+    def _greet_new_session(self) -> None:
+        for callback in list(self._new_session):
+            self._tell(callback, is_new_session=True)
+
+    def _tell(self, callback: Callable[[], None], *, is_new_session: bool = False) -> None:
+        """One that fails must not keep the others from being told, or from watching on."""
+        try:
+            callback()
+        except Exception as problem:
+            self._session_lost |= is_new_session and isinstance(problem, MetadataUnavailableError)
+            _log.exception("what is told of a new connection or session to %s failed", self._uri)
+
+    def _get_window(self, paths: Sequence[str]) -> list[Versioned | None]:
+        def ask() -> list[Any]:
+            return [self._client.get_async(path) for path in paths]
+
+        def answer(path: str, pending: Any) -> Versioned | None:
+            try:
+                return _versioned(self._result(path, pending))
+            except NoNodeError:
+                return None
+
+        return self._repeated(lambda: [answer(path, pending) for path, pending in zip(paths, ask(), strict=True)])
+
+    def _read(self, path: str, start: Callable[[], Any]) -> Any:
+        return self._repeated(lambda: self._once(path, start))
+
+    def _repeated(self, attempt: Callable[[], T]) -> T:
+        # No longer than a session lives without contact: by then its watches and ephemeral paths are gone as well.
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                self._await_connection(deadline)
+                return attempt()
+            except MetadataUnavailableError:
+                if time.monotonic() >= deadline or self._closed:
+                    raise
+
+    def _once(self, path: str, start: Callable[[], Any]) -> Any:
+        self._await_connection(time.monotonic() + self._timeout_s)
+        return self._result(path, start())
+
+    def _await_connection(self, deadline: float) -> None:
+        # kazoo would queue a request without a connection, and a change could then happen long after its caller gave up.
+        while not self._client.connected:
+            if self._auth_failed:
+                raise access_refused(self._uri, "any path", has_auth=True)
+            if self._closed:
+                raise MetadataUnavailableError(self._uri, "this session is closed")
+            if time.monotonic() >= deadline:
+                raise MetadataUnavailableError(self._uri, f"no connection for {self._timeout_s:g} s")
+            time.sleep(0.01)
+
+    def _result(self, path: str, pending: Any) -> Any:
+        try:
+            return pending.get(timeout=self._timeout_s)
+        except KazooTimeoutError:
+            raise MetadataUnavailableError(self._uri, f"no answer for {self._timeout_s:g} s") from None
+        except kazoo_errors.KazooException as error:
+            raise self._translated(path, error) from error
+
+    def _translated(self, path: str, error: kazoo_errors.KazooException) -> Exception:
+        if isinstance(error, REFUSED):
+            return access_refused(self._uri, path, has_auth=self._has_auth)
+        refusal = _REFUSALS.get(type(error))
+        return refusal(path) if refusal else MetadataUnavailableError(self._uri, f"{type(error).__name__} at {path}")
+
+    def _check_results(self, operations: Sequence[Operation], results: Sequence[Any]) -> None:
+        for index, (operation, result) in enumerate(zip(operations, results, strict=True)):
+            if isinstance(result, Exception) and not isinstance(result, _NOT_THE_REASON):
+                reason = self._translated(operation.path, result)
+                raise TransactionFailedError(index, reason) if isinstance(reason, StoreError) else reason
+
+
+def _exactly(path: str, version: int | None) -> int:
+    # -1 means "any version" to ZooKeeper and must not come about by arithmetic.
+    if version is not None and version < 0:
+        raise BadVersionError(path)
+    return -1 if version is None else version
+
+
+def _add_to(request: Any, operation: Operation) -> None:
+    if isinstance(operation, Create):
+        request.create(operation.path, operation.value)
+    elif isinstance(operation, SetValue):
+        request.set_data(operation.path, operation.value, _exactly(operation.path, operation.version))
+    elif isinstance(operation, Delete):
+        request.delete(operation.path, _exactly(operation.path, operation.version))
+    elif isinstance(operation, Check):
+        request.check(operation.path, _exactly(operation.path, operation.version))
+
+
+def _versioned(answer: Any) -> Versioned:
+    value, stat = answer
+    return Versioned(value or b"", stat.version, stat.mtime, stat.numChildren)

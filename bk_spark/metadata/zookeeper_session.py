@@ -1,0 +1,93 @@
+"""A watch that lasts: ZooKeeper's own fire once and die with their connection, this one is set again each time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from bk_spark.errors import MetadataAccessError, MetadataUnavailableError
+
+if TYPE_CHECKING:
+    from kazoo.protocol.states import WatchedEvent
+import contextlib
+import socket
+import time
+from typing import Any
+
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+
+log = logging.getLogger(__name__)
+
+SetWatch = Callable[[Callable[["WatchedEvent"], None]], None]
+"""Asks the server for one event, and says whom to tell. Raises MetadataUnavailableError."""
+
+
+class Watch:
+    """Calls ``on_change``, in the store's callback thread, for every change from the moment of ``arm`` on."""
+
+    def __init__(self, set_watch: SetWatch, on_change: Callable[[], None]) -> None:
+        self._set_watch = set_watch
+        self._on_change = on_change
+        self._ended = False
+
+    def arm(self) -> None:
+        self._set_watch(self._on_event)
+
+    def end(self) -> None:
+        """No call begins after this one. The server still holds one event, which then tells nobody."""
+        self._ended = True
+
+    def refresh(self) -> None:
+        """Set the watch again, then report: what changes after the report fires the new watch."""
+        if self._ended:
+            return
+        try:
+            self.arm()
+        except MetadataUnavailableError:
+            return  # the next connection refreshes again
+        except MetadataAccessError as problem:
+            log.warning("nothing more can be watched: %s", problem)  # who is told reads, and learns why
+        if not self._ended:
+            self._on_change()
+
+    def _on_event(self, event: WatchedEvent) -> None:
+        if event.path is not None:  # None: the connection was lost, and the next one refreshes
+            self.refresh()
+
+
+# --- The sockets of a ZooKeeper session: kazoo's threads, with a deadline for the first connection, and one that can be cut
+#
+# ``socket`` and ``time`` are here, against the import table, as part of the driver in zookeeper.py.
+
+_HANDSHAKE_S = 3.0
+"""How long a server may take to open a session before the next one, or the same one again, is tried. It takes a synced
+write, tens of milliseconds; but a server that is just starting may accept a connection and forget about it."""
+
+
+class Connections(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads, with a deadline for the first connection and a way to end a connection that hangs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deadline: float | None = None
+        """``time.monotonic()`` after which no connection may be begun; None once the first one stands."""
+        self.is_connected: Callable[[], bool] = lambda: False
+        self._socket: socket.socket | None = None
+
+    def select(self, *args: Any) -> Any:
+        *sockets, timeout = args
+        return super().select(*sockets, timeout if self.is_connected() else min(timeout, _HANDSHAKE_S))
+
+    def create_connection(self, *args: Any, timeout: float, **kwargs: Any) -> socket.socket:
+        if self.deadline is not None:
+            timeout = min(timeout, self.deadline - time.monotonic())
+        if timeout <= 0:
+            raise KazooTimeoutError("the time to connect is over")
+        self._socket = super().create_connection(*args, timeout=timeout, **kwargs)
+        return self._socket
+
+    def cut(self) -> None:
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)

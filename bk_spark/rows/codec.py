@@ -1,0 +1,304 @@
+"""Rows as the payload of an entry, and back.
+
+A payload is a header, then one Arrow IPC stream without its end mark: a schema message and one record batch message,
+whose buffers may be compressed (LZ4 or ZSTD, as Arrow does it).
+
+====== ====== ===========================================================
+offset type   header, little endian
+====== ====== ===========================================================
+0      4s     magic, ``BKRW``
+4      u16    format version, 1; a newer one is refused by name
+6      u16    bytes of this header; whoever reads skips what it does not know
+8      u32    rows, at least 1
+12     u32    bytes of the schema message
+16     …      fields, each: u16 what it is, u16 its bytes, and these
+====== ====== ===========================================================
+
+Field 1 holds statistics of the columns: statistics.py. Headers without fields are valid, their payloads are decoded.
+
+The schema travels with each payload, so that a payload can be decoded by itself: in any slice of a ledger, after the log's
+schema has grown or was replaced, and in a log that adopts the ledger; no look-up can pair it with a wrong schema. It
+costs about 120 bytes a column, against entries of about a megabyte.
+
+The stored schema is normalised: every field nullable, nested ones too, timestamps in UTC, no large or view types. Spark's
+batches arrive with the plan's nullability and the session's time zone. A record batch message carries no schema and its layout
+depends on neither of the two, so a batch is written as it arrives and read back retyped, without a copy of its data. That
+the layouts are the same is checked for each arriving schema; what is not (large types) is cast.
+
+Ref: docs/formats.md, "Row payloads".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bk_spark.config import MAX_ENTRY_BYTES
+from bk_spark.entries.arrow_message import metadata_end, record_batch_facts
+from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError
+from bk_spark.rows.statistics import ColumnStatistics, decode_statistics, encode_statistics
+
+MAGIC = b"BKRW"
+VERSION = 1
+
+MAX_DECODED_BYTES = 16 * MAX_ENTRY_BYTES
+"""What the buffers of one payload hold together before compression. A few bytes may claim terabytes, and Arrow allocates what
+is claimed; a row above it is refused when it is written."""
+
+MAX_ROWS = 1 << 22
+"""Rows of one payload. Those of a column that is null throughout take no bytes at all, until a reader makes them."""
+
+_HEADER = struct.Struct("<4sHHII")
+_FIELD = struct.Struct("<HH")
+_STATISTICS = 1
+_MARGIN_BYTES = 1 << 20
+"""What padding, and the offsets and bitmaps that a slice does not count, may add."""
+
+_MAX_FIELD_BYTES = 2**16 - 1 - _HEADER.size - _FIELD.size
+
+_LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PayloadFormat:
+    """How rows become payloads: ``compression`` none, lz4 or zstd; the cut, in rows and in bytes before compression."""
+
+    compression: str
+    max_rows: int
+    max_bytes: int
+
+
+class RowEncoder:
+    """Cuts record batches into payloads. ``schema`` is the normalised one, which is stored."""
+
+    def __init__(self, log: str, schema: pa.Schema, payload_format: PayloadFormat) -> None:
+        self._log = log
+        self._schema = schema
+        self._format = payload_format
+        self._schema_message = schema.serialize()
+        codec = None if payload_format.compression == "none" else payload_format.compression
+        self._options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
+        self._arriving: pa.Schema | None = None
+        self._same_layout = False
+
+    def encode(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.Buffer, int]]:
+        """The payloads of ``batch`` with how many rows each holds, in the order of its rows; none for an empty one.
+
+        Raises EntryTooLargeError for a row above the maximum, also before compression; SchemaMismatchError for a batch of
+        another schema.
+        """
+        for piece in cut(self._retyped(batch), min(self._format.max_rows, MAX_ROWS), self._format.max_bytes):
+            yield self._payload(piece), piece.num_rows
+
+    def _payload(self, batch: pa.RecordBatch) -> pa.Buffer:
+        if batch.nbytes > MAX_DECODED_BYTES - _MARGIN_BYTES:
+            raise EntryTooLargeError(batch.nbytes, MAX_DECODED_BYTES - _MARGIN_BYTES)
+        message = self._message(batch)
+        statistics = encode_statistics(batch, _MAX_FIELD_BYTES)
+        header_bytes = _HEADER.size + _FIELD.size + len(statistics)
+        size = header_bytes + self._schema_message.size + message.size
+        if size > MAX_ENTRY_BYTES:
+            raise EntryTooLargeError(size, MAX_ENTRY_BYTES)
+        sink = pa.BufferOutputStream()
+        sink.write(_HEADER.pack(MAGIC, VERSION, header_bytes, batch.num_rows, self._schema_message.size))
+        sink.write(_FIELD.pack(_STATISTICS, len(statistics)) + statistics)
+        sink.write(self._schema_message)
+        sink.write(message)
+        return sink.getvalue()
+
+    def _message(self, batch: pa.RecordBatch) -> pa.Buffer:
+        """The record batch message, which is all that a stream holds after its own schema message."""
+        sink = pa.BufferOutputStream()
+        stream = pa.ipc.new_stream(sink, batch.schema, options=self._options)
+        stream.write_batch(batch)
+        return sink.getvalue()[batch.schema.serialize().size :]
+
+    def _retyped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._arriving is None or not batch.schema.equals(self._arriving):
+            self._arriving = batch.schema
+            self._same_layout = self._check(batch.schema)
+        if self._same_layout:
+            return batch
+        columns = [column.cast(field.type) for column, field in zip(batch.columns, self._schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _check(self, arriving: pa.Schema) -> bool:
+        """Whether batches of this schema can be written as they are; False where they must be cast."""
+        mine = [(field.name, layout(field.type)) for field in self._schema]
+        theirs = [(field.name, layout(field.type)) for field in arriving]
+        if mine == theirs:
+            return True
+        if mine == [(name, without_large(kind)) for name, kind in theirs]:
+            return False
+        raise SchemaMismatchError(self._log, f"Spark sent the columns {theirs}, planned were {mine}")
+
+
+class RowDecoder:
+    """Gives back rows in ``schema``: its columns are picked by name, those that a payload lacks are null."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._stored = pa.schema([])
+        self._message: pa.Buffer | None = None
+        self._options = pa.ipc.IpcReadOptions(use_threads=False)
+
+    def decode(self, payload: pa.Buffer, what: str) -> pa.RecordBatch:
+        """The rows of one payload. ``what`` names it in errors.
+
+        Raises CorruptionError for bytes that are no payload or hold a column of another type, FormatVersionError for a newer
+        payload.
+        """
+        opened = _open(payload, what)
+        try:
+            self._follow(opened.schema_message, what)
+            _check_claims(opened, what)
+            found = pa.ipc.open_stream(opened.stream, options=self._options).read_next_batch()
+            found.validate(full=True)
+        except (pa.ArrowException, OSError, StopIteration, UnicodeDecodeError) as problem:
+            raise CorruptionError(what, f"not Arrow rows ({problem})") from None
+        columns = [self._column(found, field) for field in self._schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def statistics(self, payload: pa.Buffer, what: str, columns: Collection[str]) -> tuple[int, Mapping[str, ColumnStatistics]]:
+        """How many rows the payload has, and what its header says of some columns; one that it lacks is null throughout.
+
+        Decodes no row. Columns of which nothing is known are left out. Raises as ``decode``.
+        """
+        opened = _open(payload, what)
+        try:
+            self._follow(opened.schema_message, what)
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:
+            raise CorruptionError(what, f"not an Arrow schema ({problem})") from None
+        lacking = {name: ColumnStatistics(opened.rows) for name in columns if self._stored.get_field_index(name) < 0}
+        return opened.rows, {
+            **lacking,
+            **decode_statistics(_statistics_field(opened.fields, what), self._stored, columns, what),
+        }
+
+    def _follow(self, schema_message: pa.Buffer, what: str) -> None:
+        """Check the payload's schema, once for all payloads that have the same, and choose what is read of it."""
+        if self._message is not None and schema_message.equals(self._message):
+            return
+        stored = pa.ipc.read_schema(schema_message)
+        if len(set(stored.names)) != len(stored.names):
+            raise CorruptionError(what, "it has two columns of one name")
+        for field in self._schema:
+            index = stored.get_field_index(field.name)
+            if index >= 0 and not stored.field(index).type.equals(field.type):
+                here, there = stored.field(index).type, field.type
+                raise CorruptionError(what, f"its column '{field.name}' is {here}, the log's is {there}")
+        wanted = [index for index, name in enumerate(stored.names) if self._schema.get_field_index(name) >= 0]
+        self._options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=wanted)
+        self._stored = stored
+        self._message = schema_message
+
+    def _column(self, found: pa.RecordBatch, field: pa.Field) -> pa.Array:
+        index = found.schema.get_field_index(field.name)
+        return found.column(index) if index >= 0 else pa.nulls(found.num_rows, field.type)
+
+
+def row_count(payload: pa.Buffer, what: str) -> int:
+    """How many rows a payload holds, by its header. Raises CorruptionError, FormatVersionError."""
+    return _open(payload, what).rows
+
+
+def decode_stored(payload: pa.Buffer, what: str) -> pa.RecordBatch:
+    """The rows of one payload with all columns that it has, in its own schema. Raises as ``RowDecoder.decode``."""
+    try:
+        schema = pa.ipc.read_schema(_open(payload, what).schema_message)
+    except (pa.ArrowException, OSError) as problem:
+        raise CorruptionError(what, f"not an Arrow schema ({problem})") from None
+    if not len(schema):
+        raise CorruptionError(what, "its schema has no column")
+    return RowDecoder(schema).decode(payload, what)
+
+
+def cut(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Even slices of at most ``max_rows`` rows, and of at most ``max_bytes`` unless a single row is larger."""
+    pieces = max(-(-batch.num_rows // max_rows), min(-(-batch.nbytes // max_bytes), batch.num_rows))
+    if pieces <= 1:
+        if batch.num_rows:
+            yield batch
+        return
+    step = -(-batch.num_rows // pieces)
+    for start in range(0, batch.num_rows, step):
+        yield from cut(batch.slice(start, step), max_rows, max_bytes)
+
+
+def layout(kind: pa.DataType) -> pa.DataType:
+    """The type that stands for all with the same layout in memory: nullable throughout, timestamps in UTC."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    return _rebuilt(kind, layout)
+
+
+def without_large(kind: pa.DataType) -> pa.DataType:
+    """The same type with 32-bit offsets."""
+    if pa.types.is_large_list(kind):
+        return pa.list_(pa.field("element", without_large(kind.value_type)))
+    return _LARGE.get(kind) or _rebuilt(kind, without_large)
+
+
+def _rebuilt(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """``kind`` with ``change`` applied to all that it contains, nullable and without metadata."""
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", change(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(change(kind.key_type), pa.field("value", change(kind.item_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, change(field.type)) for field in kind])
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A payload, taken apart."""
+
+    rows: int
+    fields: bytes
+    """Of the header, behind its fixed part."""
+    stream: pa.Buffer
+    """An Arrow stream."""
+    schema_message: pa.Buffer
+    """The stream's beginning."""
+
+
+def _open(payload: pa.Buffer, what: str) -> _Opened:
+    if payload.size < _HEADER.size or bytes(payload[:4]) != MAGIC:
+        raise CorruptionError(what, "it does not start as rows do; entries are read with option content=entries")
+    _, version, header_bytes, rows, schema_bytes = _HEADER.unpack(bytes(payload[: _HEADER.size]))
+    if version > VERSION:
+        raise FormatVersionError(what, version, VERSION)
+    if version < VERSION or header_bytes < _HEADER.size or header_bytes + schema_bytes >= payload.size:
+        raise CorruptionError(what, f"its header says version {version}, {header_bytes} and {schema_bytes} bytes")
+    if not 1 <= rows <= MAX_ROWS:
+        raise CorruptionError(what, f"it announces {rows} rows, the maximum is {MAX_ROWS}")
+    stream = payload[header_bytes:]
+    return _Opened(rows, bytes(payload[_HEADER.size : header_bytes]), stream, stream[:schema_bytes])
+
+
+def _check_claims(opened: _Opened, what: str) -> None:
+    """What the message claims to hold is within bounds; nothing of it was allocated yet."""
+    schema_bytes = opened.schema_message.size
+    if metadata_end(memoryview(opened.schema_message), what) != schema_bytes:
+        raise CorruptionError(what, f"its schema message does not have {schema_bytes} bytes")
+    facts = record_batch_facts(memoryview(opened.stream)[schema_bytes:], what)
+    if facts.rows != opened.rows:
+        raise CorruptionError(what, f"{facts.rows} rows where {opened.rows} are announced")
+    if facts.announced_bytes > MAX_DECODED_BYTES:
+        raise CorruptionError(what, f"it claims to hold {facts.announced_bytes} bytes, the maximum is {MAX_DECODED_BYTES}")
+
+
+def _statistics_field(fields: bytes, what: str) -> bytes:
+    """The statistics among a header's fields; empty where there are none."""
+    while fields:
+        if len(fields) < _FIELD.size or len(fields) < _FIELD.size + _FIELD.unpack_from(fields)[1]:
+            raise CorruptionError(what, "its header ends within a field")
+        kind, size = _FIELD.unpack_from(fields)
+        if kind == _STATISTICS:
+            return fields[_FIELD.size : _FIELD.size + size]
+        fields = fields[_FIELD.size + size :]
+    return b""

@@ -1,0 +1,162 @@
+"""Literals of option ``where`` → values of a column's type, in the form in which statistics.py compares them.
+
+Exact: a column of whole numbers, of dates or of decimals has a smallest step, so a literal between two steps or beyond the
+type's range turns into a comparison with a step, or into one that holds for every value or for none.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import ROUND_FLOOR, Context, Decimal
+
+import pyarrow as pa
+
+from bk_spark.rows.statistics import Key, Kind, kind_of
+from bk_spark.rows.where.condition import Literal, Operator, TypedText
+
+_EXACT = Context(prec=200)
+_HUGE = Decimal(10) ** 80
+"""Beyond every value of every type, and small enough to work with: 1e999999999 is a literal, too."""
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?")
+_SPECIAL_FLOATS = ("nan", "infinity", "+infinity", "-infinity", "inf", "+inf", "-inf")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d{1,6})?)?")
+_TIMESTAMP = re.compile(rf"{_DATE.pattern}([ T]{_TIME.pattern}(Z|[+-]\d\d:\d\d)?)?")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NEVER: tuple[Operator, tuple[Key, ...]] = (Operator.IN, ())
+_ANY_VALUE: tuple[Operator, tuple[Key, ...]] = (Operator.IS_NOT_NULL, ())
+
+
+class UnfitLiteral(Exception):
+    """The literal is none of the column's type; its text says what would be."""
+
+
+def bound_literals(of: pa.DataType, operator: Operator, literals: tuple[Literal, ...]) -> tuple[Operator, tuple[Key, ...]]:
+    """The operator and its keys, for a column of type ``of``. IN without keys holds for no row. Raises UnfitLiteral."""
+    if operator is Operator.IN:
+        found = [bound_literals(of, Operator.EQUAL, (literal,)) for literal in literals]
+        return Operator.IN, tuple(key for _, keys in found for key in keys)
+    (literal,) = literals
+    kind = kind_of(of)
+    if kind is Kind.FLOAT:
+        return operator, (_float(literal),)
+    if kind is Kind.BYTES:
+        return operator, (_text(literal) if pa.types.is_string(of) else _binary(literal),)
+    low, high = _range(of)
+    return _whole(operator, _steps(of, literal), low, high)
+
+
+def _whole(operator: Operator, value: Decimal, low: int, high: int) -> tuple[Operator, tuple[Key, ...]]:
+    """The same comparison with an integer from ``low`` to ``high``, between which all values of the column are."""
+    value = max(-_HUGE, min(_HUGE, value))
+    floor = int(value.to_integral_value(ROUND_FLOOR, _EXACT))
+    between = floor != value or not low <= floor <= high
+    if between and operator in (Operator.EQUAL, Operator.NOT_EQUAL):
+        return _NEVER if operator is Operator.EQUAL else _ANY_VALUE
+    if not low <= floor <= high:
+        return _ANY_VALUE if (operator in (Operator.LESS, Operator.AT_MOST)) == (floor > high) else _NEVER
+    if between:
+        operator = Operator.AT_MOST if operator in (Operator.LESS, Operator.AT_MOST) else Operator.MORE
+    return operator, (floor,)
+
+
+def _range(of: pa.DataType) -> tuple[int, int]:
+    if pa.types.is_boolean(of):
+        return 0, 1
+    if pa.types.is_decimal128(of):
+        return 1 - 10**of.precision, 10**of.precision - 1
+    return -(2 ** (of.bit_width - 1)), 2 ** (of.bit_width - 1) - 1
+
+
+def _steps(of: pa.DataType, literal: Literal) -> Decimal:
+    """The literal, counted in the smallest steps of the type."""
+    if pa.types.is_boolean(of):
+        return _boolean(literal)
+    if pa.types.is_decimal128(of):
+        return max(-_HUGE, min(_HUGE, _number(literal))).scaleb(of.scale, _EXACT)
+    if pa.types.is_date32(of):
+        return Decimal(_date(literal))
+    if pa.types.is_timestamp(of):
+        return Decimal(_timestamp(literal, zoned=of.tz is not None))
+    return Decimal(_time(literal)) if pa.types.is_time64(of) else _number(literal)
+
+
+def _boolean(literal: Literal) -> Decimal:
+    value = {"true": True, "false": False}.get(literal.lower()) if isinstance(literal, str) else literal
+    if not isinstance(value, bool):
+        raise UnfitLiteral("it must be true or false")
+    return Decimal(int(value))
+
+
+def _number(literal: Literal) -> Decimal:
+    if isinstance(literal, str) and _NUMBER.fullmatch(literal.strip()):
+        return Decimal(literal.strip())
+    if not isinstance(literal, Decimal):
+        raise UnfitLiteral("it must be a number such as 5 or -1.5")
+    return literal
+
+
+def _float(literal: Literal) -> float:
+    if isinstance(literal, str) and literal.strip().lower() in _SPECIAL_FLOATS:
+        return float(literal)
+    return float(_number(literal))
+
+
+def _text(literal: Literal) -> bytes:
+    if not isinstance(literal, str):
+        raise UnfitLiteral("it must be a string in quotes")
+    return literal.encode()
+
+
+def _binary(literal: Literal) -> bytes:
+    try:
+        return bytes.fromhex(_spelt(literal, ("X",)))
+    except ValueError:
+        raise UnfitLiteral("it must be bytes such as X'00FF'") from None
+
+
+def _date(literal: Literal) -> int:
+    """Days since 1970."""
+    try:
+        return (date.fromisoformat(_matching(_DATE, _spelt(literal, ("", "DATE")))) - _EPOCH.date()).days
+    except ValueError:
+        raise UnfitLiteral("it must be a date such as '2026-01-31'") from None
+
+
+def _timestamp(literal: Literal, *, zoned: bool) -> int:
+    """Microseconds since 1970."""
+    try:
+        moment = datetime.fromisoformat(_matching(_TIMESTAMP, _spelt(literal, ("", "DATE", "TIMESTAMP"))))
+    except ValueError:
+        raise UnfitLiteral("it must be a time such as '2026-01-31 23:59:59' or '2026-01-31T23:59:59.5+01:00'") from None
+    if moment.tzinfo and not zoned:
+        raise UnfitLiteral("it must be a time without an offset, as the column's are")
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+
+
+def _time(literal: Literal) -> int:
+    """Nanoseconds since midnight."""
+    try:
+        at = time.fromisoformat(_matching(_TIME, _spelt(literal, ("", "TIME"))))
+    except ValueError:
+        raise UnfitLiteral("it must be a time of the day such as '23:59:59'") from None
+    return (((at.hour * 60 + at.minute) * 60 + at.second) * 1_000_000 + at.microsecond) * 1000
+
+
+def _spelt(literal: Literal, kinds: tuple[str, ...]) -> str:
+    """What stands between the quotes; "" among the kinds is that of a plain string. Raises ValueError for other literals."""
+    if isinstance(literal, TypedText) and literal.kind in kinds:
+        return literal.text.strip()
+    if isinstance(literal, str) and "" in kinds:
+        return literal.strip()
+    raise ValueError
+
+
+def _matching(pattern: re.Pattern[str], text: str) -> str:
+    """``text``; what Python's ISO formats allow beyond Spark's raises ValueError."""
+    if not pattern.fullmatch(text):
+        raise ValueError
+    return text

@@ -1,0 +1,103 @@
+"""Why a client and a bookie do not come to terms about TLS, in one sentence with the way out.
+
+One more connection is opened, with Python's ``ssl``, and nothing is sent over it. With TLS 1.3 the handshake is over for the
+client before the bookie has looked at its certificate: only the first read tells that it was refused.
+
+``socket`` is here, against the import table, for this one connection; it runs beside the event loop and is bounded in time.
+
+Ref: RFC 8446, "Handshake Protocol".
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from pathlib import Path
+
+from bk_spark.tls.files import TlsFiles
+
+STEP_S = 2.0
+"""For each of connecting, the handshake, and the first read: on a network that works they take milliseconds."""
+
+_EXPIRED, _NOT_YET_VALID, _NAME_MISMATCH, _ADDRESS_MISMATCH = 10, 9, 62, 64
+"""OpenSSL's codes of what is wrong with a certificate."""
+
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE")
+"""OpenSSL's names for an answer that is no TLS."""
+
+
+def diagnose(host: str, port: int, files: TlsFiles | None) -> str | None:
+    """What is wrong between this client and the bookie; None where it is not TLS, or cannot be told now."""
+    try:
+        with socket.create_connection((host, port), timeout=STEP_S) as connection:
+            problem = _without_tls(connection) if files is None else _with_tls(connection, host, files)
+    except (OSError, ValueError):  # nobody answers, or a file is just being replaced
+        return None
+    return problem and f"the bookie at {host}:{port} {problem}"
+
+
+def _without_tls(connection: socket.socket) -> str | None:
+    """Whether the other side takes a handshake, whoever it is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    try:
+        context.wrap_socket(connection).close()
+    except ssl.SSLError:
+        return None
+    return "speaks TLS and this client does not: give tls_ca (tlsCa, --tls-ca), and tls_certificate with tls_key if it asks"
+
+
+def _with_tls(connection: socket.socket, host: str, files: TlsFiles) -> str | None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(files.ca)
+    context.set_alpn_protocols(["h2"])
+    if files.certificate:
+        context.load_cert_chain(files.certificate, files.key)
+    try:
+        with context.wrap_socket(connection, server_hostname=host) as secured:
+            return _after_handshake(secured, files)
+    except ssl.SSLCertVerificationError as problem:
+        return _about_its_certificate(problem, host, files)
+    except ssl.SSLError as problem:
+        if problem.reason in _NOT_TLS:
+            return "speaks no TLS: start it with --tls-certificate and --tls-key, or leave out tls_ca (tlsCa, --tls-ca)"
+        return _refused(files) if "ALERT" in (problem.reason or "") else f"broke off the TLS handshake ({problem.reason})"
+
+
+def _about_its_certificate(problem: ssl.SSLCertVerificationError, host: str, files: TlsFiles) -> str:
+    if problem.verify_code == _EXPIRED:
+        return "shows a certificate that has expired: give it a new one, it takes it without a restart"
+    if problem.verify_code == _NOT_YET_VALID:
+        return "shows a certificate that is not valid yet: look at the clocks of both machines, or give it another one"
+    if problem.verify_code in (_NAME_MISMATCH, _ADDRESS_MISMATCH):
+        return f"shows a certificate that is not for '{host}': its subjectAltName must name the host that the bookie registers"
+    return (
+        f"shows a certificate that no authority in {files.ca} signed ({problem.verify_message}): "
+        "give the right tls_ca (tlsCa, --tls-ca)"
+    )
+
+
+def _after_handshake(secured: ssl.SSLSocket, files: TlsFiles) -> str | None:
+    """A server that takes the client begins to talk; one that refuses its certificate, or the lack of one, hangs up."""
+    try:
+        return None if secured.recv(1) else _refused(files)
+    except TimeoutError:
+        return None
+    except (ssl.SSLError, ConnectionError):
+        return _refused(files)
+
+
+def _refused(files: TlsFiles) -> str:
+    if not files.certificate:
+        return (
+            "takes only clients with a certificate, and none is given: "
+            "give tls_certificate and tls_key (tlsCertificate, tlsKey; --tls-certificate, --tls-key)"
+        )
+    from bk_spark.tls.certificates import describe_own
+
+    about = describe_own(Path(files.certificate).read_bytes())
+    return (
+        f"refuses this client's certificate {files.certificate} ({about}): "
+        "give one that is valid and that an authority in the bookie's tls_ca signed (tlsCertificate, --tls-certificate)"
+    )
