@@ -31,7 +31,7 @@ import pyarrow as pa
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.pace import RateLimiter
 from bk_spark.bookie.server.sync_thread import CheckpointThread
-from bk_spark.bookie.space.garbage_collection import Cluster, LocalLedgers
+from bk_spark.bookie.space.garbage_collection import ClusterMember, LocalLedgers
 from bk_spark.bookie.space.gc_run import GcPlan, GcReport, GcRun
 from bk_spark.config import MIB, BookieConfig, DigestType, LedgerOptions
 from bk_spark.entries.batch import EncodedBatch, encode, seal
@@ -95,7 +95,7 @@ class Storage:
         self._next = dict.fromkeys(range(LEDGERS + 1), 0)
         local = LocalLedgers(self.bookie.storage, self._delete, lambda: 1 << 40, lambda rows: None)
         limiter = RateLimiter(config.compaction_bytes_per_s, time.monotonic, time.sleep)
-        cluster = Cluster.of(self.store, ZNODES, BOOKIE_ID)
+        cluster = ClusterMember.of(self.store, ZNODES, BOOKIE_ID)
         self._run = GcRun(local, cluster, limiter, self.store._tree.clock_ms, self._pause)
 
     def create(self, ledger_id: int) -> None:

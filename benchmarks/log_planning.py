@@ -43,7 +43,7 @@ from bk_spark.client.log.stream.positions import StreamPosition, behind
 from bk_spark.config import LedgerOptions
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.metadata.store import Create, MetadataStore, Operation, SetValue
+from bk_spark.metadata.store import Create, MetadataStore, SetValue, StoreChange
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import connect, parse_uri
 
@@ -136,7 +136,7 @@ class MadeLog:
         version = logs.head(self.name, self.uid).version
         return _seconds(lambda: logs.write_checkpoint(self.name, self.uid, version))
 
-    def _operations(self, ids: Sequence[int]) -> Iterator[tuple[str, list[Operation]]]:
+    def _operations(self, ids: Sequence[int]) -> Iterator[tuple[str, list[StoreChange]]]:
         """For each commit the parent that must be there, and what it creates."""
         paths, znodes = self._paths, self.cluster.znodes
         for version in range(1, len(ids) // PER_COMMIT + 1):
@@ -172,9 +172,9 @@ class MadeLog:
             epoch=0,
         )
 
-    def _write(self, operations: Iterator[tuple[str, list[Operation]]]) -> None:
-        store, parents, waiting, nbytes = self.cluster.store, set[str](), list[Operation](), 0
-        for parent, some in operations:
+    def _write(self, changes: Iterator[tuple[str, list[StoreChange]]]) -> None:
+        store, parents, waiting, nbytes = self.cluster.store, set[str](), list[StoreChange](), 0
+        for parent, some in changes:
             if parent not in parents:
                 parents.add(parent)
                 store.ensure_path(parent)

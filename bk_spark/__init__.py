@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     from bk_spark.client.log.entry_range import LogPosition
     from bk_spark.client.log.stored.values import CommittedLedger, LogVersion, Retention
     from bk_spark.config import BookieConfig, ClientConfig, DigestType
-    from bk_spark.datasource.jobs.compaction import compact_log
+    from bk_spark.datasource.jobs.compact_log import compact_log
     from bk_spark.datasource.source import register
     from bk_spark.local.cluster import LocalCluster
 
 _LAZY = {
-    "compact_log": "bk_spark.datasource.jobs.compaction",
+    "compact_log": "bk_spark.datasource.jobs.compact_log",
     "BookKeeper": "bk_spark.client.bookkeeper",
     "BookieConfig": "bk_spark.config",
     "ClientConfig": "bk_spark.config",

@@ -39,9 +39,9 @@ from bk_spark.commands.settings import add_settings
 from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.ledger_layout import LedgerLayout
 from bk_spark.version import VERSION
-from bk_spark.wire.messages import Operation
+from bk_spark.wire.messages import AdminOperation
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         handler(args)
     except BookKeeperError as problem:
         if getattr(args, "log_json", False):
-            log.error("%s", problem)
+            logger.error("%s", problem)
         else:
             print(f"bk-spark: {problem}", file=sys.stderr)
         return 1
@@ -147,17 +147,17 @@ def _add_administration(group: Commands) -> None:
     """What is asked of a running bookie."""
     collection = group_of(group, "gc", "garbage collection of a running bookie")
     for commands, name, text, operation in (
-        (collection, "run", "collect and compact now", Operation.GC_RUN),
+        (collection, "run", "collect and compact now", AdminOperation.GC_RUN),
         (
             collection,
             "suspend",
             "collect and compact nothing until it is resumed or the bookie starts again",
-            Operation.GC_SUSPEND,
+            AdminOperation.GC_SUSPEND,
         ),
-        (collection, "resume", "collect and compact again", Operation.GC_RESUME),
-        (collection, "status", "what was collected, compacted and returned to the disk", Operation.GC_STATUS),
-        (group, "scrub", "have a running bookie read and verify everything it keeps, from now on", Operation.SCRUB),
-        (group, "status", "whether a running bookie takes adds, and if not, why", Operation.BOOKIE_STATUS),
+        (collection, "resume", "collect and compact again", AdminOperation.GC_RESUME),
+        (collection, "status", "what was collected, compacted and returned to the disk", AdminOperation.GC_STATUS),
+        (group, "scrub", "have a running bookie read and verify everything it keeps, from now on", AdminOperation.SCRUB),
+        (group, "status", "whether a running bookie takes adds, and if not, why", AdminOperation.BOOKIE_STATUS),
     ):
         parser = command(commands, name, text, administration.asks(operation))
         parser.add_argument("bookie_id", metavar="BOOKIE_ID", help="as 'bk-spark bookie list' shows it")

@@ -13,7 +13,7 @@ from bk_spark.errors import NoSuchLedgerError
 from bk_spark.metadata.ledger_layout import LARGEST_INT, LedgerLayout
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.zookeeper import connect
-from bk_spark.wire.messages import Operation
+from bk_spark.wire.messages import AdminOperation
 
 ONE = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
 DEADLINE_S = 60.0
@@ -37,14 +37,14 @@ def read(client: BookKeeper, ledger_id: int) -> list[bytes]:
 
 def collect(client: BookKeeper, cluster: LocalCluster) -> int:
     """How many ledgers two runs deleted: the first one of a bookie that has just started may come too early."""
-    before = client.administer_bookie(cluster.bookies[0].bookie_id, Operation.GC_STATUS).figures["ledgers_deleted"]
+    before = client.administer_bookie(cluster.bookies[0].bookie_id, AdminOperation.GC_STATUS).figures["ledgers_deleted"]
     for _ in range(2):
-        figures = client.administer_bookie(cluster.bookies[0].bookie_id, Operation.GC_RUN).figures
+        figures = client.administer_bookie(cluster.bookies[0].bookie_id, AdminOperation.GC_RUN).figures
         runs, deadline = figures["runs"], time.monotonic() + DEADLINE_S
         while figures["runs"] == runs:
             assert time.monotonic() < deadline
             time.sleep(0.02)
-            figures = client.administer_bookie(cluster.bookies[0].bookie_id, Operation.GC_STATUS).figures
+            figures = client.administer_bookie(cluster.bookies[0].bookie_id, AdminOperation.GC_STATUS).figures
     return figures["ledgers_deleted"] - before
 
 

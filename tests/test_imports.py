@@ -217,14 +217,13 @@ def test_every_package_says_what_is_in_it_what_it_imports_and_where_to_begin(pat
     assert module_of(path) in ("", "errors") or ("mport" in text and "Begin with" in text)
 
 
-def _defined_twice() -> dict[str, list[str]]:
-    """Public classes by name, with the modules that define one of that name, where there are several."""
+def test_no_public_class_name_is_defined_twice() -> None:
     found: dict[str, list[str]] = {}
     for path in FILES:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(module_of(path))
-    return {name: places for name, places in found.items() if len(places) > 1}
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bk_spark.errors import ConfigError, CorruptionError
-from bk_spark.metadata.store import MemoryStore, MemoryTree, NoNodeError, Operation
+from bk_spark.metadata.store import MemoryStore, MemoryTree, NoNodeError, StoreChange
 from bk_spark.metadata.under_replication import Mark, UnderReplication
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
@@ -158,10 +158,10 @@ def test_many_marks_are_made_where_others_make_some_of_them_meanwhile(
     """Between the look at what is there and the transaction: that fails as a whole, and is made one by one."""
     transaction = store.transaction
 
-    def race(operations: Sequence[Operation]) -> None:
+    def race(changes: Sequence[StoreChange]) -> None:
         monkeypatch.undo()
         other.mark(2, ["b2"])
-        transaction(operations)
+        transaction(changes)
 
     monkeypatch.setattr(store, "transaction", race)
     assert marks.mark_many({ledger_id: ["b1"] for ledger_id in range(4)}) == 3

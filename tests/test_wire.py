@@ -50,11 +50,11 @@ from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
     AdministerReply,
+    AdminOperation,
     FenceRequest,
     ForceRequest,
     LastAddConfirmedReply,
     LastAddConfirmedRequest,
-    Operation,
     PlainReply,
     ReadBatch,
     ReadEnd,
@@ -133,7 +133,7 @@ def test_an_explicit_last_add_confirmed_and_a_force_survive_the_wire() -> None:
 
 
 def test_operations_and_their_figures_survive_the_wire() -> None:
-    for operation in Operation:
+    for operation in AdminOperation:
         assert decode_administer_request(encode_administer_request("b1", operation)) == ("b1", operation)
     reply = AdministerReply(Status.UNKNOWN, "it starts", {"runs": 3, "bytes_freed": 1 << 40, "last_run_ms": -1})
     assert decode_administer_reply(encode_administer_reply(reply)) == reply

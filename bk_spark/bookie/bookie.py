@@ -28,7 +28,7 @@ from bk_spark.bookie.index.rows import Limbo
 from bk_spark.bookie.index.sqlite_index import open_index as open_sqlite_index
 from bk_spark.bookie.storage.checkpoint import Background, run_inline
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
-from bk_spark.bookie.storage.open_storage import Start, open_storage
+from bk_spark.bookie.storage.open_storage import OpenOptions, open_storage
 from bk_spark.bookie.storage.stored_ledgers import DURABLE_WAIT_S, LedgerFacts
 from bk_spark.config import BookieConfig
 from bk_spark.entries.batch import NO_ENTRY
@@ -54,7 +54,7 @@ from bk_spark.wire.messages import (
     StoreLastAddConfirmedRequest,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _Replies = list[tuple[object, StagedReply]]
 
@@ -117,7 +117,7 @@ class Bookie:
             directories = Directories.of(directories, config)
         if fence_watermark is not None:
             possible_loss, highest_issued = possible_loss or "a watermark was given", lambda: fence_watermark
-        start = Start(open_index, durable_wait_s, background, possible_loss, highest_issued)
+        start = OpenOptions(open_index, durable_wait_s, background, possible_loss, highest_issued)
         home = _Home(bookie_id, directories, disk, disk.lock(directories.data_dir) if lock is None else None)
         try:
             return cls(home, config, open_storage(directories, bookie_id, config, disk, start))
@@ -310,7 +310,7 @@ class Bookie:
             step()
         except BookKeeperError as problem:
             if known is None:
-                log.error("bookie %s takes no more adds: %s", self._home.bookie_id, problem)
+                logger.error("bookie %s takes no more adds: %s", self._home.bookie_id, problem)
 
 
 def _unless_refused(reply: StagedReply, problem: BookKeeperError) -> StagedReply:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 
-from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.recovery_on_open import recovered
@@ -28,7 +28,7 @@ from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import connect, parse_uri
 from bk_spark.tls.files import check_files
-from bk_spark.wire.messages import AdministerReply, BookieDescription, Operation
+from bk_spark.wire.messages import AdministerReply, AdminOperation, BookieDescription
 
 MAX_CREATE_TRIES = 5
 """Creations of one ledger whose outcome stayed unknown, before the caller is told so."""
@@ -53,12 +53,12 @@ class BookKeeper:
         )
         try:
             self._znodes = open_root(self._store, root)
-            self._transport = Transport(self._store, self._znodes, self.config)
+            self._context = ClientContext(self._store, self._znodes, self.config)
         except BaseException:
             self._store.close()
             raise
         self._ledgers = LedgerStore(self._store, self._znodes)
-        self.logs = LogStore(self._store, self._znodes, self._transport.wall_clock_ms, recover_ledger=self._recover_ledger)
+        self.logs = LogStore(self._store, self._znodes, self._context.wall_clock_ms, recover_ledger=self._recover_ledger)
         """The logs' metadata: what the data source commits through."""
 
     @property
@@ -72,9 +72,9 @@ class BookKeeper:
         return self._znodes
 
     @property
-    def transport(self) -> Transport:
+    def context(self) -> ClientContext:
         """The client's connections to bookies, for what re-replicates ledgers. They end with the client."""
-        return self._transport
+        return self._context
 
     # --- ledgers
 
@@ -99,7 +99,7 @@ class BookKeeper:
         """
         sizes = (ensemble_size, write_quorum, ack_quorum)
         metadata = self._create(_options(sizes, digest_type, password, custom_metadata), job)
-        return WriteHandle(self._transport, metadata, version=0, deferred_sync=deferred_sync)
+        return WriteHandle(self._context, metadata, version=0, deferred_sync=deferred_sync)
 
     def create_ledger_adv(
         self,
@@ -115,7 +115,7 @@ class BookKeeper:
         """As ``create_ledger``, for an application that gives the entry ids itself: ``append(entry_id, payload)``."""
         sizes = (ensemble_size, write_quorum, ack_quorum)
         metadata = self._create(_options(sizes, digest_type, password, custom_metadata), None)
-        return AdvWriteHandle(self._transport, metadata, version=0, deferred_sync=deferred_sync)
+        return AdvWriteHandle(self._context, metadata, version=0, deferred_sync=deferred_sync)
 
     def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> ReadHandle:
         """Open a ledger for reading.
@@ -133,8 +133,8 @@ class BookKeeper:
         if metadata.password != password:
             raise UnauthorizedAccessError(ledger_id)
         if recover:
-            metadata = recovered(self._transport, self._ledgers, metadata, version)
-        handle = ReadHandle(self._transport, self._ledgers, metadata)
+            metadata = recovered(self._context, self._ledgers, metadata, version)
+        handle = ReadHandle(self._context, self._ledgers, metadata)
         handle.begin()
         return handle
 
@@ -172,14 +172,14 @@ class BookKeeper:
 
     def describe_bookie(self, bookie_id: str) -> BookieDescription | None:
         """What a bookie says of itself; None if it does not answer within ``config.read_timeout_s``."""
-        return self._transport.describe(bookie_id)
+        return self._context.describe(bookie_id)
 
-    def administer_bookie(self, bookie_id: str, operation: Operation) -> AdministerReply:
+    def administer_bookie(self, bookie_id: str, operation: AdminOperation) -> AdministerReply:
         """Ask a bookie to collect garbage, to scrub, or how it is. UNKNOWN where no answer came in ``config.read_timeout_s``.
 
         What it starts goes on after the answer; asking again is harmless.
         """
-        return self._transport.administer(bookie_id, operation)
+        return self._context.administer(bookie_id, operation)
 
     # --- logs
 
@@ -191,7 +191,7 @@ class BookKeeper:
         uid = self.logs.open(name, create=create)
         access = LedgerAccess(
             lambda ledger_id: self.open_ledger(ledger_id, password, recover=False),
-            lambda options, job: WriteHandle(self._transport, self._create(options, job), version=0),
+            lambda options, job: WriteHandle(self._context, self._create(options, job), version=0),
             password,
             self.config.add_window_bytes,
         )
@@ -217,7 +217,7 @@ class BookKeeper:
 
     def close(self) -> None:
         """End all connections. Handles of this client are of no use afterwards."""
-        self._transport.close()
+        self._context.close()
         self._store.close()
 
     def __enter__(self) -> BookKeeper:
@@ -229,7 +229,7 @@ class BookKeeper:
     def _recover_ledger(self, ledger_id: int) -> LedgerMetadata:
         """Take a log's ledger from its leader. Whoever may commit to the log may do so: no password is asked for."""
         metadata, version = self._ledgers.versioned(ledger_id)
-        return recovered(self._transport, self._ledgers, metadata, version)
+        return recovered(self._context, self._ledgers, metadata, version)
 
     def _create(self, options: LedgerOptions, job: WriteJob | None) -> LedgerMetadata:
         if job is not None:
@@ -240,9 +240,9 @@ class BookKeeper:
                 metadata = new_ledger(
                     issued.ledger_id,
                     options,
-                    self._transport.choose_ensemble(options.ensemble_size, options.write_quorum),
-                    created_ms=self._transport.wall_clock_ms(),
-                    creator_token=self._transport.choose(2**62),
+                    self._context.choose_ensemble(options.ensemble_size, options.write_quorum),
+                    created_ms=self._context.wall_clock_ms(),
+                    creator_token=self._context.choose(2**62),
                 )
                 try:
                     self._create_once(metadata, job, issued)

@@ -11,7 +11,7 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import ProgressBar, print_record
 from bk_spark.errors import ConfigError
-from bk_spark.wire.messages import AdministerReply, Operation, Status
+from bk_spark.wire.messages import AdministerReply, AdminOperation, Status
 
 LOOK_S = 0.5
 """Between two looks at what is waited for."""
@@ -23,19 +23,22 @@ BEGIN_S = 60.0
 class _Waited(NamedTuple):
     """How a run is watched: which figures tell of it, and who is asked for them without another one being begun."""
 
-    ask: Operation
+    ask: AdminOperation
     prefix: str
 
 
-_WAITED = {Operation.GC_RUN: _Waited(Operation.GC_STATUS, ""), Operation.SCRUB: _Waited(Operation.BOOKIE_STATUS, "scrub_")}
+_WAITED = {
+    AdminOperation.GC_RUN: _Waited(AdminOperation.GC_STATUS, ""),
+    AdminOperation.SCRUB: _Waited(AdminOperation.BOOKIE_STATUS, "scrub_"),
+}
 
 
-def can_wait(operation: Operation) -> bool:
+def can_wait(operation: AdminOperation) -> bool:
     """Whether it begins something that ends by itself."""
     return operation in _WAITED
 
 
-def asks(operation: Operation) -> Callable[[argparse.Namespace], None]:
+def asks(operation: AdminOperation) -> Callable[[argparse.Namespace], None]:
     """The command that asks the bookie ``args.bookie_id`` for ``operation`` and prints its answer."""
 
     def handler(args: argparse.Namespace) -> None:
@@ -49,7 +52,7 @@ def asks(operation: Operation) -> Callable[[argparse.Namespace], None]:
     return handler
 
 
-def _ask(client: BookKeeper, bookie_id: str, operation: Operation) -> AdministerReply:
+def _ask(client: BookKeeper, bookie_id: str, operation: AdminOperation) -> AdministerReply:
     reply = client.administer_bookie(bookie_id, operation)
     if reply.status is not Status.OK:
         raise ConfigError("bookie", bookie_id, f"{reply.status.name}: {reply.detail}")

@@ -11,7 +11,7 @@ from types import FrameType
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.commands.arguments import positive_count, positive_number, positive_size_bytes
-from bk_spark.commands.bench_phases import Load, Phase, Tell, read, read_singly, write
+from bk_spark.commands.bench_phases import BenchPhase, Load, Tell, read, read_singly, write
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import ProgressBar, print_records, say
 from bk_spark.commands.parsers import Commands, command
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
     print_records([_record(phase) for phase in phases], COLUMNS, as_json=args.json)
 
 
-def _measure(client: BookKeeper, writer: WriteHandle, load: Load, tell: Tell) -> list[Phase]:
+def _measure(client: BookKeeper, writer: WriteHandle, load: Load, tell: Tell) -> list[BenchPhase]:
     with writer:
         written = write(writer, load, tell)
     with client.open_ledger(writer.ledger_id, recover=False) as reader:
@@ -99,7 +99,7 @@ def _load(args: argparse.Namespace) -> Load:
     return load
 
 
-def _record(phase: Phase) -> dict[str, object]:
+def _record(phase: BenchPhase) -> dict[str, object]:
     """One line of the report. What was read from first to last has no latencies: there was one call."""
     rates = {"entries_per_s": phase.entries / phase.seconds, "mb_per_s": phase.nbytes / phase.seconds / 1e6}
     quantiles = phase.latencies.milliseconds((0.5, 0.99, 0.999))

@@ -47,7 +47,7 @@ class Load:
 
 
 @dataclass(slots=True)
-class Phase:
+class BenchPhase:
     """What was measured of one of them."""
 
     name: str
@@ -57,13 +57,13 @@ class Phase:
     latencies: Latencies = field(default_factory=Latencies)
 
 
-def write(writer: WriteHandle, load: Load, tell: Tell) -> Phase:
+def write(writer: WriteHandle, load: Load, tell: Tell) -> BenchPhase:
     """Append until the load is done, and wait for the last confirmation. Raises what ended the writer.
 
     A latency is that of an append, from its call; with a rate from when it was due, so that a cluster that stands still
     for a second shows in all that should have been appended meanwhile.
     """
-    phase, room, start_s = Phase("write"), threading.Semaphore(load.in_flight), time.monotonic()
+    phase, room, start_s = BenchPhase("write"), threading.Semaphore(load.in_flight), time.monotonic()
     last: Future[Any] | None = None
     for due_s, payloads in _appends(load, start_s, tell):
         room.acquire()
@@ -76,7 +76,7 @@ def write(writer: WriteHandle, load: Load, tell: Tell) -> Phase:
     return phase
 
 
-def _measured(phase: Phase, room: threading.Semaphore, due_s: float | None) -> Callable[[Future[Any]], None]:
+def _measured(phase: BenchPhase, room: threading.Semaphore, due_s: float | None) -> Callable[[Future[Any]], None]:
     """Called on the client's event loop alone, one after the other."""
     begun_s = time.monotonic() if due_s is None else due_s
 
@@ -111,9 +111,9 @@ def _share(load: Load, appended: int, passed_s: float) -> tuple[int, int]:
     return int(passed_s), int(load.seconds)
 
 
-def read(reader: ReadHandle, written: Phase, tell: Tell) -> Phase:
+def read(reader: ReadHandle, written: BenchPhase, tell: Tell) -> BenchPhase:
     """All entries, in order. Raises CorruptionError where they are not what was written."""
-    phase, start_s = Phase("read"), time.monotonic()
+    phase, start_s = BenchPhase("read"), time.monotonic()
     for batch in reader.read(0, written.entries - 1):
         phase.entries += batch.num_rows
         phase.nbytes += int(payload_sizes(batch.column("payload")).sum())
@@ -125,9 +125,9 @@ def read(reader: ReadHandle, written: Phase, tell: Tell) -> Phase:
     return phase
 
 
-def read_singly(reader: ReadHandle, entries: int, seconds: float, tell: Tell) -> Phase:
+def read_singly(reader: ReadHandle, entries: int, seconds: float, tell: Tell) -> BenchPhase:
     """Single entries from all over the ledger, each once the one before it is here, for ``seconds`` at most."""
-    phase, start_s, chance = Phase("read one"), time.monotonic(), random.Random(SEED)
+    phase, start_s, chance = BenchPhase("read one"), time.monotonic(), random.Random(SEED)
     total = min(entries, SINGLE_READS)
     for _ in range(total):
         begun_s = time.monotonic()

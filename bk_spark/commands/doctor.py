@@ -17,14 +17,14 @@ from importlib import metadata
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import print_records
 from bk_spark.errors import BookKeeperError, ConfigError
-from bk_spark.wire.messages import Operation, Status
+from bk_spark.wire.messages import AdminOperation, Status
 
 ANSWER_S = 20
 """A program that does not say its version for this long does not work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     check: str
     ok: bool
     detail: str
@@ -32,7 +32,7 @@ class Finding:
 
 def run(args: argparse.Namespace) -> None:
     """Print a line a check; raises ConfigError if one failed."""
-    checks: list[Callable[[], Finding]] = [_python, _java, _pyspark, _workers, _discovery]
+    checks: list[Callable[[], Diagnosis]] = [_python, _java, _pyspark, _workers, _discovery]
     findings = [check() for check in checks]
     if args.metadata:
         findings.append(_cluster(args))
@@ -43,65 +43,65 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError("this machine", "not ready", f"see the lines marked PROBLEM: {', '.join(failed)}")
 
 
-def _python() -> Finding:
+def _python() -> Diagnosis:
     version = ".".join(str(part) for part in sys.version_info[:3])
-    return Finding("Python", sys.version_info >= (3, 11), f"{version}; 3.11 or newer is needed")
+    return Diagnosis("Python", sys.version_info >= (3, 11), f"{version}; 3.11 or newer is needed")
 
 
-def _java() -> Finding:
+def _java() -> Diagnosis:
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None or not os.path.exists(java):
         where = f"JAVA_HOME is {home}, but there is no bin/java below it" if home else "there is no 'java' on the PATH"
-        return Finding("Java", False, f"{where}: install a Java 17 runtime, such as Debian's openjdk-17-jre-headless")
+        return Diagnosis("Java", False, f"{where}: install a Java 17 runtime, such as Debian's openjdk-17-jre-headless")
     said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=ANSWER_S, check=False).stderr
     found = re.search(r'version "(\d+)', said)
     major = int(found.group(1)) if found else 0
-    return Finding("Java", major >= 17, f"{java} is version {major or 'unknown'}; 17 or newer is needed")
+    return Diagnosis("Java", major >= 17, f"{java} is version {major or 'unknown'}; 17 or newer is needed")
 
 
-def _pyspark() -> Finding:
+def _pyspark() -> Diagnosis:
     try:
         version = metadata.version("pyspark")
     except metadata.PackageNotFoundError:
-        return Finding("PySpark", False, "it is not installed: pip install 'pyspark>=4.2'")
+        return Diagnosis("PySpark", False, "it is not installed: pip install 'pyspark>=4.2'")
     parts = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    return Finding("PySpark", parts >= (4, 2), f"{version}; 4.2 or newer is needed")
+    return Diagnosis("PySpark", parts >= (4, 2), f"{version}; 4.2 or newer is needed")
 
 
-def _workers() -> Finding:
+def _workers() -> Diagnosis:
     """Spark's workers run PYSPARK_PYTHON, else python3 on the PATH, and need this package there."""
     python = os.environ.get("PYSPARK_PYTHON") or shutil.which("python3") or "python3"
     command = [python, "-c", "import bk_spark, pyspark_bookkeeper"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=False)
     except OSError as problem:
-        return Finding("Spark workers", False, f"{python} cannot be run ({problem}): set PYSPARK_PYTHON={sys.executable}")
+        return Diagnosis("Spark workers", False, f"{python} cannot be run ({problem}): set PYSPARK_PYTHON={sys.executable}")
     remedy = f"workers would run {python}, which has no bk_spark: set PYSPARK_PYTHON={sys.executable}"
-    return Finding("Spark workers", done.returncode == 0, python if done.returncode == 0 else remedy)
+    return Diagnosis("Spark workers", done.returncode == 0, python if done.returncode == 0 else remedy)
 
 
-def _discovery() -> Finding:
+def _discovery() -> Diagnosis:
     """Spark imports every top-level ``pyspark_*`` module; one that fails disables all of them."""
     names = [module.name for module in pkgutil.iter_modules() if module.name.startswith("pyspark_")]
     if "pyspark_bookkeeper" not in names:
-        return Finding("format discovery", False, "pyspark_bookkeeper is not on the path: pip install bk-spark here")
+        return Diagnosis("format discovery", False, "pyspark_bookkeeper is not on the path: pip install bk-spark here")
     for name in names:
         try:
             importlib.import_module(name)
         except Exception as problem:
             remedy = f"'{name}' cannot be imported ({problem}), so Spark finds no Python format: call bk_spark.register(spark)"
-            return Finding("format discovery", False, remedy)
-    return Finding("format discovery", True, 'spark.read.format("bookkeeper") is found without registration')
+            return Diagnosis("format discovery", False, remedy)
+    return Diagnosis("format discovery", True, 'spark.read.format("bookkeeper") is found without registration')
 
 
-def _cluster(args: argparse.Namespace) -> Finding:
+def _cluster(args: argparse.Namespace) -> Diagnosis:
     try:
         with bookkeeper(args) as client:
             writable = [bookie for bookie in client.list_bookies() if not bookie.read_only]
-            replies = [client.administer_bookie(bookie.bookie_id, Operation.BOOKIE_STATUS) for bookie in writable]
+            replies = [client.administer_bookie(bookie.bookie_id, AdminOperation.BOOKIE_STATUS) for bookie in writable]
     except BookKeeperError as problem:
-        return Finding("cluster", False, str(problem))
+        return Diagnosis("cluster", False, str(problem))
     silent = [reply.detail for reply in replies if reply.status is Status.UNKNOWN]
     answering = f"{len(writable) - len(silent)} of {len(writable)} writable bookies of {args.metadata} answer"
-    return Finding("cluster", bool(writable) and not silent, "; ".join([answering, *silent[:1]]))
+    return Diagnosis("cluster", bool(writable) and not silent, "; ".join([answering, *silent[:1]]))

@@ -25,7 +25,7 @@ def truncate(args: argparse.Namespace) -> None:
 
 def compact(args: argparse.Namespace) -> None:
     """Runs a Spark of its own; from a program that has one, ``bk_spark.compact_log(spark, uri, name)`` is the same."""
-    from bk_spark.datasource.jobs.compaction import compact_log, session
+    from bk_spark.datasource.jobs.compact_log import compact_log, session
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     uri = metadata_uri(args)

@@ -47,9 +47,9 @@ def add(commands: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs a Spark of its own; ``bk_spark.datasource.jobs.replication.replicate_with_spark`` takes one that is there."""
-    from bk_spark.datasource.jobs.compaction import session
-    from bk_spark.datasource.jobs.replication import check_is_gone, replicate_with_spark
+    """Runs a Spark of its own; ``bk_spark.datasource.jobs.rereplication.replicate_with_spark`` takes one that is there."""
+    from bk_spark.datasource.jobs.compact_log import session
+    from bk_spark.datasource.jobs.rereplication import check_is_gone, replicate_with_spark
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     uri = metadata_uri(args)

@@ -14,7 +14,7 @@ from bk_spark.dashboard.snapshots import UnansweredError
 from bk_spark.metadata.registration import RegisteredBookie, instance_id
 from bk_spark.metadata.store import NoNodeError
 from bk_spark.metadata.under_replication import Mark, UnderReplication
-from bk_spark.wire.messages import Operation, Status
+from bk_spark.wire.messages import AdminOperation, Status
 
 MAX_MARKS = 1000
 """Marks that are read and shown: of more, the page says that there are more. A lost bookie can leave a million."""
@@ -23,7 +23,7 @@ WRITABLE, READ_ONLY, LOST = "writable", "read-only", "lost"
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterLook:
     """What one look found."""
 
     instance_id: str
@@ -46,7 +46,7 @@ class Cluster:
         return {**dict.fromkeys(self.lost, LOST), **modes}
 
 
-def look_at_cluster(client: BookKeeper) -> Cluster:
+def look_at_cluster(client: BookKeeper) -> ClusterLook:
     """Raises MetadataUnavailableError."""
     store, znodes = client.metadata_store, client.znodes
     registered = tuple(client.list_bookies())
@@ -56,7 +56,7 @@ def look_at_cluster(client: BookKeeper) -> Cluster:
     with contextlib.suppress(NoNodeError):  # no bookie was ever formatted
         named |= set(store.children(znodes.cookies))
     present = {one.bookie_id for one in registered}
-    return Cluster(
+    return ClusterLook(
         instance_id(store, znodes),
         registered,
         tuple(sorted(named - present)),
@@ -95,7 +95,7 @@ def look_at(client: BookKeeper, bookie: RegisteredBookie, history: CounterHistor
     description = client.describe_bookie(bookie.bookie_id)
     if description is None:
         raise UnansweredError("it does not answer")
-    status = client.administer_bookie(bookie.bookie_id, Operation.BOOKIE_STATUS)
+    status = client.administer_bookie(bookie.bookie_id, AdminOperation.BOOKIE_STATUS)
     figures = status.figures if status.status is Status.OK else {}
     return {
         "free_bytes": description.free_bytes,

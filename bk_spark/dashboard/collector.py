@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar, cast
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.dashboard.cluster import LOST, RATES, READ_ONLY, WRITABLE, Cluster, Record, look_at, look_at_cluster
+from bk_spark.dashboard.cluster import LOST, RATES, READ_ONLY, WRITABLE, ClusterLook, Record, look_at, look_at_cluster
 from bk_spark.dashboard.ledgers import ledger_page, one_ledger
 from bk_spark.dashboard.logs import LogView, log_page
 from bk_spark.dashboard.rates import CounterHistory
@@ -55,12 +55,12 @@ class Collector:
     def __init__(self, client: BookKeeper) -> None:
         self._client = client
         self._logs = LogView(client)
-        self._clusters: Snapshots[Cluster] = Snapshots(1, 1, time.monotonic)
+        self._clusters: Snapshots[ClusterLook] = Snapshots(1, 1, time.monotonic)
         self._views: Snapshots[Record] = Snapshots(STORE_THREADS, MAX_VIEWS, time.monotonic)
         self._bookies: Snapshots[Record] = Snapshots(BOOKIE_THREADS, MAX_BOOKIES, time.monotonic)
         self._counters: dict[str, CounterHistory] = {}
         self._history: tuple[tuple[float, Mapping[str, float | None]], ...] = ()
-        self._cluster: Snapshot[Cluster] = Snapshot(None, None)
+        self._cluster: Snapshot[ClusterLook] = Snapshot(None, None)
         self._figures: dict[str, Snapshot[Record]] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bk_spark-dashboard", daemon=True)
@@ -134,7 +134,7 @@ class Collector:
 
     # --- records
 
-    def _overview(self, cluster: Cluster) -> Record:
+    def _overview(self, cluster: ClusterLook) -> Record:
         known = [one.value for one in self._figures.values() if one.value is not None and _is_fresh(one)]
         total, free = (sum(cast(int, value[name]) for value in known) for name in ("total_bytes", "free_bytes"))
         modes = list(cluster.modes().values())
@@ -154,7 +154,7 @@ class Collector:
             "history_of": list(RATES),
         }
 
-    def _rows(self, cluster: Cluster) -> list[Record]:
+    def _rows(self, cluster: ClusterLook) -> list[Record]:
         rows: list[Record] = [self._row(one) for one in cluster.registered]
         rows += [{"id": one, "mode": LOST, "why": WHY_LOST} for one in cluster.lost]
         return sorted(rows, key=lambda row: str(row["id"]))
@@ -191,7 +191,7 @@ def _or_absent(read: Callable[[], Record]) -> Record:
         return {"absent": str(absent)}
 
 
-def _marks(cluster: Cluster) -> Record:
+def _marks(cluster: ClusterLook) -> Record:
     rows = [
         {
             "id": str(one.ledger_id),

@@ -34,7 +34,7 @@ SLOW_S = 3.0
 BUSY = "too many things are being read at once: ask again in a moment"
 
 _Value = TypeVar("_Value")
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class UnansweredError(Exception):
@@ -124,7 +124,7 @@ class Snapshots(Generic[_Value]):
             problem = str(failure)
         except Exception as failure:  # shown on the page and logged: one broken view must not end the others
             if not self._closed:
-                _log.exception("the dashboard could not read something")
+                logger.exception("the dashboard could not read something")
             problem = f"{type(failure).__name__}: {failure}"
         with self._lock:
             self._note(kept, value, problem)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bk_spark.datasource.read.reader import EntryReader
     from bk_spark.datasource.read.stream_reader import StreamReader
     from bk_spark.datasource.write.stream_writer import StreamWriter
-    from bk_spark.datasource.write.writer import LogWriter
+    from bk_spark.datasource.write.writer import BatchWriter
 
 
 def register(spark: SparkSession) -> None:
@@ -170,7 +170,7 @@ class BookKeeperDataSource(DataSource):
         check_asked(log.name, columns_of(options, log), schema)
         return EntryReader(Reading(options, schema, filter_of(options, log)), PlannedLog(log.name, log.uid, log.version))
 
-    def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Checks all that can be known before the tasks run, then begins a write job.
 
         Raises SchemaMismatchError, NotEnoughBookiesError, MetadataUnavailableError, ConfigError.

@@ -64,7 +64,7 @@ The end of the owner orphans the group, and where a member is suspended the kern
 keeper must live on. Its fork leaves the group before it kills it, and waits for the end of all before it removes files.
 """
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Keeper:
@@ -224,7 +224,7 @@ def end_all(processes: Sequence[LocalProcess]) -> None:
     deadline = time.monotonic() + STOP_S
     for process in processes:
         if not process.end(deadline):
-            _log.warning(
+            logger.warning(
                 "a process of the local cluster did not end within %g s after SIGTERM and was killed: %s", STOP_S, process.log
             )
 

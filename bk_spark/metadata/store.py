@@ -96,19 +96,19 @@ class Check:
     version: int | None = None
 
 
-Operation = Create | SetValue | Delete | Check
+StoreChange = Create | SetValue | Delete | Check
 
 
-def check_sizes(operations: Sequence[Operation]) -> None:
+def check_sizes(changes: Sequence[StoreChange]) -> None:
     """Raise ConfigError where a value, or the whole transaction, is above the limits of every store."""
     total_bytes = 0
-    for operation in operations:
-        value_bytes = len(operation.value) if isinstance(operation, (Create, SetValue)) else 0
+    for change in changes:
+        value_bytes = len(change.value) if isinstance(change, (Create, SetValue)) else 0
         if value_bytes > MAX_VALUE_BYTES:
-            raise ConfigError(f"the size in bytes of the value at {operation.path}", value_bytes, f"at most {MAX_VALUE_BYTES}")
-        total_bytes += len(operation.path) + value_bytes
+            raise ConfigError(f"the size in bytes of the value at {change.path}", value_bytes, f"at most {MAX_VALUE_BYTES}")
+        total_bytes += len(change.path) + value_bytes
     if total_bytes > MAX_TRANSACTION_BYTES:
-        what = f"the size in bytes of a metadata transaction of {len(operations)} operations"
+        what = f"the size in bytes of a metadata transaction of {len(changes)} operations"
         raise ConfigError(what, total_bytes, f"at most {MAX_TRANSACTION_BYTES}: split it")
 
 
@@ -146,7 +146,7 @@ class MetadataStore(Protocol):
     def ensure_path(self, path: str) -> None:
         """Create ``path`` and its parents where they are missing, with empty values."""
 
-    def transaction(self, operations: Sequence[Operation]) -> None:
+    def transaction(self, changes: Sequence[StoreChange]) -> None:
         """Do all or none. Raises TransactionFailedError if one was refused."""
 
     def sync(self, path: str) -> None:
@@ -253,19 +253,19 @@ class MemoryStore:
             self._add(path, b"", None)
         self._notify(path)
 
-    def transaction(self, operations: Sequence[Operation]) -> None:
-        check_sizes(operations)
+    def transaction(self, changes: Sequence[StoreChange]) -> None:
+        check_sizes(changes)
         with self._tree.lock:
-            before = self._touched(operations)
-            for index, operation in enumerate(operations):
+            before = self._touched(changes)
+            for index, change in enumerate(changes):
                 try:
-                    self._apply(operation)
+                    self._apply(change)
                 except StoreError as reason:
                     self._restore(before)
                     raise TransactionFailedError(index, reason) from None
-        for operation in operations:
-            if not isinstance(operation, Check):
-                self._notify(operation.path, names=isinstance(operation, (Create, Delete)))
+        for change in changes:
+            if not isinstance(change, Check):
+                self._notify(change.path, names=isinstance(change, (Create, Delete)))
 
     def sync(self, path: str) -> None:
         """Nothing to do: every session reads the one tree."""
@@ -296,18 +296,18 @@ class MemoryStore:
         for path in mine:
             self._notify(path)
 
-    def _apply(self, operation: Operation) -> None:
-        if isinstance(operation, Create):
-            self._check_create(operation.path)
-            self._add(operation.path, operation.value, None)
-        elif isinstance(operation, SetValue):
-            self._check_version(operation.path, operation.version)
-            self._write(operation.path, operation.value)
-        elif isinstance(operation, Delete):
-            self._check_delete(operation.path, operation.version)
-            self._remove(operation.path)
+    def _apply(self, change: StoreChange) -> None:
+        if isinstance(change, Create):
+            self._check_create(change.path)
+            self._add(change.path, change.value, None)
+        elif isinstance(change, SetValue):
+            self._check_version(change.path, change.version)
+            self._write(change.path, change.value)
+        elif isinstance(change, Delete):
+            self._check_delete(change.path, change.version)
+            self._remove(change.path)
         else:
-            self._check_version(operation.path, operation.version)
+            self._check_version(change.path, change.version)
 
     def _node(self, path: str) -> _Node:
         node = self._tree.nodes.get(path)
@@ -339,9 +339,9 @@ class MemoryStore:
         del self._tree.nodes[path]
         self._node(_parent(path)).children.discard(_name(path))
 
-    def _touched(self, operations: Sequence[Operation]) -> dict[str, _Node | None]:
+    def _touched(self, changes: Sequence[StoreChange]) -> dict[str, _Node | None]:
         """All that the operations can change, as it stands: a transaction costs the same in a large tree."""
-        paths = {path for one in operations for path in (one.path, _parent(one.path))}
+        paths = {path for one in changes for path in (one.path, _parent(one.path))}
         found = {path: self._tree.nodes.get(path) for path in paths}
         return {path: node and replace(node, children=set(node.children)) for path, node in found.items()}
 

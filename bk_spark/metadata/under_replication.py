@@ -35,8 +35,8 @@ from bk_spark.metadata.store import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
-    Operation,
     SetValue,
+    StoreChange,
     TransactionFailedError,
     Versioned,
 )
@@ -52,7 +52,7 @@ _TRANSACTION_MARKS = 200
 _ATTEMPTS = 100
 """How often one mark is tried again because somebody else changed it; each time means that somebody else got on."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _PART = re.compile(r"[0-9a-f]{4}")
 
@@ -134,7 +134,7 @@ class UnderReplication:
         the ledger's lock: False as well if it is gone, for then the lock went, too. True if somebody else removed the mark.
         """
         path = self._znodes.under_replicated(mark.ledger_id)
-        checks: list[Operation] = [Check(guard)] if guard else []
+        checks: list[StoreChange] = [Check(guard)] if guard else []
         for deletions in ([Delete(path, mark.version), Delete(_parent(path))], [Delete(path, mark.version)]):
             try:
                 self._store.transaction([*checks, *deletions])
@@ -217,7 +217,7 @@ class UnderReplication:
         found = dict(zip(known, self._store.get_many([paths[ledger_id] for ledger_id in known]), strict=True))
         marking = (self._marking(ledger_id, bookies, found.get(ledger_id)) for ledger_id, bookies in missing.items())
         try:
-            self._store.transaction([operation for operations in marking for operation in operations])
+            self._store.transaction([change for changes in marking for change in changes])
         except TransactionFailedError:
             return sum(self._mark(ledger_id, bookies) for ledger_id, bookies in missing.items())
         return len(missing) - sum(value is not None for value in found.values())
@@ -231,7 +231,7 @@ class UnderReplication:
             paths.update(f"{directory}/{name}" for name in self._children(directory))
         return paths
 
-    def _marking(self, ledger_id: int, missing: Collection[str], found: Versioned | None) -> list[Operation]:
+    def _marking(self, ledger_id: int, missing: Collection[str], found: Versioned | None) -> list[StoreChange]:
         """What makes the mark, or merges into the one that was found."""
         path = self._znodes.under_replicated(ledger_id)
         if found is None:
@@ -280,7 +280,7 @@ class UnderReplication:
         try:
             return self._decoded(ledger_id, found)
         except CorruptionError as problem:
-            log.warning("%s; a new report of the ledger will replace it", problem)
+            logger.warning("%s; a new report of the ledger will replace it", problem)
             return None
 
     def _decoded(self, ledger_id: int, found: Versioned) -> Mark:

@@ -41,15 +41,15 @@ from bk_spark.metadata.store import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
-    Operation,
     SetValue,
+    StoreChange,
     StoreError,
     TransactionFailedError,
     Versioned,
     check_sizes,
 )
 from bk_spark.metadata.zookeeper_auth import REFUSED, access_refused, hide_requests, identity_options, warn_of_open_root
-from bk_spark.metadata.zookeeper_session import Connections, Watch
+from bk_spark.metadata.zookeeper_session import Watch, ZooKeeperSockets
 
 T = TypeVar("T")
 
@@ -77,9 +77,9 @@ _REFUSALS: dict[type, type[StoreError]] = {
 _NOT_THE_REASON = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 """What the innocent operations of a refused transaction get."""
 
-_log = logging.getLogger(__name__)
-_log.addHandler(logging.NullHandler())  # kazoo warns once per attempt; users get one MetadataUnavailableError instead
-_log.addFilter(hide_requests)
+logger = logging.getLogger(__name__)
+logger.addHandler(logging.NullHandler())  # kazoo warns once per attempt; users get one MetadataUnavailableError instead
+logger.addFilter(hide_requests)
 
 
 def parse_uri(uri: str) -> tuple[str, str]:
@@ -119,13 +119,13 @@ class ZooKeeperStore:
         self._uri = uri
         self._has_auth = bool(auth)
         self._timeout_s = session_timeout_s
-        self._handler = Connections()
+        self._handler = ZooKeeperSockets()
         self._client = KazooClient(
             hosts,
             timeout=session_timeout_s,
             handler=self._handler,
             connection_retry=_RECONNECT.copy(),
-            logger=_log,
+            logger=logger,
             **identity_options(auth),
         )
         self._handler.is_connected = lambda: bool(self._client.connected)
@@ -196,17 +196,17 @@ class ZooKeeperStore:
     def ensure_path(self, path: str) -> None:
         self._once(path, lambda: self._client.ensure_path_async(path))
 
-    def transaction(self, operations: Sequence[Operation]) -> None:
-        if not operations:
+    def transaction(self, changes: Sequence[StoreChange]) -> None:
+        if not changes:
             return
-        check_sizes(operations)
+        check_sizes(changes)
         request = self._client.transaction()
-        for index, operation in enumerate(operations):
+        for index, change in enumerate(changes):
             try:
-                _add_to(request, operation)
+                _add_to(request, change)
             except BadVersionError as reason:
                 raise TransactionFailedError(index, reason) from None
-        self._check_results(operations, self._once(operations[0].path, request.commit_async))
+        self._check_results(changes, self._once(changes[0].path, request.commit_async))
 
     def sync(self, path: str) -> None:
         self._read(path, lambda: self._client.sync_async(path))
@@ -300,7 +300,7 @@ class ZooKeeperStore:
             callback()
         except Exception as problem:
             self._session_lost |= is_new_session and isinstance(problem, MetadataUnavailableError)
-            _log.exception("what is told of a new connection or session to %s failed", self._uri)
+            logger.exception("what is told of a new connection or session to %s failed", self._uri)
 
     def _get_window(self, paths: Sequence[str]) -> list[Versioned | None]:
         def ask() -> list[Any]:
@@ -357,10 +357,10 @@ class ZooKeeperStore:
         refusal = _REFUSALS.get(type(error))
         return refusal(path) if refusal else MetadataUnavailableError(self._uri, f"{type(error).__name__} at {path}")
 
-    def _check_results(self, operations: Sequence[Operation], results: Sequence[Any]) -> None:
-        for index, (operation, result) in enumerate(zip(operations, results, strict=True)):
+    def _check_results(self, changes: Sequence[StoreChange], results: Sequence[Any]) -> None:
+        for index, (change, result) in enumerate(zip(changes, results, strict=True)):
             if isinstance(result, Exception) and not isinstance(result, _NOT_THE_REASON):
-                reason = self._translated(operation.path, result)
+                reason = self._translated(change.path, result)
                 raise TransactionFailedError(index, reason) if isinstance(reason, StoreError) else reason
 
 
@@ -371,15 +371,15 @@ def _exactly(path: str, version: int | None) -> int:
     return -1 if version is None else version
 
 
-def _add_to(request: Any, operation: Operation) -> None:
-    if isinstance(operation, Create):
-        request.create(operation.path, operation.value)
-    elif isinstance(operation, SetValue):
-        request.set_data(operation.path, operation.value, _exactly(operation.path, operation.version))
-    elif isinstance(operation, Delete):
-        request.delete(operation.path, _exactly(operation.path, operation.version))
-    elif isinstance(operation, Check):
-        request.check(operation.path, _exactly(operation.path, operation.version))
+def _add_to(request: Any, change: StoreChange) -> None:
+    if isinstance(change, Create):
+        request.create(change.path, change.value)
+    elif isinstance(change, SetValue):
+        request.set_data(change.path, change.value, _exactly(change.path, change.version))
+    elif isinstance(change, Delete):
+        request.delete(change.path, _exactly(change.path, change.version))
+    elif isinstance(change, Check):
+        request.check(change.path, _exactly(change.path, change.version))
 
 
 def _versioned(answer: Any) -> Versioned:

@@ -25,7 +25,7 @@ REFUSED = (kazoo_errors.NoAuthError, kazoo_errors.AuthFailedError, kazoo_errors.
 
 _CHANGES = Permissions.ALL & ~Permissions.READ
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def identity_options(auth: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def access_refused(uri: str, path: str, *, has_auth: bool) -> MetadataAccessErro
 def warn_of_open_root(uri: str, acl: Sequence[ACL]) -> None:
     """Say so where everybody may change the root that an authenticated session works in."""
     if any(one.id.scheme == "world" and one.perms & _CHANGES for one in acl):
-        log.warning(
+        logger.warning(
             "%s was initialised without a credential: everybody may change its root, and only who has one reads what it makes",
             uri,
         )

@@ -17,7 +17,7 @@ from typing import Any
 
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 SetWatch = Callable[[Callable[["WatchedEvent"], None]], None]
 """Asks the server for one event, and says whom to tell. Raises MetadataUnavailableError."""
@@ -47,7 +47,7 @@ class Watch:
         except MetadataUnavailableError:
             return  # the next connection refreshes again
         except MetadataAccessError as problem:
-            log.warning("nothing more can be watched: %s", problem)  # who is told reads, and learns why
+            logger.warning("nothing more can be watched: %s", problem)  # who is told reads, and learns why
         if not self._ended:
             self._on_change()
 
@@ -65,7 +65,7 @@ _HANDSHAKE_S = 3.0
 write, tens of milliseconds; but a server that is just starting may accept a connection and forget about it."""
 
 
-class Connections(SequentialThreadingHandler):  # type: ignore[misc]
+class ZooKeeperSockets(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, with a deadline for the first connection and a way to end a connection that hangs."""
 
     def __init__(self) -> None:

@@ -59,7 +59,7 @@ SECURITY_HEADERS = {
 }
 """Unless a response says otherwise: pages run scripts of their own origin alone; nothing is guessed at, framed or kept."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class _Server(socketserver.TCPServer):
         if is_taken:
             self._pool.submit(self._answer, request, client_address)
         else:
-            log.warning("an HTTP connection of %s was closed: %d are open already", client_address[0], WORKERS + MAX_WAITING)
+            logger.warning("an HTTP connection of %s was closed: %d are open already", client_address[0], WORKERS + MAX_WAITING)
             self.shutdown_request(request)
 
     def server_close(self) -> None:
@@ -159,9 +159,9 @@ class _Server(socketserver.TCPServer):
         try:
             self.finish_request(request, client_address)
         except OSError as problem:
-            log.debug("the HTTP connection of %s broke off: %s", client_address[0], problem)
+            logger.debug("the HTTP connection of %s broke off: %s", client_address[0], problem)
         except Exception:
-            log.exception("an HTTP request of %s was not answered", client_address[0])
+            logger.exception("an HTTP request of %s was not answered", client_address[0])
         finally:
             with self._lock:
                 self._open.discard(request)
@@ -246,7 +246,7 @@ def _call(path: str, route: Route, parameters: Mapping[str, str]) -> Response:
     except BookKeeperError as problem:
         return text_response(HTTPStatus.SERVICE_UNAVAILABLE, str(problem))
     except Exception:
-        log.exception("an HTTP request for %s could not be answered", path)
+        logger.exception("an HTTP request for %s could not be answered", path)
         return text_response(HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be made: the log of this process says why")
 
 

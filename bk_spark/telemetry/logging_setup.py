@@ -23,7 +23,7 @@ from types import TracebackType
 
 READABLE = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class JsonFormatter(logging.Formatter):
@@ -73,12 +73,12 @@ def name_bookie(bookie_id: str) -> None:
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    log.critical("the process ends by an error that nobody caught", exc_info=(kind, error, trace))
+    logger.critical("the process ends by an error that nobody caught", exc_info=(kind, error, trace))
 
 
 def _ended_thread(ended: threading.ExceptHookArgs) -> None:
     name = ended.thread.name if ended.thread is not None else "of no name"
     error = ended.exc_value if ended.exc_value is not None else ended.exc_type()
-    log.critical(
+    logger.critical(
         "the thread %s ended by an error that nobody caught", name, exc_info=(ended.exc_type, error, ended.exc_traceback)
     )

@@ -35,7 +35,7 @@ MAX_FILE_BYTES = 1024 * 1024
 _OTHERS = 0o007
 """The rights of those who are neither the owner of a file nor in its group."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _told_of: set[str] = set()
 
 
@@ -98,9 +98,9 @@ class TlsSource:
         try:
             self._content = load(self.files)
         except ConfigError as problem:
-            log.warning("TLS files changed and cannot be used yet, the former ones stay in use: %s", problem)
+            logger.warning("TLS files changed and cannot be used yet, the former ones stay in use: %s", problem)
         else:
-            log.info("TLS files changed: new connections use them (%s)", ", ".join(map(str, self.files.paths().values())))
+            logger.info("TLS files changed: new connections use them (%s)", ", ".join(map(str, self.files.paths().values())))
 
 
 def check_files(config: ClientConfig | BookieConfig) -> None:
@@ -175,4 +175,4 @@ def warn_of_open_file(path: str) -> None:
     """Once in a process's life: what should be secret can be read by all."""
     if path not in _told_of and Path(path).stat().st_mode & _OTHERS:
         _told_of.add(path)
-        log.warning("%s can be read by everybody on this machine: chmod 600 it", path)
+        logger.warning("%s can be read by everybody on this machine: chmod 600 it", path)

@@ -25,11 +25,11 @@ from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
     AdministerReply,
+    AdminOperation,
     BookieDescription,
     ForceRequest,
     LastAddConfirmedReply,
     LastAddConfirmedRequest,
-    Operation,
     PlainReply,
     ReadBatch,
     ReadEnd,
@@ -273,15 +273,15 @@ def decode_description(message: pb.DescribeReply) -> BookieDescription:
     )
 
 
-def encode_administer_request(bookie_id: str, operation: Operation) -> pb.AdministerRequest:
+def encode_administer_request(bookie_id: str, operation: AdminOperation) -> pb.AdministerRequest:
     return pb.AdministerRequest(version=PROTOCOL_VERSION, bookie_id=bookie_id, operation=operation.value)
 
 
-def decode_administer_request(message: pb.AdministerRequest) -> tuple[str, Operation]:
+def decode_administer_request(message: pb.AdministerRequest) -> tuple[str, AdminOperation]:
     """The bookie id that is meant, and what is asked of it."""
     _check_version("an operation", message.version)
     try:
-        return message.bookie_id[:MAX_TEXT], Operation(message.operation)
+        return message.bookie_id[:MAX_TEXT], AdminOperation(message.operation)
     except ValueError:
         raise CorruptionError("an operation", f"this bookie knows none with the number {message.operation}") from None
 

@@ -257,7 +257,7 @@ class BookieDescription:
     program_version: str
 
 
-class Operation(Enum):
+class AdminOperation(Enum):
     """What an operator asks of a bookie; the numbers are the wire's."""
 
     GC_RUN = pb.GC_RUN

@@ -27,7 +27,7 @@ from bk_spark.wire.messages import (
     MAX_MESSAGE_BYTES,
     AddRequest,
     AdministerReply,
-    Operation,
+    AdminOperation,
     ReadBatch,
     ReadEnd,
     ReadRequest,
@@ -88,7 +88,7 @@ class AskedBookie:
             if end.status is not Status.OK or first > last:
                 return found, end.status
 
-    def administer(self, operation: Operation) -> AdministerReply:
+    def administer(self, operation: AdminOperation) -> AdministerReply:
         message = encode_administer_request(self._bookie.bookie_id, operation)
         return decode_administer_reply(self._stub.Administer(message, timeout=TIMEOUT_S))
 

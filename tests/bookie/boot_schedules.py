@@ -10,7 +10,7 @@ import pytest
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK, DirectoryLock, Disk
 from bk_spark.bookie.identity import boot, cookie
-from bk_spark.bookie.identity.boot_file import BootRecord, Phase
+from bk_spark.bookie.identity.boot_file import BootPhase, BootRecord
 from bk_spark.bookie.identity.cookie import format_bookie
 from bk_spark.bookie.identity.cookie_file import encode_stored
 from bk_spark.bookie.index import rows
@@ -113,7 +113,7 @@ def forget_the_loss_at_the_next_boot(patch: pytest.MonkeyPatch) -> None:
     change = boot.replace
 
     def change_without(record, **fields):
-        if fields.get("phase") is Phase.RUNNING:
+        if fields.get("phase") is BootPhase.RUNNING:
             fields["skipped_journal"] = False
         return change(record, **fields)
 
@@ -208,7 +208,7 @@ def a_bookie_in_limbo_is_killed_before_it_was_repaired(scene: Scene) -> None:
 
 def take_every_crash_for_a_loss(patch: pytest.MonkeyPatch) -> None:
     def by_phase(identity):
-        if boot._former(identity).phase is Phase.RUNNING:
+        if boot._former(identity).phase is BootPhase.RUNNING:
             yield "it did not end cleanly"
 
     patch.setattr(boot, "_lost_by_the_last_run", by_phase)

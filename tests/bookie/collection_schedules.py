@@ -6,7 +6,7 @@ import pytest
 
 from bk_spark.bookie.index.sqlite_transaction import Transaction
 from bk_spark.bookie.space import garbage_collection
-from bk_spark.bookie.space.garbage_collection import Cluster, DeletedLedgers
+from bk_spark.bookie.space.garbage_collection import ClusterMember, DeletedLedgers
 from bk_spark.bookie.space.over_replication import OverReplicatedLedgers
 from bk_spark.wire.messages import Status
 from tests.bookie.gc_cluster import BOOKIE_ID, OTHERS, ZNODES, GcCluster
@@ -34,7 +34,7 @@ class Rounds(GcCluster):
 
 
 def sync_no_reads(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Cluster, "sync", lambda _: None)
+    patch.setattr(ClusterMember, "sync", lambda _: None)
 
 
 @CASES.add(8, sync_no_reads, "a listing, and the second look too, come after a sync (both out)")

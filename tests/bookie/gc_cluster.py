@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from bk_spark.bookie.index.rows import DELETED, FENCED, NO_TALLY, LedgerSummary, Limbo
 from bk_spark.bookie.logs.mark import EntryLogRow
 from bk_spark.bookie.logs.writer import SequenceCounter
-from bk_spark.bookie.space.garbage_collection import Cluster, LocalLedgers
+from bk_spark.bookie.space.garbage_collection import ClusterMember, LocalLedgers
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
@@ -132,7 +132,7 @@ class GcCluster:
             lambda: 1 << 40,
             self.damaged.extend,
         )
-        self.cluster = Cluster.of(self.store, ZNODES, BOOKIE_ID)
+        self.cluster = ClusterMember.of(self.store, ZNODES, BOOKIE_ID)
 
     def create(self, *ledger_ids: int, ensemble: tuple[str, ...] = (BOOKIE_ID, *OTHERS[:2])) -> None:
         """Metadata of open ledgers."""

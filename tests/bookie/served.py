@@ -23,9 +23,9 @@ from bk_spark.wire.messages import (
     MAX_WAIT_MS,
     AddRequest,
     AdministerReply,
+    AdminOperation,
     ForceRequest,
     LastAddConfirmedRequest,
-    Operation,
     ReadRequest,
     Status,
     StoreLastAddConfirmedRequest,
@@ -59,7 +59,7 @@ class Served:
         """Each time the sync thread looks at the disks."""
         self.look_count += 1
 
-    def administer(self, bookie_id: str, operation: Operation) -> AdministerReply:
+    def administer(self, bookie_id: str, operation: AdminOperation) -> AdministerReply:
         return AdministerReply(Status.OK, f"{operation.name} of {bookie_id}", {"asked": 1})
 
     def run(self, coroutine):

@@ -9,7 +9,7 @@ import pytest
 
 from bk_spark.bookie.process.background import Administration, Tasks
 from bk_spark.bookie.process.disk_watch import DiskState
-from bk_spark.wire.messages import AdministerReply, Operation, Status
+from bk_spark.wire.messages import AdministerReply, AdminOperation, Status
 
 
 @dataclass
@@ -46,7 +46,7 @@ class World:
         self.tasks = Tasks(self.collector, self.scrub, repair)
         self.administration = Administration(self.bookie, "b1", self.watch)
 
-    def ask(self, operation: Operation, bookie_id: str = "b1") -> AdministerReply:
+    def ask(self, operation: AdminOperation, bookie_id: str = "b1") -> AdministerReply:
         return self.administration.administer(bookie_id, operation)
 
 
@@ -60,14 +60,14 @@ def world() -> World:
 @pytest.mark.parametrize(
     ("operation", "asked"),
     [
-        (Operation.GC_RUN, ["force"]),
-        (Operation.GC_SUSPEND, ["suspend"]),
-        (Operation.GC_RESUME, ["resume"]),
-        (Operation.GC_STATUS, []),
+        (AdminOperation.GC_RUN, ["force"]),
+        (AdminOperation.GC_SUSPEND, ["suspend"]),
+        (AdminOperation.GC_RESUME, ["resume"]),
+        (AdminOperation.GC_STATUS, []),
     ],
 )
 def test_garbage_collection_is_asked_for_and_answers_with_its_figures(
-    world: World, operation: Operation, asked: list[str]
+    world: World, operation: AdminOperation, asked: list[str]
 ) -> None:
     error = "the last run failed" if asked == ["suspend"] else ""
     assert world.ask(operation) == AdministerReply(Status.OK, error, {"runs": len(asked)})
@@ -75,29 +75,29 @@ def test_garbage_collection_is_asked_for_and_answers_with_its_figures(
 
 
 def test_the_scrub_is_asked_for(world: World) -> None:
-    assert world.ask(Operation.SCRUB) == AdministerReply(Status.OK, "", {"runs": 1})
+    assert world.ask(AdminOperation.SCRUB) == AdministerReply(Status.OK, "", {"runs": 1})
     assert (world.collector.asked, world.scrub.asked) == ([], ["force"])
 
 
 def test_a_request_that_means_another_bookie_does_nothing(world: World) -> None:
     """Protocol rule 49."""
-    assert world.ask(Operation.GC_RUN, "b2") == AdministerReply(Status.WRONG_BOOKIE, "this is bookie b1")
+    assert world.ask(AdminOperation.GC_RUN, "b2") == AdministerReply(Status.WRONG_BOOKIE, "this is bookie b1")
     assert world.collector.asked == []
 
 
 def test_a_bookie_that_starts_says_so_and_tells_its_state() -> None:
     starting = World()
-    assert starting.ask(Operation.GC_RUN).status is Status.UNKNOWN
-    assert starting.ask(Operation.BOOKIE_STATUS).figures == {"read_only": 0, "failed": 0, "limbo": 0}
+    assert starting.ask(AdminOperation.GC_RUN).status is Status.UNKNOWN
+    assert starting.ask(AdminOperation.BOOKIE_STATUS).figures == {"read_only": 0, "failed": 0, "limbo": 0}
 
 
 def test_the_state_tells_why_a_bookie_takes_no_adds(world: World) -> None:
     world.bookie.is_read_only = True
     world.watch.state = DiskState(problem="too little free space in /data")
-    reply = world.ask(Operation.BOOKIE_STATUS)
+    reply = world.ask(AdminOperation.BOOKIE_STATUS)
     assert (reply.detail, reply.figures["read_only"]) == ("too little free space in /data", 1)
     world.bookie.failure = OSError("input/output error")
-    reply = world.ask(Operation.BOOKIE_STATUS)
+    reply = world.ask(AdminOperation.BOOKIE_STATUS)
     assert (reply.detail, reply.figures["failed"]) == ("input/output error", 1)
 
 
@@ -105,5 +105,5 @@ def test_the_state_tells_how_far_scrub_and_repair_came() -> None:
     repairing = World(Task())
     repairing.administration.begin(repairing.tasks)
     repairing.bookie.limbo = object()
-    figures = repairing.ask(Operation.BOOKIE_STATUS).figures
+    figures = repairing.ask(AdminOperation.BOOKIE_STATUS).figures
     assert figures == {"read_only": 0, "failed": 0, "limbo": 1, "scrub_runs": 0, "repair_runs": 0}

@@ -19,7 +19,7 @@ from bk_spark.bookie.server.sync_thread import REQUEST_BYTES, CheckpointThread
 from bk_spark.config import BookieConfig
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.wire.codec import encode_add_request, encode_administer_request
-from bk_spark.wire.messages import AddRequest, Operation
+from bk_spark.wire.messages import AddRequest, AdminOperation
 from tests.bookie.served import BOOKIE_ID, DEADLINE_S, KEY, Served
 
 
@@ -165,7 +165,7 @@ def test_an_operation_is_answered_while_all_readers_are_busy_and_adds_wait_for_t
         served.server._readers.submit(release.wait, DEADLINE_S)
     served.disk.hold_syncs()
     add = served.add(1, 0, 4)
-    message = encode_administer_request(BOOKIE_ID, Operation.GC_RUN)
+    message = encode_administer_request(BOOKIE_ID, AdminOperation.GC_RUN)
     reply = served.stub.Administer(message, timeout=DEADLINE_S)
     assert (reply.status, reply.detail, dict(reply.figures)) == (pb.OK, f"GC_RUN of {BOOKIE_ID}", {"asked": 1})
     assert not add.done()
@@ -178,6 +178,6 @@ def test_an_operation_is_answered_while_all_readers_are_busy_and_adds_wait_for_t
     ("field", "value", "status"), [("operation", 99, pb.BAD_REQUEST), ("version", 2, pb.UNSUPPORTED_VERSION)]
 )
 def test_an_operation_that_this_bookie_does_not_know_is_refused(serve, field: str, value: int, status: int) -> None:
-    message = encode_administer_request(BOOKIE_ID, Operation.SCRUB)
+    message = encode_administer_request(BOOKIE_ID, AdminOperation.SCRUB)
     setattr(message, field, value)
     assert serve().stub.Administer(message, timeout=DEADLINE_S).status == status

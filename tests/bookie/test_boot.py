@@ -15,7 +15,7 @@ import pytest
 
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.identity.boot import Boot
-from bk_spark.bookie.identity.boot_file import Phase, write_boot
+from bk_spark.bookie.identity.boot_file import BootPhase, write_boot
 from bk_spark.errors import MetadataConflictError, StorageError
 from bk_spark.metadata.store import MemoryStore
 from tests.bookie.bookie_home import (
@@ -59,12 +59,12 @@ def test_a_boot_leaves_apaches_text_and_the_directories_in_the_metadata_store_as
 def test_every_directory_says_running_before_the_bookie_is_opened(home: Home) -> None:
     """Protocol rule 52: durable before serving and registering."""
     home.boot()
-    assert [record.phase for record in home.records()] == [Phase.RUNNING] * 4
+    assert [record.phase for record in home.records()] == [BootPhase.RUNNING] * 4
 
 
 def test_every_directory_says_clean_after_the_end(home: Home) -> None:
     home.run().end()
-    assert [record.phase for record in home.records()] == [Phase.CLEAN] * 4
+    assert [record.phase for record in home.records()] == [BootPhase.CLEAN] * 4
 
 
 def test_a_clean_stop_is_no_possible_loss_with_or_without_the_journal(home: Home) -> None:

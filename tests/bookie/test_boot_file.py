@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.bookie.identity.boot_file import BootRecord, Phase, decode_boot, encode_boot
+from bk_spark.bookie.identity.boot_file import BootPhase, BootRecord, decode_boot, encode_boot
 from bk_spark.bookie.identity.checked_text import encode_fields
 from bk_spark.bookie.identity.cookie_file import BootNumber
 from bk_spark.bookie.index.generation import IndexGeneration
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 
-RECORD = BootRecord(BootNumber(7, "aa"), BootNumber(8, "bb"), Phase.RUNNING, True, IndexGeneration(b"\x01" * 16, 42))
+RECORD = BootRecord(BootNumber(7, "aa"), BootNumber(8, "bb"), BootPhase.RUNNING, True, IndexGeneration(b"\x01" * 16, 42))
 
 
 def test_the_boot_file_is_laid_out_as_documented() -> None:

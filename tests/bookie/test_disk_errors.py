@@ -15,7 +15,7 @@ from bk_spark.bookie.server.sync_thread import CheckpointThread
 from bk_spark.config import BookieConfig
 from bk_spark.local import cluster as local_cluster
 from bk_spark.local.cluster import LocalBookie, LocalCluster
-from bk_spark.wire.messages import Operation, Status
+from bk_spark.wire.messages import AdminOperation, Status
 from tests.bookie.asked_bookie import AskedBookie
 from tests.bookie.limited_bookie import limited_bookie_command, set_disk
 from tests.bookie.served import DEADLINE_S, Served
@@ -76,7 +76,7 @@ def serves_what_it_has_and_denies_nothing(raw: AskedBookie, ledger_id: int) -> N
     assert raw.read(10**8, 0, 0)[1] is Status.IO_ERROR
     assert raw.read(ledger_id, 0, 0, fence=True)[1] is Status.IO_ERROR
     assert raw.add(10**8, 0, b"new", recovery=True) is Status.IO_ERROR
-    status = raw.administer(Operation.BOOKIE_STATUS)
+    status = raw.administer(AdminOperation.BOOKIE_STATUS)
     assert status.figures["failed"] == 1
     assert "journal" in status.detail
 
@@ -86,7 +86,7 @@ def started_again(cluster: LocalCluster, broken: LocalBookie, client: BookKeeper
     broken.kill()
     broken.start()
     with AskedBookie(broken) as raw:
-        wait_until(lambda: raw.administer(Operation.BOOKIE_STATUS).figures["limbo"] == 0)
+        wait_until(lambda: raw.administer(AdminOperation.BOOKIE_STATUS).figures["limbo"] == 0)
         assert not modes(client)[broken.bookie_id]
         assert raw.read(ledger_id, 0, 1) == ({0: b"first", 1: b"other"}, Status.OK)
         assert raw.read(10**8, 0, 0)[1] is Status.NO_SUCH_LEDGER

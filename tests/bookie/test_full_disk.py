@@ -18,7 +18,7 @@ from bk_spark.config import MIB, BookieConfig
 from bk_spark.errors import BookKeeperError
 from bk_spark.local import cluster as local_cluster
 from bk_spark.local.cluster import LocalBookie, LocalCluster
-from bk_spark.wire.messages import Operation, Status
+from bk_spark.wire.messages import AdminOperation, Status
 from tests.bookie.asked_bookie import AskedBookie
 from tests.bookie.limited_bookie import limited_bookie_command, set_disk
 from tests.bookie.small_disks import SIZE, LimitedDirectory, SmallDisk, small_disk
@@ -117,7 +117,7 @@ def test_a_full_bookie_is_read_only_loses_nothing_and_is_writable_after_ledgers_
         full.assert_holds_all()
         goes_on_elsewhere(full, client, writer)
         fences_and_recovers(full, client, raw, abandoned.ledger_id)
-        status = raw.administer(Operation.BOOKIE_STATUS)
+        status = raw.administer(AdminOperation.BOOKIE_STATUS)
         assert status.figures["read_only"] == 1
         assert "too little free space" in status.detail
 
@@ -174,7 +174,7 @@ def test_a_write_that_finds_no_space_is_unknown_and_with_space_the_storage_is_op
         assert raw.read(1, 7, 7) == ({7: payload(1, 7)}, Status.OK)
         assert raw.read(2, 0, 0)[1] is Status.IO_ERROR
         wait_until(lambda: full.is_read_only(client))
-        assert raw.administer(Operation.BOOKIE_STATUS).figures["failed"] == 1
+        assert raw.administer(AdminOperation.BOOKIE_STATUS).figures["failed"] == 1
 
         full.disk.free()
         wait_until(lambda: full.is_writable(client))
@@ -225,11 +225,11 @@ def test_a_disk_that_fills_faster_than_it_is_looked_at_loses_nothing_that_was_ac
         while asked.add(1, acked, small_payload(acked)) is Status.OK:
             acked += 1
         wait_until(lambda: full.is_read_only(client))
-        assert asked.administer(Operation.BOOKIE_STATUS).figures["failed"] == 1
+        assert asked.administer(AdminOperation.BOOKIE_STATUS).figures["failed"] == 1
         full.disk.free()
         wait_until(lambda: full.is_writable(client))
         assert asked.read(1, 0, acked - 1) == ({one: small_payload(one) for one in range(acked)}, Status.OK)
-        assert asked.administer(Operation.BOOKIE_STATUS).figures["limbo"] == 0
+        assert asked.administer(AdminOperation.BOOKIE_STATUS).figures["limbo"] == 0
 
 
 def test_without_the_journal_what_was_acked_and_found_no_space_is_brought_back_from_the_other_bookies(hidden) -> None:
@@ -251,6 +251,6 @@ def test_without_the_journal_what_was_acked_and_found_no_space_is_brought_back_f
         full.small.start()
         wait_until(lambda: full.is_writable(client))
         assert "starts in limbo" in full.small.log.read_text()
-        while asked.administer(Operation.BOOKIE_STATUS).figures["limbo"]:
+        while asked.administer(AdminOperation.BOOKIE_STATUS).figures["limbo"]:
             assert asked.read(writer.ledger_id, 0, acked - 1)[1] in (Status.OK, Status.UNKNOWN)
         assert asked.read(writer.ledger_id, 0, acked - 1) == ({one: small_payload(one) for one in range(acked)}, Status.OK)

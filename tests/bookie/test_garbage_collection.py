@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bk_spark.bookie.index.rows import Limbo
 from bk_spark.bookie.space import garbage_collection
-from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS, TOMBSTONE_MS, Cluster, Collected, DeletedLedgers
+from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS, TOMBSTONE_MS, ClusterMember, Collected, DeletedLedgers
 from bk_spark.errors import BookKeeperError, ConfigError, MetadataConflictError, MetadataUnavailableError, StorageError
 from tests.bookie.gc_cluster import BOOKIE_ID, ZNODES, GcCluster
 
@@ -260,7 +260,7 @@ def test_a_ledger_that_is_only_fenced_here_becomes_a_tombstone_too(gc: Rounds) -
 
 
 def test_the_bookies_own_cluster_is_the_one_of_its_start(gc: Rounds) -> None:
-    assert Cluster.of(gc.store, ZNODES, BOOKIE_ID) == gc.cluster
+    assert ClusterMember.of(gc.store, ZNODES, BOOKIE_ID) == gc.cluster
 
 
 _STEPS = st.lists(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bk_spark import BookKeeper, LocalCluster
 from bk_spark.local.cluster import LocalBookie
-from bk_spark.wire.messages import Operation, Status
+from bk_spark.wire.messages import AdminOperation, Status
 
 DEADLINE_S = 60.0
 LEDGERS, ENTRIES, ENTRY_BYTES = 10, 10, 100_000
@@ -24,7 +24,7 @@ def test_the_space_of_deleted_ledgers_returns_and_a_kill_in_the_middle_does_no_h
         killed, *others = cluster.bookies
         for bookie in cluster.bookies:
             _collect(client, bookie)
-        _ask(client, killed, Operation.GC_RUN)
+        _ask(client, killed, AdminOperation.GC_RUN)
         killed.kill()
         killed.start()
         for bookie in others:
@@ -51,7 +51,7 @@ def _filled(client: BookKeeper, payloads: list[bytes]) -> list[int]:
     return [writer.ledger_id for writer in writers]
 
 
-def _ask(client: BookKeeper, bookie: LocalBookie, operation: Operation) -> dict[str, int]:
+def _ask(client: BookKeeper, bookie: LocalBookie, operation: AdminOperation) -> dict[str, int]:
     reply = client.administer_bookie(bookie.bookie_id, operation)
     assert (reply.status, reply.detail) == (Status.OK, "")
     return dict(reply.figures)
@@ -59,9 +59,9 @@ def _ask(client: BookKeeper, bookie: LocalBookie, operation: Operation) -> dict[
 
 def _collect(client: BookKeeper, bookie: LocalBookie) -> None:
     """Force a run and wait for its end."""
-    runs = _ask(client, bookie, Operation.GC_RUN)["runs"]
+    runs = _ask(client, bookie, AdminOperation.GC_RUN)["runs"]
     deadline = time.monotonic() + DEADLINE_S
-    while _ask(client, bookie, Operation.GC_STATUS)["runs"] == runs:
+    while _ask(client, bookie, AdminOperation.GC_STATUS)["runs"] == runs:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -9,7 +9,7 @@ import pytest
 from bk_spark.bookie.logs.mark import LogState
 from bk_spark.bookie.pace import RateLimiter
 from bk_spark.bookie.space import gc_run
-from bk_spark.bookie.space.garbage_collection import TOMBSTONE_MS, Cluster
+from bk_spark.bookie.space.garbage_collection import TOMBSTONE_MS, ClusterMember
 from bk_spark.bookie.space.gc_run import GcPlan, GcReport, GcRun
 from bk_spark.config import KIB, LedgerOptions
 from bk_spark.errors import MetadataUnavailableError
@@ -37,7 +37,7 @@ class RunningBookie(CollectedBookie):
     def start(self) -> None:
         super().start()
         limiter = RateLimiter(1 << 40, lambda: 0.0, lambda _: None)
-        cluster = Cluster.of(self.store, ZNODES, BOOKIE_ID)
+        cluster = ClusterMember.of(self.store, ZNODES, BOOKIE_ID)
         self.pauses = 0
         self.collector = GcRun(self.local, cluster, limiter, lambda: self.now_ms, self._pause)
 

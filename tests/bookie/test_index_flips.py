@@ -18,7 +18,7 @@ from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.index.ledger_index import LedgerChange
 from bk_spark.bookie.index.rows import Limbo
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, open_index
-from bk_spark.bookie.logs.log_file import LogPosition
+from bk_spark.bookie.logs.log_file import FilePosition
 from bk_spark.bookie.logs.mark import LogMark
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.errors import BookKeeperError
@@ -33,7 +33,7 @@ ENTRIES = [(ledger_id, entry_id) for ledger_id in (1, 2, 40, 6) for entry_id in 
 def _fill(*targets) -> None:
     """A history of every kind of operation, the same for index and model."""
     limbo = Limbo(90, 50, frozenset({7, 9}))
-    mark = LogMark(5_000, 3, 4, (LogPosition(2, 77),), (LogPosition(3, 88),))
+    mark = LogMark(5_000, 3, 4, (FilePosition(2, 77),), (FilePosition(3, 88),))
     changes = [LedgerChange(one, KEY, 7, [], is_fenced=one % 2 == 0) for one in range(5, 40)]
     changes.append(LedgerChange(1 << 20, KEY, 3, []))
     for ledger_id in (1, 2, 3, 40):

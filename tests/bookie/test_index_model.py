@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bk_spark.bookie.index.ledger_index import LedgerChange
 from bk_spark.bookie.index.rows import Limbo
-from bk_spark.bookie.logs.log_file import LogPosition
+from bk_spark.bookie.logs.log_file import FilePosition
 from bk_spark.bookie.logs.mark import LogMark, LogState
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.quorum import DENSE, IdPattern
@@ -69,7 +69,7 @@ class Run:
             self.sequence += 1
             change = changes.setdefault(ledger_id, LedgerChange(ledger_id, KEY, first, []))
             change.rows.append(row(ledger_id, first, first + span - 1, self.sequence, pattern, self.file_id))
-        mark = LogMark(self.sequence + 1, 3, 1, (LogPosition(2, 50),), (LogPosition(1, 9), LogPosition(2, self.sequence)))
+        mark = LogMark(self.sequence + 1, 3, 1, (FilePosition(2, 50),), (FilePosition(1, 9), FilePosition(2, self.sequence)))
         self.both("commit", list(changes.values()), mark, [log(self.file_id, size=self.sequence)])
 
     def delete(self, ledger_id, is_revived) -> None:

@@ -31,7 +31,7 @@ from bk_spark.local import cluster as local_cluster
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.telemetry.metrics import DESCRIBED
 from bk_spark.version import VERSION
-from bk_spark.wire.messages import Operation, Status
+from bk_spark.wire.messages import AdminOperation, Status
 from tests.bookie.asked_bookie import AskedBookie
 from tests.bookie.limited_bookie import limited_bookie_command, set_disk
 from tests.bookie.served import Served as ServedBookie
@@ -201,7 +201,7 @@ def test_garbage_collection_scrub_and_suspension_are_counted(watched: Watched) -
     watched.client.delete_ledger(writer.ledger_id)
     before, bookie_id = watched.scrape(), watched.bookie.bookie_id
     for done in (1, 2):  # the first one only notes what is to go
-        watched.client.administer_bookie(bookie_id, Operation.GC_RUN)
+        watched.client.administer_bookie(bookie_id, AdminOperation.GC_RUN)
         after = watched.until(lambda now, done=done: now("gc_runs_total") >= before("gc_runs_total") + done)  # type: ignore[misc]
     assert after("gc_ledgers_deleted_total") > before("gc_ledgers_deleted_total")
     assert after("gc_failing") == 0
@@ -210,11 +210,11 @@ def test_garbage_collection_scrub_and_suspension_are_counted(watched: Watched) -
         assert after(name) >= before(name)
     assert after("gc_deleted_bytes_total") - before("gc_deleted_bytes_total") > 2 * MIB
     assert after("gc_entry_logs_deleted_total") > before("gc_entry_logs_deleted_total")
-    watched.client.administer_bookie(bookie_id, Operation.GC_SUSPEND)
+    watched.client.administer_bookie(bookie_id, AdminOperation.GC_SUSPEND)
     assert watched.scrape()("gc_suspended") == 1
-    watched.client.administer_bookie(bookie_id, Operation.GC_RESUME)
+    watched.client.administer_bookie(bookie_id, AdminOperation.GC_RESUME)
     assert watched.scrape()("gc_suspended") == 0
-    watched.client.administer_bookie(bookie_id, Operation.SCRUB)
+    watched.client.administer_bookie(bookie_id, AdminOperation.SCRUB)
     scrubbed = watched.until(lambda now: now("scrub_runs_total") > before("scrub_runs_total"))
     assert scrubbed("scrub_bytes") > 100_000
     assert (scrubbed("damaged_batches"), scrubbed("scrub_failing")) == (0, 0)

@@ -19,7 +19,7 @@ import pytest
 
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.disk import REAL_DISK, Disk
-from bk_spark.bookie.identity.boot_file import BootRecord, Phase, decode_boot
+from bk_spark.bookie.identity.boot_file import BootPhase, BootRecord, decode_boot
 from bk_spark.bookie.index.sqlite_index import open_index as open_sqlite_index
 from bk_spark.bookie.process import run_bookie as process
 from bk_spark.bookie.process.run_bookie import BookiePlace, run_bookie
@@ -202,7 +202,7 @@ def test_a_flush_that_failed_leaves_the_mark(stage: Stage) -> None:
     with pytest.raises(StorageError):
         stage.run()
     (left,) = stage.home.records()
-    assert (left.phase, left.skipped_journal) == (Phase.RUNNING, True)
+    assert (left.phase, left.skipped_journal) == (BootPhase.RUNNING, True)
 
 
 def test_a_failed_sync_is_on_record_while_the_bookie_still_runs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ def test_a_failed_sync_is_on_record_while_the_bookie_still_runs(stage: Stage, mo
     stage.may_stop = lambda: any(map(noted, stage.home.records()))
     stage.run()
     (left,) = stage.home.records()
-    assert (left.phase, left.skipped_journal) == (Phase.RUNNING, True)
+    assert (left.phase, left.skipped_journal) == (BootPhase.RUNNING, True)
 
 
 def test_a_sync_that_failed_right_before_the_stop_is_on_record(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ def test_a_sync_that_failed_right_before_the_stop_is_on_record(stage: Stage, mon
     stage.before_stop = lambda: monkeypatch.setattr(Bookie, "failure", StorageError("syncing", "on purpose"))
     stage.run(disk_check_s=60)
     (left,) = stage.home.records()
-    assert (left.phase, left.skipped_journal) == (Phase.RUNNING, True)
+    assert (left.phase, left.skipped_journal) == (BootPhase.RUNNING, True)
 
 
 def test_a_bookie_that_cannot_register_ends_with_its_reason_and_leaves_the_mark(stage: Stage) -> None:
@@ -234,7 +234,7 @@ def test_a_bookie_that_cannot_register_ends_with_its_reason_and_leaves_the_mark(
     stage.session_type = QuietSession
     with pytest.raises(MetadataConflictError, match="elsewhere:7"):
         stage.run(session_timeout_s=0.01)
-    assert [record.phase for record in stage.home.records()] == [Phase.RUNNING]
+    assert [record.phase for record in stage.home.records()] == [BootPhase.RUNNING]
     assert stage.home.examine().mismatches == ()
 
 

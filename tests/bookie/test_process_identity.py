@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bk_spark.bookie.disk import REAL_DISK
-from bk_spark.bookie.identity.boot_file import BootRecord, Phase, read_boot
+from bk_spark.bookie.identity.boot_file import BootPhase, BootRecord, read_boot
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import BookieConfig, ClientConfig
@@ -84,7 +84,7 @@ def test_a_killed_bookie_left_the_mark_on_every_disk_and_comes_back_without_limb
     """Storage rule 12, situation 71."""
     bookie.kill()
     left = records(bookie, disks)
-    assert [(record.phase, record.skipped_journal) for record in left] == [(Phase.RUNNING, False)] * 3
+    assert [(record.phase, record.skipped_journal) for record in left] == [(BootPhase.RUNNING, False)] * 3
     assert "limbo" not in start_and_listen(bookie)
     assert [record.confirmed.number for record in records(bookie, disks)] == [left[0].confirmed.number + 1] * 3
 
@@ -92,7 +92,7 @@ def test_a_killed_bookie_left_the_mark_on_every_disk_and_comes_back_without_limb
 def test_a_stopped_bookie_left_no_mark(bookie: LocalBookie, disks: Path) -> None:
     """Situation 71."""
     bookie.stop()
-    assert [(record.phase, record.skipped_journal) for record in records(bookie, disks)] == [(Phase.CLEAN, False)] * 3
+    assert [(record.phase, record.skipped_journal) for record in records(bookie, disks)] == [(BootPhase.CLEAN, False)] * 3
     assert "limbo" not in start_and_listen(bookie)
 
 

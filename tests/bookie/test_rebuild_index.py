@@ -17,7 +17,7 @@ from bk_spark.bookie.index.generation import read_generation
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE
 from bk_spark.bookie.inspection.index import IndexView, read_index
 from bk_spark.bookie.inspection.rebuild_index import REPLACED_DIRECTORY, Progress, RebuildReport, rebuild_index
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, LogPosition
+from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, FilePosition
 from bk_spark.bookie.logs.mark import LogState
 from bk_spark.config import BookieConfig
 from bk_spark.entries.digest import master_key
@@ -218,8 +218,8 @@ def test_the_index_knows_where_each_log_ends_and_which_are_written_no_more(harne
     assert [log.state for log in logs] == [LogState.SEALED] * (len(logs) - 1) + [LogState.OPEN]
     assert [log.total_bytes for log in logs] == [*(path.stat().st_size for path in harness.files("entry_log")[:-1]), end]
     mark = view_of(harness, lambda view: view.state.mark)
-    assert mark.entry_logs == (LogPosition(int(last.stem), end),)
-    assert mark.journals == (LogPosition(1, FILE_HEADER_BYTES),)
+    assert mark.entry_logs == (FilePosition(int(last.stem), end),)
+    assert mark.journals == (FilePosition(1, FILE_HEADER_BYTES),)
     assert (mark.next_journal_id, mark.next_entry_log_id) == (2, int(last.stem) + 1)
     start_after_rebuild(harness)
     harness.assert_holds(1, 0, 3, size=LARGE)

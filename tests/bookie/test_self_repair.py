@@ -14,7 +14,7 @@ import pytest
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalBookie, LocalCluster
-from bk_spark.wire.messages import Operation, Status
+from bk_spark.wire.messages import AdminOperation, Status
 from tests.bookie.raw_bookie import DEADLINE_S, LARGE, SMALL, await_end_of_limbo, payload, read
 from tests.client.live_ledgers import BRISK
 
@@ -65,7 +65,7 @@ def test_a_scrub_finds_what_rotted_and_repairs_it(own: LocalCluster) -> None:
         found, end = read(rotten, ledger_id, 0, COUNT - 1)
         assert end is Status.DAMAGED
         assert found.items() < EXPECTED.items()
-        assert client.administer_bookie(rotten.bookie_id, Operation.SCRUB).status is Status.OK
+        assert client.administer_bookie(rotten.bookie_id, AdminOperation.SCRUB).status is Status.OK
         deadline = time.monotonic() + DEADLINE_S
         while read(rotten, ledger_id, 0, COUNT - 1)[0] != EXPECTED:
             assert time.monotonic() < deadline

@@ -14,7 +14,7 @@ from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.index.ledger_index import LedgerChange
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, open_index
 from bk_spark.bookie.index.sqlite_tables import Tables
-from bk_spark.bookie.logs.log_file import LogPosition
+from bk_spark.bookie.logs.log_file import FilePosition
 from bk_spark.bookie.logs.mark import LogMark
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, InternalError, StorageError
@@ -46,7 +46,7 @@ def new_index(open_it):
 
 def test_rows_summary_and_mark_come_back(new_index, open_it):
     rows = [row(1, 0, 9, 1), row(1, 0, 9, 4), row(1, 5, 30, 2, IdPattern(4, 3, 2)), row(1, 10, 19, 3)]
-    mark = LogMark(9, 3, 2, (LogPosition(2, 5000),), (LogPosition(1, 9000), LogPosition(2, 7)))
+    mark = LogMark(9, 3, 2, (FilePosition(2, 5000),), (FilePosition(1, 9000), FilePosition(2, 7)))
     new_index.commit([LedgerChange(1, KEY, 17, [rows[2], rows[0], rows[3], rows[1]])], mark, [log(1)])
     index = open_it()
     assert index.rows(1, (-1, 0), 10) == rows

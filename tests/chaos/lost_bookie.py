@@ -156,7 +156,7 @@ class _Run:
 
     def _verify(self, confirmed: dict[int, int]) -> list[str]:
         """Every replica that metadata names has all that it should, and every entry is what was written."""
-        check = LedgerCheck(self._client.transport, AutoRecoveryConfig(ledger_check_bytes_per_s=1 << 40))
+        check = LedgerCheck(self._client.context, AutoRecoveryConfig(ledger_check_bytes_per_s=1 << 40))
 
         def problem_of(ledger_id: int) -> str | None:
             report = check.check(ledger_id)

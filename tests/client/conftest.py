@@ -19,17 +19,17 @@ from bk_spark.config import LedgerOptions
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.metadata.store import Create, Delete, MemoryStore, MemoryTree, MetadataStore, Operation, SetValue
+from bk_spark.metadata.store import Create, Delete, MemoryStore, MemoryTree, MetadataStore, SetValue, StoreChange
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import connect
 
 BOOKIES = ("b1", "b2", "b3")
 
 
-def is_commit(operations: Sequence[Operation]) -> bool:
+def is_commit(changes: Sequence[StoreChange]) -> bool:
     """Whether a transaction is a log's commit: nothing else sets or creates a head and ends a job."""
-    heads = any(isinstance(one, (SetValue, Create)) and one.path.endswith("/head") for one in operations)
-    return heads and any(isinstance(one, Delete) and one.path.endswith("/running") for one in operations)
+    heads = any(isinstance(one, (SetValue, Create)) and one.path.endswith("/head") for one in changes)
+    return heads and any(isinstance(one, Delete) and one.path.endswith("/running") for one in changes)
 
 
 @dataclass
@@ -37,9 +37,9 @@ class ScriptedStore:
     """A session that counts its calls, and on which a test plays one event each before or in place of the next commits."""
 
     store: MetadataStore
-    script: list[Callable[[Sequence[Operation]], None]] = field(default_factory=list)
+    script: list[Callable[[Sequence[StoreChange]], None]] = field(default_factory=list)
     calls: list[tuple[str, Any]] = field(default_factory=list)
-    in_flight: list[Sequence[Operation]] = field(default_factory=list)
+    in_flight: list[Sequence[StoreChange]] = field(default_factory=list)
     fail_reads: bool = False
 
     def __getattr__(self, name: str) -> Any:
@@ -55,24 +55,24 @@ class ScriptedStore:
 
         return call
 
-    def transaction(self, operations: Sequence[Operation]) -> None:
-        self.calls.append(("transaction", operations))
-        if self.script and is_commit(operations):
-            self.script.pop(0)(operations)
-        self.store.transaction(operations)
+    def transaction(self, changes: Sequence[StoreChange]) -> None:
+        self.calls.append(("transaction", changes))
+        if self.script and is_commit(changes):
+            self.script.pop(0)(changes)
+        self.store.transaction(changes)
 
-    def first(self, action: Callable[[], Any]) -> Callable[[Sequence[Operation]], None]:
+    def first(self, action: Callable[[], Any]) -> Callable[[Sequence[StoreChange]], None]:
         """Another session acts right before the transaction arrives."""
-        return lambda operations: action() and None
+        return lambda changes: action() and None
 
-    def lose_reply(self, operations: Sequence[Operation]) -> None:
+    def lose_reply(self, changes: Sequence[StoreChange]) -> None:
         """The transaction takes effect, and the connection drops before the reply."""
-        self.store.transaction(operations)
+        self.store.transaction(changes)
         raise MetadataUnavailableError("memory://", "connection lost")
 
-    def delay(self, operations: Sequence[Operation]) -> None:
+    def delay(self, changes: Sequence[StoreChange]) -> None:
         """The connection drops while the transaction is on its way: ``land`` lets it arrive."""
-        self.in_flight.append(operations)
+        self.in_flight.append(changes)
         raise MetadataUnavailableError("memory://", "connection lost")
 
     def land(self) -> None:
@@ -145,8 +145,8 @@ class LogWorld:
         path = self.znodes.ledger(metadata.ledger_id)
         self.store.ensure_path(path.rsplit("/", 1)[0])
         logs.ensure_job(job)
-        operations = logs.ledger_operations(job, metadata.ledger_id)
-        self.store.transaction([Create(path, metadata.encode()), *operations])
+        changes = logs.ledger_operations(job, metadata.ledger_id)
+        self.store.transaction([Create(path, metadata.encode()), *changes])
         return metadata.ledger_id
 
     def ledger_exists(self, ledger: CommittedLedger) -> bool:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from bk_spark.client.protocol.limits import CopyLimits, ReadLimits, ReplicationPace
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.replace_bookies import last_entry_of
+from bk_spark.client.protocol.rereplicate_fragment import FragmentCopied, FragmentTask, RereplicateFragment
+from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     CancelRead,
     ChooseReplacements,
@@ -30,8 +32,6 @@ from bk_spark.client.protocol.operation import (
     Tick,
     WriteMetadata,
 )
-from bk_spark.client.protocol.replace_bookies import last_entry_of
-from bk_spark.client.protocol.rereplicate_fragment import FragmentCopied, FragmentTask, RereplicateFragment
 from bk_spark.config import DigestType, LedgerOptions
 from bk_spark.entries.batch import EntryBatch, decode, encode, seal
 from bk_spark.entries.digest import Digester

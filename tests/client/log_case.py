@@ -14,7 +14,7 @@ from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, LogVersion
 from bk_spark.errors import LedgerFencedError, MetadataUnavailableError, NoSuchLogError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
-from bk_spark.metadata.store import MemoryStore, MemoryTree, MetadataStore, Operation
+from bk_spark.metadata.store import MemoryStore, MemoryTree, MetadataStore, StoreChange
 from bk_spark.metadata.znodes import Znodes
 from tests.client.conftest import LogWorld
 from tests.schedule_cases import ScheduleCase, ScheduleCases
@@ -89,7 +89,7 @@ class Interposed:
         return call if callable(target) else target
 
 
-def _ends_with(what: str | Sequence[str | Operation], suffix: str) -> bool:
+def _ends_with(what: str | Sequence[str | StoreChange], suffix: str) -> bool:
     paths = [what] if isinstance(what, str) else [one if isinstance(one, str) else one.path for one in what]
     return any(path.endswith(suffix) for path in paths)
 
@@ -99,7 +99,7 @@ class CutOff:
     """A session whose connection breaks while its first change of a head is on its way; ``land`` lets that arrive."""
 
     store: MetadataStore
-    in_flight: list[Operation] = field(default_factory=list)
+    in_flight: list[StoreChange] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
         target = getattr(self.store, name)

@@ -20,7 +20,7 @@ from bk_spark.errors import (
     MetadataUnavailableError,
     NoSuchLogError,
 )
-from bk_spark.metadata.store import Create, Delete, NoNodeError, Operation, TransactionFailedError
+from bk_spark.metadata.store import Create, Delete, NoNodeError, StoreChange, TransactionFailedError
 from tests.client.log_case import CutOff, Died, Interposed, LogCases, Scene, die, ended, log_exists, must
 
 CASES = LogCases()
@@ -60,10 +60,10 @@ def a_task_creates_its_ledger_after_the_abort(scene: Scene) -> None:
     scene.logs.ensure_job(job)
     metadata = scene.new_metadata(job.ledger_tags())
     path = scene.znodes.ledger(metadata.ledger_id)
-    operations = scene.logs.ledger_operations(job, metadata.ledger_id)
+    changes = scene.logs.ledger_operations(job, metadata.ledger_id)
     scene.store.ensure_path(path.rsplit("/", 1)[0])
     assert scene.logs.abort(job)
-    ended(lambda: scene.store.transaction([Create(path, metadata.encode()), *operations]), TransactionFailedError)
+    ended(lambda: scene.store.transaction([Create(path, metadata.encode()), *changes]), TransactionFailedError)
     must(scene.store.get_many([path]) == [None], "a ledger of an ended job that no index names stays for ever")
 
 
@@ -191,7 +191,7 @@ def an_empty_batch_is_followed_by_its_late_repetition(scene: Scene) -> None:
 
 
 def _claim_and_delete_whatever_is_named(patch: pytest.MonkeyPatch) -> None:
-    def all_of_them(self: LogLedgers, ids: Sequence[int], tag: str, value: str) -> list[Operation]:
+    def all_of_them(self: LogLedgers, ids: Sequence[int], tag: str, value: str) -> list[StoreChange]:
         stored = self._store.get_many([self._znodes.ledger(one) for one in ids])
         return [Delete(self._znodes.ledger(one)) for one, found in zip(ids, stored, strict=True) if found is not None]
 

@@ -8,7 +8,7 @@ from bk_spark.client.log.changes.plan import CommitRequest, Findings, SchemaPlan
 from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.stored.paths import CHECKPOINT_INTERVAL, LogPaths
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Content, Head, LogVersion, Page
-from bk_spark.metadata.store import Create, MetadataStore, Operation
+from bk_spark.metadata.store import Create, MetadataStore, StoreChange
 
 _OPERATIONS_AT_ONCE = 1000
 
@@ -23,9 +23,9 @@ def grow(store: MetadataStore, logs: LogStore, paths: LogPaths, name: str, count
     after, made = _appended(first, count)
     for bucket in {paths.version_bucket(one.version) for one in made} | {paths.job_bucket(one.job_id) for one in made}:
         store.ensure_path(bucket)
-    operations = [operation for version in made for operation in _records(paths, version)]
-    for start in range(0, len(operations), _OPERATIONS_AT_ONCE):
-        store.transaction(operations[start : start + _OPERATIONS_AT_ONCE])
+    changes = [change for version in made for change in _records(paths, version)]
+    for start in range(0, len(changes), _OPERATIONS_AT_ONCE):
+        store.transaction(changes[start : start + _OPERATIONS_AT_ONCE])
     logs.change_head(name, uid, lambda head: after)
     for version in made:
         if version.version % CHECKPOINT_INTERVAL == 0:
@@ -46,7 +46,7 @@ def _ledger(version: int) -> CommittedLedger:
     return CommittedLedger(1_000_000_000 + version, 9, 1000, 10)
 
 
-def _records(paths: LogPaths, version: LogVersion) -> Iterator[Operation]:
+def _records(paths: LogPaths, version: LogVersion) -> Iterator[StoreChange]:
     job = paths.job(version.job_id)
     yield Create(paths.version(version.version), version.encode())
     yield Create(job.root)

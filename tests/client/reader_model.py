@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from bk_spark.client.protocol.limits import ReadLimits
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.read_entries import ReadEntries
+from bk_spark.client.protocol.state_machine import (
     CancelRead,
     Command,
     Deliver,
@@ -25,7 +26,6 @@ from bk_spark.client.protocol.operation import (
     Start,
     Tick,
 )
-from bk_spark.client.protocol.read_entries import ReadEntries
 from bk_spark.config import DigestType, LedgerOptions
 from bk_spark.entries.batch import EncodedBatch, EntryBatch, encode, seal
 from bk_spark.entries.digest import Digester

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from bk_spark.client.protocol.limits import AddLimits, RecoverLimits
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.recover_ledger import RecoverLedger
+from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     ChooseReplacements,
     Command,
@@ -32,7 +33,6 @@ from bk_spark.client.protocol.operation import (
     Tick,
     WriteMetadata,
 )
-from bk_spark.client.protocol.recover_ledger import RecoverLedger
 from bk_spark.config import DigestType, LedgerOptions
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch, decode, encode, seal
 from bk_spark.entries.digest import Digester

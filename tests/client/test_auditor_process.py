@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.replication import auditor
 from bk_spark.client.replication.auditor import AuditorProcess
 from bk_spark.client.replication.auditor_znodes import auditor_report, candidates, current_auditor, is_requested, request_audit
@@ -49,14 +49,14 @@ def cluster(store: ZooKeeperStore, znodes: Znodes) -> ClusterOfZnodes:
 def auditing(cluster: ClusterOfZnodes, config: AutoRecoveryConfig, name: str = "auditor") -> Iterator[AuditorProcess]:
     """A candidate with a session of its own."""
     with connect(cluster.store.uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
-        transport = Transport(store, cluster.znodes, ClientConfig())
-        process = AuditorProcess(store, cluster.znodes, transport, config, auditor_id=name)
+        context = ClientContext(store, cluster.znodes, ClientConfig())
+        process = AuditorProcess(store, cluster.znodes, context, config, auditor_id=name)
         try:
             process.start()
             yield process
         finally:
             process.stop()
-            transport.close()
+            context.close()
 
 
 @contextlib.contextmanager
@@ -260,7 +260,7 @@ def test_an_auditor_whose_session_expired_stands_again_and_the_next_one_does_its
 
         def cut(self: object, missing: object) -> int:
             monkeypatch.undo()
-            expire(first._transport.store)  # type: ignore[arg-type]
+            expire(first._context.store)  # type: ignore[arg-type]
             cut_off.set()
             return mark_many(first._marks, missing)  # type: ignore[arg-type]
 
@@ -277,7 +277,7 @@ def test_an_auditor_whose_session_expired_stands_again_and_the_next_one_does_its
 def test_an_auditor_that_is_elected_again_says_again_what_it_sees(cluster: ClusterOfZnodes) -> None:
     """Its report went with its session, and nothing else is new."""
     with elected(cluster, PATIENT) as only:
-        expire(only._transport.store)  # type: ignore[arg-type]
+        expire(only._context.store)  # type: ignore[arg-type]
         eventually(lambda: look(cluster).get("auditor") == "auditor")
 
 
@@ -290,15 +290,15 @@ def test_a_failure_that_nobody_thought_of_gives_the_office_up_and_is_told(
     monkeypatch.setattr(AuditorProcess, "_work", fail)
     failed = threading.Event()
     with connect(cluster.store.uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
-        transport = Transport(store, cluster.znodes, ClientConfig())
-        process = AuditorProcess(store, cluster.znodes, transport, QUICK, on_failure=failed.set)
+        context = ClientContext(store, cluster.znodes, ClientConfig())
+        process = AuditorProcess(store, cluster.znodes, context, QUICK, on_failure=failed.set)
         process.start()
         assert failed.wait(30.0)
         assert not process.is_auditor
         assert IS_AUDITOR._value.get() == 0
         assert "please report this bug" in caplog.text
         process.stop()
-        transport.close()
+        context.close()
 
 
 @contextlib.contextmanager

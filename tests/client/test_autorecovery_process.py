@@ -73,7 +73,7 @@ def test_flipped_bytes_in_an_entry_log_are_found_marked_and_replaced(
     spacious: LocalCluster, client: BookKeeper, marks: UnderReplication
 ) -> None:
     """Situation 81, and 82 for what is left of the entries meanwhile."""
-    check = LedgerCheck(client.transport, AutoRecoveryConfig())
+    check = LedgerCheck(client.context, AutoRecoveryConfig())
     ledger_id = written(client)
     rotten = of_slot(spacious, client, ledger_id, 2)
     rotten.stop()
@@ -86,8 +86,8 @@ def test_flipped_bytes_in_an_entry_log_are_found_marked_and_replaced(
     assert report.below_ack_quorum == damaged
 
     totals = AllChecked()
-    audit = LedgerAudit(client.transport, marks)
-    assert client.transport.submit(audit.check_all(check, frozenset, totals)).result()
+    audit = LedgerAudit(client.context, marks)
+    assert client.context.submit(audit.check_all(check, frozenset, totals)).result()
     assert totals.lacking == {rotten.bookie_id: damaged}
     assert [(mark.ledger_id, mark.missing) for mark in marks.marks()] == [(ledger_id, (rotten.bookie_id,))]
     recovery = spacious.start_autorecovery(QUICK)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from bk_spark.client.protocol.last_add_confirmed import MAX_PAUSE_MS, RECHECK_MS, ROUTINE_LOOK_MS, AwaitLastAddConfirmed
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.state_machine import (
     Command,
     Event,
     Finish,

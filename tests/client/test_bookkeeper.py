@@ -27,7 +27,7 @@ from bk_spark.errors import (
 )
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.metadata.ledger_metadata import LedgerState
-from bk_spark.metadata.store import Operation
+from bk_spark.metadata.store import StoreChange
 from tests.client.live_ledgers import killed, payloads, suspended
 
 PATIENT = ClientConfig(read_timeout_s=1.0, add_timeout_s=1.5, explicit_lac_s=60.0)
@@ -169,7 +169,7 @@ def test_bookies_check_the_password_themselves(client: BookKeeper) -> None:
         writer.append(b"x")
     forged = dataclasses.replace(client.ledger_metadata(writer.ledger_id), password=b"wrong")
     with pytest.raises(UnauthorizedAccessError):
-        list(ReadHandle(client._transport, client._ledgers, forged).read(0, 0))
+        list(ReadHandle(client._context, client._ledgers, forged).read(0, 0))
 
 
 @pytest.mark.parametrize(("sizes", "word"), [((2, 3, 2), "writeQuorum"), ((3, 2, 3), "ackQuorum"), ((0, 0, 0), "ensembleSize")])
@@ -239,11 +239,11 @@ def test_a_creation_that_is_lost_is_made_again_a_bounded_number_of_times(
     transaction, tries = client._store.transaction, []
 
     def lose(times: int) -> None:
-        def lose_or_do(operations: Sequence[Operation]) -> None:
-            tries.append(operations)
+        def lose_or_do(changes: Sequence[StoreChange]) -> None:
+            tries.append(changes)
             if len(tries) <= times:
                 raise MetadataUnavailableError("zk://", "connection lost")
-            transaction(operations)
+            transaction(changes)
 
         tries.clear()
         monkeypatch.setattr(client._store, "transaction", lose_or_do)

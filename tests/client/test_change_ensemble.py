@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     CancelAdd,
     ChooseReplacements,

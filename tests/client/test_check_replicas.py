@@ -10,7 +10,7 @@ import pytest
 from bk_spark.client.protocol import check_replicas
 from bk_spark.client.protocol.check_replicas import CheckReplicas, CheckTask, ReplicasChecked, checkable
 from bk_spark.client.protocol.limits import CheckLimits, ReplicationPace
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.state_machine import (
     CancelRead,
     Command,
     Event,

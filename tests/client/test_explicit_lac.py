@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bk_spark.client.protocol.operation import SendStoreLastAddConfirmed
+from bk_spark.client.protocol.state_machine import SendStoreLastAddConfirmed
 from bk_spark.wire.messages import Status
 from tests.client.writer_model import Writer, limits
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.state_machine import (
     ChooseReplacements,
     CloseRequested,
     Confirm,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bk_spark.client.protocol.operation import Append, CloseRequested, Confirm, SendAdd
 from bk_spark.client.protocol.pending_adds import RUN_BYTES
+from bk_spark.client.protocol.state_machine import Append, CloseRequested, Confirm, SendAdd
 from bk_spark.config import MAX_BATCH_ENTRIES
 from bk_spark.errors import DuplicateEntryError, LedgerClosedError
 from tests.client.writer_model import NOISE, Writer, calls

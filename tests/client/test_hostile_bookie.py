@@ -22,7 +22,7 @@ from bk_spark.errors import CorruptionError
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import DENSE
 from bk_spark.wire.codec import encode_read_reply
-from bk_spark.wire.messages import AddRequest, LastAddConfirmedRequest, Operation, ReadBatch, ReadEnd, ReadRequest, Status
+from bk_spark.wire.messages import AddRequest, AdminOperation, LastAddConfirmedRequest, ReadBatch, ReadEnd, ReadRequest, Status
 from tests.client.hostile_bookie import BOOKIE_ID, HostileBookie, drained
 
 KEY = master_key(b"")
@@ -156,4 +156,4 @@ def test_an_answer_to_an_operator_has_a_bounded_number_of_figures(bookie: Hostil
     reply = pb.AdministerReply(status=pb.OK, figures={str(n): n for n in range(1001)})
     bookie.answers["Administer"] = lambda request, context: reply
     with pytest.raises(CorruptionError, match="1001 figures"):
-        bookie.asked(lambda connection: connection.administer(Operation.BOOKIE_STATUS, 5))
+        bookie.asked(lambda connection: connection.administer(AdminOperation.BOOKIE_STATUS, 5))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.config import ClientConfig
 from bk_spark.errors import MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, register, unregister
@@ -43,45 +43,45 @@ def store() -> CountingStore:
 
 
 @pytest.fixture
-def transport(store: CountingStore) -> Iterator[Transport]:
-    transport = Transport(store, ZNODES, ClientConfig())
-    yield transport
-    transport.close()
+def context(store: CountingStore) -> Iterator[ClientContext]:
+    context = ClientContext(store, ZNODES, ClientConfig())
+    yield context
+    context.close()
 
 
 def come(store: CountingStore, number: int, *, read_only: bool = False) -> None:
     register(store, ZNODES, BookieAddress(f"b{number}", "127.0.0.1", 3000 + number), read_only)
 
 
-def test_bookies_are_listed_once_for_many_ledgers(store: CountingStore, transport: Transport) -> None:
+def test_bookies_are_listed_once_for_many_ledgers(store: CountingStore, context: ClientContext) -> None:
     for _ in range(10):
-        assert set(transport.choose_ensemble(3, 3)) == {"b1", "b2", "b3"}
+        assert set(context.choose_ensemble(3, 3)) == {"b1", "b2", "b3"}
     assert store.listings == 1
 
 
-def test_one_that_goes_or_turns_read_only_is_in_no_ensemble_from_then_on(store: CountingStore, transport: Transport) -> None:
-    transport.choose_ensemble(3, 3)
+def test_one_that_goes_or_turns_read_only_is_in_no_ensemble_from_then_on(store: CountingStore, context: ClientContext) -> None:
+    context.choose_ensemble(3, 3)
     unregister(store, ZNODES, "b1")
     come(store, 4)
-    assert set(transport.choose_ensemble(3, 3)) == {"b2", "b3", "b4"}
+    assert set(context.choose_ensemble(3, 3)) == {"b2", "b3", "b4"}
     come(store, 5)
     come(store, 2, read_only=True)
-    assert set(transport.choose_ensemble(3, 3)) == {"b3", "b4", "b5"}
+    assert set(context.choose_ensemble(3, 3)) == {"b3", "b4", "b5"}
 
 
-def test_one_that_came_is_found_before_the_news_of_it(store: CountingStore, transport: Transport) -> None:
+def test_one_that_came_is_found_before_the_news_of_it(store: CountingStore, context: ClientContext) -> None:
     """Where those that are known are too few."""
-    transport.choose_ensemble(3, 3)
+    context.choose_ensemble(3, 3)
     store.is_silent = True
     come(store, 4)
-    assert set(transport.choose_ensemble(4, 3)) == {"b1", "b2", "b3", "b4"}
+    assert set(context.choose_ensemble(4, 3)) == {"b1", "b2", "b3", "b4"}
     with pytest.raises(NotEnoughBookiesError):
-        transport.choose_ensemble(5, 3)
+        context.choose_ensemble(5, 3)
 
 
-def test_a_listing_that_failed_is_tried_again(store: CountingStore, transport: Transport) -> None:
+def test_a_listing_that_failed_is_tried_again(store: CountingStore, context: ClientContext) -> None:
     store.is_cut_off = True
     with pytest.raises(MetadataUnavailableError):
-        transport.choose_ensemble(3, 3)
+        context.choose_ensemble(3, 3)
     store.is_cut_off = False
-    assert set(transport.choose_ensemble(3, 3)) == {"b1", "b2", "b3"}
+    assert set(context.choose_ensemble(3, 3)) == {"b1", "b2", "b3"}

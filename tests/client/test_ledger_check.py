@@ -28,7 +28,7 @@ def client(cluster: LocalCluster) -> Iterator[BookKeeper]:
 
 @pytest.fixture
 def check(client: BookKeeper) -> LedgerCheck:
-    return LedgerCheck(client.transport, AutoRecoveryConfig())
+    return LedgerCheck(client.context, AutoRecoveryConfig())
 
 
 def test_what_is_confirmed_reaches_all_of_its_write_quorum_although_ledger_and_client_are_closed_at_once(

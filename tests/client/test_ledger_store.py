@@ -11,7 +11,7 @@ from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import ConfigError, JobEndedError, LedgerExistsError, MetadataUnavailableError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.metadata.store import Check, MemoryStore, MemoryTree, Operation, TransactionFailedError
+from bk_spark.metadata.store import Check, MemoryStore, MemoryTree, StoreChange, TransactionFailedError
 from bk_spark.metadata.znodes import Znodes
 
 ZNODES = Znodes("/ledgers")
@@ -20,22 +20,22 @@ ZNODES = Znodes("/ledgers")
 class FlakyStore(MemoryStore):
     """Plays one event in place of the next transaction."""
 
-    trouble: Callable[[Sequence[Operation]], None] | None = None
+    trouble: Callable[[Sequence[StoreChange]], None] | None = None
 
-    def transaction(self, operations: Sequence[Operation]) -> None:
+    def transaction(self, changes: Sequence[StoreChange]) -> None:
         trouble, self.trouble = self.trouble, None
-        (trouble or super().transaction)(operations)
+        (trouble or super().transaction)(changes)
 
-    def lose_reply(self, operations: Sequence[Operation]) -> None:
-        super().transaction(operations)
+    def lose_reply(self, changes: Sequence[StoreChange]) -> None:
+        super().transaction(changes)
         raise MetadataUnavailableError("memory://", "connection lost")
 
-    def lose_request(self, _: Sequence[Operation]) -> None:
+    def lose_request(self, _: Sequence[StoreChange]) -> None:
         raise MetadataUnavailableError("memory://", "connection lost")
 
-    def repeat_after_lost_reply(self, operations: Sequence[Operation]) -> None:
-        super().transaction(operations)
-        super().transaction(operations)
+    def repeat_after_lost_reply(self, changes: Sequence[StoreChange]) -> None:
+        super().transaction(changes)
+        super().transaction(changes)
 
 
 @pytest.fixture

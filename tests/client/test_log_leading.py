@@ -130,7 +130,7 @@ def test_what_a_leader_left_open_is_recovered_by_recover_and_read_to_its_end(log
     assert found.recover() is None
 
 
-def unfenced(transport: object, ledgers: object, metadata: LedgerMetadata, version: int) -> LedgerMetadata:
+def unfenced(context: object, ledgers: object, metadata: LedgerMetadata, version: int) -> LedgerMetadata:
     """A recovery that asks nobody and fences nobody: the ledger ends after its first entry."""
     return metadata.closed_at(0, 1)
 

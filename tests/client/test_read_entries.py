@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.read_entries import ReadEntries
+from bk_spark.client.protocol.read_lanes import MOST_GROWTH, QUICK_MS
+from bk_spark.client.protocol.state_machine import (
     CancelRead,
     Consumed,
     Deliver,
@@ -20,8 +22,6 @@ from bk_spark.client.protocol.operation import (
     SendRead,
     Start,
 )
-from bk_spark.client.protocol.read_entries import ReadEntries
-from bk_spark.client.protocol.read_lanes import MOST_GROWTH, QUICK_MS
 from bk_spark.entries.batch import seal
 from bk_spark.errors import (
     BookieUnavailableError,

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from bk_spark.client.protocol.last_add_confirmed import ReadLastAddConfirmed
-from bk_spark.client.protocol.operation import Event, Finish, LastAddConfirmedAnswered, Start, Tick
+from bk_spark.client.protocol.state_machine import Event, Finish, LastAddConfirmedAnswered, Start, Tick
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import BookieUnavailableError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, new_ledger

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.client.protocol.limits import ReadLimits
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.read_entries import MAX_METADATA_READS, ReadEntries
+from bk_spark.client.protocol.state_machine import (
     CancelRead,
     Command,
     Consumed,
@@ -29,7 +30,6 @@ from bk_spark.client.protocol.operation import (
     Start,
     Tick,
 )
-from bk_spark.client.protocol.read_entries import MAX_METADATA_READS, ReadEntries
 from bk_spark.config import DigestType, LedgerOptions
 from bk_spark.entries.batch import EncodedBatch, encode, seal
 from bk_spark.entries.digest import Digester

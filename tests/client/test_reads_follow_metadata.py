@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from bk_spark.client.protocol.operation import Event, MetadataGone, MetadataRead, MetadataUnknown, SendRead
 from bk_spark.client.protocol.read_entries import MAX_METADATA_READS
+from bk_spark.client.protocol.state_machine import Event, MetadataGone, MetadataRead, MetadataUnknown, SendRead
 from bk_spark.errors import (
     BookieUnavailableError,
     DigestMismatchError,

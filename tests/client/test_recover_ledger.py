@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     LastAddConfirmedAnswered,
     MetadataGone,

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.protocol.operation import CancelRead, Deliver, ReadArrived, ReadEnded, SendAdd, SendRead, WriteMetadata
+from bk_spark.client.protocol.state_machine import CancelRead, Deliver, ReadArrived, ReadEnded, SendAdd, SendRead, WriteMetadata
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch, coalesce, decode, encode, seal
 from bk_spark.errors import (

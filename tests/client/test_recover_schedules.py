@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.state_machine import (
     ChooseReplacements,
     Event,
     LastAddConfirmedAnswered,

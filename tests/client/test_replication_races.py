@@ -13,14 +13,14 @@ import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_handle import WriteHandle
-from bk_spark.client.replication.ledger_copying import Leaving, Replicated
+from bk_spark.client.replication.ledger_rereplication import Leaving, RereplicatedLedger
 from bk_spark.client.replication.lock import TakenLedger
-from bk_spark.client.replication.replicator import ReplicationLimits, Replicator
+from bk_spark.client.replication.rereplicator import ReplicationLimits, Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
-from bk_spark.metadata.store import Operation, SetValue
+from bk_spark.metadata.store import SetValue, StoreChange
 from bk_spark.metadata.under_replication import UnderReplication
 from tests.client.live_ledgers import BRISK, DEADLINE_S, bookies_of, killed, payloads
 from tests.client.test_replication_worker import eventually
@@ -39,17 +39,17 @@ def marks(client: BookKeeper) -> UnderReplication:
 
 
 @pytest.fixture
-def replicator(client: BookKeeper, marks: UnderReplication) -> Replicator:
+def rereplicator(client: BookKeeper, marks: UnderReplication) -> Rereplicator:
     limits = ReplicationLimits.of(ClientConfig(), AutoRecoveryConfig(open_fragment_grace_s=0.05))
-    return Replicator(client.transport, client._ledgers, limits, marks)
+    return Rereplicator(client.context, client._ledgers, limits, marks)
 
 
-def _marked(client: BookKeeper, replicator: Replicator, ledger_id: int) -> list[Replicated]:
+def _marked(client: BookKeeper, rereplicator: Rereplicator, ledger_id: int) -> list[RereplicatedLedger]:
     """As a worker does it: what is open is taken up once more after its grace."""
-    tries: list[Replicated] = []
+    tries: list[RereplicatedLedger] = []
     while not tries or (tries[-1].open_fragment is not None and len(tries) < 3):
         fence = tries[-1].open_fragment if tries else None
-        done = client.transport.submit(replicator.marked(ledger_id, fence=fence)).result(DEADLINE_S)
+        done = client.context.submit(rereplicator.marked(ledger_id, fence=fence)).result(DEADLINE_S)
         assert done is not None
         tries.append(done)
     return tries
@@ -81,12 +81,12 @@ def _writer_behind_a_change(cluster: LocalCluster, client: BookKeeper) -> tuple[
 
 
 def test_a_writer_is_not_fenced_because_a_registered_bookie_of_its_tail_lacks_older_entries(
-    wide_cluster: LocalCluster, client: BookKeeper, replicator: Replicator, marks: UnderReplication
+    wide_cluster: LocalCluster, client: BookKeeper, rereplicator: Rereplicator, marks: UnderReplication
 ) -> None:
     """Protocol rule 53: the bookie takes the writer's adds, and nothing is known to be missing of the tail. Situation 81."""
     writer, lacking = _writer_behind_a_change(wide_cluster, client)
     marks.mark(writer.ledger_id, [lacking])
-    assert [one.is_whole for one in _marked(client, replicator, writer.ledger_id)] == [True]
+    assert [one.is_whole for one in _marked(client, rereplicator, writer.ledger_id)] == [True]
     assert marks.mark_of(writer.ledger_id) is None
     assert writer.append(b"15") == 15
     writer.close()
@@ -96,20 +96,20 @@ def test_a_writer_is_not_fenced_because_a_registered_bookie_of_its_tail_lacks_ol
 
 
 def test_a_mark_stays_while_what_a_registered_bookie_lacks_still_counts_as_open(
-    wide_cluster: LocalCluster, client: BookKeeper, replicator: Replicator, marks: UnderReplication
+    wide_cluster: LocalCluster, client: BookKeeper, rereplicator: Rereplicator, marks: UnderReplication
 ) -> None:
     """Protocol rule 55: neither copied nor fenced, nor forgotten."""
     writer, lacking = _writer_behind_a_change(wide_cluster, client)
     marks.mark(writer.ledger_id, [lacking])
     metadata = client.ledger_metadata(writer.ledger_id)
     _name(client, metadata, [*metadata.fragments, Fragment(40, metadata.fragments[0].ensemble)])
-    [done] = _marked(client, replicator, writer.ledger_id)
+    [done] = _marked(client, rereplicator, writer.ledger_id)
     assert (done.is_whole, done.open_fragment, done.fragments) == (False, None, 1)
     assert marks.mark_of(writer.ledger_id) is not None
     now = client.ledger_metadata(writer.ledger_id)
     assert not now.is_closed
     _name(client, now, now.fragments[:2])
-    assert [one.is_whole for one in _marked(client, replicator, writer.ledger_id)] == [True]
+    assert [one.is_whole for one in _marked(client, rereplicator, writer.ledger_id)] == [True]
     assert marks.mark_of(writer.ledger_id) is None
     writer.close()
     assert_whole(client, writer.ledger_id, ())
@@ -118,7 +118,7 @@ def test_a_mark_stays_while_what_a_registered_bookie_lacks_still_counts_as_open(
 def test_a_fragment_that_ended_while_a_registered_bookie_was_asked_is_not_taken_for_the_tail(
     wide_cluster: LocalCluster,
     client: BookKeeper,
-    replicator: Replicator,
+    rereplicator: Rereplicator,
     marks: UnderReplication,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -131,47 +131,47 @@ def test_a_fragment_that_ended_while_a_registered_bookie_was_asked_is_not_taken_
     first = Fragment(0, (lacking, *ensemble[1:]))
     _name(client, before, [first])
     marks.mark(writer.ledger_id, [lacking])
-    missing = replicator._missing
+    missing = rereplicator._missing
 
     async def after_a_change(ledger_id: int, taken: TakenLedger) -> Leaving:
         _name(client, before, [first, Fragment(10, ensemble)])
         return await missing(ledger_id, taken)
 
-    monkeypatch.setattr(replicator, "_missing", after_a_change)
-    _marked(client, replicator, writer.ledger_id)
+    monkeypatch.setattr(rereplicator, "_missing", after_a_change)
+    _marked(client, rereplicator, writer.ledger_id)
     named = client.ledger_metadata(writer.ledger_id).fragments[0].ensemble
     assert lacking not in named or marks.mark_of(writer.ledger_id) is not None
     monkeypatch.undo()
-    eventually(lambda: marks.mark_of(writer.ledger_id) is None or _marked(client, replicator, writer.ledger_id)[-1].is_whole)
+    eventually(lambda: marks.mark_of(writer.ledger_id) is None or _marked(client, rereplicator, writer.ledger_id)[-1].is_whole)
     client.open_ledger(writer.ledger_id).close()
     assert_whole(client, writer.ledger_id, ())
 
 
 def test_a_lock_that_was_being_taken_when_the_work_was_cut_off_is_given_back(
-    client: BookKeeper, replicator: Replicator, marks: UnderReplication, monkeypatch: pytest.MonkeyPatch
+    client: BookKeeper, rereplicator: Rereplicator, marks: UnderReplication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Situation 83: the process and its session live on, after AutoRecovery was disabled for a while."""
     metadata = _closed(client)
-    entered, go_on, take = threading.Event(), threading.Event(), replicator._lock.take
+    entered, go_on, take = threading.Event(), threading.Event(), rereplicator._lock.take
 
     def slowly(ledger_id: int) -> object:
         entered.set()
         assert go_on.wait(DEADLINE_S)
         return take(ledger_id)
 
-    monkeypatch.setattr(replicator._lock, "take", slowly)
+    monkeypatch.setattr(rereplicator._lock, "take", slowly)
     leaving = {metadata.last_fragment.ensemble[0]}
-    work = client.transport.submit(replicator.replicated(metadata.ledger_id, leaving))
+    work = client.context.submit(rereplicator.replicated(metadata.ledger_id, leaving))
     assert entered.wait(DEADLINE_S)
     work.cancel()
     go_on.set()
     monkeypatch.undo()
-    eventually(lambda: replicator.replicate(metadata.ledger_id, leaving).is_whole)
+    eventually(lambda: rereplicator.rereplicate(metadata.ledger_id, leaving).is_whole)
     assert marks.locks() == {}
 
 
 def test_a_change_that_was_under_way_when_the_work_was_cut_off_does_not_come_after_the_lock_is_given_back(
-    client: BookKeeper, replicator: Replicator, marks: UnderReplication, monkeypatch: pytest.MonkeyPatch
+    client: BookKeeper, rereplicator: Rereplicator, marks: UnderReplication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Protocol rule 45: whoever takes the lock next may drop copies that no metadata names, and these would be named then."""
     metadata = _closed(client)
@@ -179,19 +179,19 @@ def test_a_change_that_was_under_way_when_the_work_was_cut_off_does_not_come_aft
     entered, go_on, arrived = threading.Event(), threading.Event(), threading.Event()
     transaction = client.metadata_store.transaction
 
-    def slowly(operations: Sequence[Operation]) -> None:
-        if not any(isinstance(one, SetValue) for one in operations):
-            transaction(operations)
+    def slowly(changes: Sequence[StoreChange]) -> None:
+        if not any(isinstance(one, SetValue) for one in changes):
+            transaction(changes)
             return
         entered.set()
         assert go_on.wait(DEADLINE_S)
         try:
-            transaction(operations)
+            transaction(changes)
         finally:
             arrived.set()
 
     monkeypatch.setattr(client.metadata_store, "transaction", slowly)
-    work = client.transport.submit(replicator.replicated(metadata.ledger_id, leaving))
+    work = client.context.submit(rereplicator.replicated(metadata.ledger_id, leaving))
     assert entered.wait(DEADLINE_S)
     work.cancel()
     eventually(lambda: marks.locks() == {})
@@ -199,22 +199,22 @@ def test_a_change_that_was_under_way_when_the_work_was_cut_off_does_not_come_aft
     assert arrived.wait(DEADLINE_S)
     monkeypatch.undo()
     assert client.ledger_metadata(metadata.ledger_id) == metadata
-    assert replicator.replicate(metadata.ledger_id, leaving).is_whole
+    assert rereplicator.rereplicate(metadata.ledger_id, leaving).is_whole
 
 
 def test_a_mark_that_names_no_other_bookie_goes_with_the_copying_and_any_other_stays(
-    client: BookKeeper, replicator: Replicator, marks: UnderReplication, monkeypatch: pytest.MonkeyPatch
+    client: BookKeeper, rereplicator: Rereplicator, marks: UnderReplication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Protocol rule 56, for a decommission and a Spark job, which are told whom to replace and not what is marked."""
     metadata = _closed(client, 2)
     leaving, other = metadata.last_fragment.ensemble
     marks.mark(metadata.ledger_id, [leaving, other])
-    assert replicator.replicate(metadata.ledger_id, {leaving}).is_whole
+    assert rereplicator.rereplicate(metadata.ledger_id, {leaving}).is_whole
     assert marks.mark_of(metadata.ledger_id) is not None
-    finish = replicator._lock.finish
-    monkeypatch.setattr(replicator._lock, "finish", lambda taken: marks.mark(metadata.ledger_id, [other]) or finish(taken))
-    assert replicator.replicate(metadata.ledger_id, {leaving, other}).is_whole
+    finish = rereplicator._lock.finish
+    monkeypatch.setattr(rereplicator._lock, "finish", lambda taken: marks.mark(metadata.ledger_id, [other]) or finish(taken))
+    assert rereplicator.rereplicate(metadata.ledger_id, {leaving, other}).is_whole
     assert marks.mark_of(metadata.ledger_id) is not None
     monkeypatch.undo()
-    assert replicator.replicate(metadata.ledger_id, {leaving, other}).is_whole
+    assert rereplicator.rereplicate(metadata.ledger_id, {leaving, other}).is_whole
     assert marks.mark_of(metadata.ledger_id) is None

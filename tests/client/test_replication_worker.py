@@ -12,10 +12,10 @@ from contextlib import contextmanager
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.replication import worker as replication_worker
-from bk_spark.client.replication.ledger_copying import Replicated
-from bk_spark.client.replication.replicator import Replicator
+from bk_spark.client.replication.ledger_rereplication import RereplicatedLedger
+from bk_spark.client.replication.rereplicator import Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.client.replication.worker import MAX_RETRY_FACTOR, ReplicationWorker
 from bk_spark.config import ClientConfig
@@ -51,14 +51,14 @@ def worker(
     """One that works, with a session of its own."""
     znodes = Znodes(ROOT)
     with connect(cluster.metadata_uri, connect_timeout_s=10.0, session_timeout_s=session_timeout_s) as store:
-        transport = Transport(store, znodes, ClientConfig())
-        made = ReplicationWorker(store, znodes, transport, config)
+        context = ClientContext(store, znodes, ClientConfig())
+        made = ReplicationWorker(store, znodes, context, config)
         made.start()
         try:
             yield made, store
         finally:
             made.stop()
-            transport.close()
+            context.close()
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def test_a_ledger_that_cannot_be_read_is_tried_less_and_less_often(
     with worker(wide_cluster, AutoRecoveryConfig(retry_s=0.1)) as (made, _):
         marks.mark(writer.ledger_id, [other])
         eventually(lambda: made._in_vain.get(writer.ledger_id) == 3)
-        in_vain = Replicated(writer.ledger_id, False, is_in_vain=True)
+        in_vain = RereplicatedLedger(writer.ledger_id, False, is_in_vain=True)
         assert max(made._retry_s(in_vain) for _ in range(20)) == pytest.approx(0.1 * MAX_RETRY_FACTOR)
         client.delete_ledger(writer.ledger_id)
         marks.remove(next(marks.marks()))
@@ -187,12 +187,12 @@ def test_a_problem_that_many_ledgers_share_is_told_once(
     monkeypatch.setattr(replication_worker, "MAX_TOLD", 2)
     with worker(wide_cluster) as (made, _):
         for ledger_id, problem in ((1, "no bookie"), (2, "no bookie"), (1, "no bookie"), (3, "damage"), (2, "no bookie")):
-            made._note(Replicated(ledger_id, False, problem=f"ledger {ledger_id}: {problem}"))
+            made._note(RereplicatedLedger(ledger_id, False, problem=f"ledger {ledger_id}: {problem}"))
         told = [one.getMessage() for one in caplog.records if "still under-replicated" in one.getMessage()]
         assert [one.split(" is ")[0] for one in told] == ["ledger 1", "ledger 3"]
         assert made.progress().failures == 5
         for number in range(10):
-            made._note(Replicated(4, False, problem=f"{number}"))
+            made._note(RereplicatedLedger(4, False, problem=f"{number}"))
         assert len(made._told_s) <= 2
 
 
@@ -249,15 +249,15 @@ def test_a_ledger_that_takes_long_keeps_no_others_waiting(
 ) -> None:
     """Also not those that are marked, or are to be tried again, meanwhile."""
     lost, [long, short] = _lost_bookie(wide_cluster, client, 2)
-    marked, begun = Replicator.marked, threading.Event()
+    marked, begun = Rereplicator.marked, threading.Event()
 
-    async def slowly(self: Replicator, ledger_id: int, *, fence: Fragment | None = None) -> Replicated | None:
+    async def slowly(self: Rereplicator, ledger_id: int, *, fence: Fragment | None = None) -> RereplicatedLedger | None:
         if ledger_id == long:
             begun.set()
             await asyncio.Event().wait()
         return await marked(self, ledger_id, fence=fence)
 
-    monkeypatch.setattr(Replicator, "marked", slowly)
+    monkeypatch.setattr(Rereplicator, "marked", slowly)
     with lost_for_good(client, lost), worker(wide_cluster) as (made, _):
         marks.mark(long, [lost.bookie_id])
         assert begun.wait(DEADLINE_S)

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.replication.ledger_copying import Replicated
-from bk_spark.client.replication.replicator import ReplicationLimits, Replicator
+from bk_spark.client.replication.ledger_rereplication import RereplicatedLedger
+from bk_spark.client.replication.rereplicator import ReplicationLimits, Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
 from bk_spark.entries.digest import master_key
@@ -31,12 +31,12 @@ def client(wide_cluster: LocalCluster) -> Iterator[BookKeeper]:
 
 
 @pytest.fixture
-def replicator(client: BookKeeper) -> Replicator:
-    return _replicator(client)
+def rereplicator(client: BookKeeper) -> Rereplicator:
+    return _rereplicator(client)
 
 
-def _replicator(client: BookKeeper, marks: UnderReplication | None = None) -> Replicator:
-    return Replicator(client.transport, client._ledgers, ReplicationLimits.of(ClientConfig(), HASTY), marks)
+def _rereplicator(client: BookKeeper, marks: UnderReplication | None = None) -> Rereplicator:
+    return Rereplicator(client.context, client._ledgers, ReplicationLimits.of(ClientConfig(), HASTY), marks)
 
 
 def _closed(client: BookKeeper, sizes: tuple[int, int, int], entries: int = 20, password: bytes = b"") -> LedgerMetadata:
@@ -60,7 +60,7 @@ def held(client: BookKeeper, metadata: LedgerMetadata, fragment: Fragment, slot:
     )
 
     async def ask() -> list[int]:
-        bookie = client.transport.connections.bookie(request.bookie_id)
+        bookie = client.context.connections.bookie(request.bookie_id)
         found: list[int] = []
         async for reply in bookie.read(request):
             if isinstance(reply, ReadBatch):
@@ -68,7 +68,7 @@ def held(client: BookKeeper, metadata: LedgerMetadata, fragment: Fragment, slot:
                 found += header.pattern.ids(header.first_entry_id, header.last_entry_id).tolist()
         return found
 
-    return client.transport.submit(ask()).result(DEADLINE_S)
+    return client.context.submit(ask()).result(DEADLINE_S)
 
 
 def assert_whole(client: BookKeeper, ledger_id: int, gone: Collection[str]) -> None:
@@ -85,47 +85,47 @@ def assert_whole(client: BookKeeper, ledger_id: int, gone: Collection[str]) -> N
 @pytest.mark.parametrize("sizes", [(3, 3, 2), (3, 2, 2), (2, 1, 1)])
 @pytest.mark.parametrize("entries", [0, 20])
 def test_after_a_bookie_died_every_fragment_is_back_on_a_whole_write_quorum(
-    wide_cluster: LocalCluster, client: BookKeeper, replicator: Replicator, sizes: tuple[int, int, int], entries: int
+    wide_cluster: LocalCluster, client: BookKeeper, rereplicator: Rereplicator, sizes: tuple[int, int, int], entries: int
 ) -> None:
     """Situation 76; protocol rule 54 where there are no entries. With Qw = 1 the dead bookie comes back for the test."""
     metadata = _closed(client, sizes, entries, b"secret")
     dead = bookies_of(wide_cluster, metadata)[1]
     with killed(*([dead] if sizes[1] > 1 else [])):
-        done = replicator.replicate(metadata.ledger_id, {dead.bookie_id})
+        done = rereplicator.rereplicate(metadata.ledger_id, {dead.bookie_id})
         assert (done.is_whole, done.fragments, done.problem) == (True, 1, "")
         assert_whole(client, metadata.ledger_id, {dead.bookie_id})
         with client.open_ledger(metadata.ledger_id, b"secret") as reader:
             assert payloads(reader) == [b"%d" % one for one in range(entries)]
-    again = replicator.replicate(metadata.ledger_id, {dead.bookie_id})
-    assert again == Replicated(metadata.ledger_id, True)
+    again = rereplicator.rereplicate(metadata.ledger_id, {dead.bookie_id})
+    assert again == RereplicatedLedger(metadata.ledger_id, True)
 
 
 def test_what_only_the_lost_bookie_had_is_said_and_nothing_else_changes(
-    wide_cluster: LocalCluster, client: BookKeeper, replicator: Replicator
+    wide_cluster: LocalCluster, client: BookKeeper, rereplicator: Rereplicator
 ) -> None:
     metadata = _closed(client, (1, 1, 1))
     [only] = bookies_of(wide_cluster, metadata)
     with killed(only):
-        done = replicator.replicate(metadata.ledger_id, {only.bookie_id})
+        done = rereplicator.rereplicate(metadata.ledger_id, {only.bookie_id})
     assert not done.is_whole
     assert f"ledger {metadata.ledger_id}" in done.problem
     assert client.ledger_metadata(metadata.ledger_id) == metadata
 
 
 def test_with_too_few_bookies_the_problem_has_the_numbers(
-    wide_cluster: LocalCluster, client: BookKeeper, replicator: Replicator
+    wide_cluster: LocalCluster, client: BookKeeper, rereplicator: Rereplicator
 ) -> None:
     metadata = _closed(client, (3, 3, 2))
     spare = next(one for one in wide_cluster.bookies if one.bookie_id not in metadata.last_fragment.ensemble)
     gone = bookies_of(wide_cluster, metadata)[0]
     with killed(gone, spare):
-        done = replicator.replicate(metadata.ledger_id, {gone.bookie_id, spare.bookie_id})
+        done = rereplicator.rereplicate(metadata.ledger_id, {gone.bookie_id, spare.bookie_id})
     assert not done.is_whole
     assert "needs 1 bookies and 0 can be used" in done.problem
 
 
 def test_a_writer_that_lives_replaces_the_bookie_itself_and_is_not_fenced(
-    wide_cluster: LocalCluster, client: BookKeeper, replicator: Replicator
+    wide_cluster: LocalCluster, client: BookKeeper, rereplicator: Rereplicator
 ) -> None:
     """Only what has an end is copied, and the rest once it has one. Protocol rule 53; situation 6."""
     with client.create_ledger() as writer:
@@ -134,12 +134,12 @@ def test_a_writer_that_lives_replaces_the_bookie_itself_and_is_not_fenced(
         dead = bookies_of(wide_cluster, writer.metadata)[0]
         with killed(dead):
             writer.append(b"10")
-            done = replicator.replicate(
+            done = rereplicator.rereplicate(
                 writer.ledger_id, {dead.bookie_id}, fence=Fragment(before.first_entry_id + 5, before.ensemble)
             )
             while not done.is_whole:  # the writer, or bookies, have not heard of it yet
                 assert done.open_fragment is not None
-                done = replicator.replicate(writer.ledger_id, {dead.bookie_id})
+                done = rereplicator.rereplicate(writer.ledger_id, {dead.bookie_id})
             writer.append(b"11")
     assert_whole(client, writer.ledger_id, {dead.bookie_id})
     with client.open_ledger(writer.ledger_id) as reader:
@@ -147,14 +147,14 @@ def test_a_writer_that_lives_replaces_the_bookie_itself_and_is_not_fenced(
 
 
 def test_an_open_ledger_whose_writer_does_nothing_is_fenced_after_its_grace(
-    wide_cluster: LocalCluster, client: BookKeeper, replicator: Replicator
+    wide_cluster: LocalCluster, client: BookKeeper, rereplicator: Rereplicator
 ) -> None:
     """Protocol rule 53; situation 40: re-replicate, then fence, then re-replicate the rest."""
     writer = client.create_ledger()
     writer.append_batch([b"%d" % one for one in range(10)])
     dead = bookies_of(wide_cluster, writer.metadata)[0]
     with killed(dead):
-        assert replicator.replicate_many([writer.ledger_id], {dead.bookie_id}) == []
+        assert rereplicator.rereplicate_many([writer.ledger_id], {dead.bookie_id}) == []
         assert client.ledger_metadata(writer.ledger_id).state is LedgerState.CLOSED
         assert_whole(client, writer.ledger_id, {dead.bookie_id})
         with pytest.raises((LedgerFencedError, LedgerClosedError)):
@@ -164,7 +164,7 @@ def test_an_open_ledger_whose_writer_does_nothing_is_fenced_after_its_grace(
 
 
 def test_the_last_fragment_but_one_counts_as_open_while_bookies_know_less_to_be_confirmed(
-    wide_cluster: LocalCluster, client: BookKeeper, replicator: Replicator
+    wide_cluster: LocalCluster, client: BookKeeper, rereplicator: Rereplicator
 ) -> None:
     """Protocol rule 55: the new ensemble was not told anything yet, so the fragment before is left to its writer."""
     with client.create_ledger() as writer:
@@ -175,62 +175,62 @@ def test_the_last_fragment_but_one_counts_as_open_while_bookies_know_less_to_be_
         changed = replace(metadata, fragments=(*metadata.fragments, Fragment(15, (spare, *ensemble[1:]))))
         path = client.znodes.ledger(writer.ledger_id)
         client.metadata_store.set(path, changed.encode(), client.metadata_store.get(path).version)
-        done = replicator.replicate(writer.ledger_id, {ensemble[0]})
+        done = rereplicator.rereplicate(writer.ledger_id, {ensemble[0]})
         assert done.open_fragment == metadata.last_fragment
         assert client.ledger_metadata(writer.ledger_id) == changed
         client.metadata_store.set(path, metadata.encode(), client.metadata_store.get(path).version)
 
 
 def test_a_ledger_that_is_fenced_or_in_recovery_is_copied_like_any_other(
-    wide_cluster: LocalCluster, client: BookKeeper, replicator: Replicator
+    wide_cluster: LocalCluster, client: BookKeeper, rereplicator: Rereplicator
 ) -> None:
     """Situation 40: fence, then re-replicate."""
     writer = client.create_ledger()
     writer.append_batch([b"%d" % one for one in range(10)])
     ledger_id, leaving = writer.ledger_id, writer.metadata.last_fragment.ensemble[2]
     with client.open_ledger(ledger_id) as reader:
-        assert replicator.replicate(ledger_id, {leaving}).is_whole
+        assert rereplicator.rereplicate(ledger_id, {leaving}).is_whole
         assert payloads(reader) == [b"%d" % one for one in range(10)]
     assert_whole(client, ledger_id, {leaving})
 
 
-def test_a_ledger_that_somebody_else_works_on_is_left_alone(client: BookKeeper, replicator: Replicator) -> None:
+def test_a_ledger_that_somebody_else_works_on_is_left_alone(client: BookKeeper, rereplicator: Rereplicator) -> None:
     """Situation 83."""
     metadata = _closed(client, (3, 3, 2))
     leaving = metadata.last_fragment.ensemble[0]
     other = UnderReplication(client.metadata_store, client.znodes)
     assert other.try_lock(metadata.ledger_id, "somebody else")
     try:
-        done = replicator.replicate(metadata.ledger_id, {leaving})
+        done = rereplicator.rereplicate(metadata.ledger_id, {leaving})
         assert (done.is_whole, done.is_locked) == (False, True)
         assert client.ledger_metadata(metadata.ledger_id) == metadata
     finally:
         other.unlock(metadata.ledger_id)
-    assert replicator.replicate(metadata.ledger_id, {leaving}).is_whole
+    assert rereplicator.rereplicate(metadata.ledger_id, {leaving}).is_whole
     assert metadata.ledger_id not in other.locks()
 
 
-def test_a_ledger_that_does_not_exist_lacks_nothing(client: BookKeeper, replicator: Replicator) -> None:
+def test_a_ledger_that_does_not_exist_lacks_nothing(client: BookKeeper, rereplicator: Rereplicator) -> None:
     metadata = _closed(client, (3, 3, 2))
     client.delete_ledger(metadata.ledger_id)
-    assert replicator.replicate(metadata.ledger_id, {metadata.last_fragment.ensemble[0]}) == Replicated(
+    assert rereplicator.rereplicate(metadata.ledger_id, {metadata.last_fragment.ensemble[0]}) == RereplicatedLedger(
         metadata.ledger_id, True
     )
 
 
 def test_many_ledgers_are_copied_at_once_from_several_threads(
-    wide_cluster: LocalCluster, client: BookKeeper, replicator: Replicator
+    wide_cluster: LocalCluster, client: BookKeeper, rereplicator: Rereplicator
 ) -> None:
     made = [_closed(client, (3, 2, 2), 5) for _ in range(20)]
     dead = wide_cluster.bookies[0]
     named = [one.ledger_id for one in made if dead.bookie_id in one.last_fragment.ensemble]
-    heard: list[Replicated] = []
-    left: list[Replicated] = []
+    heard: list[RereplicatedLedger] = []
+    left: list[RereplicatedLedger] = []
     with killed(dead):
         halves = (named[::2], named[1::2])
         threads = [
             threading.Thread(
-                target=lambda half=half: left.extend(replicator.replicate_many(half, {dead.bookie_id}, heard.append))
+                target=lambda half=half: left.extend(rereplicator.rereplicate_many(half, {dead.bookie_id}, heard.append))
             )
             for half in halves
         ]
@@ -248,39 +248,39 @@ def test_many_ledgers_are_copied_at_once_from_several_threads(
 
 
 def test_a_mark_goes_with_the_last_missing_copy_and_stays_if_it_was_reported_again(
-    client: BookKeeper, replicator: Replicator, monkeypatch: pytest.MonkeyPatch
+    client: BookKeeper, rereplicator: Rereplicator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Protocol rule 56."""
     metadata = _closed(client, (3, 3, 2))
     leaving = metadata.last_fragment.ensemble[0]
     marks = UnderReplication(client.metadata_store, client.znodes)
     marks.mark(metadata.ledger_id, ["a bookie that is gone"])
-    finish = replicator._lock.finish
-    monkeypatch.setattr(replicator._lock, "finish", lambda taken: marks.mark(metadata.ledger_id, [leaving]) or finish(taken))
-    done = client.transport.submit(replicator.marked(metadata.ledger_id)).result(DEADLINE_S)
+    finish = rereplicator._lock.finish
+    monkeypatch.setattr(rereplicator._lock, "finish", lambda taken: marks.mark(metadata.ledger_id, [leaving]) or finish(taken))
+    done = client.context.submit(rereplicator.marked(metadata.ledger_id)).result(DEADLINE_S)
     assert done is not None
     assert (done.is_whole, "again" in done.problem) == (False, True)
     assert marks.mark_of(metadata.ledger_id) is not None
     monkeypatch.undo()
-    done = client.transport.submit(replicator.marked(metadata.ledger_id)).result(DEADLINE_S)
+    done = client.context.submit(rereplicator.marked(metadata.ledger_id)).result(DEADLINE_S)
     assert done is not None
     assert done.is_whole
     assert marks.mark_of(metadata.ledger_id) is None
-    assert client.transport.submit(replicator.marked(metadata.ledger_id)).result(DEADLINE_S) is None
+    assert client.context.submit(rereplicator.marked(metadata.ledger_id)).result(DEADLINE_S) is None
 
 
-def test_a_bookie_that_is_marked_and_has_everything_is_not_copied(client: BookKeeper, replicator: Replicator) -> None:
+def test_a_bookie_that_is_marked_and_has_everything_is_not_copied(client: BookKeeper, rereplicator: Rereplicator) -> None:
     metadata = _closed(client, (3, 3, 2))
     marks = UnderReplication(client.metadata_store, client.znodes)
     marks.mark(metadata.ledger_id, metadata.last_fragment.ensemble[:2])
-    done = client.transport.submit(replicator.marked(metadata.ledger_id)).result(DEADLINE_S)
-    assert done == Replicated(metadata.ledger_id, True)
+    done = client.context.submit(rereplicator.marked(metadata.ledger_id)).result(DEADLINE_S)
+    assert done == RereplicatedLedger(metadata.ledger_id, True)
     assert client.ledger_metadata(metadata.ledger_id) == metadata
     assert marks.mark_of(metadata.ledger_id) is None
 
 
 def test_a_bookie_without_its_entries_gets_them_back_where_there_is_no_other(
-    wide_cluster: LocalCluster, client: BookKeeper, replicator: Replicator
+    wide_cluster: LocalCluster, client: BookKeeper, rereplicator: Rereplicator
 ) -> None:
     """Situation 81."""
     metadata = _closed(client, (3, 3, 2))
@@ -296,7 +296,7 @@ def test_a_bookie_without_its_entries_gets_them_back_where_there_is_no_other(
     with killed(former):
         done = None
         while done is None or (not done.is_whole and "0 can be used" not in done.problem):
-            done = client.transport.submit(replicator.marked(metadata.ledger_id)).result(DEADLINE_S)
+            done = client.context.submit(rereplicator.marked(metadata.ledger_id)).result(DEADLINE_S)
         assert done.is_whole
     if client.ledger_metadata(metadata.ledger_id) == emptied:
         assert done.entries == 20
@@ -304,12 +304,12 @@ def test_a_bookie_without_its_entries_gets_them_back_where_there_is_no_other(
 
 
 def test_the_session_of_a_copier_that_stood_still_changes_nothing_any_more(
-    client: BookKeeper, replicator: Replicator, monkeypatch: pytest.MonkeyPatch
+    client: BookKeeper, rereplicator: Rereplicator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its guard is gone, so its compare-and-set is refused; the next try has a new one. Protocol rule 45, situation 83."""
     metadata = _closed(client, (3, 3, 2))
     leaving = metadata.last_fragment.ensemble[0]
-    take = replicator._lock.take
+    take = rereplicator._lock.take
 
     def taken_and_lost(ledger_id: int) -> object:
         taken = take(ledger_id)
@@ -317,10 +317,10 @@ def test_the_session_of_a_copier_that_stood_still_changes_nothing_any_more(
         client.metadata_store.delete(taken.guard)
         return taken
 
-    monkeypatch.setattr(replicator._lock, "take", taken_and_lost)
-    done = replicator.replicate(metadata.ledger_id, {leaving})
+    monkeypatch.setattr(rereplicator._lock, "take", taken_and_lost)
+    done = rereplicator.rereplicate(metadata.ledger_id, {leaving})
     assert not done.is_whole
     assert client.ledger_metadata(metadata.ledger_id) == metadata
     monkeypatch.undo()
-    assert replicator.replicate(metadata.ledger_id, {leaving}).is_whole
+    assert rereplicator.rereplicate(metadata.ledger_id, {leaving}).is_whole
     assert_whole(client, metadata.ledger_id, {leaving})

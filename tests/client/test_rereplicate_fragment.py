@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from bk_spark.client.protocol.limits import ReplicationPace
-from bk_spark.client.protocol.operation import ChooseReplacements, Finish, ReportFailure, SendAdd, SendRead, WriteMetadata
 from bk_spark.client.protocol.replace_bookies import ReplaceBookies, last_entry_of
 from bk_spark.client.protocol.rereplicate_fragment import FragmentCopied
+from bk_spark.client.protocol.state_machine import ChooseReplacements, Finish, ReportFailure, SendAdd, SendRead, WriteMetadata
 from bk_spark.config import MIB
 from bk_spark.entries.batch import decode
 from bk_spark.errors import BookieUnavailableError, MetadataConflictError, NoSuchLedgerError

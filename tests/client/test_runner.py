@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.client.driver import connections
-from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.runner import Runner
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.state_machine import (
     CancelRead,
     ChooseReplacements,
     Command,
@@ -144,8 +144,8 @@ def session() -> Session:
 
 
 @pytest.fixture
-def transport(session: Session) -> Iterator[Transport]:
-    made = Transport(session, ZNODES, HURRIED)
+def context(session: Session) -> Iterator[ClientContext]:
+    made = ClientContext(session, ZNODES, HURRIED)
     yield made
     made.close()
 
@@ -176,20 +176,20 @@ def silent_bookie(session: Session, bookie_id: str) -> Iterator[None]:
         yield
 
 
-def run(transport: Transport, operation: Scripted) -> list[Event]:
+def run(context: ClientContext, operation: Scripted) -> list[Event]:
     finished: Future[list[Event]] = Future()
 
     def on_command(command: Command) -> None:
         assert isinstance(command, Finish)
         finished.set_exception(command.error) if command.error else finished.set_result(command.result)
 
-    runner = Runner(transport, METADATA, KEY, operation, on_command)
-    transport.loop.call_soon_threadsafe(runner.post, Start())
+    runner = Runner(context, METADATA, KEY, operation, on_command)
+    context.loop.call_soon_threadsafe(runner.post, Start())
     return finished.result(timeout=10)
 
 
-def answer(transport: Transport, command: Command) -> Event:
-    (event,) = run(transport, Scripted([command], lambda seen: True))
+def answer(context: ClientContext, command: Command) -> Event:
+    (event,) = run(context, Scripted([command], lambda seen: True))
     return event
 
 
@@ -203,70 +203,70 @@ def batch() -> EncodedBatch:
 # --- requests to bookies
 
 
-def test_an_add_says_that_it_is_a_recoverys_and_that_its_sync_may_wait(transport: Transport, bookie: RecordingBookie) -> None:
-    answer(transport, SendAdd(1, "b1", batch()))
-    answer(transport, SendAdd(2, "b1", batch(), recovery=True))
-    answer(transport, SendAdd(3, "b1", batch(), deferred_sync=True))
+def test_an_add_says_that_it_is_a_recoverys_and_that_its_sync_may_wait(context: ClientContext, bookie: RecordingBookie) -> None:
+    answer(context, SendAdd(1, "b1", batch()))
+    answer(context, SendAdd(2, "b1", batch(), recovery=True))
+    answer(context, SendAdd(3, "b1", batch(), deferred_sync=True))
     assert [(one.recovery, one.deferred_sync) for one in bookie.requests] == [(False, False), (True, False), (False, True)]
 
 
-def test_a_read_says_that_it_fences(transport: Transport, bookie: RecordingBookie) -> None:
+def test_a_read_says_that_it_fences(context: ClientContext, bookie: RecordingBookie) -> None:
     for fence in (False, True):
-        event = answer(transport, SendRead(1, "b1", 3, 4, DENSE, 100, fence))
+        event = answer(context, SendRead(1, "b1", 3, 4, DENSE, 100, fence))
         assert event == ReadEnded(1, Status.NO_SUCH_ENTRY, "", 3)
     assert [one.fence for one in bookie.requests] == [False, True]
 
 
 def test_a_read_of_the_last_add_confirmed_says_that_it_fences_and_tells_whether_it_is_fenced(
-    transport: Transport, bookie: RecordingBookie
+    context: ClientContext, bookie: RecordingBookie
 ) -> None:
-    event = answer(transport, SendReadLastAddConfirmed(1, "b1", fence=True))
+    event = answer(context, SendReadLastAddConfirmed(1, "b1", fence=True))
     assert event == LastAddConfirmedAnswered(1, Status.OK, 5, "", True)
     assert [one.fence for one in bookie.requests] == [True]
 
 
-def test_a_long_poll_may_take_its_wait_and_the_read_timeout(transport: Transport, bookie: RecordingBookie) -> None:
+def test_a_long_poll_may_take_its_wait_and_the_read_timeout(context: ClientContext, bookie: RecordingBookie) -> None:
     assert HURRIED.read_timeout_s < 0.4
-    event = answer(transport, SendReadLastAddConfirmed(1, "b1", beyond=4, wait_ms=400))
+    event = answer(context, SendReadLastAddConfirmed(1, "b1", beyond=4, wait_ms=400))
     assert event == LastAddConfirmedAnswered(1, Status.OK, 5, "", True)
     assert [(one.beyond, one.wait_ms) for one in bookie.requests] == [(4, 400)]
 
 
-def test_a_force_is_answered_with_what_the_bookie_says(transport: Transport, bookie: RecordingBookie) -> None:
-    assert answer(transport, SendForce(1, "b1")) == ForceAnswered(1, Status.OK, "done")
+def test_a_force_is_answered_with_what_the_bookie_says(context: ClientContext, bookie: RecordingBookie) -> None:
+    assert answer(context, SendForce(1, "b1")) == ForceAnswered(1, Status.OK, "done")
     assert [one.ledger_id for one in bookie.requests] == [7]
 
 
 def test_the_last_add_confirmed_of_an_idle_writer_is_told_without_an_answer(
-    transport: Transport, bookie: RecordingBookie
+    context: ClientContext, bookie: RecordingBookie
 ) -> None:
     operation = Scripted([SendStoreLastAddConfirmed("b1", 9)], lambda seen: False)
-    runner = Runner(transport, METADATA, KEY, operation, lambda command: None)
-    transport.loop.call_soon_threadsafe(runner.post, Start())
+    runner = Runner(context, METADATA, KEY, operation, lambda command: None)
+    context.loop.call_soon_threadsafe(runner.post, Start())
     assert bookie.arrived.wait(10)
     assert [(one.ledger_id, one.last_add_confirmed) for one in bookie.requests] == [(7, 9)]
     assert operation.seen == []
 
 
-def test_a_bookie_that_cannot_be_reached_has_an_unknown_answer_to_everything(session: Session, transport: Transport) -> None:
+def test_a_bookie_that_cannot_be_reached_has_an_unknown_answer_to_everything(session: Session, context: ClientContext) -> None:
     unregister(session, ZNODES, "b1")
     reason = "it is not registered as available"
-    assert answer(transport, SendForce(1, "b1")) == ForceAnswered(1, Status.UNKNOWN, reason)
-    polled = answer(transport, SendReadLastAddConfirmed(1, "b1", fence=True))
+    assert answer(context, SendForce(1, "b1")) == ForceAnswered(1, Status.UNKNOWN, reason)
+    polled = answer(context, SendReadLastAddConfirmed(1, "b1", fence=True))
     assert polled == LastAddConfirmedAnswered(1, Status.UNKNOWN, NO_ENTRY, reason)
-    assert answer(transport, SendRead(1, "b1", 0, 0, DENSE, 1)) == ReadEnded(1, Status.UNKNOWN, reason)
+    assert answer(context, SendRead(1, "b1", 0, 0, DENSE, 1)) == ReadEnded(1, Status.UNKNOWN, reason)
 
 
-def test_a_bookie_that_does_not_answer_in_time_has_an_unknown_answer(session: Session, transport: Transport) -> None:
+def test_a_bookie_that_does_not_answer_in_time_has_an_unknown_answer(session: Session, context: ClientContext) -> None:
     with silent_bookie(session, "b1"):
-        events = run(transport, Scripted([SendForce(1, "b1"), SendReadLastAddConfirmed(2, "b1")], lambda seen: len(seen) == 2))
+        events = run(context, Scripted([SendForce(1, "b1"), SendReadLastAddConfirmed(2, "b1")], lambda seen: len(seen) == 2))
     assert [event.status for event in events] == [Status.UNKNOWN, Status.UNKNOWN]
 
 
-def test_a_read_only_bookie_is_found_for_reads(session: Session, transport: Transport, bookie: RecordingBookie) -> None:
+def test_a_read_only_bookie_is_found_for_reads(session: Session, context: ClientContext, bookie: RecordingBookie) -> None:
     address = next(one.address for one in list_bookies(session, ZNODES) if one.bookie_id == "b1")
     register(session, ZNODES, address, read_only=True)
-    assert answer(transport, SendRead(1, "b1", 0, 0, DENSE, 1)) == ReadEnded(1, Status.NO_SUCH_ENTRY, "", 0)
+    assert answer(context, SendRead(1, "b1", 0, 0, DENSE, 1)) == ReadEnded(1, Status.NO_SUCH_ENTRY, "", 0)
 
 
 # --- bookies that are asked last
@@ -278,53 +278,55 @@ def cancelled_read(after_ms: int) -> Scripted:
     return operation
 
 
-def test_a_bookie_that_was_silent_until_another_one_was_asked_is_asked_last(session: Session, transport: Transport) -> None:
+def test_a_bookie_that_was_silent_until_another_one_was_asked_is_asked_last(session: Session, context: ClientContext) -> None:
     with silent_bookie(session, "b1"):
-        run(transport, cancelled_read(after_ms=60))
-    assert transport.avoided() == {"b1"}
+        run(context, cancelled_read(after_ms=60))
+    assert context.avoided() == {"b1"}
 
 
 def test_a_bookie_that_lost_a_race_keeps_its_place(session: Session) -> None:
-    transport = Transport(session, ZNODES, ClientConfig())
+    context = ClientContext(session, ZNODES, ClientConfig())
     with silent_bookie(session, "b1"):
-        run(transport, cancelled_read(after_ms=1))
-    assert transport.avoided() == frozenset()
-    transport.close()
+        run(context, cancelled_read(after_ms=1))
+    assert context.avoided() == frozenset()
+    context.close()
 
 
-def test_a_bookie_that_was_not_sent_the_read_yet_keeps_its_place(transport: Transport, bookie, monkeypatch) -> None:
+def test_a_bookie_that_was_not_sent_the_read_yet_keeps_its_place(context: ClientContext, bookie, monkeypatch) -> None:
     monkeypatch.setattr(connections, "MOST_READS", 0)
-    events = run(transport, cancelled_read(after_ms=200))
+    events = run(context, cancelled_read(after_ms=200))
     assert ReadWaits(1) in events
-    assert transport.avoided() == frozenset()
+    assert context.avoided() == frozenset()
     assert bookie.requests == []
 
 
-def test_a_bookie_whose_read_waited_for_others_until_the_end_keeps_its_place(transport: Transport, bookie, monkeypatch) -> None:
+def test_a_bookie_whose_read_waited_for_others_until_the_end_keeps_its_place(
+    context: ClientContext, bookie, monkeypatch
+) -> None:
     monkeypatch.setattr(connections, "MOST_READS", 0)
     monkeypatch.setattr(connections, "MOST_WAITING_S", 0.01)
     operation = Scripted([SendRead(1, "b1", 0, 0, DENSE, 1)], lambda seen: isinstance(seen[-1], ReadEnded))
-    waits, end = run(transport, operation)
+    waits, end = run(context, operation)
     assert waits == ReadWaits(1)
     assert end == ReadEnded(1, Status.UNKNOWN, "for 0.01 s 0 other reads were under way there")
-    assert transport.avoided() == frozenset()
+    assert context.avoided() == frozenset()
     assert bookie.requests == []
 
 
 class SentLate(Scripted):
     """A read that is sent long after it began to wait, and is cancelled ``silent_ms`` later."""
 
-    def __init__(self, transport: Transport, monkeypatch, silent_ms: int) -> None:
+    def __init__(self, context: ClientContext, monkeypatch, silent_ms: int) -> None:
         super().__init__([SendRead(1, "b1", 0, 0, DENSE, 1)], lambda seen: isinstance(seen[-1], Tick))
         self.on_tick = [CancelRead(1)]
-        self._transport, self._silent_ms, self._clock_ms = transport, silent_ms, 0
-        monkeypatch.setattr(transport, "now_ms", lambda: self._clock_ms)
+        self._context, self._silent_ms, self._clock_ms = context, silent_ms, 0
+        monkeypatch.setattr(context, "now_ms", lambda: self._clock_ms)
 
     def handle(self, event: Event, now_ms: int) -> None:
         super().handle(event, now_ms)
         if isinstance(event, ReadWaits):
             self._clock_ms += 3_600_000
-            self._transport.connections.bookie("b1")._reads.release()
+            self._context.connections.bookie("b1")._reads.release()
         elif isinstance(event, ReadSent):
             self._clock_ms += self._silent_ms
             self._deadline_ms = self._clock_ms
@@ -332,28 +334,28 @@ class SentLate(Scripted):
 
 @pytest.mark.parametrize(("silent_ms", "avoided"), [(0, frozenset()), (60, frozenset({"b1"}))])
 def test_a_bookie_is_silent_only_from_when_the_read_was_sent(
-    session: Session, transport: Transport, monkeypatch, silent_ms: int, avoided: frozenset[str]
+    session: Session, context: ClientContext, monkeypatch, silent_ms: int, avoided: frozenset[str]
 ) -> None:
     monkeypatch.setattr(connections, "MOST_READS", 0)
     with silent_bookie(session, "b1"):
-        run(transport, SentLate(transport, monkeypatch, silent_ms))
-    assert transport.avoided() == avoided
+        run(context, SentLate(context, monkeypatch, silent_ms))
+    assert context.avoided() == avoided
 
 
-def test_a_read_that_waited_says_when_it_is_sent(transport: Transport, bookie, monkeypatch) -> None:
+def test_a_read_that_waited_says_when_it_is_sent(context: ClientContext, bookie, monkeypatch) -> None:
     monkeypatch.setattr(connections, "MOST_READS", 1)
     reads = [SendRead(number, "b1", 0, 0, DENSE, 1) for number in (1, 2)]
-    events = run(transport, Scripted(reads, lambda seen: sum(isinstance(one, ReadEnded) for one in seen) == 2))
+    events = run(context, Scripted(reads, lambda seen: sum(isinstance(one, ReadEnded) for one in seen) == 2))
     assert [one for one in events if isinstance(one, ReadWaits | ReadSent)] == [ReadWaits(2), ReadSent(2)]
 
 
 # --- the ledger's metadata
 
 
-def test_metadata_that_the_store_has_no_room_for_is_an_answer_to_the_operation(transport: Transport) -> None:
+def test_metadata_that_the_store_has_no_room_for_is_an_answer_to_the_operation(context: ClientContext) -> None:
     """Otherwise a ledger with too many fragments could not even be closed."""
     fragments = tuple(Fragment(first, METADATA.last_fragment.ensemble) for first in range(MAX_VALUE_BYTES // 10))
-    event = answer(transport, WriteMetadata(replace(METADATA, fragments=fragments), 0))
+    event = answer(context, WriteMetadata(replace(METADATA, fragments=fragments), 0))
     assert isinstance(event, MetadataUnknown)
     assert "the size in bytes" in str(event.error)
 
@@ -361,69 +363,69 @@ def test_metadata_that_the_store_has_no_room_for_is_an_answer_to_the_operation(t
 # --- choices of bookies
 
 
-def test_a_replacement_is_a_registered_bookie_that_keeps_the_racks_apart(transport: Transport) -> None:
+def test_a_replacement_is_a_registered_bookie_that_keeps_the_racks_apart(context: ClientContext) -> None:
     wanted = ChooseReplacements(4, ("b1", "b2", "b3"), (0,), frozenset({"b1"}))
-    assert answer(transport, wanted) == ReplacementsChosen(4, ((0, "b4"),), "")
+    assert answer(context, wanted) == ReplacementsChosen(4, ((0, "b4"),), "")
     wanted = ChooseReplacements(5, ("b1", "b2", "b3"), (2,), frozenset({"b3"}))
-    assert answer(transport, wanted) == ReplacementsChosen(5, ((2, "b4"),), "")
+    assert answer(context, wanted) == ReplacementsChosen(5, ((2, "b4"),), "")
 
 
-def test_read_only_bookies_are_no_replacements(session: Session, transport: Transport) -> None:
+def test_read_only_bookies_are_no_replacements(session: Session, context: ClientContext) -> None:
     register(session, ZNODES, BookieAddress("b4", "127.0.0.1", 1, "/b"), read_only=True)
-    event = answer(transport, ChooseReplacements(4, ("b1", "b2", "b3"), (0,), frozenset({"b1"})))
+    event = answer(context, ChooseReplacements(4, ("b1", "b2", "b3"), (0,), frozenset({"b1"})))
     assert isinstance(event, ReplacementsChosen)
     assert event.bookies == ()
     assert "needs 1 bookies and 0 can be used" in event.detail
 
 
 def test_a_metadata_store_that_does_not_answer_gives_no_replacements_and_the_reason(
-    session: Session, transport: Transport
+    session: Session, context: ClientContext
 ) -> None:
     session.is_cut_off = True
-    event = answer(transport, ChooseReplacements(4, ("b1", "b2", "b3"), (0,), frozenset({"b1"})))
+    event = answer(context, ChooseReplacements(4, ("b1", "b2", "b3"), (0,), frozenset({"b1"})))
     assert isinstance(event, ReplacementsChosen)
     assert (event.request_id, event.bookies) == (4, ())
     assert "memory:// does not answer (cut off)" in event.detail
 
 
-def test_a_bookie_whose_failures_are_reported_stays_out_of_new_ensembles_and_replacements(transport: Transport) -> None:
+def test_a_bookie_whose_failures_are_reported_stays_out_of_new_ensembles_and_replacements(context: ClientContext) -> None:
     reports: list[Command] = [ReportFailure("b4")] * HURRIED.quarantine_errors
     wanted = ChooseReplacements(4, ("b1", "x", "y"), (1,), frozenset({"x"}))
-    run(transport, Scripted([*reports, wanted], lambda seen: True))
+    run(context, Scripted([*reports, wanted], lambda seen: True))
     for _ in range(10):
-        assert set(transport.choose_ensemble(3, 3)) == {"b1", "b2", "b3"}
-        assert answer(transport, wanted).bookies[0][1] in ("b2", "b3")  # type: ignore[union-attr]
-    assert "b4" in transport.choose_ensemble(4, 3)
+        assert set(context.choose_ensemble(3, 3)) == {"b1", "b2", "b3"}
+        assert answer(context, wanted).bookies[0][1] in ("b2", "b3")  # type: ignore[union-attr]
+    assert "b4" in context.choose_ensemble(4, 3)
 
 
-def test_an_ensemble_is_chosen_of_the_registered_bookies(session: Session, transport: Transport) -> None:
+def test_an_ensemble_is_chosen_of_the_registered_bookies(session: Session, context: ClientContext) -> None:
     session.is_cut_off = True
     with pytest.raises(MetadataUnavailableError):
-        transport.choose_ensemble(3, 3)
+        context.choose_ensemble(3, 3)
     session.is_cut_off = False
-    assert set(transport.choose_ensemble(4, 2)) == {"b1", "b2", "b3", "b4"}
+    assert set(context.choose_ensemble(4, 2)) == {"b1", "b2", "b3", "b4"}
     with pytest.raises(NotEnoughBookiesError, match="a ledger with ensemble size 5 needs 5 bookies and 4 can be used"):
-        transport.choose_ensemble(5, 3)
+        context.choose_ensemble(5, 3)
 
 
 def test_racks_that_cannot_be_kept_apart_are_logged_once(
-    session: Session, transport: Transport, caplog: pytest.LogCaptureFixture
+    session: Session, context: ClientContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     unregister(session, ZNODES, "b3")
     for _ in range(3):
-        transport.choose_ensemble(3, 2)
+        context.choose_ensemble(3, 2)
     (record,) = [one for one in caplog.records if "in one rack" in one.message]
     assert record.levelname == "WARNING"
 
 
 def test_an_ensemble_is_not_chosen_on_the_event_loop_nor_after_the_close(session: Session) -> None:
-    transport = Transport(session, ZNODES, HURRIED)
+    context = ClientContext(session, ZNODES, HURRIED)
 
     async def on_the_loop() -> tuple[str, ...]:
-        return transport.choose_ensemble(3, 3)
+        return context.choose_ensemble(3, 3)
 
     with pytest.raises(ConfigError, match="callbacks run on the client's event loop"):
-        transport.submit(on_the_loop()).result()
-    transport.close()
+        context.submit(on_the_loop()).result()
+    context.close()
     with pytest.raises(ConfigError, match="closed"):
-        transport.choose_ensemble(3, 3)
+        context.choose_ensemble(3, 3)

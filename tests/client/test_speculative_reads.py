@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from bk_spark.client.protocol.operation import SendRead, Start, Tick
 from bk_spark.client.protocol.read_entries import ReadEntries
+from bk_spark.client.protocol.state_machine import SendRead, Start, Tick
 from bk_spark.errors import BookieUnavailableError, NoSuchEntryError
 from bk_spark.wire.messages import Status
 from tests.client.reader_model import (

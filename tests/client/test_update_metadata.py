@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.state_machine import (
     Command,
     MetadataGone,
     MetadataRead,

@@ -13,7 +13,7 @@ import pytest
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_queue import SMALL_BYTES
 from bk_spark.client.protocol.add_entries import AddEntries
-from bk_spark.client.protocol.operation import Append, Event
+from bk_spark.client.protocol.state_machine import Append, Event
 from bk_spark.config import MAX_BATCH_ENTRIES, ClientConfig
 from bk_spark.errors import BookKeeperError, ConfigError, InternalError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.local.cluster import LocalCluster
@@ -257,7 +257,7 @@ def test_a_silent_bookies_queue_soon_holds_nothing_of_writers_that_are_done(clie
         for _ in range(5):
             with client.create_ledger() as writer:
                 writer.append_batch([b"x" * 9_000] * 2)
-        queue = client._transport.connections.bookie(victim.bookie_id)._outgoing._queue  # type: ignore[attr-defined]
+        queue = client._context.connections.bookie(victim.bookie_id)._outgoing._queue  # type: ignore[attr-defined]
         deadline = time.monotonic() + 30
         while any(queued.request is not None for queued in queue):
             assert time.monotonic() < deadline

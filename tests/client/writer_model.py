@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import AddLimits
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     Append,
     ChooseReplacements,

@@ -13,7 +13,7 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.commands import administration
 from bk_spark.commands.output import ProgressBar
 from bk_spark.local.cluster import LocalCluster
-from bk_spark.wire.messages import AdministerReply, Operation, Status
+from bk_spark.wire.messages import AdministerReply, AdminOperation, Status
 
 Run = Callable[..., list[dict[str, Any]]]
 
@@ -99,9 +99,9 @@ class Scrubbing:
     def __init__(self, steps: list[dict[str, int]]) -> None:
         self._steps = iter(steps)
 
-    def administer_bookie(self, bookie_id: str, operation: Operation) -> AdministerReply:
+    def administer_bookie(self, bookie_id: str, operation: AdminOperation) -> AdministerReply:
         figures = next(self._steps)
-        prefix = "scrub_" if operation is Operation.BOOKIE_STATUS else ""
+        prefix = "scrub_" if operation is AdminOperation.BOOKIE_STATUS else ""
         return AdministerReply(Status.OK, "", {prefix + name: value for name, value in figures.items()})
 
 
@@ -111,8 +111,8 @@ def _step(runs: int, *, is_running: bool) -> dict[str, int]:
 
 def _await(steps: list[dict[str, int]]) -> AdministerReply:
     bookie: Any = Scrubbing(steps)
-    waited = administration._WAITED[Operation.SCRUB]
-    first = bookie.administer_bookie("b", Operation.SCRUB)
+    waited = administration._WAITED[AdminOperation.SCRUB]
+    first = bookie.administer_bookie("b", AdminOperation.SCRUB)
     with ProgressBar() as bar:
         return administration._await_end(bookie, "b", waited, first.figures, bar)
 

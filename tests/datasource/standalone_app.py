@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from bk_spark.datasource.source import BookKeeperDataSource
 from bk_spark.datasource.write.stream_writer import StreamWriter
-from bk_spark.datasource.write.writer import LedgerMessage, LogWriter
+from bk_spark.datasource.write.writer import BatchWriter, LedgerMessage
 
 MASTER, URI, DIRECTORY = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 ROWS = "id bigint, text string"
@@ -68,7 +68,7 @@ def first_attempt(partition: int) -> bool:
     return context is not None and context.partitionId() == partition and context.attemptNumber() == 0
 
 
-class WatchedWriter(LogWriter):
+class WatchedWriter(BatchWriter):
     """Puts ``ended-<attempt>`` when an attempt at partition 0 is over."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LedgerMessage:
@@ -98,7 +98,7 @@ class Watched(BookKeeperDataSource):
     def name(cls) -> str:
         return "watched"
 
-    def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         plain = super().writer(schema, overwrite)
         return WatchedWriter(plain._attempt, plain._kind)
 

@@ -11,8 +11,8 @@ import bk_spark
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.changes.plan import CommitRequest
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Retention, Totals
-from bk_spark.datasource.jobs import compaction
-from bk_spark.datasource.jobs.compaction import compact_log
+from bk_spark.datasource.jobs import compact_log as compaction
+from bk_spark.datasource.jobs.compact_log import compact_log
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.write.task_attempt import Attempt
 from bk_spark.errors import (
@@ -23,7 +23,7 @@ from bk_spark.errors import (
     NoSuchLogError,
     UnauthorizedAccessError,
 )
-from bk_spark.wire.messages import Operation
+from bk_spark.wire.messages import AdminOperation
 from tests.datasource.small_commits import SCHEMA, entry_ledgers, one_row_commits
 
 COMMITS = int(os.environ.get("BK_SPARK_COMPACTION_COMMITS", "200"))
@@ -70,16 +70,16 @@ def collected(bookkeeper: BookKeeper) -> int:
     """How many ledgers the bookies have forgotten, after two rounds: a ledger must be missing in both."""
     for _ in range(2):
         for bookie in bookkeeper.list_bookies():
-            runs = figures(bookkeeper, bookie.bookie_id, Operation.GC_STATUS)["runs"]
+            runs = figures(bookkeeper, bookie.bookie_id, AdminOperation.GC_STATUS)["runs"]
             deadline = time.monotonic() + 60
-            figures(bookkeeper, bookie.bookie_id, Operation.GC_RUN)
-            while figures(bookkeeper, bookie.bookie_id, Operation.GC_STATUS)["runs"] == runs:
+            figures(bookkeeper, bookie.bookie_id, AdminOperation.GC_RUN)
+            while figures(bookkeeper, bookie.bookie_id, AdminOperation.GC_STATUS)["runs"] == runs:
                 assert time.monotonic() < deadline
     ids = [bookie.bookie_id for bookie in bookkeeper.list_bookies()]
-    return sum(figures(bookkeeper, one, Operation.GC_STATUS)["ledgers_deleted"] for one in ids)
+    return sum(figures(bookkeeper, one, AdminOperation.GC_STATUS)["ledgers_deleted"] for one in ids)
 
 
-def figures(bookkeeper: BookKeeper, bookie_id: str, operation: Operation) -> dict[str, int]:
+def figures(bookkeeper: BookKeeper, bookie_id: str, operation: AdminOperation) -> dict[str, int]:
     return dict(bookkeeper.administer_bookie(bookie_id, operation).figures)
 
 

@@ -23,8 +23,8 @@ from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Head
 from bk_spark.client.log.stream.follow import LogFollower, Newest
 from bk_spark.client.log.stream.order import FAIL
 from bk_spark.client.log.stream.positions import StreamPosition, behind
-from bk_spark.datasource.read import admission, micro_batch
-from bk_spark.datasource.read.admission import Limits, admitted_end
+from bk_spark.datasource.read import batch_limits, micro_batch
+from bk_spark.datasource.read.batch_limits import Limits, admitted_end
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
 from bk_spark.datasource.read.micro_batch import Part, read_part
 from bk_spark.datasource.read.partitions import Stretch
@@ -32,7 +32,7 @@ from bk_spark.datasource.read.stream_reader import StreamReader
 from bk_spark.datasource.read.tail import LogTail
 from bk_spark.datasource.write import stream_writer, writer
 from bk_spark.datasource.write.stream_writer import StreamWriter, application_of
-from bk_spark.datasource.write.writer import LedgerMessage, LogWriter
+from bk_spark.datasource.write.writer import BatchWriter, LedgerMessage
 from bk_spark.errors import ConfigError, CorruptionError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.client.log_case import LogCase, LogCases, Scene, Violated, ended, must
@@ -69,7 +69,7 @@ def _derive_the_batch_everywhere(patch: pytest.MonkeyPatch) -> None:
 def foreach_batch_writes_twice_to_one_log(scene: Scene) -> None:
     for _ in range(2):
         job, ledger = _written(scene)
-        LogWriter(_attempt(scene, job), CommitKind.APPEND).commit([LedgerMessage(job, ledger)])
+        BatchWriter(_attempt(scene, job), CommitKind.APPEND).commit([LedgerMessage(job, ledger)])
     must(
         len(scene.listed(LOG)) == 2, "the second write of the batch was dropped as a duplicate of the first: its rows are lost"
     )
@@ -116,7 +116,7 @@ class _Sizes:
 
 
 def _take_what_fits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(admission, "max", lambda entries, one: entries, raising=False)
+    patch.setattr(batch_limits, "max", lambda entries, one: entries, raising=False)
 
 
 @CASES.add(7, _take_what_fits, "a non-empty batch advances at least one entry")

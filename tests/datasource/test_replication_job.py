@@ -18,7 +18,7 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.replication.groups import names
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
-from bk_spark.datasource.jobs.replication import ReplicationReport, replicate_with_spark
+from bk_spark.datasource.jobs.rereplication import ReplicationReport, replicate_with_spark
 from bk_spark.errors import ConfigError
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalBookie, LocalCluster
 from bk_spark.metadata.under_replication import UnderReplication

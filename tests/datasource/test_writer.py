@@ -12,7 +12,7 @@ import pytest
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.log_store import LogStore
 from bk_spark.datasource.options import SourceOptions
-from bk_spark.datasource.write.writer import LedgerMessage, LogWriter, begin_write
+from bk_spark.datasource.write.writer import BatchWriter, LedgerMessage, begin_write
 from bk_spark.errors import ConfigError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.local.cluster import LocalCluster
 from tests.datasource.batches import NUMBERS, numbers, numbers_of, wait_until
@@ -43,7 +43,7 @@ def options(cluster: LocalCluster, log: str) -> SourceOptions:
 
 
 @pytest.fixture
-def writer(options: SourceOptions) -> LogWriter:
+def writer(options: SourceOptions) -> BatchWriter:
     return pickle.loads(pickle.dumps(begin_write(options, NUMBERS, overwrite=False)))
 
 

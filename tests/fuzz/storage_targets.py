@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from bk_spark.bookie.disk import REAL_DISK, ReadFile
-from bk_spark.bookie.identity.boot_file import BootRecord, Phase, decode_boot, encode_boot
+from bk_spark.bookie.identity.boot_file import BootPhase, BootRecord, decode_boot, encode_boot
 from bk_spark.bookie.identity.cookie_file import BootNumber, Cookie, DirectoryPlace, decode_cookie, encode_cookie
 from bk_spark.bookie.index.generation import IndexGeneration, read_generation, write_generation
 from bk_spark.bookie.logs.log_file import (
@@ -167,7 +167,7 @@ def _generation() -> Target:
 def _texts() -> list[Target]:
     places = (DirectoryPlace("data", "0" * 16), DirectoryPlace("journal-0", "1" * 16))
     cookie = Cookie("h:1", "0f0e3a52", "0" * 16, ("data", "journal-0"), places)
-    boot = BootRecord(BootNumber(7, "abc"), BootNumber(8, "def"), Phase.RUNNING, True, IndexGeneration(bytes(16), 42))
+    boot = BootRecord(BootNumber(7, "abc"), BootNumber(8, "def"), BootPhase.RUNNING, True, IndexGeneration(bytes(16), 42))
     return [
         _text("cookie file", encode_cookie(cookie), lambda data: _same(decode_cookie, encode_cookie, data)),
         _text("boot file", encode_boot(boot), lambda data: _same(decode_boot, encode_boot, data)),

@@ -22,11 +22,11 @@ from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
     AdministerReply,
+    AdminOperation,
     BookieDescription,
     ForceRequest,
     LastAddConfirmedReply,
     LastAddConfirmedRequest,
-    Operation,
     PlainReply,
     ReadBatch,
     ReadEnd,
@@ -75,7 +75,7 @@ def requests() -> dict[str, list[Message]]:
         ],
         "Force": [codec.encode_force_request(ForceRequest(BOOKIE_ID, 1, KEY))],
         "Describe": [codec.encode_describe_request(BOOKIE_ID), codec.encode_describe_request("")],
-        "Administer": [codec.encode_administer_request(BOOKIE_ID, Operation.BOOKIE_STATUS)],
+        "Administer": [codec.encode_administer_request(BOOKIE_ID, AdminOperation.BOOKIE_STATUS)],
     }
 
 

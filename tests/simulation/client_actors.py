@@ -6,9 +6,18 @@ from collections.abc import Callable
 
 from bk_spark.client.protocol.last_add_confirmed import AwaitLastAddConfirmed, ReadLastAddConfirmed
 from bk_spark.client.protocol.limits import ReadLimits, RecoverLimits
-from bk_spark.client.protocol.operation import Command, Consumed, Deliver, Finish, MetadataGone, MetadataRead, Operation, Start
 from bk_spark.client.protocol.read_entries import ReadEntries
 from bk_spark.client.protocol.recover_ledger import RecoverLedger
+from bk_spark.client.protocol.state_machine import (
+    Command,
+    Consumed,
+    Deliver,
+    Finish,
+    MetadataGone,
+    MetadataRead,
+    Start,
+    StateMachine,
+)
 from bk_spark.config import ClientConfig
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.digest import master_key
@@ -33,10 +42,10 @@ class Client(ClientProcess):
         self._schedule = schedule
         self._key = world.master_key
 
-    def _run(self, metadata: LedgerMetadata, operation: Operation, on_command: Callable[[Command], None]) -> OperationRunner:
-        return OperationRunner(self, metadata, self._key, operation, on_command)
+    def _run(self, metadata: LedgerMetadata, machine: StateMachine, on_command: Callable[[Command], None]) -> OperationRunner:
+        return OperationRunner(self, metadata, self._key, machine, on_command)
 
-    def _start(self, metadata: LedgerMetadata, operation: Operation, on_finish: OnFinish) -> None:
+    def _start(self, metadata: LedgerMetadata, machine: StateMachine, on_finish: OnFinish) -> None:
         """Run an operation to its end; what it delivers was asked for as confirmed."""
 
         def on_command(command: Command) -> None:
@@ -47,7 +56,7 @@ class Client(ClientProcess):
             elif isinstance(command, Finish):
                 on_finish(command)
 
-        runner = self._run(metadata, operation, on_command)
+        runner = self._run(metadata, machine, on_command)
         runner.post(Start())
 
     def _with_metadata(self, then: Callable[[LedgerMetadata, int], None]) -> None:
@@ -144,7 +153,7 @@ class Reader(Client):
             return
         timeout_ms = self._schedule.request_timeout_ms
         if self._plan.waits:
-            question: Operation = AwaitLastAddConfirmed(metadata, self._read_up_to, wait_ms=1_000, timeout_ms=timeout_ms)
+            question: StateMachine = AwaitLastAddConfirmed(metadata, self._read_up_to, wait_ms=1_000, timeout_ms=timeout_ms)
         else:
             question = ReadLastAddConfirmed(metadata, timeout_ms=timeout_ms, quorum=self._plan.quorum)
         self._start(metadata, question, lambda finish: self._answered(metadata, finish))

@@ -17,7 +17,8 @@ from typing import Generic, NamedTuple, TypeVar
 import pyarrow as pa
 
 from bk_spark.client.protocol.add_entries import AddEntries
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.recover_ledger import RecoverLedger
+from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     Append,
     CloseRequested,
@@ -35,8 +36,7 @@ from bk_spark.client.protocol.operation import (
     Tick,
     WriteMetadata,
 )
-from bk_spark.client.protocol.operation import ChooseReplacements as Choose
-from bk_spark.client.protocol.recover_ledger import RecoverLedger
+from bk_spark.client.protocol.state_machine import ChooseReplacements as Choose
 from bk_spark.config import LedgerOptions
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.digest import master_key

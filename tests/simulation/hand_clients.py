@@ -9,19 +9,19 @@ import pyarrow as pa
 
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import AddLimits, ReadLimits, RecoverLimits
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.read_entries import ReadEntries
+from bk_spark.client.protocol.recover_ledger import RecoverLedger
+from bk_spark.client.protocol.state_machine import (
     Append,
     CloseRequested,
     Command,
     Confirm,
     Deliver,
     Finish,
-    Operation,
     Reject,
     Start,
+    StateMachine,
 )
-from bk_spark.client.protocol.read_entries import ReadEntries
-from bk_spark.client.protocol.recover_ledger import RecoverLedger
 from bk_spark.config import ClientConfig
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import BookKeeperError
@@ -52,7 +52,7 @@ class Client:
     def error(self) -> BookKeeperError | None:
         return self.finish.error if self.finish is not None else None
 
-    def _run(self, operation: Operation) -> OperationRunner:
+    def _run(self, operation: StateMachine) -> OperationRunner:
         history = self.world.invariants.history
         self.process.seen_version = len(history.metadata) - 1
         return OperationRunner(self.process, history.current, self.world.master_key, operation, self._take)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from bk_spark.client.protocol.limits import CopyLimits, ReplicationPace
-from bk_spark.client.protocol.operation import Finish, Operation, Start
-from bk_spark.client.replication.ledger_copying import CopyMeans, Leaving, LedgerCopying, Replicated
+from bk_spark.client.protocol.state_machine import Finish, Start, StateMachine
+from bk_spark.client.replication.ledger_rereplication import (
+    Leaving,
+    LedgerRereplication,
+    RereplicatedLedger,
+    RereplicationMeans,
+)
 from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from tests.simulation.hand_clients import READS, RECOVERY, TIMEOUT_MS, Client
@@ -19,20 +24,20 @@ class Replicator(Client):
 
     def __init__(self, name: str, world: World, lock: LedgerLock, leaving: frozenset[str], fence: Fragment | None) -> None:
         super().__init__(name, world)
-        self.done: Replicated | None = None
+        self.done: RereplicatedLedger | None = None
         self._problem: BookKeeperError | None = None
         limits = CopyLimits(READS, TIMEOUT_MS, 100_000)
         pace = ReplicationPace(1_000_000_000)
-        means = CopyMeans(self._perform, limits, pace, RECOVERY, frozenset)
+        means = RereplicationMeans(self._perform, limits, pace, RECOVERY, frozenset)
         guard = f"{name} 0"
         lock.guards[guard] = name
-        drive(self._work(LedgerCopying(means, guard, Leaving(leaving)), fence))
+        drive(self._work(LedgerRereplication(means, guard, Leaving(leaving)), fence))
 
     @property
     def error(self) -> BookKeeperError | None:
         return self._problem
 
-    async def _work(self, copying: LedgerCopying, fence: Fragment | None) -> None:
+    async def _work(self, copying: LedgerRereplication, fence: Fragment | None) -> None:
         history = self.world.invariants.history
         try:
             self.done = await copying.run(history.current, len(history.metadata) - 1, fence)
@@ -41,14 +46,14 @@ class Replicator(Client):
         self.world.note(self.name, "ends:", str(self.done.problem if self.done else self._problem) or "all is whole")
         self.finish = Finish(self.done, self._problem)
 
-    def _perform(self, metadata: LedgerMetadata, operation: Operation) -> Step:
-        return Step(lambda done: self._begin(metadata, operation, done))
+    def _perform(self, metadata: LedgerMetadata, machine: StateMachine) -> Step:
+        return Step(lambda done: self._begin(metadata, machine, done))
 
-    def _begin(self, metadata: LedgerMetadata, operation: Operation, done: OnDone) -> None:
+    def _begin(self, metadata: LedgerMetadata, machine: StateMachine, done: OnDone) -> None:
         self.process.seen_version = max(self.process.seen_version, 0)
 
         def on_command(command: object) -> None:
             if isinstance(command, Finish):
                 done(command.error or command.result)
 
-        OperationRunner(self.process, metadata, self.world.master_key, operation, on_command).post(Start())
+        OperationRunner(self.process, metadata, self.world.master_key, machine, on_command).post(Start())

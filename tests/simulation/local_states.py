@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from bk_spark.client.protocol.operation import Command, Event, Finish, Operation
+from bk_spark.client.protocol.state_machine import Command, Event, Finish, StateMachine
 
-Machine = Callable[[], Operation]
+Machine = Callable[[], StateMachine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class LocalStates:
         after = self._enter(machine, history, now_ms, is_over=is_over)
         return Step(after, tuple(commands), after == state and not commands)
 
-    def _enter(self, machine: Operation, history: tuple[tuple[Event, int], ...], now_ms: int, *, is_over: bool) -> int:
+    def _enter(self, machine: StateMachine, history: tuple[tuple[Event, int], ...], now_ms: int, *, is_over: bool) -> int:
         value = ("over",) if is_over else (now_ms, frozen(machine))
         if value not in self._ids:
             self._ids[value] = len(self._known)

@@ -24,7 +24,7 @@ from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.client.log.leader.roll_log import RollLog
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Head, LogVersion, Page, Totals
 from bk_spark.client.log.stream.order import Given, StreamOrder
-from bk_spark.metadata.store import Delete, NoNodeError, Operation
+from bk_spark.metadata.store import Delete, NoNodeError, StoreChange
 from tests.simulation.choices import SeededChoices
 from tests.simulation.log_duel import run_duel
 
@@ -51,10 +51,10 @@ class LogMutant:
 
 
 def commit_leaves_running() -> AbstractContextManager[object]:
-    def operations(*arguments: object) -> list[Operation]:
+    def changes(*arguments: object) -> list[StoreChange]:
         return [one for one in _end_of_job(*arguments) if not isinstance(one, Delete)]  # type: ignore[arg-type]
 
-    return patch.object(transaction, "_end_of_job", operations)
+    return patch.object(transaction, "_end_of_job", changes)
 
 
 def abort_deletes_first() -> AbstractContextManager[object]:

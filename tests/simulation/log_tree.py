@@ -21,8 +21,8 @@ from bk_spark.metadata.store import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
-    Operation,
     SetValue,
+    StoreChange,
     StoreError,
     TransactionFailedError,
     Versioned,
@@ -64,41 +64,41 @@ class Tree:
     def state(self, number: int) -> State:
         return self._states[number - self.oldest_number]
 
-    def apply(self, operations: Sequence[Operation]) -> None:
+    def apply(self, changes: Sequence[StoreChange]) -> None:
         """All or none. Raises TransactionFailedError."""
-        check_sizes(operations)
+        check_sizes(changes)
         state = dict(self.newest)
-        for index, operation in enumerate(operations):
+        for index, change in enumerate(changes):
             try:
-                self._apply(state, operation)
+                self._apply(state, change)
             except StoreError as reason:
                 raise TransactionFailedError(index, reason) from None
         self.number += 1
         self._states.append(state)
-        self.on_write([one.path for one in operations], state)
+        self.on_write([one.path for one in changes], state)
 
-    def _apply(self, state: State, operation: Operation) -> None:
-        parent, _, name = operation.path.rpartition("/")
+    def _apply(self, state: State, change: StoreChange) -> None:
+        parent, _, name = change.path.rpartition("/")
         parent = parent or "/"
-        if isinstance(operation, Create):
+        if isinstance(change, Create):
             if parent not in state:
-                raise NoNodeError(operation.path)
-            if operation.path in state:
-                raise NodeExistsError(operation.path)
+                raise NoNodeError(change.path)
+            if change.path in state:
+                raise NodeExistsError(change.path)
             state[parent] = replace(state[parent], children=(*state[parent].children, name))
-            state[operation.path] = _Node(operation.value, 0, self._clock_ms())
+            state[change.path] = _Node(change.value, 0, self._clock_ms())
             return
-        node = _checked(state, operation.path, operation.version)
-        if isinstance(operation, SetValue):
-            changed = {"value": operation.value, "version": node.version + 1, "modified_ms": self._clock_ms()}
-            state[operation.path] = replace(node, **changed)  # type: ignore[arg-type]
-        elif isinstance(operation, Delete):
+        node = _checked(state, change.path, change.version)
+        if isinstance(change, SetValue):
+            changed = {"value": change.value, "version": node.version + 1, "modified_ms": self._clock_ms()}
+            state[change.path] = replace(node, **changed)  # type: ignore[arg-type]
+        elif isinstance(change, Delete):
             if node.children:
-                raise NotEmptyError(operation.path)
+                raise NotEmptyError(change.path)
             state[parent] = replace(state[parent], children=tuple(one for one in state[parent].children if one != name))
-            del state[operation.path]
+            del state[change.path]
         else:
-            assert isinstance(operation, Check)
+            assert isinstance(change, Check)
 
 
 def _checked(state: State, path: str, version: int | None) -> _Node:
@@ -137,7 +137,7 @@ class Surroundings:
         """How many writes, up to ``most``, a read does not see."""
         return 0
 
-    def delay(self, operations: Sequence[Operation]) -> None:
+    def delay(self, changes: Sequence[StoreChange]) -> None:
         """A write is under way for a while, and its client has given up on it."""
 
 
@@ -207,16 +207,16 @@ class Session:
             self._tree.apply(left)
         self._seen = self._tree.number
 
-    def transaction(self, operations: Sequence[Operation]) -> None:
-        what = _described(operations)
+    def transaction(self, changes: Sequence[StoreChange]) -> None:
+        what = _described(changes)
         self._surroundings.turn(what)
         fate = self._surroundings.fate(what)
         if fate is Fate.DELAYED:
-            self._surroundings.delay(operations)
+            self._surroundings.delay(changes)
         if fate in (Fate.DELAYED, Fate.REQUEST_LOST):
             raise MetadataUnavailableError(self.uri, "the connection broke")
         try:
-            self._tree.apply(operations)
+            self._tree.apply(changes)
         except TransactionFailedError as failure:
             if fate is Fate.REPLY_LOST:
                 raise MetadataUnavailableError(self.uri, "the connection broke") from failure
@@ -226,9 +226,9 @@ class Session:
             raise MetadataUnavailableError(self.uri, "the connection broke")
         self._seen = self._tree.number
 
-    def _write_one(self, operation: Operation) -> None:
+    def _write_one(self, change: StoreChange) -> None:
         try:
-            self.transaction([operation])
+            self.transaction([change])
         except TransactionFailedError as failure:
             raise failure.reason from None
 
@@ -248,7 +248,5 @@ def _versioned(node: _Node) -> Versioned:
     return Versioned(node.value, node.version, node.modified_ms, len(node.children))
 
 
-def _described(operations: Sequence[Operation]) -> str:
-    return ", ".join(
-        f"{type(one).__name__.lower()} {one.path.removeprefix('/ledgers/bk_spark/logs/data/')}" for one in operations
-    )
+def _described(changes: Sequence[StoreChange]) -> str:
+    return ", ".join(f"{type(one).__name__.lower()} {one.path.removeprefix('/ledgers/bk_spark/logs/data/')}" for one in changes)

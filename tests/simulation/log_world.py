@@ -12,7 +12,7 @@ from bk_spark.client.log.log import LedgerAccess, Log
 from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.stored.values import Retention
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
-from bk_spark.metadata.store import Operation, TransactionFailedError
+from bk_spark.metadata.store import StoreChange, TransactionFailedError
 from tests.simulation.choices import Choices
 from tests.simulation.invariants import Violation
 from tests.simulation.log_audit import LogAudit
@@ -69,7 +69,7 @@ class DuelWorld:
         self.marks: Counter[str] = Counter()
         self.trace: list[str] | None = [] if is_traced else None
         self.baton = self.new_baton()
-        self._in_flight: list[Sequence[Operation]] = []
+        self._in_flight: list[Sequence[StoreChange]] = []
         self._ids = 0
         self._told = 0
         Session(self.tree, Surroundings()).ensure_path(ZNODES.root)
@@ -110,8 +110,8 @@ class DuelWorld:
         if self.trace is not None:
             self.trace.append(f"{self.now_ms:>11}  {who:<10} {what}")
 
-    def delay(self, operations: Sequence[Operation]) -> None:
-        self._in_flight.append(operations)
+    def delay(self, changes: Sequence[StoreChange]) -> None:
+        self._in_flight.append(changes)
 
     def _arrivals(self, is_idle: bool) -> list[Arrival]:
         is_late = is_idle or self.now_ms % self.weather.slow_ms == 0
@@ -119,13 +119,13 @@ class DuelWorld:
         return found + ([self._land] if self._in_flight else [])
 
     def _land(self) -> None:
-        operations = self._in_flight.pop(self.choices.choose(len(self._in_flight), "which write lands"))
+        changes = self._in_flight.pop(self.choices.choose(len(self._in_flight), "which write lands"))
         try:
-            self.tree.apply(operations)
-            self.note("-", f"a delayed write lands: {operations[0].path}")
+            self.tree.apply(changes)
+            self.note("-", f"a delayed write lands: {changes[0].path}")
             self.marks["writes that landed late"] += 1
         except TransactionFailedError:
-            self.note("-", f"a delayed write is refused: {operations[0].path}")
+            self.note("-", f"a delayed write is refused: {changes[0].path}")
 
     def _on_turn(self, process: Process) -> None:
         self.now_ms += 1
@@ -173,9 +173,9 @@ class Machine(Surroundings):
         store = LedgerStore(self.session, ZNODES)
         self.logs.ensure_job(job)
         metadata = first_metadata(self.world.new_ledger_id(), job.ledger_tags())
-        operations = self.logs.ledger_operations(job, metadata.ledger_id)
+        changes = self.logs.ledger_operations(job, metadata.ledger_id)
         writer = self.ledgers.writer(metadata)
-        store.create(metadata, operations, lambda failure: self.logs.creation_refused(job, failure))
+        store.create(metadata, changes, lambda failure: self.logs.creation_refused(job, failure))
         return writer
 
     def fork(self, body: Callable[[], object]) -> None:
@@ -217,8 +217,8 @@ class Machine(Surroundings):
             return 0
         return self.world.choices.between(1, most, "writes behind")
 
-    def delay(self, operations: Sequence[Operation]) -> None:
-        self.world.delay(operations)
+    def delay(self, changes: Sequence[StoreChange]) -> None:
+        self.world.delay(changes)
 
     def _befalls(self, percent: int, what: str) -> bool:
         befalls = self.world.choices.chance(percent, what)

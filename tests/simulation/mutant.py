@@ -64,7 +64,7 @@ class VirtualTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Replicated:
+class RereplicatedLedger:
     """Virtual time, with re-replication in each run. As Bag."""
 
     schedules: int = 2_000
@@ -73,7 +73,7 @@ class Replicated:
         return (run_choices(SeededChoices(seed), replicated_percent=100).violation for seed in range(self.schedules))
 
 
-Engine = Script | Bag | VirtualTime | Replicated | Exhaustive
+Engine = Script | Bag | VirtualTime | RereplicatedLedger | Exhaustive
 
 
 @dataclass(frozen=True, slots=True)

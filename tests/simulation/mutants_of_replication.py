@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation import replication_mutants as bugs
-from tests.simulation.mutant import Replicated, Script, Survivor, mutant
+from tests.simulation.mutant import RereplicatedLedger, Script, Survivor, mutant
 
 NAMED = Script("a_new_bookie_is_named_once_all_is_durable")
 OPEN_TAIL = Script("rule_53_the_open_tail_is_fenced_not_copied")
@@ -15,31 +15,45 @@ OLD_DECISION = Script("an_old_decision_deletes_no_new_copies")
 FILLED_SLOT = Script("a_slot_that_was_filled_keeps_its_bookie")
 
 REPLICATION_MUTANTS = (
-    mutant("the open tail is not copied (53)", bugs.the_open_tail_is_copied, "I15", OPEN_TAIL, Replicated()),
+    mutant("the open tail is not copied (53)", bugs.the_open_tail_is_copied, "I15", OPEN_TAIL, RereplicatedLedger()),
     mutant(
         "nor what no bookie knows to be confirmed (55)",
         bugs.the_last_fragment_but_one_counts_as_closed,
         "I15",
         LAST_BUT_ONE,
-        Replicated(),
+        RereplicatedLedger(),
     ),
-    mutant("copies are durable before they are named (53)", bugs.copies_need_not_be_durable, "I15", NAMED, Replicated()),
-    mutant("a copy that was refused is none (53)", bugs.a_refused_copy_counts, "I15", NAMED, Replicated()),
-    mutant("every entry is copied (53)", bugs.joining_batches_drops_one, "I15", NAMED, Replicated()),
-    mutant("copies are adds of a recovery (53)", bugs.copies_are_ordinary_adds, "I14", FENCED_FIRST, Replicated()),
-    mutant("changes of others stay (22)", bugs.changes_of_others_are_overwritten, "I4 I5 I15", FENCED_MEANWHILE, Replicated()),
-    mutant("no bookie twice in an ensemble", bugs.a_bookie_of_the_ensemble_may_be_chosen, "I14", NAMED, Replicated()),
+    mutant(
+        "copies are durable before they are named (53)", bugs.copies_need_not_be_durable, "I15", NAMED, RereplicatedLedger()
+    ),
+    mutant("a copy that was refused is none (53)", bugs.a_refused_copy_counts, "I15", NAMED, RereplicatedLedger()),
+    mutant("every entry is copied (53)", bugs.joining_batches_drops_one, "I15", NAMED, RereplicatedLedger()),
+    mutant("copies are adds of a recovery (53)", bugs.copies_are_ordinary_adds, "I14", FENCED_FIRST, RereplicatedLedger()),
+    mutant(
+        "changes of others stay (22)",
+        bugs.changes_of_others_are_overwritten,
+        "I4 I5 I15",
+        FENCED_MEANWHILE,
+        RereplicatedLedger(),
+    ),
+    mutant("no bookie twice in an ensemble", bugs.a_bookie_of_the_ensemble_may_be_chosen, "I14", NAMED, RereplicatedLedger()),
     mutant(
         "a worker whose session is lost changes nothing (45)",
         bugs.metadata_is_written_without_the_guard,
         "I15",
         LOST_LOCK,
-        Replicated(),
+        RereplicatedLedger(),
     ),
-    mutant("copies that came since stay (45)", bugs.copies_that_came_since_are_deleted, "I15", OLD_DECISION, Replicated()),
+    mutant(
+        "copies that came since stay (45)", bugs.copies_that_came_since_are_deleted, "I15", OLD_DECISION, RereplicatedLedger()
+    ),
     mutant("flushed ones, too (45)", bugs.a_checkpoint_makes_copies_old, "I15", OLD_DECISION),
     mutant(
-        "and such as were here already (45)", bugs.copies_that_are_here_already_go_unnoticed, "I15", OLD_DECISION, Replicated()
+        "and such as were here already (45)",
+        bugs.copies_that_are_here_already_go_unnoticed,
+        "I15",
+        OLD_DECISION,
+        RereplicatedLedger(),
     ),
 )
 

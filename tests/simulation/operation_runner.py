@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.rereplicate_fragment import RereplicateFragment
+from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     Append,
     CancelAdd,
@@ -25,7 +26,6 @@ from bk_spark.client.protocol.operation import (
     MetadataRead,
     MetadataUnknown,
     MetadataWritten,
-    Operation,
     ReadArrived,
     ReadEnded,
     ReadMetadata,
@@ -35,10 +35,10 @@ from bk_spark.client.protocol.operation import (
     SendRead,
     SendReadLastAddConfirmed,
     SendStoreLastAddConfirmed,
+    StateMachine,
     Tick,
     WriteMetadata,
 )
-from bk_spark.client.protocol.rereplicate_fragment import RereplicateFragment
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import MetadataConflictError, MetadataUnavailableError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
@@ -79,10 +79,10 @@ class OperationRunner:
         process: ClientProcess,
         metadata: LedgerMetadata,
         master_key: bytes,
-        operation: Operation,
+        machine: StateMachine,
         on_command: Callable[[Command], None],
     ) -> None:
-        self.operation = operation
+        self.machine = machine
         self.is_over = False
         self._process = process
         self._world = process.world
@@ -96,8 +96,8 @@ class OperationRunner:
         if self.is_over:
             self._check_that_it_stays_over(event)
             return
-        self.operation.handle(event, self._process.now_ms)
-        for command in self.operation.take_commands():
+        self.machine.handle(event, self._process.now_ms)
+        for command in self.machine.take_commands():
             self._carry_out(command)
         if not self.is_over:
             self._keep_deadline()
@@ -106,8 +106,8 @@ class OperationRunner:
         """The driver tells an operation nothing after its end; if answers that were under way came, it would not matter."""
         if isinstance(event, (Append, ForceRequested, CloseRequested)):
             return  # the application's; queues refuse them for a writer that ended
-        self.operation.handle(event, self._process.now_ms)
-        late, deadline = self.operation.take_commands(), self.operation.deadline_ms()
+        self.machine.handle(event, self._process.now_ms)
+        late, deadline = self.machine.take_commands(), self.machine.deadline_ms()
         self._world.invariants.require(not late, "I14", f"an operation that had ended wants {late}")
         self._world.invariants.require(deadline is None, "I14", f"an operation that had ended has the deadline {deadline}")
 
@@ -142,7 +142,7 @@ class OperationRunner:
                 self.is_over = self.is_over or isinstance(command, Finish)
 
     def _keep_deadline(self) -> None:
-        deadline = self.operation.deadline_ms()
+        deadline = self.machine.deadline_ms()
         if deadline is not None and deadline != self._timer_ms:
             self._process.later(max(0, deadline - self._process.now_ms), lambda: self._tick(deadline))
         self._timer_ms = deadline
@@ -234,7 +234,7 @@ class OperationRunner:
                 self._process.seen_version = max(self._process.seen_version, answer.version)
                 self.post(MetadataWritten(answer.version))
 
-        leaving = self.operation._task.leaving if isinstance(self.operation, RereplicateFragment) else None
+        leaving = self.machine._task.leaving if isinstance(self.machine, RereplicateFragment) else None
         text = describe_metadata(command.metadata)
         request = SetMetadata(self._metadata.ledger_id, value, version, text, command.guard, leaving)
         self._process.call(METADATA, request, answered)

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS
 from bk_spark.client.protocol.limits import CopyLimits, ReadLimits, ReplicationPace
-from bk_spark.client.protocol.operation import Operation
-from bk_spark.client.replication.ledger_copying import CopyMeans, Leaving, LedgerCopying, Replicated
+from bk_spark.client.protocol.state_machine import StateMachine
+from bk_spark.client.replication.ledger_rereplication import (
+    Leaving,
+    LedgerRereplication,
+    RereplicatedLedger,
+    RereplicationMeans,
+)
 from bk_spark.errors import BookKeeperError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire.messages import DeleteLedgerRequest, PlainReply
@@ -114,11 +119,11 @@ class Replicator(LockingClient):
 
     def __init__(self, name: str, world: World, schedule: Schedule, plan: ReplicatorPlan, lock: LedgerLock) -> None:
         super().__init__(name, world, schedule, plan.start_ms, lock)
-        self.done: Replicated | None = None
+        self.done: RereplicatedLedger | None = None
         self._plan = plan
         self._tail: Fragment | None = None
-        self._means = CopyMeans(
-            lambda metadata, operation: Step(lambda done: self._perform(metadata, operation, done)),
+        self._means = RereplicationMeans(
+            lambda metadata, machine: Step(lambda done: self._perform(metadata, machine, done)),
             copy_limits(schedule, plan),
             ReplicationPace(plan.bytes_per_s),
             recover_limits(schedule),
@@ -145,7 +150,7 @@ class Replicator(LockingClient):
         self.world.note(self.name, f"replaces {', '.join(sorted(self._plan.leaving))}")
         fence = self._tail if self._plan.fences else None
         try:
-            self.done = await LedgerCopying(self._means, self._guard, self._leaving).run(metadata, version, fence)
+            self.done = await LedgerRereplication(self._means, self._guard, self._leaving).run(metadata, version, fence)
         except NoSuchLedgerError:
             self.is_done = True
         except BookKeeperError as problem:
@@ -161,8 +166,8 @@ class Replicator(LockingClient):
         leaving = self._plan.leaving
         return Leaving(leaving, leaving.intersection(self.world.available()) if self._plan.restores else frozenset())
 
-    def _perform(self, metadata: LedgerMetadata, operation: Operation, done: OnDone) -> None:
-        self._start(metadata, operation, lambda finish: done(finish.error or finish.result))
+    def _perform(self, metadata: LedgerMetadata, machine: StateMachine, done: OnDone) -> None:
+        self._start(metadata, machine, lambda finish: done(finish.error or finish.result))
 
 
 class Collector(LockingClient):

@@ -13,11 +13,11 @@ from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.client.protocol import replace_bookies as replacing
 from bk_spark.client.protocol import rereplicate_fragment
 from bk_spark.client.protocol.copy_batches import CopyBatches
-from bk_spark.client.protocol.operation import SendAdd
 from bk_spark.client.protocol.replace_bookies import ReplaceBookies
 from bk_spark.client.protocol.rereplicate_fragment import RereplicateFragment
-from bk_spark.client.replication import ledger_copying
-from bk_spark.client.replication.ledger_copying import LedgerCopying
+from bk_spark.client.protocol.state_machine import SendAdd
+from bk_spark.client.replication import ledger_rereplication
+from bk_spark.client.replication.ledger_rereplication import LedgerRereplication
 from bk_spark.metadata.ledger_metadata import Fragment
 from bk_spark.wire.messages import Status
 from tests.simulation.mutant import all_of
@@ -39,8 +39,8 @@ def the_open_tail_is_copied() -> Any:
         return confirmed[0] if end is None else end
 
     return all_of(
-        patch.object(LedgerCopying, "_open_from", open_from),
-        patch.object(ledger_copying, "last_entry_of", last),
+        patch.object(LedgerRereplication, "_open_from", open_from),
+        patch.object(ledger_rereplication, "last_entry_of", last),
         patch.object(replacing, "last_entry_of", lambda metadata, index: last(metadata, index)),
     )
 
@@ -49,7 +49,7 @@ def the_last_fragment_but_one_counts_as_closed() -> Any:
     async def confirmed(self: Any, metadata: Any) -> int:
         return 1 << 62
 
-    return patch.object(LedgerCopying, "_last_add_confirmed", confirmed)
+    return patch.object(LedgerRereplication, "_last_add_confirmed", confirmed)
 
 
 # --- copies

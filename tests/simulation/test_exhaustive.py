@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     Event,
     LastAddConfirmedAnswered,

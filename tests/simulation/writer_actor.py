@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bk_spark.client.protocol.add_entries import AddEntries
-from bk_spark.client.protocol.operation import Append, CloseRequested, Command, Confirm, Finish, ForceRequested, Reject
+from bk_spark.client.protocol.state_machine import Append, CloseRequested, Command, Confirm, Finish, ForceRequested, Reject
 from bk_spark.errors import BookKeeperError, DuplicateEntryError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.simulation.client_actors import Client

@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 from bk_spark.client.protocol import add_entries, update_metadata, writer_ensemble
 from bk_spark.client.protocol.add_entries import AddEntries
-from bk_spark.client.protocol.operation import AddAnswered, MetadataUnknown, MetadataWritten
 from bk_spark.client.protocol.pending_adds import PendingAdds, has_ack_quorum
+from bk_spark.client.protocol.state_machine import AddAnswered, MetadataUnknown, MetadataWritten
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
 from bk_spark.client.protocol.writer_ensemble import ChangeEnsemble, WriterEnsemble
 from bk_spark.entries import batch as entry

@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bk_spark.bookie.disk import Disk
-from bk_spark.bookie.identity.boot_file import NO_INDEX, BootRecord, Phase, write_boot
+from bk_spark.bookie.identity.boot_file import NO_INDEX, BootPhase, BootRecord, write_boot
 from bk_spark.bookie.identity.cookie_file import (
     COOKIE_FILE,
     DATA,
@@ -55,7 +55,7 @@ from bk_spark.metadata.znodes import Znodes
 NEVER_BOOTED = BootNumber(0, "never")
 """What a directory that a repair has just made says of its last boot. Formatting draws a token instead."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Boot:
     def end(self) -> None:
         """Everything is flushed, and that was verified. Raises StorageError: the stop counts as unclean then."""
         index = _index(self._identity, self._disk)
-        self._write(replace(self._record, phase=Phase.CLEAN, skipped_journal=False, index=index))
+        self._write(replace(self._record, phase=BootPhase.CLEAN, skipped_journal=False, index=index))
 
     def _write(self, record: BootRecord) -> None:
         if record != self._record:
@@ -121,10 +121,10 @@ def begin_boot(identity: Identity, metadata: MetadataPlace, config: BookieConfig
     """
     check_startable(identity, config)
     for mismatch in identity.mismatches:
-        log.warning("bookie %s repairs what is wrong with %s", identity.bookie_id, mismatch.place)
+        logger.warning("bookie %s repairs what is wrong with %s", identity.bookie_id, mismatch.place)
     losses = possible_losses(identity, disk)
     skipped = bool(losses) or not config.journal_write_data
-    running = replace(_former(identity), phase=Phase.RUNNING, skipped_journal=skipped)
+    running = replace(_former(identity), phase=BootPhase.RUNNING, skipped_journal=skipped)
     return Boot(identity, disk, _advance(identity, metadata, disk, running), losses)
 
 
@@ -148,7 +148,7 @@ def fix_cookies(identity: Identity, metadata: MetadataPlace, disk: Disk) -> tupl
     repaired = tuple(str(mismatch.error) for mismatch in identity.mismatches)
     former = _former(identity)
     if _lost_directories(identity):
-        former = replace(former, phase=Phase.RUNNING, skipped_journal=True)
+        former = replace(former, phase=BootPhase.RUNNING, skipped_journal=True)
     if repaired:
         _advance(identity, metadata, disk, former)
     return repaired
@@ -160,7 +160,7 @@ def _former(identity: Identity) -> BootRecord:
     indexes = [record.index for record in records if record.index != NO_INDEX]
     return BootRecord(
         confirmed=max((record.confirmed for record in records), key=lambda boot: boot.number, default=NEVER_BOOTED),
-        phase=Phase.RUNNING if any(record.phase is Phase.RUNNING for record in records) else Phase.CLEAN,
+        phase=BootPhase.RUNNING if any(record.phase is BootPhase.RUNNING for record in records) else BootPhase.CLEAN,
         skipped_journal=any(record.skipped_journal for record in records),
         index=max(indexes, key=lambda index: index.generation, default=NO_INDEX),
     )
@@ -176,7 +176,7 @@ def _lost_directories(identity: Identity) -> Iterable[str]:
 
 def _lost_by_the_last_run(identity: Identity) -> Iterable[str]:
     former = _former(identity)
-    if former.phase is Phase.RUNNING and former.skipped_journal:
+    if former.phase is BootPhase.RUNNING and former.skipped_journal:
         yield "a run that skipped the journal, saw a failed sync or followed a repair did not end cleanly"
 
 
@@ -208,7 +208,7 @@ def _advance(identity: Identity, metadata: MetadataPlace, disk: Disk, final: Boo
     for root in identity.roots:
         record = _begun(root, identity.stored, boot)
         if is_lost:
-            record = replace(record, phase=Phase.RUNNING, skipped_journal=True)
+            record = replace(record, phase=BootPhase.RUNNING, skipped_journal=True)
         write_boot(disk, root.path, record)
     cookies = _wanted_cookies(identity, disk)
     try:

@@ -40,7 +40,7 @@ _INDEX = re.compile(r"([0-9a-f]{32}) ([0-9]{1,20})")
 _YES_NO = {"yes": True, "no": False}
 
 
-class Phase(Enum):
+class BootPhase(Enum):
     RUNNING = "running"
     CLEAN = "clean"
 
@@ -51,7 +51,7 @@ class BootRecord:
 
     confirmed: BootNumber
     pending: BootNumber | None = None
-    phase: Phase = Phase.CLEAN
+    phase: BootPhase = BootPhase.CLEAN
     skipped_journal: bool = False
     """Whether a run since the last clean stop acked what was not durable, saw a failed sync, or followed the loss of a disk."""
     index: IndexGeneration = NO_INDEX
@@ -106,9 +106,9 @@ def decode_boot(data: bytes, what: str) -> BootRecord:
     )
 
 
-def _phase(fields: Fields) -> Phase:
+def _phase(fields: Fields) -> BootPhase:
     try:
-        return Phase(fields.one("phase"))
+        return BootPhase(fields.one("phase"))
     except ValueError:
         raise CorruptionError(fields.what, f"phase is {fields.one('phase')!r}") from None
 

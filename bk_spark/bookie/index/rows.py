@@ -14,7 +14,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bk_spark.bookie.logs.log_file import LogPosition
+from bk_spark.bookie.logs.log_file import FilePosition
 from bk_spark.bookie.logs.mark import NO_MARK, EntryLogRow, LogMark
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch
@@ -234,7 +234,7 @@ def unpack_state(data: bytes, what: str) -> IndexState:
     *sums, sequence, journal_id, entry_log_id, journals, entry_logs, limbo_bytes, _ = numbers
     limbo_start = _STATE.size + (journals + entry_logs) * _POSITION.size
     name_start = limbo_start + limbo_bytes
-    positions = [LogPosition(*one) for one in _POSITION.iter_unpack(data[_STATE.size : limbo_start])]
+    positions = [FilePosition(*one) for one in _POSITION.iter_unpack(data[_STATE.size : limbo_start])]
     mark = LogMark(sequence, journal_id, entry_log_id, tuple(positions[:journals]), tuple(positions[journals:]))
     limbo = _unpacked_limbo(data[limbo_start:name_start])
     name = data[name_start : -_CRC.size].decode()

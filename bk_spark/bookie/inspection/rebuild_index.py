@@ -29,7 +29,7 @@ from bk_spark.bookie.index.look_up import next_asked
 from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.bookie.index.sqlite_index import open_index as open_sqlite_index
 from bk_spark.bookie.inspection.logs import InspectedFile, inspect_files, inspect_records
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, LOG_START, FileKind, LogFile, LogPosition
+from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, LOG_START, FileKind, FilePosition, LogFile
 from bk_spark.bookie.logs.mark import LogMark
 from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordHeader, RecordKind
 from bk_spark.bookie.logs.replay import Damage
@@ -340,13 +340,13 @@ class _Rebuild:
             self._index.commit(changes, self._index.mark)
 
     def _mark(self, journals: list[list[_Found]], logs: list[list[_Found]], scanned: list[_Found]) -> LogMark:
-        ends = {found.file_id: LogPosition(found.file_id, found.size_bytes) for found in scanned if not found.is_copies}
+        ends = {found.file_id: FilePosition(found.file_id, found.size_bytes) for found in scanned if not found.is_copies}
         chained = [[ends[found.file_id] for found in directory if found.file_id in ends] for directory in logs]
         return LogMark(
             self._last_sequence + 1,
             _next_id(journals),
             _next_id(logs),
-            tuple(LogPosition(files[0].file_id, FILE_HEADER_BYTES) if files else LOG_START for files in journals),
+            tuple(FilePosition(files[0].file_id, FILE_HEADER_BYTES) if files else LOG_START for files in journals),
             tuple(max(positions, default=LOG_START) for positions in chained),
         )
 

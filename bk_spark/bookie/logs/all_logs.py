@@ -17,11 +17,11 @@ from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.logs.entry_log import Copies, WritableDirectories, forget_sealed, settle_copies, sync_writers
 from bk_spark.bookie.logs.entry_log_files import EntryLogFiles
 from bk_spark.bookie.logs.journal import Journals
-from bk_spark.bookie.logs.log_file import FileKind, LogDirectory, LogFile, LogPosition, Predecessor
+from bk_spark.bookie.logs.log_file import FileKind, FilePosition, LogDirectory, LogFile, Predecessor
 from bk_spark.bookie.logs.mark import EntryLogRow, LogMark, LogState
 from bk_spark.bookie.logs.record import LedgerNote, RecordHeader
 from bk_spark.bookie.logs.replay import Damage, LogReplay, ReplayedRecord
-from bk_spark.bookie.logs.writer import EntryLocation, FileIds, LogWriter, SequenceCounter, WriterSettings
+from bk_spark.bookie.logs.writer import EntryLocation, FileIds, RecordWriter, SequenceCounter, WriterSettings
 from bk_spark.config import KIB, BookieConfig
 from bk_spark.entries.batch import EncodedBatch
 
@@ -52,7 +52,7 @@ class Logs:
         self._disk: Disk = entry_logs[0].disk
         self._writable = WritableDirectories(len(entry_logs))
         pairs = zip(entry_logs, predecessors, strict=True)
-        self._entry_logs = [LogWriter(one, self._settings, file_ids, sequences, before) for one, before in pairs]
+        self._entry_logs = [RecordWriter(one, self._settings, file_ids, sequences, before) for one, before in pairs]
         self._writers = [*journals.writers, *self._entry_logs]
         self._files = EntryLogFiles(entry_logs)
         self._copies: dict[str, Copies] = {}
@@ -241,7 +241,7 @@ class LogsReplay:
         kept = is_journal or self._is_kept(mark)
         return LogReplay(directory, mark, self._sequences, mark_file_is_kept=kept)
 
-    def _is_kept(self, mark: LogPosition) -> bool:
+    def _is_kept(self, mark: FilePosition) -> bool:
         row = self._known.get(mark.file_id)
         return row is not None and row.state is not LogState.DEAD
 

@@ -18,7 +18,7 @@ from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.logs.log_file import FileHeader, FileKind, LogDirectory, LogFile
 from bk_spark.bookie.logs.mark import EntryLogRow, LogState
 from bk_spark.bookie.logs.record import Place, RecordKind, pack_mark
-from bk_spark.bookie.logs.writer import UNCHAINED_SEQUENCE, EntryLocation, FileIds, LogWriter, WriterSettings
+from bk_spark.bookie.logs.writer import UNCHAINED_SEQUENCE, EntryLocation, FileIds, RecordWriter, WriterSettings
 from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import CorruptionError
 
@@ -50,7 +50,7 @@ class Copies:
         file_ids: FileIds,
         writable: WritableDirectories,
     ) -> None:
-        self._writers = [LogWriter(one.of_kind(FileKind.COPIES), settings, file_ids, None) for one in directories]
+        self._writers = [RecordWriter(one.of_kind(FileKind.COPIES), settings, file_ids, None) for one in directories]
         self._disk: Disk = directories[0].disk
         self._writable = writable
 
@@ -83,7 +83,7 @@ class Copies:
         self.committed(self.files())
 
 
-def sync_writers(writers: Sequence[LogWriter], disk: Disk) -> None:
+def sync_writers(writers: Sequence[RecordWriter], disk: Disk) -> None:
     """Make all that was appended durable. Raises StorageError, and from then on for every file that failed."""
     dirty = [writer for writer in writers if writer.dirty_file is not None]
     for writer in dirty:
@@ -91,7 +91,7 @@ def sync_writers(writers: Sequence[LogWriter], disk: Disk) -> None:
     disk.sync_all([file for writer in dirty if (file := writer.dirty_file) is not None])
 
 
-def forget_sealed(writers: Sequence[LogWriter], files: Sequence[LogFile]) -> None:
+def forget_sealed(writers: Sequence[RecordWriter], files: Sequence[LogFile]) -> None:
     for file in files:
         if file.is_sealed:
             writers[file.directory].committed(file.file_id)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bk_spark.bookie.logs.log_file import LogDirectory, LogPosition, Predecessor
+from bk_spark.bookie.logs.log_file import FilePosition, LogDirectory, Predecessor
 from bk_spark.bookie.logs.mark import LogMark
-from bk_spark.bookie.logs.writer import FileIds, LogWriter, SequenceCounter, WriterSettings
+from bk_spark.bookie.logs.writer import FileIds, RecordWriter, SequenceCounter, WriterSettings
 from bk_spark.config import MAX_BATCH_BYTES
 
 
@@ -31,13 +31,13 @@ class Journals:
         self.file_ids = file_ids
         settings = WriterSettings(file_bytes, aligned_from_bytes=MAX_BATCH_BYTES + 1)
         pairs = zip(directories, predecessors, strict=True)
-        self.writers = [LogWriter(directory, settings, file_ids, sequences, before) for directory, before in pairs]
+        self.writers = [RecordWriter(directory, settings, file_ids, sequences, before) for directory, before in pairs]
         self._directories = directories
 
-    def writer_of(self, ledger_id: int) -> LogWriter:
+    def writer_of(self, ledger_id: int) -> RecordWriter:
         return self.writers[ledger_id % len(self.writers)]
 
-    def positions(self) -> tuple[LogPosition, ...]:
+    def positions(self) -> tuple[FilePosition, ...]:
         return tuple(writer.position for writer in self.writers)
 
     def delete_before(self, mark: LogMark) -> None:

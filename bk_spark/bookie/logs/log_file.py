@@ -57,14 +57,14 @@ class FileKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class LogPosition:
+class FilePosition:
     """An offset in one file of a kind. ``file_id`` 0 is before the first file."""
 
     file_id: int
     offset: int
 
 
-LOG_START = LogPosition(0, 0)
+LOG_START = FilePosition(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ class Predecessor:
         return self.file_id > 0 and self.last_sequence == 0
 
     @property
-    def end(self) -> LogPosition:
-        return LogPosition(self.file_id, self.sealed_bytes)
+    def end(self) -> FilePosition:
+        return FilePosition(self.file_id, self.sealed_bytes)
 
 
 NO_PREDECESSOR = Predecessor(0, 0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from bk_spark.bookie.logs.log_file import LOG_START, LogPosition
+from bk_spark.bookie.logs.log_file import LOG_START, FilePosition
 
 
 class LogState(IntEnum):
@@ -37,13 +37,13 @@ class LogMark:
     next_sequence: int = 1
     next_journal_id: int = 1
     next_entry_log_id: int = 1
-    journals: tuple[LogPosition, ...] = ()
-    entry_logs: tuple[LogPosition, ...] = ()
+    journals: tuple[FilePosition, ...] = ()
+    entry_logs: tuple[FilePosition, ...] = ()
 
-    def journal(self, directory: int) -> LogPosition:
+    def journal(self, directory: int) -> FilePosition:
         return self.journals[directory] if directory < len(self.journals) else LOG_START
 
-    def entry_log(self, directory: int) -> LogPosition:
+    def entry_log(self, directory: int) -> FilePosition:
         return self.entry_logs[directory] if directory < len(self.entry_logs) else LOG_START
 
 

@@ -34,8 +34,8 @@ from bk_spark.bookie.logs.log_file import (
     NO_PREDECESSOR,
     FileHeader,
     FileKind,
+    FilePosition,
     LogDirectory,
-    LogPosition,
     Predecessor,
 )
 from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, Place, RecordHeader, RecordKind, pack_mark
@@ -96,7 +96,7 @@ class LogReplay:
     """The log in one directory from a mark on: ``records``, to the end, then ``damages``, then ``finish``."""
 
     def __init__(
-        self, directory: LogDirectory, mark: LogPosition, sequences: SequenceCounter, *, mark_file_is_kept: bool = True
+        self, directory: LogDirectory, mark: FilePosition, sequences: SequenceCounter, *, mark_file_is_kept: bool = True
     ) -> None:
         """``mark_file_is_kept``: nobody has deleted the mark's file, so it is damage if it is not there."""
         directory.remove_unfinished()
@@ -182,7 +182,7 @@ class LogReplay:
         header = self._headers[file_id]
         with self._directory.disk.open_read(self._directory.file_path(file_id)) as file:
             if header is None:
-                self._unreadable = LogPosition(file_id, max(start, file.size))
+                self._unreadable = FilePosition(file_id, max(start, file.size))
                 return
             self._last = last = _LastFile(header, max(start, file.size), None, start <= file.size)
             scan = LogScan(file, header, start, file.size)

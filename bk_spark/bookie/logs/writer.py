@@ -21,9 +21,9 @@ from bk_spark.bookie.logs.log_file import (
     FILE_HEADER_BYTES,
     NO_PREDECESSOR,
     FileHeader,
+    FilePosition,
     LogDirectory,
     LogFile,
-    LogPosition,
     Predecessor,
     pack_file_header,
 )
@@ -97,7 +97,7 @@ class WriterSettings:
     """Bodies from this size on start on an aligned offset."""
 
 
-class LogWriter:
+class RecordWriter:
     """The end of a log. Used by one thread at a time."""
 
     def __init__(
@@ -131,11 +131,11 @@ class LogWriter:
             self._begin_file()
 
     @property
-    def position(self) -> LogPosition:
+    def position(self) -> FilePosition:
         """The end of all that was appended."""
         if self._file is None:
             return self._predecessor.end
-        return LogPosition(self._file_id, self._end)
+        return FilePosition(self._file_id, self._end)
 
     @property
     def dirty_file(self) -> AppendFile | None:

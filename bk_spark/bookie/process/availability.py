@@ -25,7 +25,7 @@ from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.process.disk_watch import DiskWatch, is_out_of_space
 from bk_spark.errors import BookKeeperError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Move = Callable[[bool], None]
 """Moves the registration: to the read-only bookies, or back. Waits; may raise BookKeeperError."""
@@ -64,7 +64,7 @@ class Availability:
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._move, not wanted)
         except BookKeeperError as problem:
-            log.warning("the registration cannot be moved, it is tried again: %s", problem)
+            logger.warning("the registration cannot be moved, it is tried again: %s", problem)
         else:
             self._is_writable = wanted
 
@@ -85,4 +85,4 @@ class Availability:
             remedy += "limbo of the one before is over"
         elif is_out_of_space(failure):
             remedy = "it opens its storage anew as soon as there is space: delete files of others, or add disk"
-        log.error("the bookie takes no change and serves reads alone, because: %s; %s", failure, remedy)
+        logger.error("the bookie takes no change and serves reads alone, because: %s; %s", failure, remedy)

@@ -17,10 +17,10 @@ from bk_spark.bookie.repair.integrity import Integrity
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair, Peers
 from bk_spark.bookie.repair.scrub import Scrubber
 from bk_spark.bookie.server.server import BookieServer
-from bk_spark.bookie.space.garbage_collection import Cluster, LocalLedgers
+from bk_spark.bookie.space.garbage_collection import ClusterMember, LocalLedgers
 from bk_spark.bookie.space.gc_thread import GarbageCollector
 from bk_spark.config import BookieConfig
-from bk_spark.wire.messages import AdministerReply, DeleteLedgerRequest, Operation, Status
+from bk_spark.wire.messages import AdministerReply, AdminOperation, DeleteLedgerRequest, Status
 
 # --- What an operator asks of a running bookie: garbage collection, the scrub, and how it is
 #
@@ -45,7 +45,7 @@ class Scrub(Task, Protocol):
     def force(self) -> None: ...
 
 
-class Collector(Task, Protocol):
+class CollectorTask(Task, Protocol):
     def force(self) -> None: ...
     def suspend(self) -> None: ...
     def resume(self) -> None: ...
@@ -55,7 +55,7 @@ class Collector(Task, Protocol):
 class Tasks:
     """What runs in the background."""
 
-    collector: Collector
+    collector: CollectorTask
     scrub: Scrub
     repair: Task | None
     """After a possible loss of data, where there is a client to repair with."""
@@ -79,11 +79,11 @@ class Administration:
         """The background has started; before, only the state can be asked for."""
         self._tasks = tasks
 
-    def administer(self, bookie_id: str, operation: Operation) -> AdministerReply:
+    def administer(self, bookie_id: str, operation: AdminOperation) -> AdministerReply:
         """UNKNOWN while the bookie starts, WRONG_BOOKIE if another one is meant."""
         if bookie_id != self._bookie_id:
             return AdministerReply(Status.WRONG_BOOKIE, f"this is bookie {self._bookie_id}")
-        if operation is Operation.BOOKIE_STATUS:
+        if operation is AdminOperation.BOOKIE_STATUS:
             return self._state()
         if self._tasks is None:
             return AdministerReply(Status.UNKNOWN, "this bookie is starting: ask again")
@@ -99,21 +99,21 @@ class Administration:
         return AdministerReply(Status.OK, str(bookie.failure or self._watch.state.problem), figures)
 
 
-def _carry_out(tasks: Tasks, operation: Operation) -> AdministerReply:
+def _carry_out(tasks: Tasks, operation: AdminOperation) -> AdministerReply:
     match operation:
-        case Operation.SCRUB:
+        case AdminOperation.SCRUB:
             tasks.scrub.force()
-        case Operation.GC_RUN:
+        case AdminOperation.GC_RUN:
             tasks.collector.force()
-        case Operation.GC_SUSPEND:
+        case AdminOperation.GC_SUSPEND:
             tasks.collector.suspend()
-        case Operation.GC_RESUME:
+        case AdminOperation.GC_RESUME:
             tasks.collector.resume()
-    status = (tasks.scrub if operation is Operation.SCRUB else tasks.collector).status()
+    status = (tasks.scrub if operation is AdminOperation.SCRUB else tasks.collector).status()
     return AdministerReply(Status.OK, status.last_error, status.figures())
 
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class RunningBookie:
     bookie_id: str
     bookie: Bookie
     config: BookieConfig
-    cluster: Cluster
+    cluster: ClusterMember
     watch: DiskWatch
     administration: Administration
     server: BookieServer
@@ -148,7 +148,9 @@ class Background:
         if peers is not None:
             repair = LedgerRepair(running.bookie_id, bookie.storage, peers, running.server.call)
         elif bookie.limbo is not None:
-            log.warning("bookie %s is in limbo and stays so: this process has no client to repair it with", running.bookie_id)
+            logger.warning(
+                "bookie %s is in limbo and stays so: this process has no client to repair it with", running.bookie_id
+            )
         scrubber = Scrubber(bookie.storage, repair, running.config)
         collector = GarbageCollector(_local(running, scrubber), running.cluster, running.config)
         integrity = Integrity(bookie, repair) if repair is not None else None

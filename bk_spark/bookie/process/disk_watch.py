@@ -42,7 +42,7 @@ INDEX_JOURNAL_FACTOR = 4
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SQLITE_FULL = 13
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TakesAdds(Protocol):
@@ -132,7 +132,7 @@ class DiskWatch:
         if mode != mode_before:
             is_read_only, is_exhausted = mode
             bookie.set_read_only(is_read_only, is_exhausted=is_exhausted)
-            log.warning("%s", self._explain(self.state))
+            logger.warning("%s", self._explain(self.state))
 
     def spaces(self) -> dict[Path, Space | None]:
         """Each directory's disk as it is now; None where it cannot be measured. Any thread."""
@@ -150,7 +150,7 @@ class DiskWatch:
             for root in self._directories.roots:
                 self._disk.probe(root, MAX_BATCH_BYTES)
         except StorageError as problem:
-            log.info("the disks do not take writes yet: %s", problem)
+            logger.info("the disks do not take writes yet: %s", problem)
             return False
         return True
 

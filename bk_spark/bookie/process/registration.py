@@ -26,7 +26,7 @@ RETRY_S = 1.0
 
 THREAD_NAME = "register-again"
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def await_others(store: ZooKeeperStore, znodes: Znodes, address: BookieAddress, patience_s: float) -> None:
@@ -108,12 +108,12 @@ class Registration:
     def _try_again(self) -> None:
         """Until it succeeds or the bookie stops: one that serves and is not listed is lost to all clients."""
         while not self._is_ended.is_set():
-            log.warning("the ZooKeeper session was lost, bookie %s registers again", self._address.bookie_id)
+            logger.warning("the ZooKeeper session was lost, bookie %s registers again", self._address.bookie_id)
             try:
                 self._register_again()
                 return
             except BookKeeperError as problem:
-                log.warning(
+                logger.warning(
                     "bookie %s is not registered, it tries again in %g s: %s", self._address.bookie_id, RETRY_S, problem
                 )
             self._is_ended.wait(RETRY_S)

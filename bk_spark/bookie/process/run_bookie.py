@@ -40,7 +40,7 @@ from bk_spark.bookie.process.registration import Registration, await_others
 from bk_spark.bookie.repair.ledger_repair import Peers
 from bk_spark.bookie.server.server import BookieServer, End, check_address
 from bk_spark.bookie.server.sync_thread import CheckpointThread
-from bk_spark.bookie.space.garbage_collection import Cluster
+from bk_spark.bookie.space.garbage_collection import ClusterMember
 from bk_spark.config import BookieConfig
 from bk_spark.errors import MetadataUnavailableError, StorageError
 from bk_spark.metadata.ledger_ids import highest_issued_id
@@ -56,7 +56,7 @@ REOPEN_PAUSE_S = 5.0
 
 MEASURED_DISK = MeasuredDisk()
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def run_bookie(
     """
     check_files(config)
     if config.tls_certificate and not config.tls_ca:
-        log.warning("without tls_ca every client is taken, and this bookie cannot repair itself from others that speak TLS")
+        logger.warning("without tls_ca every client is taken, and this bookie cannot repair itself from others that speak TLS")
     keep_freed()
     process = _Process(place, store, znodes, config, disk, open_index, peers)
     with locked(process.directories.roots, disk) as locks:
@@ -96,7 +96,7 @@ def run_bookie(
         with process.monitoring:
             end = process.run(lock)
             while end is End.REOPEN:
-                log.info("the bookie in %s opens its storage anew", place.data_dir)
+                logger.info("the bookie in %s opens its storage anew", place.data_dir)
                 end = process.run_again(lock)
 
 
@@ -141,7 +141,7 @@ class _Process:
             try:
                 return self.run(lock)
             except MetadataUnavailableError as problem:
-                log.warning("the storage cannot be opened anew, it is tried again in %g s: %s", REOPEN_PAUSE_S, problem)
+                logger.warning("the storage cannot be opened anew, it is tried again in %g s: %s", REOPEN_PAUSE_S, problem)
                 time.sleep(REOPEN_PAUSE_S)
 
     def _identify(self) -> Boot:
@@ -150,9 +150,9 @@ class _Process:
         await_others(self._store, self._znodes, self._address(identity.bookie_id), self._patience_s)
         boot = begin_boot(identity, MetadataPlace(self._store, self._znodes), self._config, self._disk)
         name_bookie(boot.bookie_id)
-        log.info("bookie %s, boot %d", boot.bookie_id, boot.number)
+        logger.info("bookie %s, boot %d", boot.bookie_id, boot.number)
         if boot.possible_loss:
-            log.warning("bookie %s may have lost data and starts in limbo: %s", boot.bookie_id, boot.possible_loss)
+            logger.warning("bookie %s may have lost data and starts in limbo: %s", boot.bookie_id, boot.possible_loss)
         return boot
 
     def _open(self, boot: Boot, checkpoints: CheckpointThread, lock: DirectoryLock) -> Bookie:
@@ -203,7 +203,7 @@ class _Process:
             await asyncio.wait((working, server.ended), return_when=asyncio.FIRST_COMPLETED)
             return server.ended.result() if server.ended.done() else working.result()
         finally:
-            log.info("bookie %s stops", boot.bookie_id)
+            logger.info("bookie %s stops", boot.bookie_id)
             self.monitoring.stops()
             working.cancel()
             await asyncio.wait((working,))
@@ -218,7 +218,7 @@ class _Process:
         move, is_read_only = registration.set_read_only, registration.is_read_only
         availability = Availability(running.bookie, running.watch, move, self._may_boot, is_read_only=is_read_only)
         await asyncio.get_running_loop().run_in_executor(None, registration.keep)
-        log.info("bookie %s serves on %s:%d", running.bookie_id, self._place.host, self._place.port)
+        logger.info("bookie %s serves on %s:%d", running.bookie_id, self._place.host, self._place.port)
         background.start()
         running.administration.begin(background.tasks)
         await availability.keep(self._config.disk_check_s)
@@ -236,7 +236,7 @@ class _Process:
             looks=lambda: watch.look(bookie),
             administer=administration.administer,
         )
-        cluster = Cluster.of(self._store, self._znodes, boot.bookie_id)
+        cluster = ClusterMember.of(self._store, self._znodes, boot.bookie_id)
         return RunningBookie(boot.bookie_id, bookie, self._config, cluster, watch, administration, server, self._peers)
 
     def _registration(self, running: RunningBookie) -> Registration:
@@ -260,7 +260,7 @@ class _Process:
         try:
             self._store.sync(self._znodes.root)
         except MetadataUnavailableError as problem:
-            log.info("the storage is opened anew once the metadata store answers: %s", problem)
+            logger.info("the storage is opened anew once the metadata store answers: %s", problem)
             return False
         return True
 

@@ -43,7 +43,7 @@ LONGEST_PAUSE_S = 60.0
 STOP_S = 5.0
 """How long a stop waits for what is under way; later it finds the bookie closed and gives up."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _Item = tuple[int, LedgerMetadata | BookKeeperError | None]
 """A ledger's id and what Peers.metadata says of it."""
@@ -182,13 +182,13 @@ class Integrity:
     def _run(self) -> None:
         pause_s, settled = FIRST_PAUSE_S, 0
         while not self._is_over():
-            log.warning("ledgers stay in limbo until the next try in %g s: %s", pause_s, self.status())
+            logger.warning("ledgers stay in limbo until the next try in %g s: %s", pause_s, self.status())
             if self._stopping.wait(pause_s):
                 break
             has_come_on, settled = self.status().settled > settled, self.status().settled
             pause_s = FIRST_PAUSE_S if has_come_on else min(2 * pause_s, LONGEST_PAUSE_S)
         self._note(is_running=False)
-        log.info("the repair after a possible loss of data ends: %s", self.status())
+        logger.info("the repair after a possible loss of data ends: %s", self.status())
 
     def _is_over(self) -> bool:
         """Take a round."""
@@ -199,6 +199,6 @@ class Integrity:
             self._note(last_error=str(problem))
             return False
         except Exception as problem:  # the bookie would stay in limbo for ever, and nothing would tell
-            log.exception("the repair after a possible loss of data failed")
+            logger.exception("the repair after a possible loss of data failed")
             self._note(last_error=f"{type(problem).__name__}: {problem}")
             return False

@@ -44,7 +44,7 @@ STOP_S = 5.0
 LOOK_S = 0.2
 """Between two looks whether the checkpoint has come."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Scrubber:
         if self._damaged.check(row):
             return
         place = (row.first_entry_id, row.last_entry_id, row.ledger_id)
-        log.error("entries %d to %d of ledger %d are damaged here: they are to be repaired from the other bookies", *place)
+        logger.error("entries %d to %d of ledger %d are damaged here: they are to be repaired from the other bookies", *place)
         self._note(damaged=len(self._damaged))
         if self._damaged.is_full:
             self.mend()
@@ -187,10 +187,10 @@ class Scrubber:
                 else:
                     self.mend()
             except BookKeeperError as problem:
-                log.error("the scrub cannot go on: %s", problem)
+                logger.error("the scrub cannot go on: %s", problem)
                 self._note(last_error=str(problem))
             except Exception as problem:  # nothing would be verified or repaired any more, and nothing would tell
-                log.exception("the scrub failed")
+                logger.exception("the scrub failed")
                 self._note(last_error=f"{type(problem).__name__}: {problem}")
 
     def _wait_until(self, due_s: float) -> None:

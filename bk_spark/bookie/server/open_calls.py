@@ -71,7 +71,7 @@ WOKEN = 8
 TELL_S = 10.0
 """Between two lines in the log: clients must not fill it either."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _Handle = Callable[[Any, Any], Any]
 _Encode = Callable[[Any], bytes]
@@ -306,7 +306,7 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     def _tell(self, problem: str) -> None:
         if self._loop.time() >= self._told_s + TELL_S:
             self._told_s = self._loop.time()
-            log.warning(problem)
+            logger.warning(problem)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         call = self._calls.pop(task, None)

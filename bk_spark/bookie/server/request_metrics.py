@@ -87,7 +87,7 @@ def count_confirmed_read(status: Status) -> None:
     _CONFIRMED_READS[status.name.lower()].inc()
 
 
-class ReadMeter:
+class ServedReadMeter:
     """Counts one read: for a ``with`` statement around it, and ``take`` for each reply, one thread at a time."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
@@ -104,7 +104,7 @@ class ReadMeter:
         else:
             self._status = reply.status.name.lower()
 
-    def __enter__(self) -> ReadMeter:
+    def __enter__(self) -> ServedReadMeter:
         return self
 
     def __exit__(self, *_: object) -> None:

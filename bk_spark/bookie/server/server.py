@@ -36,7 +36,7 @@ from bk_spark.bookie.server.fair_turns import FairTurns
 from bk_spark.bookie.server.long_poll import LongPolls
 from bk_spark.bookie.server.open_calls import OpenCalls
 from bk_spark.bookie.server.options import server_options
-from bk_spark.bookie.server.request_metrics import ReadMeter, count_confirmed_read, count_refused_add
+from bk_spark.bookie.server.request_metrics import ServedReadMeter, count_confirmed_read, count_refused_add
 from bk_spark.bookie.server.sync_thread import SyncListener, SyncThread
 from bk_spark.config import BookieConfig
 from bk_spark.entries.batch import NO_ENTRY
@@ -63,10 +63,10 @@ from bk_spark.wire.codec import (
 from bk_spark.wire.messages import (
     AddReply,
     AdministerReply,
+    AdminOperation,
     FenceRequest,
     LastAddConfirmedReply,
     LastAddConfirmedRequest,
-    Operation,
     PlainReply,
     ReadBatch,
     ReadEnd,
@@ -79,7 +79,7 @@ from bk_spark.wire.messages import (
 MAX_OWED = 4096
 """Replies that one stream may owe; clients of this package have a few hundred adds under way at most."""
 
-Administer = Callable[[str, Operation], AdministerReply]
+Administer = Callable[[str, AdminOperation], AdministerReply]
 """Carries out an operation that names a bookie, or says how things are. Returns at once."""
 
 STOP_GRACE_S = 1.0
@@ -257,7 +257,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
 
     async def Read(self, message: pb.ReadRequest, context: Any) -> AsyncIterator[bytes]:
         """Serialized replies."""
-        with ReadMeter(self._loop.time) as meter:
+        with ServedReadMeter(self._loop.time) as meter:
             replies, pool = await self._begin_read(message)
             turns = self._recovery_turns if pool is self._recoveries else self._read_turns
             while True:
@@ -374,7 +374,7 @@ def _cannot_listen(address: str, problem: str) -> ConfigError:
     return ConfigError("the address to listen at", address, f"it cannot be taken ({problem}): {remedy}")
 
 
-def _next_encoded(replies: Iterator[ReadBatch | ReadEnd], meter: ReadMeter) -> bytes | None:
+def _next_encoded(replies: Iterator[ReadBatch | ReadEnd], meter: ServedReadMeter) -> bytes | None:
     reply = next(replies, None)
     if reply is None:
         return None

@@ -52,7 +52,7 @@ LOOK_S = 0.01
 LOOK_BYTES = 1024 * 1024
 """After this long, or this much, the disks are looked at again, before the next group. A look takes as long as staging adds."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Deliver = Callable[[StagedReply], None]
 """Takes a reply, on the event loop. Must not raise."""
@@ -197,7 +197,7 @@ class SyncThread:
         try:
             self._serve()
         except BaseException as problem:
-            log.exception("the sync thread failed, this bookie ends: start it again and report this")
+            logger.exception("the sync thread failed, this bookie ends: start it again and report this")
             self._loop.call_soon_threadsafe(self._fail, problem)
 
     def _serve(self) -> None:
@@ -287,7 +287,7 @@ class CheckpointThread:
                 with BOOKIE_CHECKPOINT_S.time():
                     work()
         except BaseException as problem:
-            log.exception("the checkpoint thread failed, this bookie ends: start it again and report this")
+            logger.exception("the checkpoint thread failed, this bookie ends: start it again and report this")
             with self._lock:
                 self._problem, failed = problem, self._failed
             if failed is not None:

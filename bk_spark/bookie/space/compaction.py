@@ -51,7 +51,7 @@ PAGE_ROWS = 1_000
 MAX_REPORTED_ROWS = 1_000
 """Damaged records of one log that are reported; the scrub finds the others when it comes by."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class Compaction:
         for reading in unclear:
             if not self._end(reading, copying, done):
                 remedy = "it is kept; stop this bookie and run 'bk-spark bookie sanity'"
-                log.error("entry log %d counts as live, and no row of the index points to it: %s", reading.file_id, remedy)
+                logger.error("entry log %d counts as live, and no row of the index points to it: %s", reading.file_id, remedy)
         return is_complete
 
     def _has_room(self, row: EntryLogRow) -> bool:
@@ -151,7 +151,7 @@ class Compaction:
         return is_dead
 
     def _keep(self, reading: _Reading) -> None:
-        log.error("entry log %d is kept for records that cannot be read and have to be repaired", reading.file_id)
+        logger.error("entry log %d is kept for records that cannot be read and have to be repaired", reading.file_id)
         left = (row.live_bytes for row in self._storage.entry_logs() if row.file_id == reading.file_id)
         self._damaged[reading.file_id] = next(left, 0)
         self._local.report_damage(reading.damaged)

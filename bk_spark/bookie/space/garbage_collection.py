@@ -49,7 +49,7 @@ GoOn = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterMember:
     """The metadata store, and who we are in it. Made by ``of``."""
 
     store: MetadataStore
@@ -58,7 +58,7 @@ class Cluster:
     instance_id: str
 
     @classmethod
-    def of(cls, store: MetadataStore, znodes: Znodes, bookie_id: str) -> Cluster:
+    def of(cls, store: MetadataStore, znodes: Znodes, bookie_id: str) -> ClusterMember:
         """To be called right after the cookie was checked. Raises ConfigError, MetadataUnavailableError."""
         return cls(store, znodes, bookie_id, instance_id(store, znodes))
 
@@ -122,7 +122,7 @@ class Collected:
 class DeletedLedgers:
     """Finds ledgers without metadata, round by round."""
 
-    def __init__(self, local: LocalLedgers, cluster: Cluster, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, local: LocalLedgers, cluster: ClusterMember, clock_ms: Callable[[], int]) -> None:
         """``clock_ms`` is the wall clock."""
         self._local = local
         self._cluster = cluster

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from bk_spark.bookie.logs.mark import EntryLogRow, LogState
 from bk_spark.bookie.pace import RateLimiter
 from bk_spark.bookie.space.compaction import Compaction, live_ratio
-from bk_spark.bookie.space.garbage_collection import Cluster, DeletedLedgers, GoOn, LocalLedgers
+from bk_spark.bookie.space.garbage_collection import ClusterMember, DeletedLedgers, GoOn, LocalLedgers
 from bk_spark.bookie.space.over_replication import OverReplicatedLedgers
 from bk_spark.config import MIB, BookieConfig
 from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError
@@ -113,7 +113,7 @@ class GcRun:
     def __init__(
         self,
         local: LocalLedgers,
-        cluster: Cluster,
+        cluster: ClusterMember,
         limiter: RateLimiter,
         clock_ms: Callable[[], int],
         pause: Callable[[float], object],

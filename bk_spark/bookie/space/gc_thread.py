@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass, replace
 
 from bk_spark.bookie.logs.mark import LogState
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks, RateLimiter
-from bk_spark.bookie.space.garbage_collection import Cluster, LocalLedgers
+from bk_spark.bookie.space.garbage_collection import ClusterMember, LocalLedgers
 from bk_spark.bookie.space.gc_run import GcPlan, GcReport, GcRun, GcSchedule
 from bk_spark.config import BookieConfig
 from bk_spark.errors import BookKeeperError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,9 @@ class GcStatus:
 class GarbageCollector:
     """Any thread may call it."""
 
-    def __init__(self, local: LocalLedgers, cluster: Cluster, config: BookieConfig, clocks: Clocks = SYSTEM_CLOCKS) -> None:
+    def __init__(
+        self, local: LocalLedgers, cluster: ClusterMember, config: BookieConfig, clocks: Clocks = SYSTEM_CLOCKS
+    ) -> None:
         self._local = local
         self._clocks = clocks
         self._schedule = GcSchedule(config, clocks.steady_s())
@@ -126,9 +128,9 @@ class GarbageCollector:
             problem = str(error)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-            log.exception("garbage collection failed")
+            logger.exception("garbage collection failed")
         if problem:
-            log.error("garbage collection is not complete, the next run tries again: %s", problem)
+            logger.error("garbage collection is not complete, the next run tries again: %s", problem)
         else:
             self._schedule.end(self._clocks.steady_s(), is_compacted=report.is_compacted)
         self._record(report, problem)

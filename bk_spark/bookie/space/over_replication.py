@@ -11,7 +11,7 @@ Ref: docs/rules.md, protocol rule 45, storage rules 8 and 10, situation 65; Apac
 
 from __future__ import annotations
 
-from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS, Cluster, GoOn, LocalLedgers
+from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS, ClusterMember, GoOn, LocalLedgers
 from bk_spark.errors import CorruptionError, FormatVersionError
 from bk_spark.metadata.ledger_locks import LedgerLocks
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
@@ -22,7 +22,7 @@ PAGE_LEDGERS = 100
 
 
 class OverReplicatedLedgers:
-    def __init__(self, local: LocalLedgers, cluster: Cluster) -> None:
+    def __init__(self, local: LocalLedgers, cluster: ClusterMember) -> None:
         self._local = local
         self._cluster = cluster
         self._locks = LedgerLocks(cluster.store, cluster.znodes)

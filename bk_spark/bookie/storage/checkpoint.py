@@ -94,7 +94,7 @@ def _goes_on(run: list[BatchRow], row: BatchRow) -> bool:
     return fits and before.header.is_followed_by(batch.header)
 
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Background = Callable[[Callable[[], None]], None]
 """Has a checkpoint's slow part run, now or later, on a thread of its choice. That part never raises a BookKeeperError."""
@@ -220,7 +220,7 @@ class Checkpoints:
         try:
             self._run(flush)
         except BookKeeperError as problem:
-            log.error("a checkpoint failed, this bookie takes no change until its storage is opened anew: %s", problem)
+            logger.error("a checkpoint failed, this bookie takes no change until its storage is opened anew: %s", problem)
 
     def _run(self, flush: _Flush) -> None:
         """Steps 2 to 4, unless they have been begun."""

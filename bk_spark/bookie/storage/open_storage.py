@@ -40,11 +40,11 @@ from bk_spark.errors import CorruptionError
 MAX_NAMED_DAMAGES = 10
 """In the log: one failing disk may bring thousands."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class OpenOptions:
     """How a storage is opened."""
 
     open_index: OpenIndex
@@ -57,7 +57,9 @@ class Start:
     """The highest ledger id that may have been issued."""
 
 
-def open_storage(directories: Directories, bookie_id: str, config: BookieConfig, disk: Disk, start: Start) -> LedgerStorage:
+def open_storage(
+    directories: Directories, bookie_id: str, config: BookieConfig, disk: Disk, start: OpenOptions
+) -> LedgerStorage:
     """The storage in directories that this process has locked; all that it gives back is durable.
 
     Raises CorruptionError, FormatVersionError, StorageError, ConfigError (files of another bookie).
@@ -82,7 +84,7 @@ def _logs_exist(directories: Directories, disk: Disk) -> bool:
     return any(name.endswith(suffixes) for path in (*directories.journals, *directories.entry_logs) for name in disk.list(path))
 
 
-def _begin_limbo(index: LedgerIndex, start: Start, damages: Sequence[Damage]) -> None:
+def _begin_limbo(index: LedgerIndex, start: OpenOptions, damages: Sequence[Damage]) -> None:
     """Enter limbo if something may be lost. Raises CorruptionError if nobody says how far that reaches."""
     loss = start.possible_loss or "; ".join(str(one) for one in damages[:MAX_NAMED_DAMAGES])
     if not loss:
@@ -90,7 +92,7 @@ def _begin_limbo(index: LedgerIndex, start: Start, damages: Sequence[Damage]) ->
     if start.highest_issued is None:
         raise damages[0].error() if damages else CorruptionError("the data directory", loss)
     watermark = start.highest_issued()
-    log.warning("data may be lost (%s): ledgers up to %d are in limbo until they are repaired", loss, watermark)
+    logger.warning("data may be lost (%s): ledgers up to %d are in limbo until they are repaired", loss, watermark)
     index.set_limbo(Limbo(watermark))
 
 

@@ -18,18 +18,18 @@ import grpc.aio
 from bk_spark.client.driver.channels import Channels
 from bk_spark.client.driver.connections import Connections, describe_failure
 from bk_spark.client.driver.event_loop import BEAT_MS, EventLoop, PatientClock, check_may_wait
-from bk_spark.client.protocol.operation import ChooseReplacements, ReplacementsChosen
 from bk_spark.client.protocol.placement import Candidate, Choose, Quarantine, choose_ensemble, choose_replacements
+from bk_spark.client.protocol.state_machine import ChooseReplacements, ReplacementsChosen
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.metadata.registration import BookieAddress, RegisteredBookie, list_bookies, lookup, watch_bookies
 from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
-from bk_spark.wire.messages import AdministerReply, BookieDescription, Operation, Status
+from bk_spark.wire.messages import AdministerReply, AdminOperation, BookieDescription, Status
 
 # --- One client's choices of bookies: placement over who is registered, without those that it has in quarantine
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class EnsembleChoice:
@@ -45,7 +45,7 @@ class EnsembleChoice:
         """A bookie failed a request."""
         if self._quarantine.report(bookie_id, now_ms):
             errors, period_s = self._config.quarantine_errors, self._config.quarantine_s
-            log.warning("bookie %s failed %d times: new ensembles do without it for %g s", bookie_id, errors, period_s)
+            logger.warning("bookie %s failed %d times: new ensembles do without it for %g s", bookie_id, errors, period_s)
 
     def ensemble(
         self, registered: Sequence[RegisteredBookie], ensemble_size: int, write_quorum: int, now_ms: int
@@ -75,7 +75,7 @@ class EnsembleChoice:
         if not is_spread and not self._told_of_racks:
             self._told_of_racks = True
             advice = "start writable bookies in other racks"
-            log.warning("with %s some entries have all their copies in one rack: %s", ", ".join(bookies), advice)
+            logger.warning("with %s some entries have all their copies in one rack: %s", ", ".join(bookies), advice)
 
 
 METADATA_THREADS = 8
@@ -88,7 +88,7 @@ AVOID_S = 30.0
 _Result = TypeVar("_Result")
 
 
-class Transport:
+class ClientContext:
     """What a client's operations run on."""
 
     def __init__(self, store: MetadataStore, znodes: Znodes, config: ClientConfig) -> None:
@@ -188,7 +188,7 @@ class Transport:
         except (grpc.aio.AioRpcError, BookKeeperError, OSError):
             return None
 
-    def administer(self, bookie_id: str, operation: Operation) -> AdministerReply:
+    def administer(self, bookie_id: str, operation: AdminOperation) -> AdministerReply:
         """What a bookie says to an operation of its own; UNKNOWN, and why, where no answer came."""
         bookie = self.connections.bookie(bookie_id)
         try:

@@ -41,11 +41,11 @@ from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
     AdministerReply,
+    AdminOperation,
     BookieDescription,
     ForceRequest,
     LastAddConfirmedReply,
     LastAddConfirmedRequest,
-    Operation,
     PlainReply,
     ReadBatch,
     ReadEnd,
@@ -206,7 +206,7 @@ class BookieConnection:
             stub = await self._stub()
             return decode_description(await stub.Describe(encode_describe_request(self.bookie_id), timeout=timeout_s))
 
-    async def administer(self, operation: Operation, timeout_s: float) -> AdministerReply:
+    async def administer(self, operation: AdminOperation, timeout_s: float) -> AdministerReply:
         message = encode_administer_request(self.bookie_id, operation)
         async with self._explained():
             stub = await self._stub()

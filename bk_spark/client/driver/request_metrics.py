@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bk_spark.client.protocol.operation import ChooseReplacements, ReplacementsChosen
+from bk_spark.client.protocol.state_machine import ChooseReplacements, ReplacementsChosen
 from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import BookKeeperError
 from bk_spark.telemetry.metrics import (

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import grpc.aio
 
-from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.connections import (
     CLOSE_GRACE_S,
     BookieConnection,
@@ -23,7 +23,7 @@ from bk_spark.client.driver.connections import (
     describe_failure,
 )
 from bk_spark.client.driver.request_metrics import ReadMeter, count_choice, count_error, counted_add
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     CancelAdd,
     CancelRead,
@@ -37,7 +37,6 @@ from bk_spark.client.protocol.operation import (
     MetadataRead,
     MetadataUnknown,
     MetadataWritten,
-    Operation,
     ReadArrived,
     ReadEnded,
     ReadMetadata,
@@ -50,6 +49,7 @@ from bk_spark.client.protocol.operation import (
     SendRead,
     SendReadLastAddConfirmed,
     SendStoreLastAddConfirmed,
+    StateMachine,
     Tick,
     WriteMetadata,
 )
@@ -70,7 +70,7 @@ from bk_spark.wire.messages import (
     StoreLastAddConfirmedRequest,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _Reply = TypeVar("_Reply")
 
@@ -92,16 +92,16 @@ class Runner:
 
     def __init__(
         self,
-        transport: Transport,
+        context: ClientContext,
         metadata: LedgerMetadata,
         master_key: bytes,
-        operation: Operation,
+        machine: StateMachine,
         on_command: Callable[[Command], None],
     ) -> None:
-        self._transport = transport
+        self._context = context
         self._metadata = metadata
         self._master_key = master_key
-        self._operation = operation
+        self._machine = machine
         self._on_command = on_command
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None
@@ -118,12 +118,12 @@ class Runner:
         """
         if self._stopped:
             return
-        self._now_ms = self._transport.now_ms()
+        self._now_ms = self._context.now_ms()
         try:
-            self._operation.handle(event, self._now_ms)
-            commands = self._operation.take_commands()
+            self._machine.handle(event, self._now_ms)
+            commands = self._machine.take_commands()
         except Exception as problem:
-            log.exception("an operation on ledger %d failed", self._metadata.ledger_id)
+            logger.exception("an operation on ledger %d failed", self._metadata.ledger_id)
             commands = [Finish(error=InternalError(self._metadata.ledger_id, repr(problem)))]
         for command in commands:
             self._carry_out(command)
@@ -138,7 +138,7 @@ class Runner:
         for task in list(self._background):
             task.cancel()
         unsent, self._adds = list(self._adds.values()), {}
-        self._transport.loop.call_later(unsent_grace_s, _cancel_all, unsent)
+        self._context.loop.call_later(unsent_grace_s, _cancel_all, unsent)
 
     def _carry_out(self, command: Command) -> None:
         match command:
@@ -159,7 +159,7 @@ class Runner:
             case ChooseReplacements():
                 self._start(self._choose_replacements(command))
             case ReportFailure():
-                self._transport.report_failure(command.bookie_id)
+                self._context.report_failure(command.bookie_id)
             case WriteMetadata():
                 self._start(self._write_metadata(command))
             case ReadMetadata():
@@ -172,7 +172,7 @@ class Runner:
                     self.stop(CLOSE_GRACE_S if command.error is None else 0.0)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._transport.loop.create_task(work)
+        task = self._context.loop.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._ended)
         return task
@@ -182,18 +182,18 @@ class Runner:
         self._background.discard(task)
         problem = None if task.cancelled() else task.exception()
         if problem is not None and not self._stopped:
-            log.error("an operation on ledger %d failed", self._metadata.ledger_id, exc_info=problem)
+            logger.error("an operation on ledger %d failed", self._metadata.ledger_id, exc_info=problem)
             self._carry_out(Finish(error=InternalError(self._metadata.ledger_id, repr(problem))))
 
     def _keep_deadline(self) -> None:
         """Nearly every event puts the deadline off: a timer that comes early is left, its tick is harmless."""
-        deadline = self._operation.deadline_ms()
+        deadline = self._machine.deadline_ms()
         if deadline is None or (self._timer_ms is not None and self._timer_ms <= deadline):
             return
         if self._timer is not None:
             self._timer.cancel()
-        delay_s = max(0, deadline - self._transport.now_ms()) / 1000
-        self._timer, self._timer_ms = self._transport.loop.call_later(delay_s, self._tick), deadline
+        delay_s = max(0, deadline - self._context.now_ms()) / 1000
+        self._timer, self._timer_ms = self._context.loop.call_later(delay_s, self._tick), deadline
 
     def _tick(self) -> None:
         self._timer, self._timer_ms = None, None
@@ -210,7 +210,7 @@ class Runner:
             recovery=command.recovery,
             deferred_sync=command.deferred_sync,
         )
-        on_reply = counted_add(command.batch, self._transport.loop.time, self._add_answered)
+        on_reply = counted_add(command.batch, self._context.loop.time, self._add_answered)
         self._adds[command.request_id] = self._bookie(command.bookie_id).send_add(request, on_reply)
 
     def _add_answered(self, reply: AddReply) -> None:
@@ -224,7 +224,7 @@ class Runner:
 
     async def _force(self, command: SendForce) -> None:
         request = ForceRequest(command.bookie_id, self._metadata.ledger_id, self._master_key)
-        answer = await self._asked(self._bookie(command.bookie_id).force(request, self._transport.config.add_timeout_s))
+        answer = await self._asked(self._bookie(command.bookie_id).force(request, self._context.config.add_timeout_s))
         reply = answer if isinstance(answer, PlainReply) else PlainReply(Status.UNKNOWN, answer)
         self.post(ForceAnswered(command.request_id, reply.status, reply.detail, reply.boot))
 
@@ -232,7 +232,7 @@ class Runner:
 
     async def _read(self, command: SendRead) -> None:
         end = ReadEnded(command.request_id, Status.UNKNOWN, "the answer broke off")
-        meter = ReadMeter(self._transport.loop.time)
+        meter = ReadMeter(self._context.loop.time)
         try:
             async for reply in self._bookie(command.bookie_id).read(self._read_request(command)):
                 if isinstance(reply, ReadBatch):
@@ -254,7 +254,7 @@ class Runner:
             end = ReadEnded(command.request_id, Status.UNKNOWN, "its connection was closed")
         except (grpc.aio.AioRpcError, BookKeeperError, OSError) as failure:
             if not isinstance(failure, ReadNotSentError):
-                self._transport.avoid(command.bookie_id)
+                self._context.avoid(command.bookie_id)
             end = ReadEnded(command.request_id, Status.UNKNOWN, describe_failure(failure))
         self._reads.pop(command.request_id, None)
         meter.end(end.status)
@@ -286,10 +286,10 @@ class Runner:
         if read is None:
             return
         read.task.cancel()
-        config = self._transport.config
+        config = self._context.config
         enough_ms = 1000 * min(config.speculative_read_s, config.read_timeout_s)
         if read.heard_ms is not None and self._now_ms - read.heard_ms >= enough_ms:
-            self._transport.avoid(read.bookie_id)
+            self._context.avoid(read.bookie_id)
 
     # --- the last add confirmed
 
@@ -297,7 +297,7 @@ class Runner:
         request = LastAddConfirmedRequest(
             command.bookie_id, self._metadata.ledger_id, self._master_key, command.fence, command.beyond, command.wait_ms
         )
-        timeout_s = command.wait_ms / 1000 + self._transport.config.read_timeout_s
+        timeout_s = command.wait_ms / 1000 + self._context.config.read_timeout_s
         answer = await self._asked(self._bookie(command.bookie_id).last_add_confirmed(request, timeout_s))
         reply = answer if isinstance(answer, LastAddConfirmedReply) else LastAddConfirmedReply(Status.UNKNOWN, NO_ENTRY, answer)
         confirmed, fenced = reply.last_add_confirmed, reply.is_fenced
@@ -306,17 +306,17 @@ class Runner:
     async def _store_last_add_confirmed(self, command: SendStoreLastAddConfirmed) -> None:
         ledger_id, confirmed = self._metadata.ledger_id, command.last_add_confirmed
         request = StoreLastAddConfirmedRequest(command.bookie_id, ledger_id, self._master_key, confirmed)
-        timeout_s = self._transport.config.add_timeout_s
+        timeout_s = self._context.config.add_timeout_s
         answer = await self._asked(self._bookie(command.bookie_id).store_last_add_confirmed(request, timeout_s))
         detail = answer.describe() if isinstance(answer, PlainReply) else answer
-        log.debug(
+        logger.debug(
             "bookie %s was told that ledger %d is confirmed up to %d: %s", command.bookie_id, ledger_id, confirmed, detail
         )
 
     # --- what all requests to bookies share
 
     def _bookie(self, bookie_id: str) -> BookieConnection:
-        return self._transport.connections.bookie(bookie_id)
+        return self._context.connections.bookie(bookie_id)
 
     async def _asked(self, call: Awaitable[_Reply]) -> _Reply | str:
         """A bookie's reply; in a few words why there is none."""
@@ -332,15 +332,15 @@ class Runner:
     # --- what the commands want of the metadata store
 
     async def _choose_replacements(self, command: ChooseReplacements) -> None:
-        chosen = await self._transport.choose_replacements(command, self._metadata.write_quorum)
+        chosen = await self._context.choose_replacements(command, self._metadata.write_quorum)
         count_choice(command, chosen)
         self.post(chosen)
 
     async def _write_metadata(self, command: WriteMetadata) -> None:
-        path = self._transport.znodes.ledger(self._metadata.ledger_id)
+        path = self._context.znodes.ledger(self._metadata.ledger_id)
         value = command.metadata.encode()
         try:
-            version = await self._transport.blocking(lambda: self._compare_and_set(path, value, command))
+            version = await self._context.blocking(lambda: self._compare_and_set(path, value, command))
         except BadVersionError:
             await self._read_metadata()
         except NoNodeError:
@@ -352,7 +352,7 @@ class Runner:
 
     def _compare_and_set(self, path: str, value: bytes, command: WriteMetadata) -> int:
         """Gives back the new version. Raises what the store's ``set`` does, MetadataConflictError without the guard."""
-        store, version = self._transport.store, command.expected_version
+        store, version = self._context.store, command.expected_version
         if not command.guard:
             return store.set(path, value, version)
         try:
@@ -364,9 +364,9 @@ class Runner:
         return version + 1
 
     async def _read_metadata(self) -> None:
-        path = self._transport.znodes.ledger(self._metadata.ledger_id)
+        path = self._context.znodes.ledger(self._metadata.ledger_id)
         try:
-            found = await self._transport.blocking(lambda: self._transport.store.get(path))
+            found = await self._context.blocking(lambda: self._context.store.get(path))
             self.post(MetadataRead(LedgerMetadata.decode(self._metadata.ledger_id, found.value), found.version))
         except NoNodeError:
             self.post(MetadataGone())

@@ -20,7 +20,7 @@ from bk_spark.metadata.store import (
     MetadataStore,
     NodeExistsError,
     NoNodeError,
-    Operation,
+    StoreChange,
     TransactionFailedError,
     Versioned,
 )
@@ -84,16 +84,16 @@ class LedgerStore:
             raise
 
     def create(
-        self, metadata: LedgerMetadata, operations: Sequence[Operation], explain: Explain, issued: IssuedId | None = None
+        self, metadata: LedgerMetadata, changes: Sequence[StoreChange], explain: Explain, issued: IssuedId | None = None
     ) -> None:
-        """Store a new ledger's metadata together with ``operations``, and delete what ``issued`` its id: all or none.
+        """Store a new ledger's metadata together with ``changes``, and delete what ``issued`` its id: all or none.
 
         Raises LedgerExistsError where somebody else's ledger has the id, what ``explain`` makes of a refused operation, and
         MetadataUnavailableError where the store did not answer and does not hold the ledger: then it may still come.
         """
         creation = Create(self._znodes.ledger(metadata.ledger_id), metadata.encode())
         try:
-            self._create([creation, *operations], issued)
+            self._create([creation, *changes], issued)
         except TransactionFailedError as failure:
             if failure.index == 0 and isinstance(failure.reason, NodeExistsError):
                 if self._is_mine(metadata):
@@ -104,19 +104,19 @@ class LedgerStore:
             if not self._is_mine(metadata):
                 raise
 
-    def _create(self, operations: Sequence[Operation], issued: IssuedId | None) -> None:
+    def _create(self, changes: Sequence[StoreChange], issued: IssuedId | None) -> None:
         """Two paths may be missing, which is no refusal: the ledger's parent, and that of the id, if its session expired.
 
         Thousands of ids share a parent, so it is looked for only then.
         """
         end = [] if issued is None else [Delete(issued.path)]
         try:
-            self._store.transaction([*operations, *end])
+            self._store.transaction([*changes, *end])
         except TransactionFailedError as failure:
-            if not isinstance(failure.reason, NoNodeError) or failure.index not in (0, len(operations)):
+            if not isinstance(failure.reason, NoNodeError) or failure.index not in (0, len(changes)):
                 raise
-            self._store.ensure_path(operations[0].path.rsplit("/", 1)[0])
-            self._store.transaction(operations)
+            self._store.ensure_path(changes[0].path.rsplit("/", 1)[0])
+            self._store.transaction(changes)
             if issued is not None:
                 forget(self._store, issued)
 

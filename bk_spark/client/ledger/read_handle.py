@@ -8,14 +8,14 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from bk_spark.client.driver.client_context import Transport
-from bk_spark.client.driver.run_operation import run_to_result
+from bk_spark.client.driver.client_context import ClientContext
+from bk_spark.client.driver.run_state_machine import run_to_result
 from bk_spark.client.driver.runner import Runner
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.last_add_confirmed import AwaitLastAddConfirmed, ReadLastAddConfirmed
 from bk_spark.client.protocol.limits import _ms, read_limits
-from bk_spark.client.protocol.operation import Command, Consumed, Deliver, Finish, Start
 from bk_spark.client.protocol.read_entries import ReadEntries
+from bk_spark.client.protocol.state_machine import Command, Consumed, Deliver, Finish, Start
 from bk_spark.entries.batch import NO_ENTRY, EntryBatch
 from bk_spark.entries.digest import master_key
 from bk_spark.errors import ConfigError, NoSuchEntryError
@@ -30,12 +30,12 @@ class ReadQueue:
     The wait for the next batch ends, because the state machine gives up on silent bookies.
     """
 
-    def __init__(self, transport: Transport, metadata: LedgerMetadata, master_key: bytes, operation: ReadEntries) -> None:
-        transport.check_open()
-        transport.check_may_wait()
-        self._loop = transport.loop
+    def __init__(self, context: ClientContext, metadata: LedgerMetadata, master_key: bytes, machine: ReadEntries) -> None:
+        context.check_open()
+        context.check_may_wait()
+        self._loop = context.loop
         self._arrived: queue.SimpleQueue[Deliver | Finish] = queue.SimpleQueue()
-        self._runner = Runner(transport, metadata, master_key, operation, self._on_command)
+        self._runner = Runner(context, metadata, master_key, machine, self._on_command)
         self._loop.call_soon_threadsafe(self._runner.post, Start())
 
     def __iter__(self) -> Iterator[EntryBatch]:
@@ -68,8 +68,8 @@ class ReadHandle:
     The handle follows the ledger: what it learns of new ensembles, and that the ledger was closed, stays known to it.
     """
 
-    def __init__(self, transport: Transport, ledgers: LedgerStore, metadata: LedgerMetadata) -> None:
-        self._transport = transport
+    def __init__(self, context: ClientContext, ledgers: LedgerStore, metadata: LedgerMetadata) -> None:
+        self._context = context
         self._ledgers = ledgers
         self._metadata = metadata
         self._master_key = master_key(metadata.password)
@@ -127,9 +127,9 @@ class ReadHandle:
         """
         _check_wait(beyond, timeout_s)
         if not self.is_closed and self._last_add_confirmed <= beyond:
-            wait_ms, timeout_ms = int(timeout_s * 1000), _ms(self._transport.config.read_timeout_s)
-            operation = AwaitLastAddConfirmed(self._metadata, beyond, wait_ms=wait_ms, timeout_ms=timeout_ms)
-            metadata, found = run_to_result(self._transport, self._metadata, self._master_key, operation)
+            wait_ms, timeout_ms = int(timeout_s * 1000), _ms(self._context.config.read_timeout_s)
+            machine = AwaitLastAddConfirmed(self._metadata, beyond, wait_ms=wait_ms, timeout_ms=timeout_ms)
+            metadata, found = run_to_result(self._context, self._metadata, self._master_key, machine)
             self._learn(metadata, found)
         return self._last_add_confirmed
 
@@ -165,30 +165,30 @@ class ReadHandle:
         self.close()
 
     def _read(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        limits, started_with = read_limits(self._transport.config), self._metadata
-        operation = ReadEntries(started_with, first, last, limits, avoid=self._transport.avoided())
-        queue = ReadQueue(self._transport, self._metadata, self._master_key, operation)
+        limits, started_with = read_limits(self._context.config), self._metadata
+        machine = ReadEntries(started_with, first, last, limits, avoid=self._context.avoided())
+        queue = ReadQueue(self._context, self._metadata, self._master_key, machine)
         try:
             for batch in queue:
                 yield batch.to_arrow()
         finally:
             queue.close()
-            if operation.metadata is not started_with:
-                self._learn(operation.metadata, NO_ENTRY)
+            if machine.metadata is not started_with:
+                self._learn(machine.metadata, NO_ENTRY)
 
     def _ask_last_add_confirmed(self, *, quorum: bool) -> int:
         """The bookies of a former ensemble know nothing newer, and none knows that a ledger was closed: look it up first."""
         if not self.is_closed:
-            self._transport.check_open()
+            self._context.check_open()
             self._learn(self._ledgers.metadata(self.ledger_id), NO_ENTRY)
         self._ask_bookies(quorum=quorum)
         return self._last_add_confirmed
 
     def _ask_bookies(self, *, quorum: bool) -> None:
         if not self.is_closed:
-            timeout_ms = _ms(self._transport.config.read_timeout_s)
-            operation = ReadLastAddConfirmed(self._metadata, timeout_ms=timeout_ms, quorum=quorum)
-            self._learn(self._metadata, run_to_result(self._transport, self._metadata, self._master_key, operation))
+            timeout_ms = _ms(self._context.config.read_timeout_s)
+            machine = ReadLastAddConfirmed(self._metadata, timeout_ms=timeout_ms, quorum=quorum)
+            self._learn(self._metadata, run_to_result(self._context, self._metadata, self._master_key, machine))
 
     def _learn(self, metadata: LedgerMetadata, last_add_confirmed: int) -> None:
         """Take in what was seen, of a closed ledger too: its bookies are replaced (docs/rules.md, protocol rule 57).

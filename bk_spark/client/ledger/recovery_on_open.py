@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bk_spark.client.driver.client_context import Transport
-from bk_spark.client.driver.run_operation import run_to_result
+from bk_spark.client.driver.client_context import ClientContext
+from bk_spark.client.driver.run_state_machine import run_to_result
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.limits import recover_limits
 from bk_spark.client.protocol.recover_ledger import RecoverLedger
@@ -15,7 +15,7 @@ MAX_RECOVERIES = 8
 """Recoveries of one open. Each lost one means that another recoverer wrote the ledger's metadata, and so got ahead."""
 
 
-def recovered(transport: Transport, ledgers: LedgerStore, metadata: LedgerMetadata, version: int) -> LedgerMetadata:
+def recovered(context: ClientContext, ledgers: LedgerStore, metadata: LedgerMetadata, version: int) -> LedgerMetadata:
     """The ledger CLOSED; ``version`` is the metadata's. The caller has checked the password: from here on it is fenced.
 
     A recovery that finds another one's ensemble in the metadata knows nothing of that one's write-backs: it starts anew
@@ -25,9 +25,9 @@ def recovered(transport: Transport, ledgers: LedgerStore, metadata: LedgerMetada
     for remaining in reversed(range(MAX_RECOVERIES)):
         if metadata.is_closed:
             break
-        operation = RecoverLedger(metadata, version, recover_limits(transport.config))
+        machine = RecoverLedger(metadata, version, recover_limits(context.config))
         try:
-            metadata, version = run_to_result(transport, metadata, key, operation)
+            metadata, version = run_to_result(context, metadata, key, machine)
         except MetadataConflictError:
             if remaining == 0:
                 raise

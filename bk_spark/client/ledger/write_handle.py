@@ -13,7 +13,7 @@ from typing import Self, TypeAlias
 
 import pyarrow as pa
 
-from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.ledger.write_queue import WriteQueue
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import add_limits
@@ -30,34 +30,34 @@ MAX_ENTRY_ID = 2**63 - 1
 class _Writer:
     """What all writers of a ledger have in common."""
 
-    def __init__(self, transport: Transport, metadata: LedgerMetadata, version: int, *, deferred_sync: bool = False) -> None:
-        limits = add_limits(transport.config)
-        self._operation = AddEntries(metadata, version, limits, deferred_sync=deferred_sync)
-        self._queue = WriteQueue(transport, self._operation)
+    def __init__(self, context: ClientContext, metadata: LedgerMetadata, version: int, *, deferred_sync: bool = False) -> None:
+        limits = add_limits(context.config)
+        self._machine = AddEntries(metadata, version, limits, deferred_sync=deferred_sync)
+        self._queue = WriteQueue(context, self._machine)
 
     @property
     def ledger_id(self) -> int:
-        return self._operation.metadata.ledger_id
+        return self._machine.metadata.ledger_id
 
     @property
     def metadata(self) -> LedgerMetadata:
         """As this writer last wrote it: each ensemble change adds a fragment."""
-        return self._operation.metadata
+        return self._machine.metadata
 
     @property
     def last_add_confirmed(self) -> int:
         """The last confirmed entry, -1 before the first. With deferred sync: the last one that ``force`` made durable."""
-        return self._operation.last_add_confirmed
+        return self._machine.last_add_confirmed
 
     @property
     def last_add_pushed(self) -> int:
         """The last entry that was sent, -1 before the first."""
-        return self._operation.last_add_pushed
+        return self._machine.last_add_pushed
 
     @property
     def length(self) -> int:
         """Payload bytes up to the last add confirmed."""
-        return self._operation.length
+        return self._machine.length
 
     def force(self) -> int:
         """Make durable what was appended, and give back the last add confirmed, which covers it.

@@ -26,11 +26,20 @@ from concurrent.futures import Future
 import numpy as np
 import pyarrow as pa
 
-from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.runner import Runner
 from bk_spark.client.ledger.write_items import Call, Item, Token, new_future
 from bk_spark.client.protocol.add_entries import AddEntries
-from bk_spark.client.protocol.operation import Append, CloseRequested, Command, Confirm, Finish, ForceRequested, Reject, Release
+from bk_spark.client.protocol.state_machine import (
+    Append,
+    CloseRequested,
+    Command,
+    Confirm,
+    Finish,
+    ForceRequested,
+    Reject,
+    Release,
+)
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
 from bk_spark.entries.digest import DIGEST_BYTES, master_key, payload_sizes
@@ -55,13 +64,13 @@ on two cores an add so takes a fifth of the time that it takes with as many smal
 class WriteQueue:
     """The queue of one writer."""
 
-    def __init__(self, transport: Transport, operation: AddEntries) -> None:
-        self._transport = transport
-        self._operation = operation
-        key = master_key(operation.metadata.password)
-        self._runner = Runner(transport, operation.metadata, key, operation, self._on_command)
-        self._batch_bytes = transport.config.add_batch_bytes
-        self._window_bytes = transport.config.add_window_bytes
+    def __init__(self, context: ClientContext, machine: AddEntries) -> None:
+        self._context = context
+        self._machine = machine
+        key = master_key(machine.metadata.password)
+        self._runner = Runner(context, machine.metadata, key, machine, self._on_command)
+        self._batch_bytes = context.config.add_batch_bytes
+        self._window_bytes = context.config.add_window_bytes
         self._order = threading.Lock()
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
@@ -109,13 +118,13 @@ class WriteQueue:
 
     def force(self) -> int:
         """Wait until the state machine has forced all that was handed over; gives back the last add confirmed."""
-        self._transport.check_may_wait()
+        self._context.check_may_wait()
         future: Future[int] = new_future()
         self._put([Item(0, force=future)])
         return future.result()
 
     def close(self) -> None:
-        self._transport.check_may_wait()
+        self._context.check_may_wait()
         with self._room:
             if self._broken is not None:
                 raise self._broken
@@ -124,12 +133,12 @@ class WriteQueue:
                 self._closed = new_future()
             closed = self._closed
         if first:
-            self._transport.loop.call_soon_threadsafe(self._runner.post, CloseRequested())
+            self._context.loop.call_soon_threadsafe(self._runner.post, CloseRequested())
         closed.result()
 
     def _pieces(self, payloads: pa.BinaryArray, call: Call, first_entry_id: int | None) -> list[Item]:
         """Cut into batches of about ``add_batch_bytes``, none of more than MAX_BATCH_ENTRIES."""
-        column_bytes = DIGEST_BYTES[self._operation.metadata.digest_type] + OFFSET_BYTES
+        column_bytes = DIGEST_BYTES[self._machine.metadata.digest_type] + OFFSET_BYTES
         ends = np.cumsum(payload_sizes(payloads) + column_bytes)
         items, start, before = [], 0, 0
         while start < len(payloads):
@@ -145,16 +154,16 @@ class WriteQueue:
     def _enter_order(self) -> None:
         """One call at a time puts its pieces; the others wait, in no particular order."""
         if not self._order.acquire(blocking=False):
-            self._transport.check_may_wait()
+            self._context.check_may_wait()
             self._order.acquire()
 
     def _put(self, items: Sequence[Item]) -> None:
-        self._transport.check_open()
+        self._context.check_open()
         first = items[0].first_entry_id
         nbytes = items[0].nbytes if len(items) == 1 else sum(item.nbytes for item in items)
         with self._lock:
             if not self._has_room(nbytes, first):
-                self._transport.check_may_wait()
+                self._context.check_may_wait()
                 self._room.wait_for(lambda: self._has_room(nbytes, first))
             self._held_bytes += nbytes
             is_news = not self._is_pumped or self._queued_bytes < SMALL_BYTES <= self._queued_bytes + nbytes
@@ -162,7 +171,7 @@ class WriteQueue:
             self._items.extend(items)
             self._is_pumped = True
         if is_news:
-            self._transport.loop.call_soon_threadsafe(self._pump)
+            self._context.loop.call_soon_threadsafe(self._pump)
 
     def _has_room(self, nbytes: int, first: int | None) -> bool:
         """Whether an append may come in now; False: something is on its way that will make room. See the module's text."""
@@ -173,8 +182,8 @@ class WriteQueue:
         moving_bytes = self._held_bytes - self._gapped_bytes
         if first <= self._next_entry_id:
             return moving_bytes == 0 or moving_bytes + nbytes <= self._window_bytes
-        if moving_bytes == 0 and self._operation.error is None:
-            ledger_id = self._operation.metadata.ledger_id
+        if moving_bytes == 0 and self._machine.error is None:
+            ledger_id = self._machine.metadata.ledger_id
             raise AppendWindowFullError(ledger_id, first, self._next_entry_id, self._window_bytes)
         return False
 
@@ -187,7 +196,7 @@ class WriteQueue:
             token = self._next_batch()
             if token is None:
                 return
-            error = self._broken or self._operation.error
+            error = self._broken or self._machine.error
             if error is not None:
                 token.reject(error)
                 self._release(token.nbytes)
@@ -211,7 +220,7 @@ class WriteQueue:
 
     def _note_gaps(self, token: Token, first: int) -> None:
         """Whether a batch stands still beyond a gap, and which ones it has set moving."""
-        pushed = self._operation.last_add_pushed
+        pushed = self._machine.last_add_pushed
         with self._room:
             if token in self._in_flight and first > pushed:
                 heapq.heappush(self._gapped, (first, token.nbytes))
@@ -248,7 +257,7 @@ class WriteQueue:
         first = token.first_entry_id
         if first is None:
             return True
-        return not self._gapped and first == self._operation.last_add_pushed + 1 and item.first_entry_id == first + count
+        return not self._gapped and first == self._machine.last_add_pushed + 1 and item.first_entry_id == first + count
 
     def _on_command(self, command: Command) -> None:
         if isinstance(command, (Confirm, Reject)):
@@ -268,7 +277,7 @@ class WriteQueue:
 
     def _forget_gaps_of_failed(self) -> None:
         """After a failure nothing stands still: the state machine rejects all of it."""
-        if self._operation.error is not None or self._broken is not None:
+        if self._machine.error is not None or self._broken is not None:
             with self._room:
                 self._gapped.clear()
                 self._gapped_bytes = 0
@@ -277,7 +286,7 @@ class WriteQueue:
     def _schedule_pump(self) -> None:
         if not self._is_pump_due:
             self._is_pump_due = True
-            self._transport.loop.call_soon(self._pump)
+            self._context.loop.call_soon(self._pump)
 
     def _release(self, nbytes: int) -> None:
         with self._room:

@@ -23,14 +23,14 @@ from bk_spark.client.log.changes.delete import LogDeleter
 from bk_spark.client.log.changes.jobs import WriteJob, WriteJobs
 from bk_spark.client.log.changes.ledgers import LogLedgers
 from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.stored.checkpoint import Checkpoints
+from bk_spark.client.log.stored.checkpoint import ListingCheckpoints
 from bk_spark.client.log.stored.names import LogNames
 from bk_spark.client.log.stored.snapshot import LogReader, LogSnapshot
 from bk_spark.client.log.stored.values import CommitKind, Head, LogVersion, Retention
 from bk_spark.client.log.stream.cursors import LogCursors
 from bk_spark.errors import BookKeeperError, ConfigError, JobEndedError, MetadataUnavailableError, NoSuchLogError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
-from bk_spark.metadata.store import MetadataStore, Operation, StoreError, TransactionFailedError
+from bk_spark.metadata.store import MetadataStore, StoreChange, StoreError, TransactionFailedError
 from bk_spark.metadata.znodes import Znodes
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class LogWatch:
 
 # --- Committing a write job from a client, so that whatever happens its ledgers end up either listed or deleted
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def commit_job(logs: LogStore, job: WriteJob, request: CommitRequest) -> LogVersion:
@@ -94,7 +94,7 @@ def _clear(logs: LogStore, job: WriteJob, request: CommitRequest) -> None:
         logs.finish(job, [one.ledger_id for one in request.ledgers] + opened)
     except (BookKeeperError, StoreError, TransactionFailedError) as problem:
         what = "write job %s committed to log '%s'; what it leaves behind is left to 'bk-spark orphans sweep': %s"
-        _LOGGER.warning(what, job.job_id, job.log_name, problem)
+        logger.warning(what, job.job_id, job.log_name, problem)
 
 
 def _random_id() -> str:
@@ -122,7 +122,7 @@ class LogStore:
         self._names = LogNames(store, znodes)
         self._ledgers = LogLedgers(store, znodes)
         self._jobs = WriteJobs(store, self._names, self._ledgers, draw_id)
-        self._checkpoints = Checkpoints(store, self._names)
+        self._checkpoints = ListingCheckpoints(store, self._names)
         self.reader = LogReader(store, self._names, self._checkpoints)
         """Versions, listings and pages."""
         self.cursors = LogCursors(store, self._names)
@@ -194,7 +194,7 @@ class LogStore:
         """
         self._jobs.refresh(job)
 
-    def ledger_operations(self, job: WriteJob, ledger_id: int) -> list[Operation]:
+    def ledger_operations(self, job: WriteJob, ledger_id: int) -> list[StoreChange]:
         """What the creation of a ledger adds to its transaction: refused once the job has ended, and indexed until then.
 
         The ledger must carry ``job.ledger_tags()``. ``creation_refused`` explains a refusal. Raises JobEndedError.

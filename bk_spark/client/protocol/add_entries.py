@@ -30,7 +30,8 @@ import pyarrow as pa
 
 from bk_spark.client.protocol.force_adds import ForceAdds
 from bk_spark.client.protocol.limits import AddLimits
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.pending_adds import HeldAppends, PendingAdds, PendingBatch, has_ack_quorum
+from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     Append,
     CancelAdd,
@@ -52,7 +53,6 @@ from bk_spark.client.protocol.operation import (
     SendAdd,
     SendStoreLastAddConfirmed,
 )
-from bk_spark.client.protocol.pending_adds import HeldAppends, PendingAdds, PendingBatch, has_ack_quorum
 from bk_spark.client.protocol.update_metadata import CloseLedger, MetadataEvent, UpdateMetadata
 from bk_spark.client.protocol.writer_ensemble import WriterEnsemble
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch, encode, seal

@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bk_spark.client.protocol.limits import CheckLimits, ReplicationPace
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.read_lanes import Failure, Striping, Verifier, failure_of_end
+from bk_spark.client.protocol.state_machine import (
     CancelRead,
     Command,
     Event,
@@ -38,7 +39,6 @@ from bk_spark.client.protocol.operation import (
     SendRead,
     Start,
 )
-from bk_spark.client.protocol.read_lanes import Failure, Striping, Verifier, failure_of_end
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire.messages import Status
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from bk_spark.client.protocol.operation import Command, Confirm, Reject, SendForce
+from bk_spark.client.protocol.state_machine import Command, Confirm, Reject, SendForce
 from bk_spark.errors import BookieUnavailableError, BookKeeperError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.wire.messages import Status

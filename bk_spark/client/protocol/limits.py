@@ -1,4 +1,4 @@
-"""The patience of a writer."""
+"""How long each state machine waits, and how much it holds: made from ClientConfig."""
 
 from __future__ import annotations
 

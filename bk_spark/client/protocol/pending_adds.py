@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from bk_spark.client.protocol.operation import Append
+from bk_spark.client.protocol.state_machine import Append
 from bk_spark.config import MAX_BATCH_ENTRIES, MIB
 from bk_spark.entries.batch import EncodedBatch
 from bk_spark.metadata.ledger_metadata import LedgerMetadata

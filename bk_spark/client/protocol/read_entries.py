@@ -29,7 +29,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bk_spark.client.protocol.limits import ReadLimits
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.read_lanes import (
+    Arrivals,
+    Failure,
+    Lane,
+    Request,
+    RequestSize,
+    SlotChoice,
+    Striping,
+    Verifier,
+    failure_of_end,
+)
+from bk_spark.client.protocol.state_machine import (
     CancelRead,
     Command,
     Consumed,
@@ -46,17 +57,6 @@ from bk_spark.client.protocol.operation import (
     ReadWaits,
     SendRead,
     Start,
-)
-from bk_spark.client.protocol.read_lanes import (
-    Arrivals,
-    Failure,
-    Lane,
-    Request,
-    RequestSize,
-    SlotChoice,
-    Striping,
-    Verifier,
-    failure_of_end,
 )
 from bk_spark.entries.batch import EntryBatch
 from bk_spark.errors import BookKeeperError, NoSuchEntryError, NoSuchLedgerError, UnauthorizedAccessError

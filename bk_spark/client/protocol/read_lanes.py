@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bk_spark.client.protocol.operation import ReadEnded
+from bk_spark.client.protocol.state_machine import ReadEnded
 from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode, int64s
 from bk_spark.entries.digest import Digester
 from bk_spark.errors import (

@@ -26,7 +26,9 @@ from dataclasses import dataclass, replace
 
 from bk_spark.client.protocol.asking import Asking
 from bk_spark.client.protocol.limits import RecoverLimits
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.recovery_reads import ReadTask, RecoveryReads
+from bk_spark.client.protocol.recovery_writes import RecoveryWrites
+from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     Command,
     Event,
@@ -43,8 +45,6 @@ from bk_spark.client.protocol.operation import (
     Start,
     Tick,
 )
-from bk_spark.client.protocol.recovery_reads import ReadTask, RecoveryReads
-from bk_spark.client.protocol.recovery_writes import RecoveryWrites
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import (

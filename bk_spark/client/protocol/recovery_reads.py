@@ -27,7 +27,7 @@ import numpy as np
 
 from bk_spark.client.protocol.asking import Asking
 from bk_spark.client.protocol.limits import RecoverLimits
-from bk_spark.client.protocol.operation import CancelRead, Command, ReadArrived, ReadEnded, SendRead
+from bk_spark.client.protocol.state_machine import CancelRead, Command, ReadArrived, ReadEnded, SendRead
 from bk_spark.client.protocol.verified_entries import HeldEntries, VerifiedEntries
 from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode
 from bk_spark.entries.digest import Digester

@@ -19,7 +19,16 @@ import numpy as np
 
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import RecoverLimits
-from bk_spark.client.protocol.operation import AddAnswered, Append, Command, Confirm, Reject, Release, ReplacementsChosen, Tick
+from bk_spark.client.protocol.state_machine import (
+    AddAnswered,
+    Append,
+    Command,
+    Confirm,
+    Reject,
+    Release,
+    ReplacementsChosen,
+    Tick,
+)
 from bk_spark.client.protocol.verified_entries import VerifiedEntries
 from bk_spark.config import MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES

@@ -25,7 +25,9 @@ from dataclasses import dataclass, field, replace
 
 from bk_spark.client.protocol.copy_batches import CopyBatches
 from bk_spark.client.protocol.limits import CopyLimits, ReplicationPace
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.read_entries import ReadEntries
+from bk_spark.client.protocol.replace_bookies import ReplaceBookies
+from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     CancelAdd,
     CancelRead,
@@ -51,8 +53,6 @@ from bk_spark.client.protocol.operation import (
     Tick,
     WriteMetadata,
 )
-from bk_spark.client.protocol.read_entries import ReadEntries
-from bk_spark.client.protocol.replace_bookies import ReplaceBookies
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
 from bk_spark.entries.batch import EncodedBatch, EntryBatch
 from bk_spark.errors import BookKeeperError, UnauthorizedAccessError

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bk_spark.client.protocol.operation import (
+from bk_spark.client.protocol.state_machine import (
     Command,
     MetadataGone,
     MetadataRead,

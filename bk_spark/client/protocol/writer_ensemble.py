@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from bk_spark.client.protocol.limits import AddLimits
-from bk_spark.client.protocol.operation import ChooseReplacements, Command, ReplacementsChosen
 from bk_spark.client.protocol.pending_adds import fewest_left
+from bk_spark.client.protocol.state_machine import ChooseReplacements, Command, ReplacementsChosen
 from bk_spark.client.protocol.update_metadata import MetadataEvent, UpdateMetadata
 from bk_spark.errors import (
     BookKeeperError,

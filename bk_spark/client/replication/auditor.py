@@ -23,7 +23,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.replication.auditor_znodes import AuditorElection, AuditorZnodes, AuditRequest, sight
 from bk_spark.client.replication.ledger_audit import AllChecked, Audited, LedgerAudit
 from bk_spark.client.replication.ledger_check import LedgerCheck
@@ -42,7 +42,7 @@ POLL_S = 5.0
 BACK_OFF_S = 1.0
 """After the metadata store did not answer."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class AuditorProcess:
         self,
         store: MetadataStore,
         znodes: Znodes,
-        transport: Transport,
+        context: ClientContext,
         config: AutoRecoveryConfig,
         *,
         marks: UnderReplication | None = None,
@@ -87,13 +87,13 @@ class AuditorProcess:
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         """``marks``: the process's one UnderReplication, where it has one."""
-        self._transport = transport
+        self._context = context
         self._config = config
         self._marks = marks or UnderReplication(store, znodes)
         self._election = AuditorElection(store, znodes, auditor_id)
         self._znodes = AuditorZnodes(store, znodes)
-        self._audit = LedgerAudit(transport, self._marks)
-        self._check = LedgerCheck(transport, config)
+        self._audit = LedgerAudit(context, self._marks)
+        self._check = LedgerCheck(context, config)
         self._auditor_id = auditor_id
         self._on_failure = on_failure
         self._office: _Office | None = None
@@ -133,7 +133,7 @@ class AuditorProcess:
                 self._wake.wait(self._tried())
             self._leave()
         except Exception:
-            log.exception("%s, as auditor or candidate, failed; please report this bug", self._auditor_id)
+            logger.exception("%s, as auditor or candidate, failed; please report this bug", self._auditor_id)
             self._retire()
             self._on_failure()
 
@@ -142,9 +142,9 @@ class AuditorProcess:
         try:
             return self._step()
         except MetadataUnavailableError as problem:
-            log.warning("the auditor waits: %s", problem)
+            logger.warning("the auditor waits: %s", problem)
         except (BookKeeperError, StoreError) as problem:
-            log.error("the auditor could not go on, and tries again: %r", problem)
+            logger.error("the auditor could not go on, and tries again: %r", problem)
         if self._office is not None:
             self._office.bookies.observe_nothing()
         return BACK_OFF_S
@@ -172,7 +172,7 @@ class AuditorProcess:
     def _work(self, office: _Office) -> None:
         request = self._znodes.request()
         if request is not None and request != office.request:
-            log.info("an audit was asked for")
+            logger.info("an audit was asked for")
             office.bookies.wait_no_longer()
             if not self._audit_bookies(office):
                 return
@@ -190,18 +190,18 @@ class AuditorProcess:
         """Learn which bookies there should be."""
         office = _Office(self._election.votes, LostBookies(int(self._config.lost_bookie_grace_s * 1000)), time.monotonic())
         office.bookies.expect(self._audit.mark_lost(lambda: None if self._stopping else frozenset()).named)
-        self._znodes = AuditorZnodes(self._transport.store, self._transport.znodes)
+        self._znodes = AuditorZnodes(self._context.store, self._context.znodes)
         self._znodes.keep_check_time()
         self._office = office
         IS_AUDITOR.set(1)
-        log.info("%s is the auditor", self._auditor_id)
+        logger.info("%s is the auditor", self._auditor_id)
         return office
 
     def _retire(self) -> None:
         office, self._office = self._office, None
         if office is not None:
             self._end_check(office)
-            log.info("%s is not the auditor any more", self._auditor_id)
+            logger.info("%s is not the auditor any more", self._auditor_id)
         IS_AUDITOR.set(0)
         LOST_BOOKIES.set(0)
         UNDER_REPLICATED_LEDGERS.set(0)
@@ -212,13 +212,13 @@ class AuditorProcess:
             self._znodes.withdraw_report()
             self._election.withdraw()
         except BookKeeperError as problem:
-            log.info("the vote of %s goes with its session: %s", self._auditor_id, problem)
+            logger.info("the vote of %s goes with its session: %s", self._auditor_id, problem)
 
     # --- bookies
 
     def _look(self, office: _Office) -> None:
         if self._marks.is_enabled():
-            office.bookies.observe(sight(self._transport.store, self._transport.znodes, office.marks), _now_ms())
+            office.bookies.observe(sight(self._context.store, self._context.znodes, office.marks), _now_ms())
         else:
             office.bookies.forget_times()
         UNDER_REPLICATED_LEDGERS.set(office.marks)
@@ -236,7 +236,7 @@ class AuditorProcess:
             return now_lost
 
         if lost:
-            log.warning("lost: %s; all ledgers are looked at", ", ".join(sorted(lost)))
+            logger.warning("lost: %s; all ledgers are looked at", ", ".join(sorted(lost)))
         audited = self._audit.mark_lost(still_lost)
         if audited.is_complete:
             office.bookies.audited(throughout, audited.named)
@@ -260,10 +260,10 @@ class AuditorProcess:
             self._note_check(office, office.check)
             self._wake.set()  # another look, for the request may be fulfilled now
         elif office.check is None and (request is not None or self._znodes.is_check_due(self._config.ledger_check_interval_s)):
-            log.info("the replicas of all ledgers above %d are read", office.totals.after)
+            logger.info("the replicas of all ledgers above %d are read", office.totals.after)
             office.check_request, office.check_began_s = request, time.monotonic()
             lost = functools.partial(self._lost_to_check, office)
-            office.check = self._transport.submit(self._audit.check_all(self._check, lost, office.totals))
+            office.check = self._context.submit(self._audit.check_all(self._check, lost, office.totals))
             office.check.add_done_callback(lambda _: self._wake.set())
 
     def _lost_to_check(self, office: _Office) -> frozenset[str] | None:
@@ -291,7 +291,7 @@ class AuditorProcess:
         took_s = time.monotonic() - began_s
         AUDITS.labels(kind).inc()
         AUDIT_S.labels(kind).observe(took_s)
-        log.info("audit of %s: %s", kind, json.dumps(found))
+        logger.info("audit of %s: %s", kind, json.dumps(found))
         return {**found, "took_s": round(took_s, 3), "ended_ms": _wall_ms()}
 
     def _tell(self, office: _Office) -> None:

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.replication.auditor import AuditorProcess
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.client.replication.worker import ReplicationWorker
@@ -30,7 +30,7 @@ from bk_spark.telemetry.http_endpoint import HttpEndpoint, Response, text_respon
 from bk_spark.telemetry.metrics import AUTORECOVERY, CLIENT
 from bk_spark.telemetry.registry import CONTENT_TYPE, render
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,19 +72,19 @@ def run_autorecovery(
             )
         )
         znodes = open_root(store, parse_uri(uri)[1])
-        transport = Transport(store, znodes, client)
-        undo.callback(transport.close)
+        context = ClientContext(store, znodes, client)
+        undo.callback(context.close)
         marks = UnderReplication(store, znodes)
-        auditor = AuditorProcess(store, znodes, transport, config, marks=marks, auditor_id=place.name, on_failure=on_failure)
+        auditor = AuditorProcess(store, znodes, context, config, marks=marks, auditor_id=place.name, on_failure=on_failure)
         if config.http_port:
             undo.enter_context(HttpEndpoint(place.http_host, config.http_port, {"/metrics": _metrics, "/health": _health}))
         undo.callback(auditor.stop)
         auditor.start()
         if place.with_worker:
-            worker = ReplicationWorker(store, znodes, transport, config, marks, place.name)
+            worker = ReplicationWorker(store, znodes, context, config, marks, place.name)
             undo.callback(worker.stop)
             worker.start()
-        log.info("%s takes part in AutoRecovery of %s", place.name, uri)
+        logger.info("%s takes part in AutoRecovery of %s", place.name, uri)
         until.wait()
     return not failed.is_set()
 

@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.progress import Progress
-from bk_spark.client.replication.ledger_copying import Replicated
-from bk_spark.client.replication.replicator import ReplicationLimits, Replicator
+from bk_spark.client.replication.ledger_rereplication import RereplicatedLedger
+from bk_spark.client.replication.rereplicator import ReplicationLimits, Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.metadata.ledger_ids import ledger_pages
@@ -102,7 +102,7 @@ class _Decommissioning:
         self._ledgers = LedgerStore(self._store, self._znodes)
         limits = ReplicationLimits.of(client.config, options.recovery)
         owner = f"decommissioning of {bookie_id}"
-        self._replicator = Replicator(client.transport, self._ledgers, limits, owner=owner)
+        self._rereplicator = Rereplicator(client.context, self._ledgers, limits, owner=owner)
         self._bookie_id = bookie_id
         self._progress = progress
         self._stop_timeout_s = options.stop_timeout_s
@@ -164,15 +164,15 @@ class _Decommissioning:
             if named:
                 yield named
 
-    def _copied(self, named: list[LedgerMetadata], is_alive: bool) -> list[Replicated]:
+    def _copied(self, named: list[LedgerMetadata], is_alive: bool) -> list[RereplicatedLedger]:
         """Those that still name it."""
         only_here = [one.ledger_id for one in named if one.ack_quorum == 1 or not is_alive]
         others = [one.ledger_id for one in named if one.ack_quorum > 1 and is_alive]
         leaving = {self._bookie_id}
-        left = self._replicator.replicate_many(only_here, leaving, self._note)
-        return left + self._replicator.replicate_many(others, leaving, self._note, fence=False)
+        left = self._rereplicator.rereplicate_many(only_here, leaving, self._note)
+        return left + self._rereplicator.rereplicate_many(others, leaving, self._note, fence=False)
 
-    def _note(self, one: Replicated) -> None:
+    def _note(self, one: RereplicatedLedger) -> None:
         self._entries += one.entries
         self._nbytes += one.nbytes
         if one.is_whole:
@@ -226,14 +226,14 @@ class _Pass:
     was_named: bool = False
     left: int = 0
     """Ledgers that still name the bookie."""
-    worst: Replicated | None = None
+    worst: RereplicatedLedger | None = None
     """One of them: with a problem if there is one, else locked, else open."""
 
     @property
     def is_done_but_for_writers(self) -> bool:
         return self.worst is None or _gravity(self.worst) == _OPEN
 
-    def add(self, one: Replicated) -> None:
+    def add(self, one: RereplicatedLedger) -> None:
         self.left += 1
         if self.worst is None or _gravity(one) > _gravity(self.worst):
             self.worst = one
@@ -242,7 +242,7 @@ class _Pass:
 _OPEN, _LOCKED, _FAILED = range(3)
 
 
-def _gravity(one: Replicated) -> int:
+def _gravity(one: RereplicatedLedger) -> int:
     if one.open_fragment is not None:
         return _OPEN
     return _LOCKED if one.is_locked else _FAILED

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 
-from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.replication.ledger_check import CheckScope, LedgerCheck, LedgerReport
 from bk_spark.client.replication.lost_bookies import bookies_of, missing_of
@@ -32,7 +32,7 @@ PARALLEL_CHECKS = 8
 Lost = Callable[[], frozenset[str] | None]
 """The bookies that are lost now; None if the audit is to end here. May wait for the metadata store."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -87,9 +87,9 @@ class AllChecked:
 class LedgerAudit:
     """Looks at the ledgers of one cluster. All raise MetadataUnavailableError; what was marked before stays marked."""
 
-    def __init__(self, transport: Transport, marks: UnderReplication) -> None:
-        self._transport = transport
-        self._ledgers = LedgerStore(transport.store, transport.znodes)
+    def __init__(self, context: ClientContext, marks: UnderReplication) -> None:
+        self._context = context
+        self._ledgers = LedgerStore(context.store, context.znodes)
         self._marks = marks
 
     def mark_lost(self, lost: Lost) -> Audited:
@@ -117,9 +117,9 @@ class LedgerAudit:
         False if it was ended early. After that, or an error, it goes on with the same totals.
         """
         pages = self._pages(totals.after)
-        while page := await self._transport.blocking(lambda: next(pages, None)):
+        while page := await self._context.blocking(lambda: next(pages, None)):
             for some in _slices(page, PARALLEL_CHECKS):
-                now_lost = await self._transport.blocking(lost)
+                now_lost = await self._context.blocking(lost)
                 if now_lost is None:
                     return False
                 for report in await asyncio.gather(*(self._checked(check, one, now_lost) for one in some)):
@@ -134,19 +134,19 @@ class LedgerAudit:
             report = await check.checked(ledger_id, CheckScope(lost=lost))
             damaged = sorted(set(report.lacking) - lost)
             if damaged:
-                log.warning("ledger %d: entries are damaged or missing on %s", ledger_id, ", ".join(damaged))
-                await self._transport.blocking(lambda: self._marks.mark(ledger_id, damaged))
+                logger.warning("ledger %d: entries are damaged or missing on %s", ledger_id, ", ".join(damaged))
+                await self._context.blocking(lambda: self._marks.mark(ledger_id, damaged))
         except NoSuchLedgerError:
             return None
         except MetadataUnavailableError:
             raise
         except BookKeeperError as problem:
-            log.warning("ledger %d could not be checked: %s", ledger_id, problem)
+            logger.warning("ledger %d could not be checked: %s", ledger_id, problem)
             return None
         return report
 
     def _pages(self, after: int = -1) -> Iterator[list[int]]:
-        return ledger_pages(self._transport.store, self._transport.znodes, after)
+        return ledger_pages(self._context.store, self._context.znodes, after)
 
 
 def _slices(ledger_ids: list[int], size: int) -> Iterator[list[int]]:

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from bk_spark.client.driver.client_context import Transport
-from bk_spark.client.driver.run_operation import run_operation
+from bk_spark.client.driver.client_context import ClientContext
+from bk_spark.client.driver.run_state_machine import run_operation
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.check_replicas import CheckReplicas, CheckTask, ReplicasChecked, checkable
 from bk_spark.client.protocol.last_add_confirmed import ReadLastAddConfirmed
@@ -62,18 +62,18 @@ class CheckScope:
 class LedgerCheck:
     """Checks ledgers of one cluster, all of them together within ``ledger_check_bytes_per_s``. Changes nothing."""
 
-    def __init__(self, transport: Transport, config: AutoRecoveryConfig) -> None:
-        self._transport = transport
-        self._ledgers = LedgerStore(transport.store, transport.znodes)
+    def __init__(self, context: ClientContext, config: AutoRecoveryConfig) -> None:
+        self._context = context
+        self._ledgers = LedgerStore(context.store, context.znodes)
         self._pace = ReplicationPace(config.ledger_check_bytes_per_s)
-        client = transport.config
+        client = context.config
         self._limits = CheckLimits(int(client.read_timeout_s * 1000), client.read_batch_bytes)
 
     def check(self, ledger_id: int, scope: CheckScope = CheckScope()) -> LedgerReport:
         """Read a ledger's replicas; waits, and not on the event loop. See ``checked``."""
-        self._transport.check_open()
-        self._transport.check_may_wait()
-        return self._transport.submit(self.checked(ledger_id, scope)).result()
+        self._context.check_open()
+        self._context.check_may_wait()
+        return self._context.submit(self.checked(ledger_id, scope)).result()
 
     async def checked(self, ledger_id: int, scope: CheckScope = CheckScope()) -> LedgerReport:
         """``check``, on the event loop. Of a ledger that is not closed only what cannot grow any more is checked.
@@ -82,7 +82,7 @@ class LedgerCheck:
         the time.
         """
         for _ in range(_ATTEMPTS):
-            metadata, version = await self._transport.blocking(lambda: self._ledgers.versioned(ledger_id))
+            metadata, version = await self._context.blocking(lambda: self._ledgers.versioned(ledger_id))
             checked = await self._checked(metadata, scope)
             if not checked.lacking or await self._is_still(ledger_id, version):
                 return _report(ledger_id, checked)
@@ -95,7 +95,7 @@ class LedgerCheck:
     async def _checked(self, metadata: LedgerMetadata, scope: CheckScope) -> ReplicasChecked:
         ranges = checkable(metadata, NO_ENTRY if metadata.is_closed else await self._confirmed(metadata))
         task = CheckTask(metadata, ranges, scope.is_full, scope.bookies, scope.lost)
-        result = await run_operation(self._transport, metadata, CheckReplicas(task, self._limits, self._pace))
+        result = await run_operation(self._context, metadata, CheckReplicas(task, self._limits, self._pace))
         assert isinstance(result, ReplicasChecked)
         return result
 
@@ -103,15 +103,15 @@ class LedgerCheck:
         """How far the bookies of the last fragment know an open ledger to be confirmed; nothing while too few answer."""
         timeout_ms = self._limits.timeout_ms
         try:
-            return int(await run_operation(self._transport, metadata, ReadLastAddConfirmed(metadata, timeout_ms=timeout_ms)))
+            return int(await run_operation(self._context, metadata, ReadLastAddConfirmed(metadata, timeout_ms=timeout_ms)))
         except (BookieUnavailableError, UnauthorizedAccessError):
             return NO_ENTRY
 
     async def _is_still(self, ledger_id: int, version: int) -> bool:
         """Raises NoSuchLedgerError where it was deleted: then nothing is lacking."""
-        path = self._transport.znodes.ledger(ledger_id)
-        await self._transport.blocking(lambda: self._transport.store.sync(path))
-        found = await self._transport.blocking(lambda: self._transport.store.get_many([path])[0])
+        path = self._context.znodes.ledger(ledger_id)
+        await self._context.blocking(lambda: self._context.store.sync(path))
+        found = await self._context.blocking(lambda: self._context.store.get_many([path])[0])
         if found is None:
             raise NoSuchLedgerError(ledger_id)
         return found.version == version

@@ -24,7 +24,7 @@ from bk_spark.metadata.store import MetadataStore, NoNodeError
 from bk_spark.metadata.under_replication import Mark, UnderReplication
 from bk_spark.metadata.znodes import Znodes
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class ReplicationLock:
 
     def _owe(self, ledger_id: int, problem: MetadataUnavailableError) -> None:
         self._owed.add(ledger_id)
-        log.warning("the lock of ledger %d was not given back yet: %s", ledger_id, problem)
+        logger.warning("the lock of ledger %d was not given back yet: %s", ledger_id, problem)
 
     def _pay(self, ledger_id: int) -> None:
         if ledger_id in self._owed:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Self
 
-from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.ledger.read_handle import ReadQueue
 from bk_spark.client.ledger.recovery_on_open import recovered
@@ -43,7 +43,7 @@ class ClusterPeers:
         self._znodes = znodes
         self._instance_id = instance_id(store, znodes)
         self._ledgers = LedgerStore(store, znodes)
-        self._transport = Transport(store, znodes, config)
+        self._context = ClientContext(store, znodes, config)
 
     def ledger_ids(self) -> Iterator[int]:
         """The ids of all ledgers that existed when this was called, ascending."""
@@ -58,7 +58,7 @@ class ClusterPeers:
     def recover(self, ledger_id: int) -> LedgerMetadata:
         """The ledger CLOSED; raises what BookKeeper.open_ledger does."""
         metadata, version = self._ledgers.versioned(ledger_id)
-        return recovered(self._transport, self._ledgers, metadata, version)
+        return recovered(self._context, self._ledgers, metadata, version)
 
     def read(self, metadata: LedgerMetadata, first: int, last: int, without: str) -> Iterator[EncodedBatch]:
         """What the bookie ``without`` holds of the entries from ``first`` to ``last``, inclusive, from the others' copies.
@@ -67,9 +67,9 @@ class ClusterPeers:
         NoSuchLedgerError, DigestMismatchError, where no other bookie gives an entry; what was given before is good.
         """
         slot = metadata.fragment_of(first).ensemble.index(without)
-        avoid = self._transport.avoided() | {without}
-        operation = ReadEntries(metadata, first, last, read_limits(self._transport.config), avoid=avoid)
-        queue = ReadQueue(self._transport, metadata, master_key(metadata.password), operation)
+        avoid = self._context.avoided() | {without}
+        machine = ReadEntries(metadata, first, last, read_limits(self._context.config), avoid=avoid)
+        queue = ReadQueue(self._context, metadata, master_key(metadata.password), machine)
         try:
             yield from copies(queue, metadata, metadata.slot_pattern(slot))
         finally:
@@ -77,7 +77,7 @@ class ClusterPeers:
 
     def close(self) -> None:
         """End all connections to bookies. The metadata store stays open: it is the caller's."""
-        self._transport.close()
+        self._context.close()
 
     def __enter__(self) -> Self:
         return self

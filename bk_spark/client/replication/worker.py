@@ -24,10 +24,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bk_spark.client.driver.client_context import Transport
+from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.ledger.ledger_store import LedgerStore
-from bk_spark.client.replication.ledger_copying import Replicated
-from bk_spark.client.replication.replicator import ReplicationLimits, Replicator
+from bk_spark.client.replication.ledger_rereplication import RereplicatedLedger
+from bk_spark.client.replication.rereplicator import ReplicationLimits, Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.ledger_metadata import Fragment
@@ -48,7 +48,7 @@ TELL_AGAIN_S = 3_600.0
 MAX_TOLD = 1_000
 """Problems that are known to have been told; they are all told again when there are more."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +84,17 @@ class ReplicationWorker:
         self,
         store: MetadataStore,
         znodes: Znodes,
-        transport: Transport,
+        context: ClientContext,
         config: AutoRecoveryConfig,
         marks: UnderReplication | None = None,
         owner: str = "replication worker",
     ) -> None:
-        """``transport`` uses ``store``. ``marks``: the process's one UnderReplication. ``owner`` is who the locks say works."""
-        self._transport = transport
+        """``context`` uses ``store``. ``marks``: the process's one UnderReplication. ``owner`` is who the locks say works."""
+        self._context = context
         self._config = config
         self._marks = marks or UnderReplication(store, znodes)
-        limits = ReplicationLimits.of(transport.config, config)
-        self._replicator = Replicator(transport, LedgerStore(store, znodes), limits, self._marks, owner)
+        limits = ReplicationLimits.of(context.config, config)
+        self._rereplicator = Rereplicator(context, LedgerStore(store, znodes), limits, self._marks, owner)
         self._later: dict[int, _Later] = {}
         self._in_vain: dict[int, int] = {}
         """Ledgers, and how often entries were copied for them in vain."""
@@ -111,7 +111,7 @@ class ReplicationWorker:
     def start(self) -> None:
         """Begin to work. Raises MetadataUnavailableError."""
         self._marks.watch(self._on_change)
-        self._running = self._transport.submit(self._run())
+        self._running = self._context.submit(self._run())
 
     def stop(self) -> None:
         """End the work; a copy under way is dropped, its lock given back. Waits for that. A second call does nothing."""
@@ -125,7 +125,7 @@ class ReplicationWorker:
         return replace(self._done, under_way=len(self._under_way), waiting=len(self._later))
 
     def _on_change(self) -> None:
-        self._transport.loop.call_soon_threadsafe(self._changed.set)
+        self._context.loop.call_soon_threadsafe(self._changed.set)
 
     # --- which ledgers
 
@@ -136,16 +136,16 @@ class ReplicationWorker:
             try:
                 pause_s = await self._step()
             except BookKeeperError as problem:
-                log.warning("the marks of under-replicated ledgers cannot be read now: %s", problem)
+                logger.warning("the marks of under-replicated ledgers cannot be read now: %s", problem)
             except Exception:
-                log.exception("the replication worker failed, and goes on")
+                logger.exception("the replication worker failed, and goes on")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), pause_s)
         await self._drop()
 
     async def _step(self) -> float:
         """Begin what can be begun, or drop all while AutoRecovery is disabled. How long nothing will be due, in seconds."""
-        if not await self._transport.blocking(self._marks.is_enabled):
+        if not await self._context.blocking(self._marks.is_enabled):
             await self._drop()
             self._later.clear()
             return self._config.retry_s
@@ -154,7 +154,7 @@ class ReplicationWorker:
             self._begin()
         if not self._has_place:
             return self._config.retry_s
-        now_s = self._transport.loop.time()
+        now_s = self._context.loop.time()
         return min([self._config.retry_s, *(max(0.0, one.due_s - now_s) for one in self._later.values())])
 
     @property
@@ -165,19 +165,19 @@ class ReplicationWorker:
     async def _marked(self) -> deque[int]:
         """The marked ledgers that are neither under way nor to wait, in random order."""
         before = self._waiting()
-        marked = await self._transport.blocking(lambda: self._read(before))
+        marked = await self._context.blocking(lambda: self._read(before))
         self._later = {ledger_id: self._later[ledger_id] for ledger_id in marked if ledger_id in self._later}
         self._in_vain = {ledger_id: self._in_vain[ledger_id] for ledger_id in marked if ledger_id in self._in_vain}
         waiting = self._waiting()
         due = [one for one in marked if one not in waiting]
         for index in range(len(due) - 1, 0, -1):
-            other = self._transport.choose(index + 1)
+            other = self._context.choose(index + 1)
             due[index], due[other] = due[other], due[index]
         return deque(due)
 
     def _waiting(self) -> set[int]:
         """Ledgers that are under way, or not to be tried again yet."""
-        now_s = self._transport.loop.time()
+        now_s = self._context.loop.time()
         return self._under_way.keys() | {ledger_id for ledger_id, one in self._later.items() if one.due_s > now_s}
 
     def _read(self, waiting: set[int]) -> list[int]:
@@ -195,7 +195,7 @@ class ReplicationWorker:
     def _begin(self) -> None:
         while self._due and not self._stopping and len(self._under_way) < self._config.parallel_ledgers:
             ledger_id = self._due.popleft()
-            task = self._under_way[ledger_id] = self._transport.loop.create_task(self._work(ledger_id))
+            task = self._under_way[ledger_id] = self._context.loop.create_task(self._work(ledger_id))
             task.add_done_callback(partial(self._ended, ledger_id))
 
     def _ended(self, ledger_id: int, _: asyncio.Task[None]) -> None:
@@ -208,7 +208,7 @@ class ReplicationWorker:
         """What is under way is dropped at once, and the locks given back."""
         self._due.clear()
         if self._under_way:
-            log.info("the replication worker drops the %d ledgers that it was copying", len(self._under_way))
+            logger.info("the replication worker drops the %d ledgers that it was copying", len(self._under_way))
             tasks = list(self._under_way.values())
             for task in tasks:
                 task.cancel()
@@ -218,24 +218,24 @@ class ReplicationWorker:
         try:
             self._note(await self._one(ledger_id))
         except BookKeeperError as problem:
-            self._note(Replicated(ledger_id, False, problem=str(problem)))
+            self._note(RereplicatedLedger(ledger_id, False, problem=str(problem)))
         except Exception as problem:
-            log.exception("the copying of ledger %d failed", ledger_id)
-            self._note(Replicated(ledger_id, False, problem=repr(problem)))
+            logger.exception("the copying of ledger %d failed", ledger_id)
+            self._note(RereplicatedLedger(ledger_id, False, problem=repr(problem)))
 
-    async def _one(self, ledger_id: int) -> Replicated | None:
+    async def _one(self, ledger_id: int) -> RereplicatedLedger | None:
         """None: another worker was faster."""
         later = self._later.pop(ledger_id, None)
-        return await self._replicator.marked(ledger_id, fence=None if later is None else later.fence)
+        return await self._rereplicator.marked(ledger_id, fence=None if later is None else later.fence)
 
-    def _retry_s(self, done: Replicated) -> float:
+    def _retry_s(self, done: RereplicatedLedger) -> float:
         """Twice as long each time where copying an unreadable ledger fills disks anew, until somebody repairs it."""
         if not done.is_in_vain:
             return self._config.retry_s
         tries = self._in_vain[done.ledger_id] = self._in_vain.get(done.ledger_id, 0) + 1
         return self._config.retry_s * min(2.0 ** (tries - 1), MAX_RETRY_FACTOR)
 
-    def _note(self, done: Replicated | None) -> None:
+    def _note(self, done: RereplicatedLedger | None) -> None:
         if done is None:
             return
         entries, nbytes = self._done.entries + done.entries, self._done.nbytes + done.nbytes
@@ -245,18 +245,18 @@ class ReplicationWorker:
             return
         is_open = done.open_fragment is not None
         pause_s = self._config.open_fragment_grace_s if is_open else self._retry_s(done)
-        self._later[done.ledger_id] = _Later(self._transport.loop.time() + pause_s, done.open_fragment)
+        self._later[done.ledger_id] = _Later(self._context.loop.time() + pause_s, done.open_fragment)
         if not is_open and not done.is_locked:
             self._done = replace(self._done, failures=self._done.failures + 1, last_problem=done.problem)
             self._tell(done, pause_s)
 
-    def _tell(self, done: Replicated, pause_s: float) -> None:
+    def _tell(self, done: RereplicatedLedger, pause_s: float) -> None:
         """One line a problem for TELL_AGAIN_S, whatever number of ledgers has it."""
-        problem, now_s = done.problem.removeprefix(f"ledger {done.ledger_id}: "), self._transport.loop.time()
+        problem, now_s = done.problem.removeprefix(f"ledger {done.ledger_id}: "), self._context.loop.time()
         if problem in self._told_s and now_s < self._told_s[problem] + TELL_AGAIN_S:
             return
         if len(self._told_s) >= MAX_TOLD:
             self._told_s.clear()
         self._told_s[problem] = now_s
         what = "ledger %d is still under-replicated, and is tried again in %g s: %s ('bk-spark underreplicated list' shows all)"
-        log.warning(what, done.ledger_id, pause_s, problem)
+        logger.warning(what, done.ledger_id, pause_s, problem)

@@ -24,7 +24,7 @@ _VACUUM_TRIES = 5
 
 _Plan = TypeVar("_Plan")
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,4 +96,4 @@ class CursorPublisher:
             row = log.follower.row_number(position, log.head_with(position))
             log.logs.cursors.publish(log.name, log.uid, Cursor(self._name, position, row, self._is_named))
         except BookKeeperError as problem:
-            _LOGGER.warning("the cursor '%s' of a stream on log '%s' is not published: %s", self._name, log.name, problem)
+            logger.warning("the cursor '%s' of a stream on log '%s' is not published: %s", self._name, log.name, problem)

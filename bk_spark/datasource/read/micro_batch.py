@@ -20,7 +20,7 @@ from bk_spark.client.log.stored.values import Content
 from bk_spark.client.log.stream.follow import Piece
 from bk_spark.client.log.stream.positions import StreamPosition
 from bk_spark.datasource.connection import connect
-from bk_spark.datasource.read.admission import StoredSizes
+from bk_spark.datasource.read.batch_limits import StoredSizes
 from bk_spark.datasource.read.followed_log import FollowedLog
 from bk_spark.datasource.read.partitions import Stretch, cut_at_fragments, plan
 from bk_spark.datasource.read.read_task import Reading
@@ -30,7 +30,7 @@ from bk_spark.errors import DataLossError, NoSuchLedgerError, SchemaMismatchErro
 FEW_ENTRIES = 64
 """So many of an open ledger are one part, whatever they hold; of more, their bytes are looked up."""
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _check_truncated(gone: NoSuchLedgerError, place: tuple[int, int | None], rea
     loss = DataLossError(name, f"ledger {gone.ledger_id} of version {version} was truncated and is deleted")
     if reading.options.fail_on_data_loss:
         raise loss from None
-    _LOGGER.warning("%s", loss.warning)
+    logger.warning("%s", loss.warning)
 
 
 def _columns(reading: Reading) -> dict[str, pa.DataType]:

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from bk_spark.client.log.stored.values import Head
 from bk_spark.client.log.stream.follow import LedgerEnd, Newest
 from bk_spark.client.log.stream.positions import StreamPosition, position_of_offset
-from bk_spark.datasource.read.admission import Limits, StoredSizes, admitted_end
+from bk_spark.datasource.read.batch_limits import Limits, StoredSizes, admitted_end
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
 from bk_spark.datasource.read.micro_batch import BatchPlanner, read_part
 from bk_spark.datasource.read.read_task import Reading

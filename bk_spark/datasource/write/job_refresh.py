@@ -19,7 +19,7 @@ REFRESH_S = 300.0
 """Seconds between two touches: 288 of them must fail before the sweep's 24 hours are over, and a thousand tasks cost the
 metadata store three small writes a second."""
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class JobRefresh:
@@ -49,7 +49,7 @@ class JobRefresh:
             try:
                 self._refresh()
             except MetadataUnavailableError as problem:
-                _LOGGER.warning("a write job could not be kept alive, it is tried again in %g s: %s", self._interval_s, problem)
+                logger.warning("a write job could not be kept alive, it is tried again in %g s: %s", self._interval_s, problem)
             except BookKeeperError as problem:
                 self._problem = problem
                 return

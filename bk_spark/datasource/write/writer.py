@@ -19,7 +19,7 @@ from bk_spark.datasource.write.checks import check_append, check_bookies, stored
 from bk_spark.datasource.write.task_attempt import Attempt
 from bk_spark.errors import BookKeeperError, ConfigError
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class LedgerMessage(WriterCommitMessage):
     """Of the streaming query that the task works for, and of its batch; None in a batch write."""
 
 
-def begin_write(options: SourceOptions, schema: StructType, overwrite: bool) -> LogWriter:
+def begin_write(options: SourceOptions, schema: StructType, overwrite: bool) -> BatchWriter:
     """Check all that can be known before the tasks run, then begin a write job.
 
     Raises SchemaMismatchError, NotEnoughBookiesError, MetadataUnavailableError, ConfigError.
@@ -47,10 +47,10 @@ def begin_write(options: SourceOptions, schema: StructType, overwrite: bool) -> 
     if not overwrite:
         check_append(bookkeeper, options, stored)
     kind = CommitKind.OVERWRITE if overwrite else CommitKind.APPEND
-    return LogWriter(Attempt(options, bookkeeper.logs.begin_job(options.log), stored), kind)
+    return BatchWriter(Attempt(options, bookkeeper.logs.begin_job(options.log), stored), kind)
 
 
-class LogWriter(DataSourceArrowWriter):
+class BatchWriter(DataSourceArrowWriter):
     """Pickled by the driver before the tasks run; the same state writes, commits and aborts."""
 
     def __init__(self, attempt: Attempt, kind: CommitKind) -> None:
@@ -96,7 +96,7 @@ def commit_messages(
         logs.finish(job, [ledger.ledger_id for ledger in ledgers])
     except BookKeeperError as problem:
         # The rows are committed: to fail here would make Spark's user write them again.
-        _LOGGER.warning("ledgers of failed attempts at log '%s' are left to the sweep: %s", job.log_name, problem)
+        logger.warning("ledgers of failed attempts at log '%s' are left to the sweep: %s", job.log_name, problem)
 
 
 def abort_job(attempt: Attempt, job: WriteJob) -> None:
@@ -105,4 +105,4 @@ def abort_job(attempt: Attempt, job: WriteJob) -> None:
         attempt.logs.abort(job)
     except BookKeeperError as problem:
         # Spark would show this failure in place of the one that made it abort.
-        _LOGGER.warning("write job %s on log '%s' is left to the sweep: %s", job.job_id, job.log_name, problem)
+        logger.warning("write job %s on log '%s' is left to the sweep: %s", job.job_id, job.log_name, problem)

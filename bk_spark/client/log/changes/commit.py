@@ -25,7 +25,7 @@ from bk_spark.client.log.changes.ledgers import Claim, LogLedgers
 from bk_spark.client.log.changes.open_ledgers import OpenLedgerEnds
 from bk_spark.client.log.changes.plan import REMOVING, CommitPlan, CommitRequest, Findings, SchemaPlan, plan_commit, plan_schema
 from bk_spark.client.log.changes.transaction import Basis, commit_operations
-from bk_spark.client.log.stored.checkpoint import Checkpoints
+from bk_spark.client.log.stored.checkpoint import ListingCheckpoints
 from bk_spark.client.log.stored.listing import Listing
 from bk_spark.client.log.stored.names import LogNames
 from bk_spark.client.log.stored.paths import CHECKPOINT_INTERVAL
@@ -46,7 +46,7 @@ from bk_spark.metadata.store import (
     MetadataStore,
     NodeExistsError,
     NoNodeError,
-    Operation,
+    StoreChange,
     StoreError,
     TransactionFailedError,
     Versioned,
@@ -57,7 +57,7 @@ _CONFLICT_TRIES = 100
 _UNAVAILABLE_TRIES = 3
 """A store that fails three times, each with its own time-out, is down."""
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class CommitContext:
     jobs: WriteJobs
     ledgers: LogLedgers
     reader: LogReader
-    checkpoints: Checkpoints
+    checkpoints: ListingCheckpoints
     clock_ms: Callable[[], int]
     recover_ledger: Callable[[int], LedgerMetadata]
     """Takes an open ledger from its writer: fences it, and gives the metadata of the CLOSED one."""
@@ -148,9 +148,9 @@ class _Commit:
         self._send(commit_operations(self._context.names, self._job, self._request, basis, plan))
         return self._committed(basis.uid, plan.version)
 
-    def _send(self, operations: Sequence[Operation]) -> None:
+    def _send(self, changes: Sequence[StoreChange]) -> None:
         try:
-            self._store.transaction(operations)
+            self._store.transaction(changes)
         except MetadataUnavailableError:
             self._reply_lost = True
             raise
@@ -229,7 +229,7 @@ class _Commit:
         version = self._context.reader.version(self._job.log_name, basis.uid, record)
         self._abort()
         self._count_drop(basis, last)
-        _LOGGER.warning(
+        logger.warning(
             "log '%s': version %s of application '%s' was dropped as a duplicate, version %d of the log holds version %d of it",
             self._job.log_name,
             given[1],
@@ -246,7 +246,7 @@ class _Commit:
         try:
             self._store.set(basis.paths.application(last.application_id), counted, basis.application_version)
         except (BadVersionError, NoNodeError, MetadataUnavailableError) as problem:
-            _LOGGER.info("log '%s': a dropped duplicate was not counted: %r", self._job.log_name, problem)
+            logger.info("log '%s': a dropped duplicate was not counted: %r", self._job.log_name, problem)
 
     def _nothing(self, basis: Basis) -> LogVersion:
         version = self._context.reader.version(self._job.log_name, basis.uid, basis.head.version)
@@ -288,7 +288,7 @@ class _Commit:
         try:
             self._context.checkpoints.write(name, uid, version, reader.listing(name, uid, version))
         except (BookKeeperError, StoreError) as problem:
-            _LOGGER.warning(
+            logger.warning(
                 "log '%s': the checkpoint of version %d was not written, readers fold more versions: %s", name, version, problem
             )
 

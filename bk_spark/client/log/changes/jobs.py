@@ -26,7 +26,7 @@ from bk_spark.metadata.store import (
     MetadataStore,
     NodeExistsError,
     NoNodeError,
-    Operation,
+    StoreChange,
     TransactionFailedError,
     Versioned,
 )
@@ -100,7 +100,7 @@ class WriteJobs:
         except BadVersionError:
             return  # another task did so right now
 
-    def creation_of_ledger(self, job: WriteJob, ledger_id: int) -> list[Operation]:
+    def creation_of_ledger(self, job: WriteJob, ledger_id: int) -> list[StoreChange]:
         """What the creation of a ledger adds to its transaction. Raises JobEndedError if the job is gone altogether."""
         paths = self.paths(job)
         self._make_bucket(job, paths.ledger_bucket(ledger_id))
@@ -175,16 +175,16 @@ class WriteJobs:
     def _make(self, job: WriteJob, *, running: bool) -> bool:
         """False if somebody came first."""
         paths = self.paths(job)
-        operations = [*self._guard(job), Create(paths.root, JobState().encode())]
+        changes = [*self._guard(job), Create(paths.root, JobState().encode())]
         if running:
-            operations += [Create(path) for path in (paths.running, paths.pages, paths.ledgers)]
+            changes += [Create(path) for path in (paths.running, paths.pages, paths.ledgers)]
         try:
-            self._store.transaction(operations)
+            self._store.transaction(changes)
         except TransactionFailedError:
             return False
         return True
 
-    def _guard(self, job: WriteJob) -> list[Operation]:
+    def _guard(self, job: WriteJob) -> list[StoreChange]:
         """No job begins on a log whose deletion has begun: the deletion would not see its ledgers."""
         log = self._names.paths(job.uid)
         head, bucket = self._store.get_many([log.head, log.job_bucket(job.job_id)])

@@ -20,7 +20,7 @@ from bk_spark.metadata.store import (
     Delete,
     MetadataStore,
     NoNodeError,
-    Operation,
+    StoreChange,
     TransactionFailedError,
     Versioned,
 )
@@ -91,16 +91,16 @@ class LogLedgers:
     def _delete(self, ids: Sequence[int], tag: str, value_of_tag: str, index: Callable[[int], str] | None = None) -> int:
         for _ in range(_TRIES):
             deletions = self._deletions(ids, tag, value_of_tag)
-            operations = deletions + (self._present(ids, index) if index else [])
+            changes = deletions + (self._present(ids, index) if index else [])
             try:
-                if operations:
-                    self._store.transaction(operations)
+                if changes:
+                    self._store.transaction(changes)
                 return len(deletions)
             except TransactionFailedError:
                 self._store.sync(self._znodes.root)  # somebody else deletes the same ones
         raise MetadataConflictError(f"ledgers {ids[0]} to {ids[-1]}", f"{_TRIES} tries to delete them met another change")
 
-    def _deletions(self, ids: Sequence[int], tag: str, value_of_tag: str) -> list[Operation]:
+    def _deletions(self, ids: Sequence[int], tag: str, value_of_tag: str) -> list[StoreChange]:
         paths = [self._znodes.ledger(one) for one in ids]
         return [
             Delete(path, value.version)
@@ -108,7 +108,7 @@ class LogLedgers:
             if value is not None and _tag(LedgerMetadata.decode(one, value.value), tag) == value_of_tag
         ]
 
-    def _present(self, ids: Sequence[int], index: Callable[[int], str]) -> list[Operation]:
+    def _present(self, ids: Sequence[int], index: Callable[[int], str]) -> list[StoreChange]:
         paths = [index(one) for one in ids]
         return [Delete(path) for path, value in zip(paths, self._store.get_many(paths), strict=True) if value is not None]
 

@@ -13,7 +13,7 @@ from bk_spark.client.log.changes.plan import CommitPlan, CommitRequest
 from bk_spark.client.log.stored.names import LogNames
 from bk_spark.client.log.stored.paths import BUCKET, LogPaths
 from bk_spark.client.log.stored.values import ApplicationState, Head, JobState
-from bk_spark.metadata.store import Create, Delete, Operation, SetValue, Versioned
+from bk_spark.metadata.store import Create, Delete, SetValue, StoreChange, Versioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +35,23 @@ class Basis:
 
 def commit_operations(
     names: LogNames, job: WriteJob, request: CommitRequest, basis: Basis, plan: CommitPlan
-) -> list[Operation]:
+) -> list[StoreChange]:
     """The transaction that makes ``plan`` true, or nothing."""
     paths, number = basis.paths, plan.version.version
-    operations: list[Operation] = []
+    changes: list[StoreChange] = []
     if basis.head_version is None:
-        operations += names.creation(job.log_name, basis.uid, plan.head)
+        changes += names.creation(job.log_name, basis.uid, plan.head)
     else:
-        operations.append(SetValue(paths.head, plan.head.encode(), basis.head_version))
+        changes.append(SetValue(paths.head, plan.head.encode(), basis.head_version))
     if number % BUCKET == 0:
-        operations.append(Create(paths.version_bucket(number)))
-    operations.append(Create(paths.version(number), plan.version.encode()))
+        changes.append(Create(paths.version_bucket(number)))
+    changes.append(Create(paths.version(number), plan.version.encode()))
     if plan.new_schema is not None and plan.head.schema_id is not None:
-        operations.append(Create(paths.schema(plan.head.schema_id), plan.new_schema))
-    return operations + _application(request, basis, number) + _end_of_job(names, job, basis, number)
+        changes.append(Create(paths.schema(plan.head.schema_id), plan.new_schema))
+    return changes + _application(request, basis, number) + _end_of_job(names, job, basis, number)
 
 
-def _application(request: CommitRequest, basis: Basis, number: int) -> list[Operation]:
+def _application(request: CommitRequest, basis: Basis, number: int) -> list[StoreChange]:
     if request.application is None:
         return []
     path = basis.paths.application(request.application[0])
@@ -62,13 +62,13 @@ def _application(request: CommitRequest, basis: Basis, number: int) -> list[Oper
     return [SetValue(path, value, basis.application_version)]
 
 
-def _end_of_job(names: LogNames, job: WriteJob, basis: Basis, number: int) -> list[Operation]:
+def _end_of_job(names: LogNames, job: WriteJob, basis: Basis, number: int) -> list[StoreChange]:
     own = names.paths(job.uid).job(job.job_id)
-    operations: list[Operation] = [
+    changes: list[StoreChange] = [
         SetValue(own.root, JobState(None, basis.uid, number).encode(), basis.job.version),
         Delete(own.running),
     ]
     if basis.job_here is not None:
         here = basis.paths.job(job.job_id).root
-        operations.append(SetValue(here, JobState(job.uid, basis.uid, number).encode(), basis.job_here.version))
-    return operations
+        changes.append(SetValue(here, JobState(job.uid, basis.uid, number).encode(), basis.job_here.version))
+    return changes

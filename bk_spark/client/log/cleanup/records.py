@@ -18,7 +18,7 @@ from bk_spark.client.log.stored.snapshot import LogReader
 from bk_spark.client.log.stored.tree import chunks, remove_tree
 from bk_spark.client.log.stored.values import Head, LogVersion
 from bk_spark.client.progress import Progress
-from bk_spark.metadata.store import Delete, MetadataStore, NoNodeError, NotEmptyError, Operation, TransactionFailedError
+from bk_spark.metadata.store import Delete, MetadataStore, NoNodeError, NotEmptyError, StoreChange, TransactionFailedError
 from bk_spark.metadata.znodes import Znodes
 
 JOB_MEMORY_S = 7 * 24 * 3600
@@ -85,7 +85,7 @@ class LogRecords:
 
     def _delete_together(self, paths: LogPaths, records: Sequence[LogVersion]) -> None:
         try:
-            self._store.transaction([operation for record in records for operation in _deletions(paths, record)])
+            self._store.transaction([change for record in records for change in _deletions(paths, record)])
         except TransactionFailedError:
             for record in records:
                 remove_tree(self._store, paths.job(record.job_id).root)
@@ -138,7 +138,7 @@ def _transactions(records: Sequence[LogVersion]) -> Iterator[list[LogVersion]]:
         yield together
 
 
-def _deletions(paths: LogPaths, record: LogVersion) -> list[Operation]:
+def _deletions(paths: LogPaths, record: LogVersion) -> list[StoreChange]:
     job = paths.job(record.job_id)
     pages = [Delete(job.page(index)) for index in range(record.pages)]
     return [*pages, Delete(job.pages), Delete(job.root), Delete(paths.version(record.version))]

@@ -22,7 +22,7 @@ from bk_spark.client.log.changes.ledgers import LogLedgers
 from bk_spark.client.log.cleanup.records import LogRecords
 from bk_spark.client.log.cleanup.store_clock import StoreTimes
 from bk_spark.client.log.log_store import LogStore
-from bk_spark.client.log.stored.checkpoint import CheckpointGoneError, Checkpoints
+from bk_spark.client.log.stored.checkpoint import CheckpointGoneError, ListingCheckpoints
 from bk_spark.client.log.stored.listing import Listing, ListingFold
 from bk_spark.client.log.stored.names import LogNames
 from bk_spark.client.log.stored.tree import READS_AT_ONCE, chunks
@@ -102,7 +102,7 @@ class LogVacuum:
         self._logs = logs
         self._progress = progress
         self._names = LogNames(store, znodes)
-        self._checkpoints = Checkpoints(store, self._names)
+        self._checkpoints = ListingCheckpoints(store, self._names)
         self._ledgers = LogLedgers(store, znodes)
         self._times = StoreTimes(store, znodes)
         self._records = LogRecords(store, znodes, logs, records_kept)

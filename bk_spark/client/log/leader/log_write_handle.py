@@ -82,7 +82,7 @@ class BatchAppend:
         self.future.set_exception(error)
 
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LogWriteHandle:
@@ -256,7 +256,7 @@ class LogWriteHandle:
     def _warn(self, problem: Exception) -> None:
         then = "writes no more" if self._rolls.has_failed else "goes on in it, and tries again later"
         what = "the writer of log '%s' could not roll ledger %d and %s: %s"
-        _LOGGER.warning(what, self._name, self.ledger_id, then, problem)
+        logger.warning(what, self._name, self.ledger_id, then, problem)
 
     def _roll(self) -> None:
         """From OPENING to STEADY."""

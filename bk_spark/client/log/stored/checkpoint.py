@@ -50,7 +50,7 @@ def _state_in(record: dict[str, Any]) -> CheckpointState:
     return CheckpointState(integer(record["version"]), integer(record["pages"], 0, MAX_PAGES), open_in(record["open"]))
 
 
-class Checkpoints:
+class ListingCheckpoints:
     """The checkpoints of the logs in one store."""
 
     def __init__(self, store: MetadataStore, names: LogNames) -> None:

@@ -20,7 +20,7 @@ from bk_spark.metadata.store import (
     MetadataStore,
     NodeExistsError,
     NoNodeError,
-    Operation,
+    StoreChange,
     TransactionFailedError,
 )
 from bk_spark.metadata.znodes import Znodes
@@ -153,7 +153,7 @@ class LogNames:
         for directory in (paths.version_bucket(0), *paths.directories):
             self._store.ensure_path(directory)
 
-    def creation(self, name: str, uid: str, head: Head) -> list[Operation]:
+    def creation(self, name: str, uid: str, head: Head) -> list[StoreChange]:
         """What makes the log visible, all in one transaction."""
         return [Create(self._znodes.log_name(name), encode_name(uid)), Create(self.paths(uid).head, head.encode())]
 

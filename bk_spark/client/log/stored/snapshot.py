@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from bk_spark.client.log.stored.checkpoint import CheckpointGoneError, Checkpoints, checkpoints_for
+from bk_spark.client.log.stored.checkpoint import CheckpointGoneError, ListingCheckpoints, checkpoints_for
 from bk_spark.client.log.stored.listing import Listing, ListingFold
 from bk_spark.client.log.stored.names import LogNames
 from bk_spark.client.log.stored.paths import LogPaths
@@ -68,7 +68,7 @@ class LogSnapshot:
 class LogReader:
     """Reads heads, versions, pages and schemas. Pipelined: any version costs some ten round trips, whatever the log's age."""
 
-    def __init__(self, store: MetadataStore, names: LogNames, checkpoints: Checkpoints) -> None:
+    def __init__(self, store: MetadataStore, names: LogNames, checkpoints: ListingCheckpoints) -> None:
         self._store = store
         self._names = names
         self._checkpoints = checkpoints

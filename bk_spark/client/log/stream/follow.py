@@ -22,7 +22,7 @@ from bk_spark.client.log.stream.resume import is_readable, resumed
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import DataLossError
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class LogFollower:
             if fail_on_data_loss:
                 raise
             start, end = self._past_loss(start, end, head)
-            _LOGGER.warning("%s; going on at version %d", loss.warning, start.version)
+            logger.warning("%s; going on at version %d", loss.warning, start.version)
         if start < end:
             for given, piece in self._between(start, end):
                 if self._is_kept(given, head, fail_on_data_loss):
@@ -287,7 +287,7 @@ class LogFollower:
         loss = DataLossError(self._name, f"ledger {given.ledger_id} of version {given.version.version} was truncated")
         if fail_on_data_loss:
             raise loss
-        _LOGGER.warning("%s", loss.warning)
+        logger.warning("%s", loss.warning)
         return False
 
     def _unknown_end(self, given: Given, end: StreamPosition) -> Exception:

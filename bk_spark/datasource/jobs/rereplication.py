@@ -1,7 +1,7 @@
 """Re-replication as a Spark job: the Spark cluster copies what a lost bookie held, a group of ledgers a task.
 
 The driver lists the ledgers that name the bookie and groups them (``groups.py``); each task copies its group,
-several ledgers side by side, with the code that AutoRecovery uses (``replicator.py``) and under the same locks. So it may
+several ledgers side by side, with the code that AutoRecovery uses (``rereplicator.py``) and under the same locks. So it may
 run beside AutoRecovery, and a task that Spark repeats or runs twice finds what is done and does it not again. Nothing that a
 task says is believed in the end: the driver lists anew, in rounds, until no ledger names the bookie. It ends with problems
 when after a round the same ledgers name it and none was locked by somebody else.
@@ -27,10 +27,10 @@ from pyspark.errors import PySparkException
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.replication.groups import Naming, groups, naming
-from bk_spark.client.replication.replicator import Replicated, ReplicationLimits, Replicator
+from bk_spark.client.replication.rereplicator import ReplicationLimits, RereplicatedLedger, Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
-from bk_spark.datasource.jobs.compaction import sentence_of
+from bk_spark.datasource.jobs.compact_log import sentence_of
 from bk_spark.errors import ConfigError, JobFailedError
 from bk_spark.metadata.store import NoNodeError
 
@@ -124,14 +124,14 @@ class _Plan:
                     [pa.array(c, f.type) for c, f in zip(columns, _RESULT, strict=True)], schema=_RESULT
                 )
 
-    def _copy(self, ledger_ids: Sequence[int]) -> list[Replicated]:
+    def _copy(self, ledger_ids: Sequence[int]) -> list[RereplicatedLedger]:
         """With a session of its own, whose locks go when the task ends, however it ends."""
-        done: list[Replicated] = []
+        done: list[RereplicatedLedger] = []
         with BookKeeper(self.metadata_uri, self.config) as client:
             limits = ReplicationLimits.of(self.config, self.recovery)
             ledgers, owner = LedgerStore(client.metadata_store, client.znodes), f"bk-spark replicate {self.bookie_id}"
-            replicator = Replicator(client.transport, ledgers, limits, owner=owner)
-            replicator.replicate_many(ledger_ids, {self.bookie_id}, done.append)
+            rereplicator = Rereplicator(client.context, ledgers, limits, owner=owner)
+            rereplicator.rereplicate_many(ledger_ids, {self.bookie_id}, done.append)
         return done
 
 

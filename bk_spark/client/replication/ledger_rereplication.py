@@ -3,8 +3,8 @@
 A fragment may be copied once it has an end: that of a closed ledger, or a fragment before the last one. The last one but one
 of a ledger that is not closed counts as open while its bookies know less to be confirmed than it holds (protocol rule 55).
 
-To be run under the ledger's lock. It knows neither loop nor connection: ``CopyMeans`` says how an operation is performed, so
-that a simulation can run these decisions, too.
+To be run under the ledger's lock. It knows neither loop nor connection: ``RereplicationMeans`` says how a state
+machine is run, so that a simulation can run these decisions, too.
 
 Ref: docs/rules.md, protocol rules 53 to 55.
 """
@@ -17,17 +17,17 @@ from typing import Any
 
 from bk_spark.client.protocol.last_add_confirmed import ReadLastAddConfirmed
 from bk_spark.client.protocol.limits import CopyLimits, RecoverLimits, ReplicationPace
-from bk_spark.client.protocol.operation import Operation
 from bk_spark.client.protocol.recover_ledger import RecoverLedger
 from bk_spark.client.protocol.replace_bookies import last_entry_of
 from bk_spark.client.protocol.rereplicate_fragment import FragmentCopied, FragmentTask, RereplicateFragment
+from bk_spark.client.protocol.state_machine import StateMachine
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import BookieUnavailableError, BookKeeperError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 
 
 @dataclass(frozen=True, slots=True)
-class Replicated:
+class RereplicatedLedger:
     """What became of one ledger. ``is_whole``: no fragment names a bookie that is leaving (the open one may name one that is
     registered), or the ledger is gone.
     """
@@ -48,7 +48,7 @@ class Replicated:
     open_fragment: Fragment | None = None
     """It still grows, and names a bookie that is leaving: its writer should be given time."""
 
-    def plus(self, copied: FragmentCopied) -> Replicated:
+    def plus(self, copied: FragmentCopied) -> RereplicatedLedger:
         entries, nbytes = self.entries + copied.entries, self.nbytes + copied.nbytes
         return replace(
             self, fragments=self.fragments + 1, entries=entries, nbytes=nbytes, problem=self.problem or copied.problem
@@ -71,10 +71,10 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyMeans:
+class RereplicationMeans:
     """What the work is done with."""
 
-    perform: Callable[[LedgerMetadata, Operation], Awaitable[Any]]
+    perform: Callable[[LedgerMetadata, StateMachine], Awaitable[Any]]
     """Runs an operation on a ledger to its end: its result, or its error raised."""
     limits: CopyLimits
     pace: ReplicationPace
@@ -83,17 +83,17 @@ class CopyMeans:
     """Bookies to read from last."""
 
 
-class LedgerCopying:
+class LedgerRereplication:
     """Replaces the bookies that are ``leaving`` in one ledger. ``guard`` is that of its lock."""
 
-    def __init__(self, means: CopyMeans, guard: str, leaving: Leaving) -> None:
+    def __init__(self, means: RereplicationMeans, guard: str, leaving: Leaving) -> None:
         self._means = means
         self._guard = guard
         self._leaving = leaving
         self._restored: set[tuple[int, str]] = set()
         """Fragments, by their first entry, and bookies that have all of them again."""
 
-    async def run(self, metadata: LedgerMetadata, version: int, fence: Fragment | None) -> Replicated:
+    async def run(self, metadata: LedgerMetadata, version: int, fence: Fragment | None) -> RereplicatedLedger:
         """Copy what has an end; with ``fence``, the open fragment of an earlier result, give that one an end first.
 
         A fragment that fails does not keep the others from being copied. Raises NoSuchLedgerError, and what RecoverLedger does.
@@ -104,15 +104,15 @@ class LedgerCopying:
             recovery = RecoverLedger(metadata, version, self._means.recover)
             metadata, version = await self._means.perform(metadata, recovery)
             end, tail = len(metadata.fragments), None
-        done = Replicated(metadata.ledger_id, False, open_fragment=tail)
+        done = RereplicatedLedger(metadata.ledger_id, False, open_fragment=tail)
         for index in range(end):
             if self._named(metadata.fragments[index : index + 1], self._leaving.bookies) is not None:
                 metadata, version, done = await self._copied(metadata, version, index, done)
         return self._judged(metadata, done)
 
     async def _copied(
-        self, metadata: LedgerMetadata, version: int, index: int, done: Replicated
-    ) -> tuple[LedgerMetadata, int, Replicated]:
+        self, metadata: LedgerMetadata, version: int, index: int, done: RereplicatedLedger
+    ) -> tuple[LedgerMetadata, int, RereplicatedLedger]:
         """The metadata afterwards. Borders of fragments that have an end never move: their indexes stay."""
         last = last_entry_of(metadata, index)
         assert last is not None, "the fragment has an end"
@@ -160,7 +160,7 @@ class LedgerCopying:
         tail = metadata.fragments[len(ended) :]
         return self._named(ended, self._leaving.bookies) or self._named(tail, self._leaving.absent)
 
-    def _judged(self, metadata: LedgerMetadata, done: Replicated) -> Replicated:
+    def _judged(self, metadata: LedgerMetadata, done: RereplicatedLedger) -> RereplicatedLedger:
         name = f"ledger {metadata.ledger_id}"
         if done.problem:
             return replace(done, problem=f"{name}: {done.problem}")

@@ -353,7 +353,7 @@ Event = (
 )
 
 
-class Operation(Protocol):
+class StateMachine(Protocol):
     """A state machine as its driver sees it."""
 
     def handle(self, event: Event, now_ms: int) -> None:
