@@ -1,0 +1,408 @@
+"""The tree of errors.
+
+::
+
+    BookKeeperError
+    ├── ConfigError                    an argument, option or setting is wrong: nothing was done
+    │   └── MetadataAccessError        ZooKeeper's access control refuses this client's credential, or the lack of one
+    ├── FormatVersionError             a file, message or znode was written by a newer version
+    ├── SchemaMismatchError            a DataFrame does not fit the log it is written to
+    ├── UnauthorizedAccessError        the ledger password is wrong
+    ├── MetadataUnavailableError       the metadata store does not answer: the outcome is unknown
+    ├── MetadataConflictError          a compare-and-set lost against another client's change
+    ├── NoSuchLedgerError, NoSuchLogError, NoSuchEntryError
+    ├── DataLossError                  truncation or retention removed rows before a reader got to them
+    ├── LogReplacedError               a commit replaced the content of a log that a stream reads
+    ├── LedgerExistsError              the id of a new ledger is taken
+    ├── JobFailedError                 a Spark job that bk_spark started failed: nothing of it is visible
+    ├── JobEndedError                  a write job was committed or aborted before: it takes no more ledgers
+    ├── LedgerClosedError, LedgerFencedError, LedgerNotClosedError
+    ├── NotEnoughBookiesError          too few bookies to form an ensemble or an ack quorum
+    ├── BookieUnavailableError         no replica of an entry answered: whether it exists is unknown
+    ├── AddQuorumTimeoutError          an entry was not confirmed in time: its outcome is unknown
+    ├── EnsembleChangesExceededError   a writer replaced bookies more often than it may
+    ├── DuplicateEntryError            the application chose an entry id that is taken
+    ├── AppendWindowFullError          entries that wait for a missing one fill the window of their writer
+    ├── EntryTooLargeError             an entry is above the maximum
+    ├── DigestMismatchError            an entry's digest is wrong on every replica
+    ├── CorruptionError                a file is damaged
+    ├── StorageError                   a disk refused: the outcome is unknown
+    │   └── MissingLogError            an entry log that an index row points to does not exist
+    ├── ProcessFailedError             a process of a local cluster did not start, or did not stop
+    └── InternalError                  bk_spark itself failed: a bug
+
+Every error holds fields, builds its sentence from them, pickles (Spark carries errors between processes), and says with
+``retryable`` whether the same call can succeed later without a change by the caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+MAX_SHOWN = 1000
+"""Characters of a wrong value that its error shows."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text)} characters)"
+
+
+@dataclass(eq=False)
+class BookKeeperError(Exception):
+    """The root: ``except BookKeeperError`` catches every error that this package raises on purpose."""
+
+    retryable: ClassVar[bool] = False
+    sentence: ClassVar[str] = ""
+    """The error's text, with its fields in braces. Classes whose text depends on more override ``__str__``."""
+
+    def __str__(self) -> str:
+        return self.sentence.format_map(vars(self))
+
+    def __reduce__(self) -> tuple[type[BookKeeperError], tuple[Any, ...]]:
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(eq=False)
+class ConfigError(BookKeeperError):
+    """An argument, option or setting is wrong. ``what`` names it, ``value`` is what was given, ``remedy`` the way out."""
+
+    what: str
+    value: object
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.what} is {'missing' if self.value is None else _cut(repr(self.value))}: {self.remedy}"
+
+
+@dataclass(eq=False)
+class MetadataAccessError(ConfigError):
+    """ZooKeeper's access control refuses this client: it gave no credential, or not the one the cluster was made with."""
+
+
+@dataclass(eq=False)
+class FormatVersionError(BookKeeperError):
+    """A file, message or znode has a format version that this program does not know."""
+
+    what: str
+    found: int
+    known: int
+    sentence = (
+        "{what} has format version {found}, this bk_spark reads up to version {known}: "
+        "upgrade bk_spark here, it was written by a newer one"
+    )
+
+
+@dataclass(eq=False)
+class MetadataUnavailableError(BookKeeperError):
+    """The metadata store does not answer. If a change was under way, whether it took effect is unknown."""
+
+    uri: str
+    problem: str
+    retryable = True
+    sentence = "the metadata store {uri} does not answer ({problem}): check that ZooKeeper runs there"
+
+
+@dataclass(eq=False)
+class MetadataConflictError(BookKeeperError):
+    """A compare-and-set lost against another client's change, and repeating it blindly would be wrong."""
+
+    what: str
+    problem: str
+    retryable = True
+    sentence = "{what} was changed by somebody else meanwhile: {problem}"
+
+
+@dataclass(eq=False)
+class NotEnoughBookiesError(BookKeeperError):
+    """Too few bookies can be used."""
+
+    retryable = True
+
+    needed: int
+    available: int
+    purpose: str
+    read_only: int = 0
+    """Registered bookies that take no adds."""
+
+    def __str__(self) -> str:
+        refusing = f", {self.read_only} more are read-only because their disks are full" if self.read_only else ""
+        return (
+            f"{self.purpose} needs {self.needed} bookies and {self.available} can be used{refusing}: "
+            "start more bookies ('bk-spark bookie list' shows them), give read-only ones space, or ask for fewer replicas"
+        )
+
+
+@dataclass(eq=False)
+class CorruptionError(BookKeeperError):
+    """Stored bytes are damaged. Damage is never "no such entry"."""
+
+    what: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.what} is damaged: {_cut(self.problem)}"
+
+
+@dataclass(eq=False)
+class StorageError(BookKeeperError):
+    """A disk refused an operation. Its outcome is unknown, never negative."""
+
+    what: str
+    problem: str
+    sentence = "{what} failed: {problem}"
+
+
+@dataclass(eq=False)
+class MissingLogError(StorageError):
+    """The file of an entry log is gone: compacted away (another look-up then finds the new place), or lost."""
+
+
+@dataclass(eq=False)
+class ProcessFailedError(BookKeeperError):
+    """A process of a local cluster did not start or stop as asked. ``log_tail`` is the end of its log file ``log``."""
+
+    process: str
+    problem: str
+    log: str
+    log_tail: str
+
+    def __str__(self) -> str:
+        return f"{self.process} {self.problem}; its log {self.log} ends with:\n{self.log_tail or '(nothing)'}"
+
+
+@dataclass(eq=False)
+class InternalError(BookKeeperError):
+    """bk_spark itself failed while it worked on a ledger. The outcome of what was under way is unknown."""
+
+    ledger_id: int
+    problem: str
+    sentence = "bk_spark failed at work on ledger {ledger_id}, please report this bug: {problem}"
+
+
+# Ledgers, their entries, and the bookies that hold them
+
+
+@dataclass(eq=False)
+class UnauthorizedAccessError(BookKeeperError):
+    """The ledger password is wrong."""
+
+    ledger_id: int
+    sentence = "wrong password for ledger {ledger_id}: give the one it was created with (option 'password')"
+
+
+@dataclass(eq=False)
+class NoSuchLedgerError(BookKeeperError):
+    """The metadata store holds no ledger of this id."""
+
+    ledger_id: int
+    sentence = "there is no ledger {ledger_id}: 'bk-spark ledger list' shows what there is"
+
+
+@dataclass(eq=False)
+class NoSuchEntryError(BookKeeperError):
+    """The ledger holds no entry of this id: every replica that could hold it says so."""
+
+    ledger_id: int
+    entry_id: int
+    sentence = "ledger {ledger_id} has no entry {entry_id}"
+
+
+@dataclass(eq=False)
+class LedgerExistsError(BookKeeperError):
+    """A ledger of this id exists already."""
+
+    ledger_id: int
+    sentence = "ledger {ledger_id} exists already"
+
+
+@dataclass(eq=False)
+class LedgerClosedError(BookKeeperError):
+    """The ledger, or the handle that writes it, is closed: this append did not happen. ``log`` is set for a log's writer."""
+
+    ledger_id: int
+    log: str | None = None
+
+    def __str__(self) -> str:
+        if self.log is not None:
+            return f"the writer of log '{self.log}' is closed: open another one with open_writer() to write more"
+        return f"ledger {self.ledger_id} is closed: create a new ledger to write more"
+
+
+@dataclass(eq=False)
+class LedgerFencedError(BookKeeperError):
+    """Another client recovers the ledger: this writer is displaced, the outcome of its unconfirmed entries is unknown.
+
+    ``log`` is set for a log's leader: another leader, a recovery or an append of whole ledgers displaced it.
+    """
+
+    ledger_id: int
+    log: str | None = None
+
+    def __str__(self) -> str:
+        if self.log is not None:
+            remedy = "read the log to see what it holds, open_writer() takes it over again"
+            return f"this writer of log '{self.log}' was displaced by another client (ledger {self.ledger_id}): {remedy}"
+        return f"ledger {self.ledger_id} was fenced by another client: open it again to see where it ends"
+
+
+@dataclass(eq=False)
+class LedgerNotClosedError(BookKeeperError):
+    """The operation needs a closed ledger."""
+
+    ledger_id: int
+    state: str
+    sentence = "ledger {ledger_id} is {state}, not CLOSED: close its writer, or open it with recover=True"
+
+
+@dataclass(eq=False)
+class BookieUnavailableError(BookKeeperError):
+    """No replica could answer for an entry. Whether the entry exists is unknown."""
+
+    ledger_id: int
+    entry_id: int
+    replicas: tuple[str, ...]
+    retryable = True
+
+    def __str__(self) -> str:
+        asked = "; ".join(self.replicas)
+        return f"entry {self.entry_id} of ledger {self.ledger_id} cannot be read now, no replica answered for it ({asked})"
+
+
+@dataclass(eq=False)
+class AddQuorumTimeoutError(BookKeeperError):
+    """An entry did not reach its ack quorum in time. Its outcome is unknown: a later recovery may keep it."""
+
+    ledger_id: int
+    entry_id: int
+    timeout_s: float
+    sentence = (
+        "entry {entry_id} of ledger {ledger_id} did not reach its ack quorum within {timeout_s:g} s: "
+        "whether it is kept is unknown until the ledger is recovered"
+    )
+
+
+@dataclass(eq=False)
+class EnsembleChangesExceededError(BookKeeperError):
+    """A writer replaced bookies more often than it may. The outcome of its unconfirmed entries is unknown."""
+
+    ledger_id: int
+    maximum: int
+    sentence = (
+        "the writer of ledger {ledger_id} changed its ensemble {maximum} times, the most that "
+        "max_ensemble_changes allows: its bookies keep failing, look after them and write on in a new ledger"
+    )
+
+
+@dataclass(eq=False)
+class DuplicateEntryError(BookKeeperError):
+    """The application chose an entry id that is taken: this append did not happen."""
+
+    ledger_id: int
+    entry_id: int
+    sentence = "entry {entry_id} of ledger {ledger_id} was appended before: choose an id that is not taken"
+
+
+@dataclass(eq=False)
+class AppendWindowFullError(BookKeeperError):
+    """Entries that wait for a missing one fill the writer's window: this append did not happen."""
+
+    ledger_id: int
+    entry_id: int
+    missing_entry_id: int
+    window_bytes: int
+    retryable = True
+    sentence = (
+        "entry {entry_id} of ledger {ledger_id} cannot wait for entry {missing_entry_id}: the window of "
+        "{window_bytes} bytes is full of entries that do, append the missing one first"
+    )
+
+
+@dataclass(eq=False)
+class EntryTooLargeError(BookKeeperError):
+    """An entry is larger than the maximum."""
+
+    size_bytes: int
+    maximum_bytes: int
+    sentence = (
+        "an entry, or a row that is an entry of its own, has {size_bytes} bytes, the maximum is {maximum_bytes}: split it"
+    )
+
+
+@dataclass(eq=False)
+class DigestMismatchError(BookKeeperError):
+    """An entry's digest does not match on any replica: damage, or another password."""
+
+    ledger_id: int
+    entry_id: int
+    sentence = (
+        "the digest of entry {entry_id} of ledger {ledger_id} is wrong on every replica that answered: the data is damaged"
+    )
+
+
+# Logs, and the jobs that write and read them
+
+
+@dataclass(eq=False)
+class SchemaMismatchError(BookKeeperError):
+    """A DataFrame does not fit the schema of the log that it is appended to."""
+
+    log: str
+    problem: str
+    sentence = "the data does not fit the schema of log '{log}': {problem}"
+
+
+@dataclass(eq=False)
+class NoSuchLogError(BookKeeperError):
+    """There is no log of this name, or it was deleted since it was opened."""
+
+    name: str
+    sentence = "there is no log '{name}': 'bk-spark log list' shows what there is"
+
+
+@dataclass(eq=False)
+class DataLossError(BookKeeperError):
+    """The rows that a reader of a log would read next are gone: truncated, or older than what the log retains."""
+
+    log: str
+    problem: str
+    sentence = (
+        "rows of log '{log}' are gone before they were read: {problem}; "
+        "to go on from the first row there is, set failOnDataLoss to false"
+    )
+
+    @property
+    def warning(self) -> str:
+        """The sentence for the log where ``failOnDataLoss`` is false."""
+        return f"rows of log '{self.log}' were gone before they were read, and are skipped: {self.problem}"
+
+
+@dataclass(eq=False)
+class LogReplacedError(BookKeeperError):
+    """A commit replaced content of the log that a stream reads, and the stream's option ``overwrites`` is ``fail``."""
+
+    log: str
+    version: int
+    sentence = (
+        "version {version} of log '{log}' replaced content that is being read as a stream: "
+        "set option 'overwrites' to read (the new content) or skip (only what is appended to it)"
+    )
+
+
+@dataclass(eq=False)
+class JobFailedError(BookKeeperError):
+    """A Spark job that bk_spark started failed. ``problem`` is the text of the failed task's error."""
+
+    what: str
+    problem: str
+    consequence: str = "nothing of it is visible"
+    sentence = "{what} failed, {consequence}: {problem}"
+
+
+@dataclass(eq=False)
+class JobEndedError(BookKeeperError):
+    """A write job has ended, by its commit, an abort or the sweep: the data of this attempt is not kept."""
+
+    log: str
+    job_id: str
+    sentence = "write job {job_id} on log '{log}' has ended: this attempt's data is not kept, write it again as a new job"
