@@ -1,4 +1,4 @@
-"""The messages between clients and bookies, and their form in protobuf and Arrow.
+"""The messages between clients and bookies, and how they are encoded.
 
 Imports ``entries`` and the generated code in ``proto``. Begin with ``messages.py``.
 """

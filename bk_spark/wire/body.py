@@ -1,7 +1,8 @@
 """Protobuf messages with one large field of bytes, which protobuf would copy twice on either side.
 
-To the wire such a field is a tag, its length and its bytes, anywhere in the message: it is put behind what protobuf encoded
-of all others, and taken out before protobuf decodes them. Whoever uses protobuf alone sees no difference.
+On the wire such a field is a tag, a length and the bytes, anywhere in the message. The sender appends it to the other fields
+as protobuf encoded them; the receiver takes it out before protobuf decodes the others. Plain protobuf reads and writes the
+same messages.
 
 Ref: protobuf, "Encoding", "Message Structure".
 """
@@ -13,20 +14,20 @@ from bk_spark.errors import CorruptionError
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 _MAX_FIELDS = 64
-"""Of one message; those of this package have a dozen. Whoever sends more shall not keep this loop busy with them."""
+"""The most fields of one message; ours have a dozen. The bound keeps a hostile sender from occupying the parser."""
 
 _MAX_VARINT_BYTES = 10
 
 
 def with_body(others: bytes, field: int, body: bytes | memoryview) -> bytes:
-    """The message that ``others`` encodes, which has no such field, with ``body`` as its field of that number."""
-    return b"".join((others, _packed(field << 3 | _BYTES), _packed(len(body)), body))
+    """The message ``others``, which is encoded without field number ``field``, with ``body`` as that field."""
+    return b"".join((others, _varint(field << 3 | _BYTES), _varint(len(body)), body))
 
 
 def without_body(message: memoryview, field: int, what: str) -> tuple[bytes, memoryview]:
-    """The message without its field of that number, and that field's bytes, not copied; none where it is not there.
+    """The message without field number ``field``, and that field's bytes as a view; empty if the message lacks the field.
 
-    Raises CorruptionError for what cannot be a message; ``what`` names it.
+    Raises CorruptionError for bytes that are no message; ``what`` names it.
     """
     others: list[memoryview] = []
     body, at, fields = message[:0], 0, 0
@@ -44,13 +45,13 @@ def without_body(message: memoryview, field: int, what: str) -> tuple[bytes, mem
 
 
 def _field(message: memoryview, at: int, what: str) -> tuple[int, int, int]:
-    """The tag of the field that begins at ``at``, where its value begins, and where it ends."""
-    tag, value = _unpacked(message, at, what)
+    """The tag of the field at offset ``at``, and the offsets where its value begins and ends."""
+    tag, value = _read_varint(message, at, what)
     kind, end = tag & 7, value
     if kind == _VARINT:
-        _, end = _unpacked(message, value, what)
+        _, end = _read_varint(message, value, what)
     elif kind == _BYTES:
-        size, value = _unpacked(message, value, what)
+        size, value = _read_varint(message, value, what)
         end = value + size
     elif kind in (_FIXED32, _FIXED64):
         end = value + (4 if kind == _FIXED32 else 8)
@@ -61,8 +62,8 @@ def _field(message: memoryview, at: int, what: str) -> tuple[int, int, int]:
     return tag, value, end
 
 
-def _unpacked(message: memoryview, at: int, what: str) -> tuple[int, int]:
-    """A number and where it ends."""
+def _read_varint(message: memoryview, at: int, what: str) -> tuple[int, int]:
+    """A number, and the offset behind it."""
     number = 0
     for shift, byte in enumerate(message[at : at + _MAX_VARINT_BYTES]):
         number |= (byte & 127) << 7 * shift
@@ -71,10 +72,10 @@ def _unpacked(message: memoryview, at: int, what: str) -> tuple[int, int]:
     raise CorruptionError(what, "it ends within a number, or in one that is too long")
 
 
-def _packed(number: int) -> bytes:
-    packed = bytearray()
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
     while number > 127:
-        packed.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    packed.append(number)
-    return bytes(packed)
+    encoded.append(number)
+    return bytes(encoded)

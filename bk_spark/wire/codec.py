@@ -1,49 +1,37 @@
 """Messages between clients and bookies in their protobuf form.
 
-Whatever comes from the network is checked here, before anything else sees it: a message that is malformed, above a limit or of
-a newer version raises, and never reaches protocol or storage code.
+Everything from the network is checked here first: a message that is malformed, above a limit or of a newer version raises,
+and never reaches protocol or storage code. Adds and the answers to reads are written out by hand, because they carry the
+entries and have to be fast; the other messages are tables of fields.
 
 Ref: proto/bookie.proto; docs/formats.md, "The wire".
 """
 
 from __future__ import annotations
 
-from google.protobuf.message import DecodeError
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError, Message
 
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import MAX_ENTRY_ID, NO_ENTRY, BatchHeader, EncodedBatch
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import DENSE, IdPattern
+from bk_spark.wire import messages
 from bk_spark.wire.body import with_body, without_body
-from bk_spark.wire.messages import (
-    MASTER_KEY_BYTES,
-    MAX_FIGURES,
-    MAX_TEXT,
-    MAX_WAIT_MS,
-    PROTOCOL_VERSION,
-    AddReply,
-    AddRequest,
-    AdministerReply,
-    AdminOperation,
-    BookieDescription,
-    ForceRequest,
-    LastAddConfirmedReply,
-    LastAddConfirmedRequest,
-    PlainReply,
-    ReadBatch,
-    ReadEnd,
-    ReadRequest,
-    Status,
-    StoreLastAddConfirmedRequest,
-)
+from bk_spark.wire.messages import MAX_TEXT, PROTOCOL_VERSION, AddReply, AddRequest, ReadBatch, ReadEnd, Status
 
 _STATUSES: dict[int, Status] = {status.value: status for status in Status}
 _DIGEST_TYPES = {digest_type.value: digest_type for digest_type in DigestType}
 _DENSE_NUMBERS = (DENSE.ensemble_size, DENSE.write_quorum, DENSE.slot)
 
 LARGE_BYTES = 16 * 1024
-"""Adds from this size on go without protobuf's copies of the body; below it protobuf is as quick."""
+"""Adds of at least this size bypass protobuf's copies of the body (body.py); below it protobuf is as quick."""
+
+# Adds and answers to reads
 
 
 def encode_add_request(request: AddRequest, *, with_its_body: bool = True) -> pb.AddRequest:
@@ -61,7 +49,7 @@ def encode_add_request(request: AddRequest, *, with_its_body: bool = True) -> pb
 
 
 def pack_add_request(request: AddRequest, request_id: int) -> bytes:
-    """Serialized, under another number."""
+    """The request serialized, with ``request_id`` in place of its own."""
     body, is_large = request.batch.body, len(request.batch.body) >= LARGE_BYTES
     message = encode_add_request(request, with_its_body=not is_large)
     message.request_id = request_id
@@ -70,7 +58,7 @@ def pack_add_request(request: AddRequest, request_id: int) -> bytes:
 
 
 def unpack_add_request(data: bytes) -> tuple[pb.AddRequest, memoryview | None]:
-    """The message, and its body if that was left out of it. Raises protobuf's DecodeError, CorruptionError."""
+    """The message, and its body if the message was parsed without it. Raises protobuf's DecodeError, CorruptionError."""
     if len(data) < LARGE_BYTES:
         return pb.AddRequest.FromString(data), None
     others, body = without_body(memoryview(data), pb.AddRequest.BODY_FIELD_NUMBER, "an add request")
@@ -78,9 +66,9 @@ def unpack_add_request(data: bytes) -> tuple[pb.AddRequest, memoryview | None]:
 
 
 def decode_add_request(message: pb.AddRequest, body: bytes | memoryview | None = None) -> AddRequest:
-    """``body`` if it was left out of the message.
+    """Pass ``body`` if the message was parsed without it.
 
-    Raises FormatVersionError or CorruptionError; the body's checksum and bounds have been verified.
+    Raises FormatVersionError or CorruptionError, also for a body with a wrong checksum or above its bounds.
     """
     _check_version("an add request", message.version)
     _check_text_and_key(message.bookie_id, message.master_key)
@@ -90,49 +78,17 @@ def decode_add_request(message: pb.AddRequest, body: bytes | memoryview | None =
 
 
 def encode_add_reply(reply: AddReply) -> pb.AddReply:
-    return pb.AddReply(request_id=reply.request_id, status=_wire(reply.status), detail=reply.detail[:MAX_TEXT], boot=reply.boot)
+    return pb.AddReply(request_id=reply.request_id, status=reply.status.value, detail=reply.detail[:MAX_TEXT], boot=reply.boot)
 
 
 def decode_add_reply(message: pb.AddReply) -> AddReply:
-    return AddReply(message.request_id, _status(message.status), _detail(message.detail), message.boot)
-
-
-def encode_read_request(request: ReadRequest) -> pb.ReadRequest:
-    return pb.ReadRequest(
-        version=PROTOCOL_VERSION,
-        bookie_id=request.bookie_id,
-        ledger_id=request.ledger_id,
-        master_key=request.master_key,
-        first_entry_id=request.first,
-        last_entry_id=request.last,
-        pattern=_encode_pattern(request.pattern),
-        maximum_bytes=request.maximum_bytes,
-        fence=request.fence,
-    )
-
-
-def decode_read_request(message: pb.ReadRequest) -> ReadRequest:
-    _check_version("a read request", message.version)
-    _check_text_and_key(message.bookie_id, message.master_key)
-    first, last = message.first_entry_id, message.last_entry_id
-    if message.ledger_id < 0 or not 0 <= first <= last <= MAX_ENTRY_ID or message.maximum_bytes == 0:
-        raise CorruptionError("a read request", f"it asks for entries {first} to {last} of ledger {message.ledger_id}")
-    return ReadRequest(
-        message.bookie_id,
-        message.ledger_id,
-        message.master_key,
-        first,
-        last,
-        _decode_pattern(message.pattern),
-        message.maximum_bytes,
-        message.fence,
-    )
+    return AddReply(message.request_id, _status(message.status), _printable(message.detail), message.boot)
 
 
 def encode_read_reply(reply: ReadBatch | ReadEnd) -> bytes:
-    """Serialized, as ``decode_read_reply`` takes it: protobuf does not see the body (body.py)."""
+    """Serialized, for ``decode_read_reply``. Protobuf does not see the body (body.py)."""
     if isinstance(reply, ReadEnd):
-        end = pb.ReadReply(status=_wire(reply.status), entry_id=reply.next_entry_id, detail=reply.detail[:MAX_TEXT])
+        end = pb.ReadReply(status=reply.status.value, entry_id=reply.next_entry_id, detail=reply.detail[:MAX_TEXT])
         return bytes(end.SerializeToString())
     batch = reply.batch
     others = pb.ReadReply(status=pb.OK, header=_encode_header(batch.header), body_crc32c=batch.body_crc32c)
@@ -140,7 +96,7 @@ def encode_read_reply(reply: ReadBatch | ReadEnd) -> bytes:
 
 
 def decode_read_reply(data: bytes) -> ReadBatch | ReadEnd:
-    """Raises CorruptionError. The batch's body is a part of ``data``."""
+    """Raises CorruptionError. The batch's body is a view of ``data``."""
     what = "an answer to a read"
     others, body = without_body(memoryview(data), pb.ReadReply.BODY_FIELD_NUMBER, what)
     try:
@@ -148,173 +104,10 @@ def decode_read_reply(data: bytes) -> ReadBatch | ReadEnd:
     except DecodeError as problem:
         raise CorruptionError(what, f"no message ({problem})") from None
     if not message.HasField("header"):
-        # The entry after the last one of all is the end of a read to it.
+        # A read up to the largest id of all ends at the id after it.
         _check_entry_id("the end of an answer to a read", message.entry_id, 0, MAX_ENTRY_ID + 1)
-        return ReadEnd(_status(message.status), message.entry_id, _detail(message.detail))
+        return ReadEnd(_status(message.status), message.entry_id, _printable(message.detail))
     return ReadBatch(EncodedBatch(_decode_header(message.header), body, message.body_crc32c))
-
-
-def encode_last_add_confirmed_request(request: LastAddConfirmedRequest) -> pb.ReadLastAddConfirmedRequest:
-    return pb.ReadLastAddConfirmedRequest(
-        version=PROTOCOL_VERSION,
-        bookie_id=request.bookie_id,
-        ledger_id=request.ledger_id,
-        master_key=request.master_key,
-        fence=request.fence,
-        beyond=request.beyond,
-        wait_ms=request.wait_ms,
-    )
-
-
-def decode_last_add_confirmed_request(message: pb.ReadLastAddConfirmedRequest) -> LastAddConfirmedRequest:
-    _check_ledger_request("a read of the last add confirmed", message)
-    if not NO_ENTRY <= message.beyond <= MAX_ENTRY_ID:
-        raise CorruptionError("a read of the last add confirmed", f"it waits beyond entry {message.beyond}")
-    return LastAddConfirmedRequest(
-        message.bookie_id,
-        message.ledger_id,
-        message.master_key,
-        message.fence,
-        message.beyond,
-        min(message.wait_ms, MAX_WAIT_MS),
-    )
-
-
-def encode_last_add_confirmed_reply(reply: LastAddConfirmedReply) -> pb.ReadLastAddConfirmedReply:
-    return pb.ReadLastAddConfirmedReply(
-        status=_wire(reply.status),
-        last_add_confirmed=reply.last_add_confirmed,
-        detail=reply.detail[:MAX_TEXT],
-        fenced=reply.is_fenced,
-    )
-
-
-def decode_last_add_confirmed_reply(message: pb.ReadLastAddConfirmedReply) -> LastAddConfirmedReply:
-    confirmed, detail = message.last_add_confirmed, _detail(message.detail)
-    _check_entry_id("an answer with the last add confirmed", confirmed, NO_ENTRY, MAX_ENTRY_ID)
-    return LastAddConfirmedReply(_status(message.status), confirmed, detail, message.fenced)
-
-
-def encode_store_last_add_confirmed_request(request: StoreLastAddConfirmedRequest) -> pb.StoreLastAddConfirmedRequest:
-    return pb.StoreLastAddConfirmedRequest(
-        version=PROTOCOL_VERSION,
-        bookie_id=request.bookie_id,
-        ledger_id=request.ledger_id,
-        master_key=request.master_key,
-        last_add_confirmed=request.last_add_confirmed,
-    )
-
-
-def decode_store_last_add_confirmed_request(message: pb.StoreLastAddConfirmedRequest) -> StoreLastAddConfirmedRequest:
-    what = "a last add confirmed to store"
-    _check_ledger_request(what, message)
-    if not NO_ENTRY <= message.last_add_confirmed <= MAX_ENTRY_ID:
-        raise CorruptionError(what, f"it is {message.last_add_confirmed}")
-    return StoreLastAddConfirmedRequest(message.bookie_id, message.ledger_id, message.master_key, message.last_add_confirmed)
-
-
-def encode_store_last_add_confirmed_reply(reply: PlainReply) -> pb.StoreLastAddConfirmedReply:
-    return pb.StoreLastAddConfirmedReply(status=_wire(reply.status), detail=reply.detail[:MAX_TEXT])
-
-
-def encode_force_request(request: ForceRequest) -> pb.ForceRequest:
-    return pb.ForceRequest(
-        version=PROTOCOL_VERSION,
-        bookie_id=request.bookie_id,
-        ledger_id=request.ledger_id,
-        master_key=request.master_key,
-    )
-
-
-def decode_force_request(message: pb.ForceRequest) -> ForceRequest:
-    _check_ledger_request("a force request", message)
-    return ForceRequest(message.bookie_id, message.ledger_id, message.master_key)
-
-
-def encode_force_reply(reply: PlainReply) -> pb.ForceReply:
-    return pb.ForceReply(status=_wire(reply.status), detail=reply.detail[:MAX_TEXT], boot=reply.boot)
-
-
-def decode_force_reply(message: pb.ForceReply) -> PlainReply:
-    return PlainReply(_status(message.status), _detail(message.detail), message.boot)
-
-
-def decode_store_last_add_confirmed_reply(message: pb.StoreLastAddConfirmedReply) -> PlainReply:
-    return PlainReply(_status(message.status), _detail(message.detail))
-
-
-def encode_describe_request(bookie_id: str) -> pb.DescribeRequest:
-    return pb.DescribeRequest(version=PROTOCOL_VERSION, bookie_id=bookie_id)
-
-
-def decode_describe_request(message: pb.DescribeRequest) -> str:
-    """The bookie id that is meant; empty for whoever answers."""
-    _check_version("a describe request", message.version)
-    return message.bookie_id[:MAX_TEXT]
-
-
-def encode_description(description: BookieDescription) -> pb.DescribeReply:
-    return pb.DescribeReply(
-        status=_wire(description.status),
-        bookie_id=description.bookie_id,
-        free_bytes=description.free_bytes,
-        total_bytes=description.total_bytes,
-        program_version=description.program_version,
-    )
-
-
-def decode_description(message: pb.DescribeReply) -> BookieDescription:
-    return BookieDescription(
-        _status(message.status),
-        _detail(message.bookie_id),
-        message.free_bytes,
-        message.total_bytes,
-        _detail(message.program_version),
-    )
-
-
-def encode_administer_request(bookie_id: str, operation: AdminOperation) -> pb.AdministerRequest:
-    return pb.AdministerRequest(version=PROTOCOL_VERSION, bookie_id=bookie_id, operation=operation.value)
-
-
-def decode_administer_request(message: pb.AdministerRequest) -> tuple[str, AdminOperation]:
-    """The bookie id that is meant, and what is asked of it."""
-    _check_version("an operation", message.version)
-    try:
-        return message.bookie_id[:MAX_TEXT], AdminOperation(message.operation)
-    except ValueError:
-        raise CorruptionError("an operation", f"this bookie knows none with the number {message.operation}") from None
-
-
-def encode_administer_reply(reply: AdministerReply) -> pb.AdministerReply:
-    return pb.AdministerReply(status=_wire(reply.status), detail=reply.detail[:MAX_TEXT], figures=reply.figures)
-
-
-def decode_administer_reply(message: pb.AdministerReply) -> AdministerReply:
-    return AdministerReply(_status(message.status), _detail(message.detail), _figures(message))
-
-
-def _wire(status: Status) -> pb.Status:
-    return status.value
-
-
-def _status(number: int) -> Status:
-    """A status of a newer bookie, or none at all, says nothing: it is unknown, never negative."""
-    return _STATUSES.get(number, Status.UNKNOWN)
-
-
-def _encode_pattern(pattern: IdPattern) -> pb.IdPattern:
-    return pb.IdPattern(ensemble_size=pattern.ensemble_size, write_quorum=pattern.write_quorum, slot=pattern.slot)
-
-
-def _decode_pattern(message: pb.IdPattern) -> IdPattern:
-    numbers = (message.ensemble_size, message.write_quorum, message.slot)
-    if numbers == _DENSE_NUMBERS:
-        return DENSE
-    try:
-        return IdPattern(*numbers)
-    except BookKeeperError as problem:
-        raise CorruptionError("a message's id pattern", str(problem)) from None
 
 
 def _encode_header(header: BatchHeader) -> pb.BatchHeader:
@@ -346,30 +139,38 @@ def _decode_header(message: pb.BatchHeader) -> BatchHeader:
     )
 
 
-def _check_entry_id(what: str, entry_id: int, least: int, most: int) -> None:
-    if not least <= entry_id <= most:
-        raise CorruptionError(what, f"it names entry {entry_id}")
+# Fields, converted and checked
 
 
-def _figures(message: pb.AdministerReply) -> dict[str, int]:
-    if len(message.figures) > MAX_FIGURES:
-        raise CorruptionError("an answer to an operation", f"it has {len(message.figures)} figures")
-    return {_detail(name): value for name, value in message.figures.items()}
+def _status(number: int) -> Status:
+    """The status of a newer bookie, or a missing one, is unknown, never negative."""
+    return _STATUSES.get(number, Status.UNKNOWN)
 
 
-def _detail(text: str) -> str:
-    """What another process says of itself, to be shown and logged: short, and no character of it moves a terminal's cursor."""
+def _printable(text: str) -> str:
+    """Text of another process, fit to be shown and logged: cut, and without characters that move a terminal's cursor."""
     cut = text[:MAX_TEXT]
-    return cut if cut.isprintable() else "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in cut)
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cut)
 
 
-def _check_ledger_request(
-    what: str, message: pb.ReadLastAddConfirmedRequest | pb.StoreLastAddConfirmedRequest | pb.ForceRequest
-) -> None:
-    _check_version(what, message.version)
-    _check_text_and_key(message.bookie_id, message.master_key)
-    if message.ledger_id < 0:
-        raise CorruptionError(what, f"the ledger id {message.ledger_id}")
+def _encode_pattern(pattern: IdPattern) -> pb.IdPattern:
+    return pb.IdPattern(ensemble_size=pattern.ensemble_size, write_quorum=pattern.write_quorum, slot=pattern.slot)
+
+
+def _decode_pattern(message: pb.IdPattern) -> IdPattern:
+    numbers = (message.ensemble_size, message.write_quorum, message.slot)
+    if numbers == _DENSE_NUMBERS:
+        return DENSE
+    try:
+        return IdPattern(*numbers)
+    except BookKeeperError as problem:
+        raise CorruptionError("a message's id pattern", str(problem)) from None
+
+
+def _decode_figures(figures: Mapping[str, int]) -> dict[str, int]:
+    if len(figures) > messages.MAX_FIGURES:
+        raise CorruptionError("an answer to an operation", f"it has {len(figures)} figures")
+    return {_printable(name): value for name, value in figures.items()}
 
 
 def _check_version(what: str, version: int) -> None:
@@ -382,5 +183,142 @@ def _check_version(what: str, version: int) -> None:
 def _check_text_and_key(bookie_id: str, master_key: bytes) -> None:
     if len(bookie_id) > MAX_TEXT:
         raise CorruptionError("a request", f"a bookie id of {len(bookie_id)} characters")
-    if len(master_key) != MASTER_KEY_BYTES:
-        raise CorruptionError("a request", f"a master key of {len(master_key)} bytes, it has {MASTER_KEY_BYTES}")
+    if len(master_key) != messages.MASTER_KEY_BYTES:
+        raise CorruptionError("a request", f"a master key of {len(master_key)} bytes, it has {messages.MASTER_KEY_BYTES}")
+
+
+def _check_entry_id(what: str, entry_id: int, least: int, most: int, problem: str = "it names entry") -> None:
+    if not least <= entry_id <= most:
+        raise CorruptionError(what, f"{problem} {entry_id}")
+
+
+# Tables: every other message
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_Conversion = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+"""Makes a message's field of a value's, and the other way round."""
+
+_CONVERSIONS: dict[str, _Conversion] = {
+    "status": (lambda status: status.value, _status),
+    "detail": (lambda text: text[:MAX_TEXT], _printable),
+    "pattern": (_encode_pattern, _decode_pattern),
+    "wait_ms": (_same, lambda wait_ms: min(wait_ms, messages.MAX_WAIT_MS)),
+    "program_version": (_same, _printable),
+    "figures": (_same, _decode_figures),
+}
+"""By the name of the field; fields that are not listed are the same in both forms."""
+
+_WIRE_NAMES = {"first": "first_entry_id", "last": "last_entry_id", "is_fenced": "fenced"}
+"""Fields that have another name in the message than in the value."""
+
+_Value = TypeVar("_Value")
+_Message = TypeVar("_Message", bound=Message)
+
+
+def _codec(
+    what: str,
+    value_type: type[_Value],
+    message_type: type[_Message],
+    *,
+    entry_ids: Mapping[str, str] | None = None,
+    check: Callable[[str, Any], None] = lambda what, message: None,
+    conversions: Mapping[str, _Conversion] = _CONVERSIONS,
+) -> tuple[Callable[[_Value], _Message], Callable[[_Message], _Value]]:
+    """The functions that encode and decode one kind of message, which errors call ``what``.
+
+    The fields are those of the dataclass ``value_type``; one that the message lacks keeps its default. ``decode`` checks the
+    version, the master key and the ledger id where the message has them, then ``check``, then ``entry_ids``: the names of
+    fields that must hold an entry id or NO_ENTRY, each with what an error says of another value. It raises
+    FormatVersionError for a newer version, else CorruptionError.
+    """
+    in_message = message_type.DESCRIPTOR.fields_by_name.keys()
+    wire_names = {field.name: _WIRE_NAMES.get(field.name, field.name) for field in dataclasses.fields(value_type)}  # type: ignore[arg-type]
+    table = [(name, wire, *conversions.get(name, (_same, _same))) for name, wire in wire_names.items() if wire in in_message]
+    version = {"version": PROTOCOL_VERSION} if "version" in in_message else {}
+    assert {wire for _, wire, _, _ in table} | version.keys() == set(in_message)
+    is_ledger_request = "master_key" in in_message
+
+    def encode(value: _Value) -> _Message:
+        return message_type(**version, **{wire: write(getattr(value, name)) for name, wire, write, _ in table})
+
+    def decode(message: Any) -> _Value:
+        if version:
+            _check_version(what, message.version)
+        if is_ledger_request:
+            _check_text_and_key(message.bookie_id, message.master_key)
+        check(what, message)
+        if is_ledger_request and message.ledger_id < 0:
+            raise CorruptionError(what, f"the ledger id {message.ledger_id}")
+        for name, problem in (entry_ids or {}).items():
+            _check_entry_id(what, getattr(message, name), NO_ENTRY, MAX_ENTRY_ID, problem)
+        return value_type(**{name: read(getattr(message, wire)) for name, wire, _, read in table})
+
+    return encode, decode
+
+
+def _check_read(what: str, message: pb.ReadRequest) -> None:
+    first, last = message.first_entry_id, message.last_entry_id
+    if message.ledger_id < 0 or not 0 <= first <= last <= MAX_ENTRY_ID or message.maximum_bytes == 0:
+        raise CorruptionError(what, f"it asks for entries {first} to {last} of ledger {message.ledger_id}")
+
+
+encode_read_request, decode_read_request = _codec("a read request", messages.ReadRequest, pb.ReadRequest, check=_check_read)
+encode_last_add_confirmed_request, decode_last_add_confirmed_request = _codec(
+    "a read of the last add confirmed",
+    messages.LastAddConfirmedRequest,
+    pb.ReadLastAddConfirmedRequest,
+    entry_ids={"beyond": "it waits beyond entry"},
+)
+encode_last_add_confirmed_reply, decode_last_add_confirmed_reply = _codec(
+    "an answer with the last add confirmed",
+    messages.LastAddConfirmedReply,
+    pb.ReadLastAddConfirmedReply,
+    entry_ids={"last_add_confirmed": "it names entry"},
+)
+encode_store_last_add_confirmed_request, decode_store_last_add_confirmed_request = _codec(
+    "a last add confirmed to store",
+    messages.StoreLastAddConfirmedRequest,
+    pb.StoreLastAddConfirmedRequest,
+    entry_ids={"last_add_confirmed": "it is"},
+)
+encode_store_last_add_confirmed_reply, decode_store_last_add_confirmed_reply = _codec(
+    "an answer to a last add confirmed", messages.PlainReply, pb.StoreLastAddConfirmedReply
+)
+encode_force_request, decode_force_request = _codec("a force request", messages.ForceRequest, pb.ForceRequest)
+encode_force_reply, decode_force_reply = _codec("an answer to a force", messages.PlainReply, pb.ForceReply)
+encode_description, decode_description = _codec(
+    "a bookie's description",
+    messages.BookieDescription,
+    pb.DescribeReply,
+    conversions={**_CONVERSIONS, "bookie_id": (_same, _printable)},
+)
+encode_administer_reply, decode_administer_reply = _codec(
+    "an answer to an operation", messages.AdministerReply, pb.AdministerReply
+)
+
+
+def encode_describe_request(bookie_id: str) -> pb.DescribeRequest:
+    return pb.DescribeRequest(version=PROTOCOL_VERSION, bookie_id=bookie_id)
+
+
+def decode_describe_request(message: pb.DescribeRequest) -> str:
+    """The id of the bookie that is meant; empty for whichever bookie answers."""
+    _check_version("a describe request", message.version)
+    return message.bookie_id[:MAX_TEXT]
+
+
+def encode_administer_request(bookie_id: str, operation: messages.AdminOperation) -> pb.AdministerRequest:
+    return pb.AdministerRequest(version=PROTOCOL_VERSION, bookie_id=bookie_id, operation=operation.value)
+
+
+def decode_administer_request(message: pb.AdministerRequest) -> tuple[str, messages.AdminOperation]:
+    """The id of the bookie that is meant, and the operation."""
+    _check_version("an operation", message.version)
+    try:
+        return message.bookie_id[:MAX_TEXT], messages.AdminOperation(message.operation)
+    except ValueError:
+        raise CorruptionError("an operation", f"this bookie knows none with the number {message.operation}") from None

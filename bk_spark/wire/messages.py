@@ -1,4 +1,4 @@
-"""Messages between clients and bookies as frozen values. ``wire/codec.py`` has their protobuf form.
+"""Messages between clients and bookies as frozen values; ``codec.py`` encodes them as protobuf.
 
 Ref: proto/bookie.proto; docs/formats.md, "The wire".
 """
@@ -18,22 +18,22 @@ MAX_MESSAGE_BYTES = MAX_BATCH_BYTES + 64 * 1024
 """The largest message: one batch of the maximum size with its header."""
 
 KEEPALIVE_MS = 10_000
-"""How often a client pings a bookie that it waits for. A bookie allows pings at half of that."""
+"""How often a client pings a bookie that it waits for. Bookies allow pings at half this interval."""
 
 MAX_TEXT = 512
-"""The most characters of a detail or a bookie id."""
+"""The most characters of a reply's detail, and of a bookie id."""
 
 MAX_FIGURES = 1_000
-"""What a bookie counts of itself in one answer to an operator; it is some dozens."""
+"""The most figures in one answer to an operator. A bookie sends a few dozen."""
 
 MASTER_KEY_BYTES = 32
 
 MAX_WAIT_MS = 60_000
-"""The longest that a bookie keeps a long poll; a client that waits longer asks again."""
+"""The longest that a bookie holds a long poll; a client that waits longer asks again."""
 
 
 class Verdict(Enum):
-    """What a status says of the thing that was asked for."""
+    """What a status says about the thing that was asked for."""
 
     POSITIVE = "positive"
     NEGATIVE = "explicitly negative"
@@ -67,14 +67,14 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AddRequest:
-    """Store a batch; answered once it is durable, or, with ``deferred_sync``, once it is written."""
+    """Store a batch. The bookie answers once it is durable, or, with ``deferred_sync``, once it is written."""
 
     request_id: int
     bookie_id: str
     master_key: bytes = field(repr=False)
     batch: EncodedBatch = field(repr=False)
     recovery: bool = False
-    """An add of a recovery or of a re-replication: fences and limbo do not refuse it."""
+    """The add of a recovery or a re-replication, which fenced ledgers and ledgers in limbo take too."""
     deferred_sync: bool = False
 
     def describe(self) -> str:
@@ -92,25 +92,32 @@ class AddReply:
     status: Status
     detail: str = ""
     boot: int = 0
-    """A random number of this life of the bookie: adds that it never synced die with it."""
+    """A random number that the bookie chose when it started: unsynced adds do not survive its restart."""
 
     def describe(self) -> str:
         return f"add #{self.request_id}: {self.status.name} {self.detail}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRequest:
-    """Send the entries from ``first`` to ``last``, inclusive, that ``pattern`` names, about ``maximum_bytes`` of them."""
+class LedgerRequest:
+    """What requests about one ledger begin with."""
 
     bookie_id: str
+    """The bookie that is meant."""
     ledger_id: int
     master_key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest(LedgerRequest):
+    """Send the entries from ``first`` to ``last``, inclusive, that ``pattern`` holds, about ``maximum_bytes`` of them."""
+
     first: int
     last: int
     pattern: IdPattern
     maximum_bytes: int
     fence: bool = False
-    """The ledger is fenced, durably, before anything is answered."""
+    """Fence the ledger durably before answering."""
 
     def describe(self) -> str:
         verb = "fence and read" if self.fence else "read"
@@ -119,7 +126,7 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """One batch of a read's answer."""
+    """One batch of the answer to a read."""
 
     batch: EncodedBatch
 
@@ -130,9 +137,9 @@ class ReadBatch:
 
 @dataclass(frozen=True, slots=True)
 class ReadEnd:
-    """The end of a read's answer: every asked id below ``next_entry_id`` was sent.
+    """The end of the answer to a read: every requested entry below ``next_entry_id`` was sent.
 
-    ``status`` is OK if the budget or the range ended it, else it says what is the matter with ``next_entry_id``.
+    ``status`` is OK at the end of the range or of the byte budget, else it says what is wrong with ``next_entry_id``.
     """
 
     status: Status
@@ -144,17 +151,14 @@ class ReadEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class LastAddConfirmedRequest:
-    """Tell the highest last add confirmed; with ``wait_ms``, once it is above ``beyond`` or the ledger is fenced."""
+class LastAddConfirmedRequest(LedgerRequest):
+    """Return the highest last add confirmed; with ``wait_ms``, once it is above ``beyond`` or the ledger is fenced."""
 
-    bookie_id: str
-    ledger_id: int
-    master_key: bytes = field(repr=False)
     fence: bool = False
-    """The ledger is fenced, durably, before anything is answered."""
+    """Fence the ledger durably before answering."""
     beyond: int = NO_ENTRY
     wait_ms: int = 0
-    """How long to wait at most; 0: answer at once."""
+    """The longest wait; 0: answer at once."""
 
     def describe(self) -> str:
         verb = "fence and read" if self.fence else f"wait beyond {self.beyond} for the" if self.wait_ms else "read"
@@ -174,12 +178,9 @@ class LastAddConfirmedReply:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreLastAddConfirmedRequest:
-    """Note, durably, that a ledger is confirmed up to ``last_add_confirmed``."""
+class StoreLastAddConfirmedRequest(LedgerRequest):
+    """Record durably that a ledger is confirmed up to ``last_add_confirmed``."""
 
-    bookie_id: str
-    ledger_id: int
-    master_key: bytes = field(repr=False)
     last_add_confirmed: int
 
     def describe(self) -> str:
@@ -187,24 +188,16 @@ class StoreLastAddConfirmedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class FenceRequest:
-    """Fence a ledger, durably. Not a message: the part of a fencing read that is staged and synced."""
-
-    bookie_id: str
-    ledger_id: int
-    master_key: bytes = field(repr=False)
+class FenceRequest(LedgerRequest):
+    """Fence a ledger durably. Not a message: the part of a fencing read that the bookie stages and syncs."""
 
     def describe(self) -> str:
         return f"fence ledger {self.ledger_id}"
 
 
 @dataclass(frozen=True, slots=True)
-class ForceRequest:
-    """Make all adds of a ledger that were answered before durable."""
-
-    bookie_id: str
-    ledger_id: int
-    master_key: bytes = field(repr=False)
+class ForceRequest(LedgerRequest):
+    """Sync all adds of a ledger that the bookie has answered."""
 
     def describe(self) -> str:
         return f"force ledger {self.ledger_id}"
@@ -212,12 +205,12 @@ class ForceRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlainReply:
-    """The answer to a request that asks for nothing but that something be done."""
+    """The answer to a request that returns no data."""
 
     status: Status
     detail: str = ""
     boot: int = 0
-    """As in AddReply, in the answer to a force: it covers the acks of the same life alone."""
+    """As in AddReply, only in the answer to a force: the force covers only acks with the same ``boot``."""
 
     def describe(self) -> str:
         return f"{self.status.name} {self.detail}".rstrip()
@@ -225,30 +218,30 @@ class PlainReply:
 
 @dataclass(frozen=True, slots=True)
 class DeleteLedgerRequest:
-    """Forget what is stored of a ledger, durably. Not a message: how garbage collection reclaims a ledger.
+    """Delete the stored entries of a ledger durably. Not a message: garbage collection stages it.
 
-    Its metadata is known to be gone, or to name other bookies. Fence and master key stay (docs/rules.md, storage rule 10).
+    The ledger's metadata is gone, or names only other bookies. Fence and master key stay (docs/rules.md, storage rule 10).
     """
 
     ledger_id: int
     deleted_ms: int
-    """When, in milliseconds since 1970."""
+    """When, in milliseconds since 1970; 0 if the metadata still exists and names only other bookies."""
     decided_at: int | None = None
-    """The sequence that was next before it was looked for who needs the ledger: what came in since is not deleted."""
+    """The next sequence number when garbage collection began to decide: if copies came in since, nothing is deleted."""
 
     def describe(self) -> str:
         return f"delete ledger {self.ledger_id}"
 
 
 StagedRequest = AddRequest | FenceRequest | ForceRequest | StoreLastAddConfirmedRequest | DeleteLedgerRequest
-"""What a bookie makes durable before it answers."""
+"""Requests that a bookie makes durable before it answers."""
 
 StagedReply = AddReply | PlainReply
 
 
 @dataclass(frozen=True, slots=True)
 class BookieDescription:
-    """Who a bookie is and how full its disks are."""
+    """A bookie's id, version and disk space."""
 
     status: Status
     bookie_id: str
@@ -258,7 +251,7 @@ class BookieDescription:
 
 
 class AdminOperation(Enum):
-    """What an operator asks of a bookie; the numbers are the wire's."""
+    """An operator's request to a bookie; the numbers are the wire's."""
 
     GC_RUN = pb.GC_RUN
     GC_SUSPEND = pb.GC_SUSPEND
@@ -270,7 +263,7 @@ class AdminOperation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AdministerReply:
-    """What became of an operation, or how things are. ``figures`` by name: counts, bytes, milliseconds since 1970."""
+    """The outcome of an operation, or a state. ``figures`` by name: counts, bytes, milliseconds since 1970."""
 
     status: Status
     detail: str = ""
