@@ -1,14 +1,15 @@
-"""What an Arrow record batch message says of itself, read before Arrow is given it.
+"""Reads how large an Arrow record batch message claims to be, before Arrow decodes it.
 
-Arrow allocates what a compressed buffer claims to hold before it looks at its bytes, and rows of a column that is null
-throughout cost it nothing: a message of 100 bytes may claim terabytes. So the claims are looked at first. The message is::
+Arrow allocates what a compressed buffer claims to hold before it reads the buffer's bytes, and a column of nulls takes no bytes
+at all: a message of 100 bytes can claim terabytes or billions of rows. This module reads those claims so that callers can
+refuse them first. The message is::
 
     4 bytes FF FF FF FF, int32 bytes of the metadata, the metadata (a flatbuffer), the body
     Message:      0 version, 1 type of the header (3: RecordBatch), 2 header, 3 bytes of the body
     RecordBatch:  0 rows, 1 nodes, 2 buffers (each: int64 offset in the body, int64 bytes), 3 compression
     a compressed buffer: int64 bytes before compression, or -1 if it is stored as it was; then its bytes
 
-Every offset is checked before it is followed.
+Every offset is checked before it is used.
 
 Ref: Apache Arrow, "Encapsulated message format", Message.fbs.
 """
@@ -32,11 +33,11 @@ class RecordBatchFacts:
     rows: int
     is_compressed: bool
     announced_bytes: int
-    """What its compressed buffers together claim to hold; 0 where they are not compressed."""
+    """What the compressed buffers together claim to hold; 0 if they are not compressed."""
 
 
 def metadata_end(message: memoryview, what: str) -> int:
-    """Where the metadata of a message ends, and its body begins. Raises CorruptionError; ``what`` names the message."""
+    """The offset where a message's metadata ends and its body begins. Raises CorruptionError; ``what`` names the message."""
     if len(message) < _PREFIX.size:
         raise CorruptionError(what, f"{len(message)} bytes are no Arrow message")
     continues, size = _PREFIX.unpack_from(message)
@@ -46,26 +47,26 @@ def metadata_end(message: memoryview, what: str) -> int:
 
 
 def record_batch_facts(message: memoryview, what: str) -> RecordBatchFacts:
-    """What a record batch message claims. Raises CorruptionError for any other; ``what`` names it."""
+    """What a record batch message claims. Raises CorruptionError for any other message; ``what`` names it."""
     end = metadata_end(message, what)
     try:
         return _facts(message[_PREFIX.size : end], message[end:])
-    except (struct.error, _OutOfPlaceError) as problem:
+    except (struct.error, _MalformedError) as problem:
         raise CorruptionError(what, f"no Arrow record batch message ({problem})") from None
 
 
-class _OutOfPlaceError(Exception):
-    """An offset leads out of the message, or there is no record batch."""
+class _MalformedError(Exception):
+    """An offset points outside the message, or the message is no record batch."""
 
 
 def _facts(metadata: memoryview, body: memoryview) -> RecordBatchFacts:
     message = _Table(metadata, _get(metadata, _UINT32, 0))
     if message.number(1, _UINT8) != _RECORD_BATCH:
-        raise _OutOfPlaceError("it is of another type")
+        raise _MalformedError("it is of another type")
     batch = message.table(2)
     rows = batch.number(0, _INT64)
     if rows < 0:
-        raise _OutOfPlaceError(f"{rows} rows")
+        raise _MalformedError(f"{rows} rows")
     if not batch.has(3):
         return RecordBatchFacts(rows, False, 0)
     return RecordBatchFacts(rows, True, sum(_announced(body, *one) for one in batch.buffers(2)))
@@ -75,25 +76,21 @@ def _announced(body: memoryview, offset: int, size: int) -> int:
     if size == 0:
         return 0
     if size < _INT64.size or offset < 0 or offset + size > len(body):
-        raise _OutOfPlaceError("a buffer outside of its body")
+        raise _MalformedError("a buffer outside of its body")
     claimed = _get(body, _INT64, offset)
-    return size if claimed == -1 else _not_negative(claimed)
-
-
-def _not_negative(claimed: int) -> int:
-    if claimed < 0:
-        raise _OutOfPlaceError(f"a buffer of {claimed} bytes")
-    return claimed
+    if claimed < -1:
+        raise _MalformedError(f"a buffer of {claimed} bytes")
+    return size if claimed == -1 else claimed
 
 
 def _get(data: memoryview, kind: struct.Struct, at: int) -> int:
-    if at < 0:  # which Python would count from the end
-        raise _OutOfPlaceError(f"an offset of {at}")
+    if at < 0:  # Python would count it from the end
+        raise _MalformedError(f"an offset of {at}")
     return int(kind.unpack_from(data, at)[0])
 
 
 class _Table:
-    """A table of a flatbuffer: fields by number, each somewhere behind ``at``, as its vtable says."""
+    """A table of a flatbuffer at offset ``at``: its vtable says where each numbered field is."""
 
     def __init__(self, data: memoryview, at: int) -> None:
         self._data = data
@@ -112,13 +109,13 @@ class _Table:
         return _Table(self._data, self._target(field))
 
     def buffers(self, field: int) -> list[tuple[int, int]]:
-        """A vector of offsets and sizes."""
+        """The offset and size of each buffer in a vector."""
         if self._place(field) is None:
             return []
         start = self._target(field)
         end = start + _UINT32.size + _get(self._data, _UINT32, start) * _BUFFER.size
         if end > len(self._data):
-            raise _OutOfPlaceError("a vector that does not end")
+            raise _MalformedError("a vector that does not end")
         return [(int(offset), int(size)) for offset, size in _BUFFER.iter_unpack(self._data[start + _UINT32.size : end])]
 
     def _place(self, field: int) -> int | None:
@@ -130,5 +127,5 @@ class _Table:
     def _target(self, field: int) -> int:
         place = self._place(field)
         if place is None:
-            raise _OutOfPlaceError("a part is missing")
+            raise _MalformedError("a part is missing")
         return place + _get(self._data, _UINT32, place)

@@ -1,17 +1,17 @@
-"""Entries in batches: as a writer sends them, as a bookie stores them, as a reader gets them.
+"""Batches of entries: as arrays in memory, and as bytes on the wire and on disk.
 
-An entry is: ledger id, entry id, last add confirmed (LAC), cumulative length, digest, payload. Entries are never handled
-alone: an ``EntryBatch`` holds many of one ledger as arrays, an ``EncodedBatch`` is the same as bytes, on the wire and on
-disk alike. Encoding leaves out what is constant or follows from the header: the ids from the interval and its pattern,
-the LAC where it is one for the whole batch, and in a dense batch the lengths, which are running sums of the payload sizes.
-A writer's batch has one LAC; what a bookie has joined of several (``coalesce``) has one for each entry.
+An entry has a ledger id, entry id, last add confirmed (LAC), cumulative length, digest and payload. Entries are never handled
+one by one: an ``EntryBatch`` holds many entries of one ledger as arrays, an ``EncodedBatch`` the same as bytes, in one format
+for the wire and for files. The bytes leave out what follows from the header: the ids (from the interval and its pattern), the
+LAC if all entries have the same, and in a dense batch the lengths (running sums of the payload sizes). A writer's batch has one
+LAC; a batch that a bookie joined from several (``coalesce``) has one for each entry.
 
 Ref: docs/formats.md, "A batch of entries".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -35,7 +35,7 @@ READ_SCHEMA = pa.schema(
         pa.field("payload", pa.binary(), nullable=False),
     ]
 )
-"""What readers are given. ``length`` is the ledger's payload bytes up to and including the entry."""
+"""What readers get. ``length`` is the ledger's payload bytes up to and including the entry."""
 
 ENTRY_OVERHEAD_BYTES = 32
 """Id, LAC, length, offset and digest of one entry in memory."""
@@ -44,25 +44,25 @@ NO_ENTRY = -1
 """The last add confirmed, and the last entry id, of a ledger without entries."""
 
 MAX_ENTRY_ID = 1 << 62
-"""No entry id, last add confirmed or length of a ledger is larger: sums of two of them fit into 64 bits. Nobody gets there."""
+"""The largest entry id, last add confirmed and length of a ledger: sums of two of them still fit into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """What stands once for a whole encoded batch."""
+    """What an encoded batch stores once for all its entries."""
 
     ledger_id: int
     first_entry_id: int
     last_entry_id: int
-    """Inclusive. The ids held are those of ``pattern`` in this interval; first and last are themselves held."""
+    """Inclusive. The batch holds the ids of ``pattern`` in this interval, always including the first and the last."""
     pattern: IdPattern
     last_add_confirmed: int
-    """That of all its entries; with ``mixed_lac`` the highest of theirs."""
+    """The LAC of all entries; with ``mixed_lac`` the highest of their LACs."""
     length_before: int
     """The ledger's payload bytes before the first entry."""
     digest_type: DigestType
     mixed_lac: bool = False
-    """The body has a last add confirmed for each entry."""
+    """The body has a LAC for each entry."""
 
     def __post_init__(self) -> None:
         problem = self._problem()
@@ -77,9 +77,9 @@ class BatchHeader:
         """Whether ``other`` holds the next ids of the same ledger and pattern, with digests of the same type."""
         mine = (self.ledger_id, self.pattern, self.digest_type)
         between = range(self.last_entry_id + 1, other.first_entry_id)
-        is_near = other.first_entry_id > self.last_entry_id and len(between) < self.pattern.ensemble_size
-        is_same = mine == (other.ledger_id, other.pattern, other.digest_type)
-        return is_same and is_near and not any(self.pattern.holds(one) for one in between)
+        is_adjacent = other.first_entry_id > self.last_entry_id and len(between) < self.pattern.ensemble_size
+        is_alike = mine == (other.ledger_id, other.pattern, other.digest_type)
+        return is_alike and is_adjacent and not any(self.pattern.holds(entry_id) for entry_id in between)
 
     def _problem(self) -> str | None:
         if self.ledger_id < 0 or self.first_entry_id < 0 or self.length_before < 0:
@@ -102,11 +102,11 @@ class EncodedBatch:
 
     header: BatchHeader
     body: bytes | memoryview
-    """A view where it is part of a message that came: what is decoded of it shares the message's memory."""
+    """A view if it is part of a received message: entries decoded from it share the message's memory."""
     body_crc32c: int
 
     def check(self) -> None:
-        """Raise CorruptionError unless the body is the one that the checksum was made for, and within bounds."""
+        """Raise CorruptionError unless the body matches its checksum and is within bounds."""
         if len(self.body) > MAX_BATCH_BYTES:
             raise CorruptionError(_name(self.header), f"{len(self.body)} bytes, the maximum is {MAX_BATCH_BYTES}")
         if crc32c(self.body) != self.body_crc32c:
@@ -130,51 +130,48 @@ class EntryBatch:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the entries, the same however they are cut into batches."""
+        """Memory of the entries; it does not depend on how they are cut into batches."""
         return payload_bytes(self.payloads) + len(self) * ENTRY_OVERHEAD_BYTES
 
     def select(self, mask: npt.NDArray[np.bool_]) -> EntryBatch:
-        """The entries where ``mask`` is true; without a copy where they are neighbours."""
+        """The entries where ``mask`` is true; not copied if they are neighbours."""
         kept = np.flatnonzero(mask)
         if len(kept) == len(self):
             return self
         if len(kept) and kept[-1] - kept[0] + 1 == len(kept):
             return self.slice(int(kept[0]), len(kept))
         rows = int64s(kept)
-        return replace(
-            self,
-            entry_ids=self.entry_ids[kept],
-            last_add_confirmed=self.last_add_confirmed[kept],
-            lengths=self.lengths[kept],
-            digests=self.digests.take(rows),
-            payloads=self.payloads.take(rows),
-        )
+        return _part(self, kept, lambda column: column.take(rows))
 
     def slice(self, start: int, count: int) -> EntryBatch:
-        end = start + count
-        return replace(
-            self,
-            entry_ids=self.entry_ids[start:end],
-            last_add_confirmed=self.last_add_confirmed[start:end],
-            lengths=self.lengths[start:end],
-            digests=self.digests.slice(start, count),
-            payloads=self.payloads.slice(start, count),
-        )
+        return _part(self, slice(start, start + count), lambda column: column.slice(start, count))
 
     def matching(self, digester: Digester) -> npt.NDArray[np.bool_]:
-        """True where the digest is right."""
+        """True for each entry whose digest is right."""
         covered = (self.ledger_id, self.entry_ids, self.last_add_confirmed, self.lengths, self.payloads)
         if digester.are_right(*covered, self.digests):
             return np.ones(len(self), dtype=np.bool_)
         right = digester.compute(*covered)
         if self.digests.type != right.type:
             return np.zeros(len(self), dtype=np.bool_)
-        return np.array([mine == other for mine, other in zip(self.digests, right, strict=True)], dtype=np.bool_)
+        return np.array([found == expected for found, expected in zip(self.digests, right, strict=True)], dtype=np.bool_)
 
     def to_arrow(self) -> pa.RecordBatch:
         """A record batch in READ_SCHEMA."""
         columns = [int64s(self.entry_ids), int64s(self.last_add_confirmed), int64s(self.lengths), self.payloads]
         return pa.RecordBatch.from_arrays(columns, schema=READ_SCHEMA)
+
+
+def _part(batch: EntryBatch, rows: slice | npt.NDArray[np.int64], of_arrow: Callable[[pa.Array], pa.Array]) -> EntryBatch:
+    """Some rows of a batch: ``rows`` picks them from numpy arrays, ``of_arrow`` picks the same from Arrow arrays."""
+    return replace(
+        batch,
+        entry_ids=batch.entry_ids[rows],
+        last_add_confirmed=batch.last_add_confirmed[rows],
+        lengths=batch.lengths[rows],
+        digests=of_arrow(batch.digests),
+        payloads=of_arrow(batch.payloads),
+    )
 
 
 def seal(
@@ -195,7 +192,7 @@ def seal(
 
 
 def encode(batch: EntryBatch, digest_type: DigestType, pattern: IdPattern = DENSE) -> EncodedBatch | None:
-    """What of ``batch`` (consecutive ids) falls into ``pattern``, as bytes; None if nothing does."""
+    """The entries of ``batch`` (consecutive ids) that ``pattern`` holds, as bytes; None if it holds none of them."""
     chosen = batch.select(pattern.mask(batch.entry_ids))
     if not len(chosen):
         return None
@@ -221,9 +218,9 @@ def encode(batch: EntryBatch, digest_type: DigestType, pattern: IdPattern = DENS
 
 
 def decode(encoded: EncodedBatch) -> EntryBatch:
-    """The entries of a batch. Raises CorruptionError if the bytes are not what the header says.
+    """The entries of a batch; their payloads may share memory with ``encoded.body``.
 
-    The payload array may share memory with ``encoded.body``.
+    Raises CorruptionError if the bytes do not match the header.
     """
     header = encoded.header
     body = _read_body(encoded)
@@ -238,7 +235,7 @@ def decode(encoded: EncodedBatch) -> EntryBatch:
 
 
 def cut(encoded: EncodedBatch, first: int, last: int) -> EncodedBatch | None:
-    """The entries with ids from ``first`` to ``last``, inclusive; the batch itself, unopened, if that is all of it."""
+    """The entries with ids from ``first`` to ``last``, inclusive; the batch itself, not decoded, if those are all."""
     header = encoded.header
     if first <= header.first_entry_id and header.last_entry_id <= last:
         return encoded
@@ -248,10 +245,10 @@ def cut(encoded: EncodedBatch, first: int, last: int) -> EncodedBatch | None:
 
 
 def coalesce(batches: Sequence[EncodedBatch]) -> EncodedBatch:
-    """Batches, at least one, each followed by the next (``BatchHeader.is_followed_by``), as one; entries stay as they are.
+    """At least one batch, each followed by the next (``BatchHeader.is_followed_by``), joined into one with the same entries.
 
-    Raises CorruptionError if one is not what its header says, is not where the one before it ended, or if all together
-    are above the bounds of a batch: they can then be kept as they are.
+    Raises CorruptionError if a batch does not match its header, does not begin where the one before it ended, or if all
+    together exceed the bounds of a batch: the batches can then be kept as they are.
     """
     if len(batches) == 1:
         return batches[0]
@@ -266,7 +263,7 @@ def coalesce(batches: Sequence[EncodedBatch]) -> EncodedBatch:
 
 
 def _joined(batches: Sequence[EncodedBatch]) -> EntryBatch:
-    """As if all were decoded and put together; a batch costs little here, for there may be thousands of one entry."""
+    """All entries of ``batches``. Work for each batch is kept small: there may be thousands of batches with one entry each."""
     header, last_id = batches[0].header, batches[-1].header.last_entry_id
     bodies = [_read_body(one) for one in batches]
     counts = [body.num_rows for body in bodies]
@@ -293,7 +290,7 @@ def _no_successor(one: EncodedBatch, other: EncodedBatch) -> CorruptionError:
 
 
 def _last_add_confirmed(header: BatchHeader, body: pa.RecordBatch, entry_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The last add confirmed of each entry, which is below its id."""
+    """The LAC of each entry. Raises CorruptionError unless each is below its entry's id."""
     if not header.mixed_lac:
         return np.full(len(entry_ids), header.last_add_confirmed, dtype=np.int64)
     confirmed = _numbers(body.column("last_add_confirmed"))
@@ -303,12 +300,15 @@ def _last_add_confirmed(header: BatchHeader, body: pa.RecordBatch, entry_ids: np
 
 
 def int64s(values: npt.NDArray[np.int64]) -> pa.Array:
-    """The same numbers, not copied. ``pa.array`` and ``to_numpy`` import pandas at their first call, which takes 0.4 s."""
+    """The same numbers as an Arrow array, not copied. ``pa.array`` would import pandas at its first call, which takes 0.4 s."""
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def binaries(payloads: Sequence[bytes | pa.Buffer]) -> pa.BinaryArray:
-    """The same bytes, one alone not copied; without pandas likewise, whose import loses a KeyboardInterrupt of that moment."""
+    """The same bytes as an Arrow array; a single payload is not copied.
+
+    Like ``int64s`` it avoids the import of pandas, which also swallows a KeyboardInterrupt.
+    """
     ends = np.cumsum([0, *map(len, payloads)], dtype=np.int32)
     data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
     return pa.BinaryArray.from_buffers(pa.binary(), len(payloads), [None, pa.py_buffer(ends), pa.py_buffer(data)])
@@ -333,7 +333,7 @@ def _schema(mixed_lac: bool, is_dense: bool, digest_type: DigestType) -> pa.Sche
 
 
 def _read_body(encoded: EncodedBatch) -> pa.RecordBatch:
-    """The verified body of a batch: of the right checksum and schema, with as many rows as the header has ids."""
+    """The body of a batch, verified: its checksum, its schema, and that it has a row for each id of the header."""
     header = encoded.header
     encoded.check()
     facts = record_batch_facts(memoryview(encoded.body), _name(header))

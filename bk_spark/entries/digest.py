@@ -1,14 +1,14 @@
-"""Digests: what shows a reader that an entry is the one its writer confirmed.
+"""Digests: they prove to a reader that an entry is the one its writer confirmed.
 
 A digest covers the payload followed by a 32-byte header::
 
     payload ‖ ledger id ‖ entry id ‖ last add confirmed ‖ length      four int64, big-endian
 
-so that an entry that is stored under another ledger or id, or whose LAC was altered, does not verify either. The payload
-stands first, because its part can be computed before the entry's LAC is known.
+so an entry under another ledger or id, or with an altered LAC, does not verify either. The payload comes first because its part
+can be computed before the entry's LAC is known.
 
 CRC32C digests are 4 bytes, little-endian, and protect against damage. HMAC digests are HMAC-SHA256, 32 bytes, keyed by
-the ledger password, and also protect against whoever does not know it.
+the ledger password, and also protect against forgery by those who do not know it.
 
 Ref: the BookKeeper protocol, "Writing to ledgers"; docs/formats.md, "Digests".
 """
@@ -26,12 +26,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bk_spark.config import DigestType
-from bk_spark.entries.crc import Words, are_right, crc32c_continued, crc32c_each, pays
+from bk_spark.entries.crc import can_verify_together, crc32c_continued, crc32c_each, verify_together
 
 DIGEST_BYTES = {DigestType.CRC32C: 4, DigestType.HMAC: 32}
 
 _SHORT_BYTES = 1024
-"""Payloads that are shorter on average are copied one by one for their digests: below it that is quicker than slices."""
+"""Payloads that are shorter on average are copied for their digests, which is faster than slicing them."""
 
 _HEADER = np.dtype([("ledger_id", ">i8"), ("entry_id", ">i8"), ("last_add_confirmed", ">i8"), ("length", ">i8")])
 
@@ -42,7 +42,7 @@ def master_key(password: bytes) -> bytes:
 
 
 def master_key_hash(key: bytes) -> bytes:
-    """The 16 bytes that a bookie stores of a master key: enough to recognise it, useless to present it."""
+    """The 16 bytes that a bookie stores of a master key: they recognise the key, but cannot be presented as it."""
     return hashlib.sha256(b"stored" + key).digest()[:16]
 
 
@@ -72,7 +72,7 @@ class Digester:
         lengths: npt.NDArray[np.int64],
         payloads: pa.BinaryArray,
     ) -> pa.FixedSizeBinaryArray:
-        """One digest an entry. All arrays have one length; ``lengths`` are cumulative and include the entry."""
+        """One digest for each entry. All arrays have one length; ``lengths`` are cumulative and include the entry."""
         headers = _headers(ledger_id, entry_ids, last_add_confirmed, lengths)
         digests = _crc32c(payloads, headers) if self.digest_type is DigestType.CRC32C else self._hmac(payloads, headers)
         width = DIGEST_BYTES[self.digest_type]
@@ -87,19 +87,21 @@ class Digester:
         payloads: pa.BinaryArray,
         digests: pa.FixedSizeBinaryArray,
     ) -> bool:
-        """Whether ``digests`` are what ``compute`` gives, for all entries at once.
+        """Whether ``digests`` equal ``compute``'s, for all entries at once.
 
-        Of CRC32C digests the checksum of all payloads together follows: it is computed over the payloads in one go, in a fifth
-        of the time where entries are small. One wrong entry passes as rarely as with its own digest, once in 2³²; two of one
-        batch may hide each other, which is for the batch's own checksum to find (``crc.py``).
+        CRC32C digests of small entries are verified together (``crc.py``), in a fifth of the time. One wrong entry passes as
+        rarely as with its own digest, once in 2³²; two wrong ones can hide each other, which the batch's own checksum finds.
         """
         sizes = payload_sizes(payloads)
-        if self.digest_type is not DigestType.CRC32C or digests.null_count or not pays(sizes):
+        if self.digest_type is not DigestType.CRC32C or digests.null_count or not can_verify_together(sizes):
             return bool(digests.equals(self.compute(ledger_id, entry_ids, last_add_confirmed, lengths, payloads)))
         if digests.type != pa.binary(DIGEST_BYTES[DigestType.CRC32C]):
             return False
         headers = _headers(ledger_id, entry_ids, last_add_confirmed, lengths)
-        return are_right(_words(digests), headers, _in_a_row(payloads), sizes)
+        offsets = _offsets(payloads)
+        in_a_row = memoryview(payloads.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
+        words = np.frombuffer(digests.buffers()[1], dtype="<u4", count=digests.offset + len(digests))[digests.offset :]
+        return verify_together(words, headers, in_a_row, sizes)
 
     def _hmac(self, payloads: pa.BinaryArray, headers: npt.NDArray[np.void]) -> bytes:
         key = hmac.new(hashlib.sha256(b"mac" + self.password).digest(), digestmod=hashlib.sha256)
@@ -122,22 +124,8 @@ def _headers(
 
 
 def _crc32c(payloads: pa.BinaryArray, headers: npt.NDArray[np.void]) -> bytes:
-    return _continued(crc32c_each(_pieces(payloads)), headers).astype("<u4").tobytes()
-
-
-def _continued(values: Words, headers: npt.NDArray[np.void]) -> Words:
-    return crc32c_continued(values, headers.view(np.uint8).reshape(len(headers), _HEADER.itemsize))
-
-
-def _in_a_row(payloads: pa.BinaryArray) -> memoryview:
-    """The bytes of all payloads, at least one that is not empty."""
-    offsets = _offsets(payloads)
-    return memoryview(payloads.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
-
-
-def _words(digests: pa.FixedSizeBinaryArray) -> Words:
-    every = np.frombuffer(digests.buffers()[1], dtype="<u4", count=digests.offset + len(digests))
-    return every[digests.offset :]
+    blocks = headers.view(np.uint8).reshape(len(headers), _HEADER.itemsize)
+    return crc32c_continued(crc32c_each(_pieces(payloads)), blocks).astype("<u4").tobytes()
 
 
 def _hmac_of(key: hmac.HMAC, payload: bytes | memoryview, header: bytes) -> bytes:
@@ -150,13 +138,13 @@ def _hmac_of(key: hmac.HMAC, payload: bytes | memoryview, header: bytes) -> byte
 def _offsets(payloads: pa.BinaryArray) -> npt.NDArray[np.int32]:
     if len(payloads) == 0:
         return np.zeros(1, dtype=np.int32)
-    # By count: the buffer of a damaged batch may end within a number behind the last one.
+    # With a count: the buffer of a damaged batch can end within a number behind the last offset.
     every = np.frombuffer(payloads.buffers()[1], dtype=np.int32, count=payloads.offset + len(payloads) + 1)
     return every[payloads.offset :]
 
 
 def _pieces(payloads: pa.BinaryArray) -> Iterable[bytes | memoryview]:
-    """Each payload: short ones as bytes, which costs half of what a slice does, long ones without a copy."""
+    """Each payload: short ones as bytes, which costs half as much as a slice, long ones as slices without a copy."""
     offsets = _offsets(payloads)
     if offsets[-1] - offsets[0] <= _SHORT_BYTES * len(payloads):
         pieces: list[bytes] = payloads.to_pylist()
