@@ -1,4 +1,4 @@
-"""Settings, in three frozen classes: what is stored with a ledger, what a client process and what a bookie process may vary.
+"""Settings in three frozen classes: of a ledger (stored with it), of a client process, and of a bookie process.
 
 Nothing below ``cli.py`` and ``datasource/options.py`` reads an environment variable.
 """
@@ -17,52 +17,50 @@ KIB = 1024
 MIB = 1024 * KIB
 
 MAX_ENTRY_BYTES = 16 * MIB
-"""The largest payload of one entry. One entry must fit into memory several times over on each bookie."""
+"""The largest payload of one entry. Each bookie holds several copies of an entry in memory at once."""
 
 MAX_BATCH_BYTES = MAX_ENTRY_BYTES + MIB
 """The largest encoded batch: one entry of the maximum size with its columns. No message and no record is larger."""
 
 MAX_BATCH_ENTRIES = 65_536
-"""The most ids a batch may span, so that a look-up by id visits a bounded stretch of the index (docs/formats.md)."""
-
+"""The most ids that a batch may span, so that a look-up by id visits a bounded part of the index (docs/formats.md)."""
 
 DEFAULT_RACK = "/default-rack"
-"""Where a bookie stands that was not told its rack."""
+"""The rack of a bookie whose settings name none."""
 
 MAX_RACK_CHARACTERS = 256
 
-
 MAX_SETTING = 1 << 40
-"""A bound for numbers: a tebibyte, or thousands of years. Above it clocks and buffers overflow; nan and infinity are none."""
+"""The largest number of a setting: a tebibyte, or thousands of years; not nan. Above it clocks and buffers overflow."""
 
 BASE_MEMORY_BYTES = 256 * MIB
-"""What a bookie's process takes beside its queue and its caches: libraries, SQLite, messages under way."""
+"""Memory of a bookie's process beside its queue and caches: libraries, SQLite, messages under way."""
 
 TLS_NAMES = {
     "tls_ca": "tls_ca (tlsCa, --tls-ca)",
     "tls_certificate": "tls_certificate (tlsCertificate, --tls-certificate)",
     "tls_key": "tls_key (tlsKey, --tls-key)",
 }
-"""What users call these fields: in Python, in Spark, in commands."""
+"""Settings by field, as errors name them: in Python, in Spark, in commands."""
 
 ZOOKEEPER_AUTH_NAME = "zookeeper_auth (zookeeperAuth, --zookeeper-auth-file)"
 
 ZOOKEEPER_AUTH_VARIABLE = "BK_SPARK_ZOOKEEPER_AUTH"
-"""The environment variable that the commands and the data source take the credential from; an option goes before it."""
+"""The environment variable with the credential, for commands and the data source. An option takes precedence."""
 
 ZOOKEEPER_AUTH = r"(?!(?:sasl|world|ip|auth):)[a-z0-9_-]+:[^\r\n]+"
-"""Schemes that say who a session is. The ones left out name everybody, a network, or need a handshake of their own."""
+"""A scheme that identifies a session, and a credential. Excluded schemes name everybody or a network, or need a handshake."""
 
 
 class DigestType(Enum):
-    """What protects an entry from its writer to its reader. The numbers are Apache BookKeeper's metadata enum."""
+    """How an entry is protected on its way from writer to reader. The numbers are those of Apache BookKeeper's metadata."""
 
     HMAC = 2
     CRC32C = 3
 
     @staticmethod
     def of(given: DigestType | str) -> DigestType:
-        """By its name, in any case. Raises ConfigError."""
+        """The digest type of a name, upper or lower case. Raises ConfigError."""
         if isinstance(given, DigestType):
             return given
         try:
@@ -73,9 +71,9 @@ class DigestType(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LedgerOptions:
-    """What is the same for all who use a ledger, stored in its metadata.
+    """Settings that all users of a ledger share, stored in its metadata.
 
-    The defaults survive the loss of any one bookie without losing a confirmed entry, and write on with one bookie down.
+    With the defaults no confirmed entry is lost with any one bookie, and writes go on with one bookie down.
     """
 
     ensemble_size: int = 3
@@ -93,10 +91,10 @@ class LedgerOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientConfig:
-    """What one client process may set for itself. Times in seconds, sizes in bytes."""
+    """Settings of one client process. Times in seconds, sizes in bytes."""
 
     connect_timeout_s: float = 10.0
-    """How long to wait for the metadata store at the start. A live one answers within tens of milliseconds."""
+    """How long to wait for the metadata store at the start. It normally answers within tens of milliseconds."""
 
     session_timeout_s: float = 10.0
     """ZooKeeper session: after this long without contact the server forgets this client's ephemeral znodes."""
@@ -114,45 +112,45 @@ class ClientConfig:
     """Ensemble changes of one writer; each adds a fragment of 100 to 300 bytes to metadata that may have 512 KiB."""
 
     replacement_retry_s: float = 5.0
-    """After no replacement for a failed bookie was found, when to look again; a bookie's restart takes as long."""
+    """How long to wait before looking again for a replacement of a failed bookie; about the time of a bookie's restart."""
 
     explicit_lac_s: float = 0.05
-    """An idle writer tells its bookies after this long how far the ledger is confirmed, once, so that readers see its end.
+    """An idle writer tells its bookies once, after this long, how far the ledger is confirmed, so that readers see its end.
 
-    It is the larger part of the time from an append to a stream that follows the log. A pause costs each bookie one small
-    record; a writer that appends more often than this pays nothing."""
+    It is most of the delay from an append to a stream that follows the log. Each pause costs each bookie one small record; a
+    writer that appends more often than this pays nothing."""
 
     read_timeout_s: float = 5.0
-    """A replica that has sent nothing for this long is left for the next one."""
+    """A replica that has sent nothing for this long is given up for the next one."""
 
     speculative_read_s: float = 1.0
-    """A replica that has sent nothing for this long is asked beside another one; the first answer counts."""
+    """When a replica has sent nothing for this long, another one is asked as well; the first answer counts."""
 
     recovery_timeout_s: float = 20.0
     """A recovery that makes no progress for this long gives up; the ledger stays IN_RECOVERY for the next try.
 
-    Bookies that restart come back within seconds; whoever waits for a machine tries again."""
+    A restarted bookie is back within seconds; to wait for a machine, repeat the recovery."""
 
     quarantine_errors: int = 3
-    """Failed requests of a bookie within ``quarantine_s`` that keep it out of new ensembles, where others can be had."""
+    """A bookie with this many failed requests within ``quarantine_s`` is left out of new ensembles if others are available."""
 
     quarantine_s: float = 60.0
-    """How long a bookie is kept out; the time an operator needs to restart it."""
+    """How long a bookie is left out; the time an operator needs to restart it."""
 
     add_window_bytes: int = 16 * MIB
-    """Unacked bytes per writer; appends wait above it. Bounds the writer's memory, and covers 100 ms at 160 MB/s."""
+    """Unacked bytes of one writer; appends wait above it. It bounds the writer's memory, and covers 100 ms at 160 MB/s."""
 
     add_batch_bytes: int = 1 * MIB
-    """Payload bytes that travel in one add request when that many wait. Larger ones gain nothing measurable."""
+    """The most payload bytes in one add request. Larger requests gain nothing measurable."""
 
     read_batch_bytes: int = 4 * MIB
     """Bytes that one read request asks a bookie for; up to four times as many while the answers come quickly."""
 
     read_ahead_requests: int = 2
-    """So many times ``read_batch_bytes`` may wait for the application before no further request is sent."""
+    """How many times ``read_batch_bytes`` may wait for the application before reading pauses."""
 
     tls_ca: str = ""
-    """A PEM file of the authorities that sign bookies' certificates; with it connections to bookies are TLS."""
+    """A PEM file of the authorities that sign bookies' certificates; if set, connections to bookies use TLS."""
 
     tls_certificate: str = ""
     """A PEM file of this client's certificate and its chain, for bookies that ask for one."""
@@ -161,7 +159,7 @@ class ClientConfig:
     """A PEM file of the certificate's private key, without a passphrase."""
 
     zookeeper_auth: str = field(default="", repr=False)
-    """``scheme:credential``, such as ``digest:user:password``: who this client is to ZooKeeper. Never shown."""
+    """``scheme:credential``, such as ``digest:user:password``: this client's identity for ZooKeeper. Never shown."""
 
     def __post_init__(self) -> None:
         _check_positive(self)
@@ -179,7 +177,7 @@ class ClientConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BookieConfig:
-    """What one bookie process may set for itself. Times in seconds, sizes in bytes."""
+    """Settings of one bookie process. Times in seconds, sizes in bytes."""
 
     direct_add_bytes: int = 64 * KIB
     """Adds of at least this size are written once, into the entry log; smaller ones pass through the journal."""
@@ -191,28 +189,28 @@ class BookieConfig:
     """An entry log file is rolled at this size: the unit in which space is reclaimed."""
 
     write_cache_bytes: int = 64 * MIB
-    """Small adds kept in memory until a checkpoint writes them to the entry log. Bounds memory and replay time."""
+    """Small adds kept in memory until a checkpoint writes them to the entry log. It bounds memory and replay time."""
 
     checkpoint_bytes: int = 256 * MIB
-    """Bytes logged since the last checkpoint that start the next one. Bounds what a restart replays."""
+    """Bytes logged since the last checkpoint that start the next one. It bounds what a restart replays."""
 
     sync_queue_bytes: int = 64 * MIB
     """Adds received and not yet durable; above it the bookie stops reading from its connections."""
 
     waiting_add_bytes: int = 512 * MIB
-    """Adds of all streams that came whole and wait for a place in that queue; above it adds of more than 1 MiB are refused."""
+    """Received adds of all streams that wait for a place in that queue; above it adds of more than 1 MiB are refused."""
 
     memory_limit_bytes: int = 2048 * MIB
-    """Resident memory above which the calls end that have waited for their clients longest. Its queue and caches stay below."""
+    """Resident memory above which the calls end that have waited for their clients longest. Queue and caches stay below it."""
 
     max_connections: int = 4_096
-    """Connections of clients; a further one is closed. Each takes some 100 KiB and an open file of the process."""
+    """Connections of clients; further ones are closed. Each takes some 100 KiB and an open file of the process."""
 
     read_threads: int = 4
-    """Threads that serve reads. Reads wait for disks and decode outside Python's lock; more gained nothing on 2 cores."""
+    """Threads that serve reads. Reads wait for disks and decode without Python's lock; more gained nothing on 2 cores."""
 
     read_reply_bytes: int = 16 * MIB
-    """The most that one read request is answered with, a batch at a time; the client asks again for the rest."""
+    """The most bytes that answer one read request, in batches; the client asks again for the rest."""
 
     session_timeout_s: float = 10.0
     """ZooKeeper session of the registration: a dead bookie leaves the list of available ones after this long."""
@@ -221,64 +219,64 @@ class BookieConfig:
     """How long to wait for the metadata store at the start."""
 
     rack: str = DEFAULT_RACK
-    """What fails together with this bookie, such as ``/zone-a/rack-1``: copies of an entry are spread over racks."""
+    """The rack of this bookie, such as ``/zone-a/rack-1``: copies of an entry are spread over racks, which fail as a whole."""
 
     journal_dirs: str = ""
-    """Directories for journals, parted by commas, best each on a disk of its own; empty: inside the data directory."""
+    """Directories for journals, separated by commas, best each on its own disk; empty: inside the data directory."""
 
     ledger_dirs: str = ""
-    """Directories for entry logs, parted by commas; empty: inside the data directory."""
+    """Directories for entry logs, separated by commas; empty: inside the data directory."""
 
     journal_write_data: bool = True
     """False: adds are acked before they are durable, and a crash is repaired from the other replicas (BP-46)."""
 
     automatic_cookie_repair: bool = False
-    """After the loss of a disk: start in limbo, repair from the other replicas, and stamp the cookie, without being asked."""
+    """After the loss of a disk: start in limbo, repair from the other replicas, and stamp the cookie, without a command."""
 
     disk_usage_high: float = 0.95
-    """A disk that is fuller than this takes no adds; if no other one does, the bookie is read-only."""
+    """A disk that is fuller than this takes no adds; if no disk takes any, the bookie is read-only."""
 
     disk_usage_low: float = 0.90
-    """A full disk takes adds again below this. The gap keeps a bookie from changing its state at every entry."""
+    """A full disk takes adds again below this. The gap keeps a bookie from switching its state at every entry."""
 
     disk_check_s: float = 1.0
-    """How often the fill of the disks is looked at; at 1 GB/s a disk of 100 GB fills by a hundredth in that time."""
+    """How often disk usage is checked; at 1 GB/s a disk of 100 GB fills by a hundredth in that time."""
 
     gc_interval_s: float = 900.0
     """How often deleted ledgers are looked for."""
 
     minor_compaction_threshold: float = 0.2
-    """Entry logs of which less than this part is live are compacted at every minor compaction."""
+    """A minor compaction compacts entry logs of which less than this fraction is live."""
 
     minor_compaction_interval_s: float = 3_600.0
-    """How often entry logs that are mostly dead are compacted."""
+    """How often a minor compaction runs."""
 
     major_compaction_threshold: float = 0.8
-    """Entry logs of which less than this part is live are compacted at every major compaction."""
+    """A major compaction compacts entry logs of which less than this fraction is live."""
 
     major_compaction_interval_s: float = 86_400.0
-    """How often all entry logs that a major compaction may compact are looked at."""
+    """How often a major compaction runs."""
 
     compaction_bytes_per_s: int = 50 * MIB
-    """What compaction copies at most, so that adds and reads keep most of the disk."""
+    """The most that compaction copies per second, so that adds and reads keep most of the disk."""
 
     over_replication_interval_s: float = 86_400.0
-    """How often ledgers are looked for that this bookie keeps and no longer has to."""
+    """How often the bookie looks for ledgers that it stores and no longer has to."""
 
     scrub_interval_s: float = 604_800.0
-    """How often everything stored is read again and verified."""
+    """How often the scrub reads and verifies everything stored."""
 
     scrub_bytes_per_s: int = 10 * MIB
-    """What the scrub reads at most; a terabyte takes about a day."""
+    """The most that the scrub reads per second; a terabyte takes about a day."""
 
     http_port: int = -1
-    """Where metrics, health and readiness are served: 0 takes a free port, -1 serves none. Whoever reaches it may read them."""
+    """The port for metrics, health and readiness: 0 takes a free port, -1 serves none. Anybody who reaches it can read them."""
 
     http_host: str = ""
-    """The address for ``http_port``; empty: that of the bookie. 0.0.0.0 serves on all, and is registered as the bookie's."""
+    """The address for ``http_port``; empty: that of the bookie. 0.0.0.0 serves on all, and the bookie's is registered."""
 
     tls_ca: str = ""
-    """A PEM file of authorities: clients must show a certificate that one of them signed, and so must other bookies."""
+    """A PEM file of authorities: clients and other bookies must show a certificate that one of them signed."""
 
     tls_certificate: str = ""
     """A PEM file of this bookie's certificate and its chain; its subjectAltName names the host of the bookie's address."""
@@ -287,7 +285,7 @@ class BookieConfig:
     """A PEM file of the certificate's private key, without a passphrase."""
 
     zookeeper_auth: str = field(default="", repr=False)
-    """``scheme:credential``, such as ``digest:user:password``: who this bookie is to ZooKeeper. Never shown."""
+    """``scheme:credential``, such as ``digest:user:password``: this bookie's identity for ZooKeeper. Never shown."""
 
     def __post_init__(self) -> None:
         _check_positive(self)
@@ -301,9 +299,9 @@ class BookieConfig:
             raise ConfigError(TLS_NAMES["tls_ca"], self.tls_ca, remedy)
 
     def client_config(self) -> ClientConfig:
-        """What the client in a bookie's process connects with, which repairs the bookie from the other ones.
+        """The settings of the client in a bookie's process, which repairs the bookie from other bookies.
 
-        Without ``tls_ca`` it cannot verify them, and shows no certificate.
+        Without ``tls_ca`` the client cannot verify them, and shows no certificate.
         """
         certificate, key = (self.tls_certificate, self.tls_key) if self.tls_ca else ("", "")
         return ClientConfig(tls_ca=self.tls_ca, tls_certificate=certificate, tls_key=key, zookeeper_auth=self.zookeeper_auth)
@@ -354,7 +352,7 @@ def _check_security(config: ClientConfig | BookieConfig) -> None:
 
 
 def check_zookeeper_auth(auth: str) -> None:
-    """Raise ConfigError, which never shows it, unless it is empty or ``scheme:credential``."""
+    """Raise ConfigError, without the credential in it, unless ``auth`` is empty or ``scheme:credential``."""
     is_good = isinstance(auth, str) and (auth == "" or re.fullmatch(ZOOKEEPER_AUTH, auth) is not None)
     if not is_good or (auth.startswith("digest:") and auth.count(":") < 2):
         remedy = "it must be scheme:credential, such as digest:user:password, without a line break"
@@ -362,7 +360,7 @@ def check_zookeeper_auth(auth: str) -> None:
 
 
 def _check_positive(config: Any) -> None:
-    """Every field that is a number is above 0; texts are checked by their own classes."""
+    """Check that numbers are above 0 and flags are booleans. Texts have checks of their own."""
     for name, declared in config.__dataclass_fields__.items():
         value = getattr(config, name)
         if declared.type == "str" or name == "http_port":

@@ -1,4 +1,4 @@
-"""How much memory this process has, and giving back what it does not use."""
+"""Measures this process's resident memory, and controls what the C library keeps of freed memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from bk_spark.config import MIB
 
 KEPT_BYTES = 64 * MIB
-"""What the C library keeps of freed memory at the end of each of its heaps: a sync queue full of messages."""
+"""How much freed memory the C library keeps at the end of each of its heaps: a sync queue full of messages."""
 
 LARGEST_KEPT_BYTES = 32 * MIB
-"""Larger pieces are mapped, and unmapped when freed. glibc takes no more; the largest message is 17 MiB."""
+"""Larger allocations are mapped, and unmapped when freed. glibc's maximum; the largest message is 17 MiB."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
@@ -20,7 +20,7 @@ _PAGE_BYTES = 4096
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in RAM; 0 where the system does not tell, which is everywhere but on Linux."""
+    """Memory of this process that is in RAM; 0 on systems other than Linux."""
     try:
         return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
     except OSError:
@@ -28,11 +28,11 @@ def resident_bytes() -> int:
 
 
 def keep_freed() -> None:
-    """Have the C library keep what is freed for what comes next. Nothing where its allocator cannot.
+    """Have the C library keep freed memory for reuse. Does nothing where its allocator cannot.
 
-    By itself it returns the memory of each large message and takes it anew for the next one, which costs a page fault for
-    every 4 KiB: a sixth of what a bookie takes of the processor under large adds, a tenth of what a reader takes. For processes
-    that are ours: bookies and Spark's workers, never an application that merely has a client.
+    By default it returns the memory of each large message and allocates it anew for the next one, which costs a page fault for
+    every 4 KiB: a sixth of a bookie's processor time under large adds, a tenth of a reader's. Call it only in our own processes
+    (bookies, Spark's workers), never in an application that merely has a client.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -41,7 +41,7 @@ def keep_freed() -> None:
 
 
 def give_back() -> None:
-    """Return to the system what was freed: the C library keeps some of it otherwise. Nothing where its allocator cannot.
+    """Return freed memory that the C library keeps to the system. Does nothing where its allocator cannot.
 
     Takes up to some tens of milliseconds, without Python's lock.
     """

@@ -1,10 +1,10 @@
 """Which bookies of an ensemble hold which entries: pure arithmetic.
 
 An ensemble is a tuple of E bookies; a position in it is a *slot*. Entry ``i`` is written to the Qw slots
-``i % E, (i + 1) % E, …``: its *write set*. An entry is confirmed once Qa of its write set have acked it.
+``i % E, (i + 1) % E, …``: its *write set*. An entry is confirmed once Qa slots of its write set have acked it.
 
-Worked example, E = 4 and Qw = 3: entry 0 stands on slots 0, 1, 2; entry 3 on slots 3, 0, 1; slot 0 therefore holds
-entries 0, 2, 3, 4, 6, 7, 8, …: all whose id modulo 4 is 0, 2 or 3.
+Worked example, E = 4 and Qw = 3: entry 0 is on slots 0, 1, 2; entry 3 on slots 3, 0, 1. So slot 0 holds entries
+0, 2, 3, 4, 6, 7, 8, …: those whose id modulo 4 is 0, 2 or 3.
 
 Ref: the BookKeeper protocol, "Write quorums" and "Ack quorums".
 """
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from bk_spark.errors import ConfigError
 
 MAX_ENSEMBLE_SIZE = 64
-"""A bound for what is read from disk and network; real ensembles have 1 to 10 bookies."""
+"""A bound for values read from disk and network; real ensembles have 1 to 10 bookies."""
 
 
 def check_quorums(ensemble_size: int, write_quorum: int, ack_quorum: int) -> None:
@@ -51,9 +51,9 @@ def write_set(entry_id: int, ensemble_size: int, write_quorum: int) -> tuple[int
 
 @dataclass(frozen=True, slots=True)
 class IdPattern:
-    """Which ids of an interval a batch holds: those that ``slot`` holds in an ensemble of E with write quorum Qw.
+    """Selects ids of an interval: those that ``slot`` holds in an ensemble of size E with write quorum Qw.
 
-    Dense batches (every id) have E = Qw; their normal form is ``DENSE``.
+    With E = Qw it selects every id (a *dense* batch); the normal form of that is ``DENSE``.
     """
 
     ensemble_size: int
@@ -73,14 +73,14 @@ class IdPattern:
         return (self.slot - entry_id) % self.ensemble_size < self.write_quorum
 
     def mask(self, entry_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """True where the id is held. Shape as ``entry_ids``."""
+        """True for each id that is held. Same shape as ``entry_ids``."""
         if self.is_dense:
             return np.ones(entry_ids.shape, dtype=np.bool_)
         held: npt.NDArray[np.bool_] = (self.slot - entry_ids) % self.ensemble_size < self.write_quorum
         return held
 
     def ids(self, first: int, last: int) -> npt.NDArray[np.int64]:
-        """The held ids from ``first`` to ``last``, both inclusive, ascending."""
+        """The held ids from ``first`` to ``last``, inclusive, ascending."""
         every = np.arange(first, last + 1, dtype=np.int64)
         return every if self.is_dense else every[self.mask(every)]
 
@@ -92,14 +92,14 @@ DENSE = IdPattern(1, 1, 0)
 
 
 def pattern_of_slot(ensemble_size: int, write_quorum: int, slot: int) -> IdPattern:
-    """The pattern in which ``slot`` holds a fragment's entries; DENSE where every bookie holds everything."""
+    """The ids that ``slot`` holds of a fragment; DENSE if every bookie holds every entry."""
     return DENSE if ensemble_size == write_quorum else IdPattern(ensemble_size, write_quorum, slot)
 
 
 def is_covered(known: frozenset[int], ensemble_size: int, write_quorum: int, ack_quorum: int) -> bool:
-    """Whether the slots in ``known`` meet every possible ack quorum: no write set has Qa slots outside of ``known``.
+    """Whether the slots in ``known`` meet every possible ack quorum: no write set has Qa slots outside ``known``.
 
-    Equivalent: at least (Qw - Qa) + 1 of every write set are known.
+    Equivalently, at least (Qw - Qa) + 1 slots of every write set are known.
 
     Ref: BP-46, "A note on Quorums".
     """

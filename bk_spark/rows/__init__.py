@@ -1,4 +1,4 @@
-"""Rows as payloads of entries: codec, statistics, and gathering of small batches. Without pyspark.
+"""Rows as payloads of entries: their encoding, statistics, and the joining of small batches. Without pyspark.
 
 Imports ``entries`` and ``config``. Begin with ``codec.py``.
 """

@@ -1,29 +1,29 @@
-"""Rows as the payload of an entry, and back.
+"""Encodes rows as payloads of entries, and decodes them.
 
 A payload is a header, then one Arrow IPC stream without its end mark: a schema message and one record batch message,
-whose buffers may be compressed (LZ4 or ZSTD, as Arrow does it).
+whose buffers may be compressed (Arrow's LZ4 or ZSTD).
 
 ====== ====== ===========================================================
 offset type   header, little endian
 ====== ====== ===========================================================
 0      4s     magic, ``BKRW``
 4      u16    format version, 1; a newer one is refused by name
-6      u16    bytes of this header; whoever reads skips what it does not know
+6      u16    bytes of this header; readers skip fields that they do not know
 8      u32    rows, at least 1
 12     u32    bytes of the schema message
-16     …      fields, each: u16 what it is, u16 its bytes, and these
+16     …      fields, each: u16 kind, u16 size in bytes, then those bytes
 ====== ====== ===========================================================
 
-Field 1 holds statistics of the columns: statistics.py. Headers without fields are valid, their payloads are decoded.
+A field of kind 1 holds statistics of the columns (statistics.py). Headers without fields are valid.
 
-The schema travels with each payload, so that a payload can be decoded by itself: in any slice of a ledger, after the log's
-schema has grown or was replaced, and in a log that adopts the ledger; no look-up can pair it with a wrong schema. It
-costs about 120 bytes a column, against entries of about a megabyte.
+Each payload carries its schema, so it can be decoded by itself: in any slice of a ledger, after the log's schema has grown or
+was replaced, and in a log that adopts the ledger. No look-up can pair it with a wrong schema. The cost is about 120 bytes a
+column, against entries of about a megabyte.
 
-The stored schema is normalised: every field nullable, nested ones too, timestamps in UTC, no large or view types. Spark's
-batches arrive with the plan's nullability and the session's time zone. A record batch message carries no schema and its layout
-depends on neither of the two, so a batch is written as it arrives and read back retyped, without a copy of its data. That
-the layouts are the same is checked for each arriving schema; what is not (large types) is cast.
+The stored schema is normalised: every field is nullable, nested ones too, timestamps are in UTC, there are no large or view
+types. Spark's batches arrive with the plan's nullability and the session's time zone. A record batch message carries no schema
+and its layout depends on neither of the two, so a batch is written as it arrives and read back under the normalised schema,
+without a copy of its data. The encoder checks for each arriving schema that the layouts are the same, and casts large types.
 
 Ref: docs/formats.md, "Row payloads".
 """
@@ -45,17 +45,17 @@ MAGIC = b"BKRW"
 VERSION = 1
 
 MAX_DECODED_BYTES = 16 * MAX_ENTRY_BYTES
-"""What the buffers of one payload hold together before compression. A few bytes may claim terabytes, and Arrow allocates what
-is claimed; a row above it is refused when it is written."""
+"""The most bytes that the buffers of one payload hold before compression. Arrow allocates what a payload claims to hold, and a
+few bytes can claim terabytes. A larger row is refused when it is written."""
 
 MAX_ROWS = 1 << 22
-"""Rows of one payload. Those of a column that is null throughout take no bytes at all, until a reader makes them."""
+"""The most rows of one payload. Rows of a column of nulls take no bytes in the payload, only in its reader."""
 
 _HEADER = struct.Struct("<4sHHII")
 _FIELD = struct.Struct("<HH")
 _STATISTICS = 1
 _MARGIN_BYTES = 1 << 20
-"""What padding, and the offsets and bitmaps that a slice does not count, may add."""
+"""Room for padding, and for offsets and bitmaps that the size of a slice does not count."""
 
 _MAX_FIELD_BYTES = 2**16 - 1 - _HEADER.size - _FIELD.size
 
@@ -64,7 +64,7 @@ _LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PayloadFormat:
-    """How rows become payloads: ``compression`` none, lz4 or zstd; the cut, in rows and in bytes before compression."""
+    """How rows become payloads: ``compression`` is none, lz4 or zstd; bytes are counted before compression."""
 
     compression: str
     max_rows: int
@@ -72,7 +72,7 @@ class PayloadFormat:
 
 
 class RowEncoder:
-    """Cuts record batches into payloads. ``schema`` is the normalised one, which is stored."""
+    """Cuts record batches into payloads. ``schema`` is the normalised one that is stored."""
 
     def __init__(self, log: str, schema: pa.Schema, payload_format: PayloadFormat) -> None:
         self._log = log
@@ -85,9 +85,9 @@ class RowEncoder:
         self._same_layout = False
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.Buffer, int]]:
-        """The payloads of ``batch`` with how many rows each holds, in the order of its rows; none for an empty one.
+        """The payloads of ``batch``, in the order of its rows, each with its number of rows; none for an empty batch.
 
-        Raises EntryTooLargeError for a row above the maximum, also before compression; SchemaMismatchError for a batch of
+        Raises EntryTooLargeError for a row above the maximum, before compression too, and SchemaMismatchError for a batch of
         another schema.
         """
         for piece in cut(self._retyped(batch), min(self._format.max_rows, MAX_ROWS), self._format.max_bytes):
@@ -110,7 +110,7 @@ class RowEncoder:
         return sink.getvalue()
 
     def _message(self, batch: pa.RecordBatch) -> pa.Buffer:
-        """The record batch message, which is all that a stream holds after its own schema message."""
+        """The record batch message: all of a stream after its schema message."""
         sink = pa.BufferOutputStream()
         stream = pa.ipc.new_stream(sink, batch.schema, options=self._options)
         stream.write_batch(batch)
@@ -126,7 +126,7 @@ class RowEncoder:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _check(self, arriving: pa.Schema) -> bool:
-        """Whether batches of this schema can be written as they are; False where they must be cast."""
+        """True if batches of this schema can be written as they are, False if they must be cast."""
         mine = [(field.name, layout(field.type)) for field in self._schema]
         theirs = [(field.name, layout(field.type)) for field in arriving]
         if mine == theirs:
@@ -137,7 +137,7 @@ class RowEncoder:
 
 
 class RowDecoder:
-    """Gives back rows in ``schema``: its columns are picked by name, those that a payload lacks are null."""
+    """Decodes payloads to rows in ``schema``: columns are picked by name, and are null where a payload lacks them."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -146,10 +146,10 @@ class RowDecoder:
         self._options = pa.ipc.IpcReadOptions(use_threads=False)
 
     def decode(self, payload: pa.Buffer, what: str) -> pa.RecordBatch:
-        """The rows of one payload. ``what`` names it in errors.
+        """The rows of one payload, which errors call ``what``.
 
-        Raises CorruptionError for bytes that are no payload or hold a column of another type, FormatVersionError for a newer
-        payload.
+        Raises CorruptionError for bytes that are no payload or have a column of another type, FormatVersionError for a newer
+        format.
         """
         opened = _open(payload, what)
         try:
@@ -163,9 +163,9 @@ class RowDecoder:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def statistics(self, payload: pa.Buffer, what: str, columns: Collection[str]) -> tuple[int, Mapping[str, ColumnStatistics]]:
-        """How many rows the payload has, and what its header says of some columns; one that it lacks is null throughout.
+        """The payload's number of rows, and the statistics of those of ``columns`` that are known, without decoding a row.
 
-        Decodes no row. Columns of which nothing is known are left out. Raises as ``decode``.
+        A column that the payload lacks counts as all null. Raises the same errors as ``decode``.
         """
         opened = _open(payload, what)
         try:
@@ -173,13 +173,11 @@ class RowDecoder:
         except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:
             raise CorruptionError(what, f"not an Arrow schema ({problem})") from None
         lacking = {name: ColumnStatistics(opened.rows) for name in columns if self._stored.get_field_index(name) < 0}
-        return opened.rows, {
-            **lacking,
-            **decode_statistics(_statistics_field(opened.fields, what), self._stored, columns, what),
-        }
+        known = decode_statistics(_statistics_field(opened.fields, what), self._stored, columns, what)
+        return opened.rows, {**lacking, **known}
 
     def _follow(self, schema_message: pa.Buffer, what: str) -> None:
-        """Check the payload's schema, once for all payloads that have the same, and choose what is read of it."""
+        """Check a payload's schema and choose the columns to read, once for consecutive payloads with the same schema."""
         if self._message is not None and schema_message.equals(self._message):
             return
         stored = pa.ipc.read_schema(schema_message)
@@ -188,8 +186,8 @@ class RowDecoder:
         for field in self._schema:
             index = stored.get_field_index(field.name)
             if index >= 0 and not stored.field(index).type.equals(field.type):
-                here, there = stored.field(index).type, field.type
-                raise CorruptionError(what, f"its column '{field.name}' is {here}, the log's is {there}")
+                problem = f"its column '{field.name}' is {stored.field(index).type}, the log's is {field.type}"
+                raise CorruptionError(what, problem)
         wanted = [index for index, name in enumerate(stored.names) if self._schema.get_field_index(name) >= 0]
         self._options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=wanted)
         self._stored = stored
@@ -201,12 +199,12 @@ class RowDecoder:
 
 
 def row_count(payload: pa.Buffer, what: str) -> int:
-    """How many rows a payload holds, by its header. Raises CorruptionError, FormatVersionError."""
+    """The number of rows in a payload's header. Raises CorruptionError, FormatVersionError."""
     return _open(payload, what).rows
 
 
 def decode_stored(payload: pa.Buffer, what: str) -> pa.RecordBatch:
-    """The rows of one payload with all columns that it has, in its own schema. Raises as ``RowDecoder.decode``."""
+    """The rows of one payload with all its columns, in its own schema. Raises the same errors as ``RowDecoder.decode``."""
     try:
         schema = pa.ipc.read_schema(_open(payload, what).schema_message)
     except (pa.ArrowException, OSError) as problem:
@@ -217,7 +215,7 @@ def decode_stored(payload: pa.Buffer, what: str) -> pa.RecordBatch:
 
 
 def cut(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Even slices of at most ``max_rows`` rows, and of at most ``max_bytes`` unless a single row is larger."""
+    """Even slices of at most ``max_rows`` rows and ``max_bytes`` bytes; a single larger row is a slice of its own."""
     pieces = max(-(-batch.num_rows // max_rows), min(-(-batch.nbytes // max_bytes), batch.num_rows))
     if pieces <= 1:
         if batch.num_rows:
@@ -229,7 +227,7 @@ def cut(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.Rec
 
 
 def layout(kind: pa.DataType) -> pa.DataType:
-    """The type that stands for all with the same layout in memory: nullable throughout, timestamps in UTC."""
+    """The normal form of all types with the same layout in memory: nullable throughout, timestamps in UTC."""
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, "UTC")
     return _rebuilt(kind, layout)
@@ -243,7 +241,7 @@ def without_large(kind: pa.DataType) -> pa.DataType:
 
 
 def _rebuilt(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """``kind`` with ``change`` applied to all that it contains, nullable and without metadata."""
+    """``kind`` with ``change`` applied to the types it contains, which become nullable and lose their metadata."""
     if pa.types.is_list(kind):
         return pa.list_(pa.field("element", change(kind.value_type)))
     if pa.types.is_map(kind):
@@ -255,15 +253,15 @@ def _rebuilt(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) ->
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A payload, taken apart."""
+    """The parts of a payload."""
 
     rows: int
     fields: bytes
-    """Of the header, behind its fixed part."""
+    """The header behind its fixed part."""
     stream: pa.Buffer
-    """An Arrow stream."""
+    """The Arrow stream."""
     schema_message: pa.Buffer
-    """The stream's beginning."""
+    """The first part of ``stream``."""
 
 
 def _open(payload: pa.Buffer, what: str) -> _Opened:
@@ -281,7 +279,7 @@ def _open(payload: pa.Buffer, what: str) -> _Opened:
 
 
 def _check_claims(opened: _Opened, what: str) -> None:
-    """What the message claims to hold is within bounds; nothing of it was allocated yet."""
+    """Raise CorruptionError if the message claims to hold more than the bounds, before Arrow allocates anything."""
     schema_bytes = opened.schema_message.size
     if metadata_end(memoryview(opened.schema_message), what) != schema_bytes:
         raise CorruptionError(what, f"its schema message does not have {schema_bytes} bytes")
@@ -293,7 +291,7 @@ def _check_claims(opened: _Opened, what: str) -> None:
 
 
 def _statistics_field(fields: bytes, what: str) -> bytes:
-    """The statistics among a header's fields; empty where there are none."""
+    """The statistics among a header's fields; empty if there are none."""
     while fields:
         if len(fields) < _FIELD.size or len(fields) < _FIELD.size + _FIELD.unpack_from(fields)[1]:
             raise CorruptionError(what, "its header ends within a field")

@@ -1,13 +1,15 @@
-"""Neighbours put together: record batches to the size of an entry, payloads to the size of an add.
+"""Joins neighbours: record batches up to the size of an entry, payloads up to the size of an add.
 
-Every add costs its writer and its bookies about as much as a fifth of a megabyte does, and every entry of rows costs whoever
-reads it; Spark's batches are cut for neither. Rows that are more than half of an entry go on at once: they would wait for a
-neighbour that hardly fits.
+An add costs its writer and its bookies about as much as a fifth of a megabyte of data, each entry of rows costs its readers,
+and Spark's batches are cut for neither. Items that fill more than half the bound go on at once: few neighbours would still fit.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,45 +17,43 @@ import pyarrow as pa
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES, binaries
 from bk_spark.entries.digest import payload_sizes
 
+_Item = TypeVar("_Item")
+
 
 def gathered_batches(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The same rows; neighbours of one schema are joined while that is within both bounds. What is larger passes uncopied."""
-    waiting: list[pa.RecordBatch] = []
-    nbytes = rows = 0
-    for batch in batches:
-        fits = nbytes + batch.nbytes <= max_bytes and rows + batch.num_rows <= max_rows
-        if waiting and not (fits and batch.schema.equals(waiting[0].schema)):
-            yield as_one(waiting)
-            waiting, nbytes, rows = [], 0, 0
-        waiting.append(batch)
-        nbytes, rows = nbytes + batch.nbytes, rows + batch.num_rows
-        if 2 * nbytes > max_bytes or 2 * rows > max_rows:
-            yield as_one(waiting)
-            waiting, nbytes, rows = [], 0, 0
-    if waiting:
-        yield as_one(waiting)
+    """The same rows; neighbours of one schema are joined up to both bounds. A larger batch passes uncopied."""
+    for _, alike in itertools.groupby(batches, lambda batch: batch.schema):
+        for run, _ in _runs(((batch, batch.nbytes, batch.num_rows) for batch in alike), max_bytes, max_rows):
+            yield as_one(run)
 
 
 def gathered_payloads(payloads: Iterable[tuple[pa.Buffer, int]], max_bytes: int) -> Iterator[tuple[pa.BinaryArray, int]]:
-    """Payloads with the rows of each, as arrays to append with the rows of all; above ``max_bytes`` one stands alone."""
-    waiting: list[pa.Buffer] = []
+    """Payloads with the rows of each, joined into arrays with the rows of all; one above ``max_bytes`` stays alone."""
+    sized = ((payload, payload.size + ENTRY_OVERHEAD_BYTES, rows) for payload, rows in payloads)
+    return ((binaries(run), rows) for run, rows in _runs(sized, max_bytes))
+
+
+def _runs(
+    items: Iterable[tuple[_Item, int, int]], max_bytes: int, max_rows: float = math.inf
+) -> Iterator[tuple[list[_Item], int]]:
+    """Items come with their bytes and rows. Gives neighbours that are together within both bounds, with the rows of all."""
+    run: list[_Item] = []
     nbytes = rows = 0
-    for payload, its_rows in payloads:
-        size = payload.size + ENTRY_OVERHEAD_BYTES
-        if waiting and nbytes + size > max_bytes:
-            yield binaries(waiting), rows
-            waiting, nbytes, rows = [], 0, 0
-        waiting.append(payload)
-        nbytes, rows = nbytes + size, rows + its_rows
-        if 2 * nbytes > max_bytes:
-            yield binaries(waiting), rows
-            waiting, nbytes, rows = [], 0, 0
-    if waiting:
-        yield binaries(waiting), rows
+    for item, size, count in items:
+        if run and (nbytes + size > max_bytes or rows + count > max_rows):
+            yield run, rows
+            run, nbytes, rows = [], 0, 0
+        run.append(item)
+        nbytes, rows = nbytes + size, rows + count
+        if 2 * nbytes > max_bytes or 2 * rows > max_rows:
+            yield run, rows
+            run, nbytes, rows = [], 0, 0
+    if run:
+        yield run, rows
 
 
 def gathered_entries(arrays: Iterable[pa.BinaryArray], max_bytes: int) -> Iterator[pa.BinaryArray]:
-    """The same entries in adds of up to ``max_bytes``; only what comes of two arrays is copied."""
+    """The same entries in arrays of up to ``max_bytes``; only an array joined from several is copied."""
     waiting: list[pa.BinaryArray] = []
     nbytes = 0
     for array in arrays:
@@ -73,7 +73,7 @@ def gathered_entries(arrays: Iterable[pa.BinaryArray], max_bytes: int) -> Iterat
 
 
 def as_one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches of one schema, at least one, as one; a single one is not copied."""
+    """At least one batch, all of one schema, as one batch; a single batch is not copied."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 

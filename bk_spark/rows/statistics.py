@@ -1,7 +1,7 @@
-"""Smallest and largest value and the number of nulls of each column of a row payload, kept in its header.
+"""Column statistics in the header of a row payload: smallest and largest value, and the number of nulls.
 
-They tell a reader with a condition (option ``where``) that no row of an entry can match, before the entry is decoded.
-Only top-level columns whose type has an order are described. Values are compared as one of four *kinds*:
+They let a reader with a condition (option ``where``) skip an entry in which no row can match, without decoding it.
+Only top-level columns whose type has an order have statistics. Values are compared as one of four *kinds*:
 
 ======== ================================================== ============ ==========================
 kind     Arrow types                                        in Python    in the header
@@ -12,20 +12,20 @@ FLOAT    float, double                                      float        8 bytes
 BYTES    string (as UTF-8), binary                          bytes        at most 64 bytes
 ======== ================================================== ============ ==========================
 
-The block: one row for each described column, as many as fit.
+The block has a row for each column with statistics, as many as fit:
 
 ====== ====== ==================================================================
 offset type   row
 ====== ====== ==================================================================
 0      u16    index of the column in the payload's schema
-2      u8     flags: 1 there are bounds; 2 there is a NaN, which bounds leave out
+2      u8     flags: 1 there are bounds; 2 there is a NaN (bounds ignore NaN)
 3      u32    nulls
 7      u8     bytes of the lower bound, then the bound      (only with flag 1)
 …      u8     bytes of the upper bound, then the bound      (only with flag 1)
 ====== ====== ==================================================================
 
-Bounds hold for every value that is neither null nor NaN, but need not occur: a long string is cut, for the upper bound
-after adding one to the last byte that is left.
+Bounds hold for every value that is neither null nor NaN, but need not occur: long strings are cut. For the upper bound one is
+added to the last byte that is left.
 
 Ref: docs/formats.md, "Row payloads".
 """
@@ -46,10 +46,10 @@ import pyarrow.compute as pc
 from bk_spark.errors import CorruptionError
 
 BOUND_BYTES = 64
-"""Of a string: enough to tell most keys apart, and a thousand columns of them stay below the header's 64 KiB."""
+"""The most bytes of a string's bound: most keys differ within them, and a thousand columns fit into the header's 64 KiB."""
 
 MIN_ROWS = 64
-"""A payload of fewer rows is described by no statistics: they take longer to make than it takes to decode."""
+"""Payloads of fewer rows get no statistics: making them takes longer than decoding the payload."""
 
 _ROW = struct.Struct("<HBI")
 _HAS_BOUNDS, _HAS_NAN = 1, 2
@@ -57,7 +57,7 @@ _EXACT = Context(prec=76)
 _MAX_COLUMNS = 2**16
 
 Key: TypeAlias = int | float | bytes
-"""A value in the form in which it is compared."""
+"""A value as it is compared."""
 
 
 class Kind(Enum):
@@ -71,7 +71,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """What is known of one column of one payload. Bounds are both there or both not: for want of a value, or of a bound."""
+    """Statistics of one column of one payload. Both bounds are set, or none: without a value, or without an upper bound."""
 
     nulls: int
     low: Key | None = None
@@ -80,7 +80,7 @@ class ColumnStatistics:
 
 
 def kind_of(of: pa.DataType) -> Kind | None:
-    """None for a type without an order, and for those that are not described."""
+    """The kind of a column's values; None if its type has no order or gets no statistics."""
     if pa.types.is_integer(of) or pa.types.is_boolean(of) or pa.types.is_date32(of):
         return Kind.INTEGER
     if pa.types.is_timestamp(of) or pa.types.is_time64(of):
@@ -93,7 +93,7 @@ def kind_of(of: pa.DataType) -> Kind | None:
 
 
 def encode_statistics(batch: pa.RecordBatch, max_bytes: int) -> bytes:
-    """The block for the rows of ``batch``. A column that does not fit in ``max_bytes`` any more is left out."""
+    """The block for the rows of ``batch``. Columns that no longer fit into ``max_bytes`` are left out."""
     if batch.num_rows < MIN_ROWS:
         return b""
     rows: list[bytes] = []
@@ -107,7 +107,7 @@ def encode_statistics(batch: pa.RecordBatch, max_bytes: int) -> bytes:
 
 
 def decode_statistics(block: bytes, schema: pa.Schema, wanted: Collection[str], what: str) -> Mapping[str, ColumnStatistics]:
-    """By column name, of those in ``wanted`` that the block describes. Raises CorruptionError; ``what`` names the payload."""
+    """The statistics of ``wanted`` columns that the block has, by name. Raises CorruptionError; ``what`` names the payload."""
     try:
         return {
             schema.field(index).name: _decoded(schema.field(index).type, flags, nulls, bounds)
@@ -128,7 +128,7 @@ def _encoded(index: int, column: pa.Array) -> bytes:
 
 
 def _of_floats(column: pa.Array) -> tuple[bool, tuple[bytes, bytes] | None]:
-    """Whether there is a NaN, and the bounds of all else. numpy's minimum, NaN if there is one, is faster than Arrow's."""
+    """Whether there is a NaN, and the bounds of the other values. numpy's minimum (NaN if there is one) beats Arrow's."""
     values = column.drop_null().to_numpy(zero_copy_only=False)
     has_nan = bool(len(values) and np.isnan(values.min()))
     if has_nan:
@@ -156,12 +156,12 @@ def _integer(value: pa.Scalar) -> int:
 
 
 def unscaled(value: Decimal, scale: int) -> int:
-    """``value`` in units of its last digit; it has no digits beyond ``scale``."""
+    """``value``, with at most ``scale`` decimal places, in units of the last place."""
     return int(value.scaleb(scale, _EXACT))
 
 
 def _rounded_up(value: bytes) -> bytes | None:
-    """The same, or something larger that is not above BOUND_BYTES long; None where there is no such thing."""
+    """A value of at most BOUND_BYTES that is not below ``value``; None if there is none."""
     if len(value) <= BOUND_BYTES:
         return value
     head = value[:BOUND_BYTES].rstrip(b"\xff")

@@ -1,4 +1,4 @@
-"""Conditions on rows (``where``): parsed, compared with statistics, and applied.
+"""Conditions on rows (option ``where``): parsing them, skipping entries by statistics, filtering rows.
 
 Imports ``rows``. Begin with ``condition.py``.
 """

@@ -1,4 +1,4 @@
-"""The condition of option ``where``: its text → comparisons of columns with literals, all of which must hold.
+"""Parses option ``where`` into comparisons of columns with literals, all of which must hold.
 
 ::
 
@@ -10,7 +10,7 @@
     column      = a name, or `any name` in backquotes
     literal     = 5, -1.5, 2e9, 'text', "text", true, false, DATE '2026-01-31', TIMESTAMP '…', TIME '…', X'00FF'
 
-What is not understood is refused: a condition is applied exactly, or not at all. Types are not looked at here.
+Other text is refused: a condition is applied exactly, or not at all. filter.py checks the types.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from typing import TypeAlias
 from bk_spark.errors import ConfigError
 
 MAX_COMPARISONS = 100
-"""Each is worked out for every row: more is no simple condition."""
+"""Each comparison is evaluated for every row."""
 
 MAX_LIST = 1000
-"""Literals of one IN: each is looked at for every entry."""
+"""The most literals of one IN: each is compared with the statistics of every entry."""
 
 MAX_DEPTH = 100
-"""Parentheses inside of each other: they mean nothing here, and each costs a level of calls."""
+"""The deepest nesting of parentheses: each level costs a level of calls."""
 
 _SHOWN_CHARACTERS = 100
-"""Of a word that a refusal points at: who typed more finds the place by these."""
+"""How much of the word that it points at an error shows."""
 
 _ALLOWED = (
     "it takes comparisons of a column with a literal (=, !=, <, <=, >, >=, IN (…), BETWEEN … AND …, IS NULL, IS NOT NULL), "
@@ -57,7 +57,7 @@ _TOKEN = re.compile(
 
 
 class Operator(Enum):
-    """What is asked of a column. IN has any number of literals, the two of null none, all others one."""
+    """The operator of a comparison. IN takes any number of literals, the null tests none, all others one."""
 
     EQUAL = "="
     NOT_EQUAL = "!="
@@ -96,7 +96,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Condition:
-    """The option's text and what it means: all of ``comparisons`` must hold."""
+    """The option's text, and its comparisons, all of which must hold."""
 
     text: str
     comparisons: tuple[Comparison, ...]
@@ -106,7 +106,7 @@ class Condition:
 
 
 def parse_where(name: str, text: str) -> Condition:
-    """The condition that ``text`` spells. Raises ConfigError for what is not understood; ``name`` is the option's."""
+    """Parse the text of option ``name``. Raises ConfigError if it is not understood."""
     comparisons = _Parser(name, text).condition()
     if len(comparisons) > MAX_COMPARISONS:
         raise ConfigError(f"option '{name}'", text, f"it takes {MAX_COMPARISONS} comparisons at most")
@@ -127,7 +127,7 @@ _END = _Token("end", "its end")
 
 
 class _Parser:
-    """Reads from left to right; every method leaves the position behind what it read."""
+    """A recursive-descent parser; every method advances the position past what it read."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name = name
@@ -226,7 +226,7 @@ class _Parser:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    """Up to the first that is none, which no condition has: looking on from each of its characters would take too long."""
+    """The tokens up to the first invalid one, which ends parsing: matching behind it could take too long."""
     for match in _TOKEN.finditer(text):
         yield _Token(str(match.lastgroup), match[0].strip())
         if match.lastgroup == "other":

@@ -1,7 +1,7 @@
-"""The condition of option ``where``, bound to a log's columns: which entries cannot hold a match, and which rows match.
+"""Binds the condition of option ``where`` to a log's columns: skips entries that cannot hold a match, and filters rows.
 
-As in Spark SQL: a comparison with a null holds for no row; NaN equals itself and is above all other numbers; -0.0 equals
-0.0; strings are compared by their UTF-8 bytes. What literals mean stands in literals.py.
+As in Spark SQL, a comparison with a null holds for no row; NaN equals itself and is above all other numbers; -0.0 equals
+0.0; strings are compared by their UTF-8 bytes. literals.py converts the literals.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _BOUNDS_ALLOW: Mapping[Operator, Callable[[Any, Any, Any], bool]] = {
     Operator.MORE: lambda low, high, key: bool(high > key),
     Operator.AT_LEAST: lambda low, high, key: bool(high >= key),
 }
-"""Whether a value between the bounds, both included, can hold the comparison. All three are of one kind."""
+"""Whether a value between the bounds, both included, can satisfy the comparison. Bounds and key are of one kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundComparison:
-    """A comparison whose keys are values of the column's type. IN without keys holds for no row."""
+    """A comparison with keys of the column's type. IN without keys holds for no row."""
 
     column: str
     operator: Operator
     keys: tuple[Key, ...] = ()
 
     def may_match(self, rows: int, known: ColumnStatistics) -> bool:
-        """Whether one of ``rows`` rows can match."""
+        """Whether any of an entry's ``rows`` rows can match."""
         if self.operator is Operator.IS_NULL:
             return known.nulls > 0
         if self.operator is Operator.IS_NOT_NULL or known.nulls >= rows:
@@ -62,7 +62,7 @@ class BoundComparison:
         return any(_may_hold(self.operator, key, known) for key in self.keys)
 
     def mask(self, column: pa.Array) -> pa.Array:
-        """For each value true, or false or null where it does not match."""
+        """True for each value that matches; false or null for others."""
         if self.operator is Operator.IS_NULL:
             return pc.is_null(column)
         if self.operator is Operator.IS_NOT_NULL:
@@ -78,14 +78,14 @@ class BoundComparison:
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """A condition on the columns of one log. Pickles; holds no row."""
+    """A condition on the columns of one log. Pickles."""
 
     columns: pa.Schema
-    """What must be decoded to tell which rows match."""
+    """The columns that the condition reads."""
     comparisons: tuple[BoundComparison, ...]
 
     def may_match(self, rows: int, statistics: Mapping[str, ColumnStatistics]) -> bool:
-        """False if no row of an entry with ``rows`` rows can match; what is not in ``statistics`` may be anything."""
+        """False if no row of an entry with ``rows`` rows can match. Columns without statistics can have any value."""
         return all(one.may_match(rows, statistics[one.column]) for one in self.comparisons if one.column in statistics)
 
     def matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -95,9 +95,9 @@ class RowFilter:
 
 
 def bind(condition: Condition, log: str, columns: pa.Schema) -> RowFilter:
-    """``condition`` on a log's columns, whose names are found in any case, as Spark does.
+    """Bind ``condition`` to a log's columns. Names match in upper and lower case, as in Spark.
 
-    Raises ConfigError for a column that the log does not have, and for a literal that is none of the column's type.
+    Raises ConfigError for a column that the log does not have, and for a literal that is not of the column's type.
     """
     bound = tuple(_bound(condition, log, columns, one) for one in condition.comparisons)
     names = dict.fromkeys(one.column for one in bound)
@@ -125,7 +125,7 @@ def _bound(condition: Condition, log: str, columns: pa.Schema, one: Comparison) 
 
 
 def _may_hold(operator: Operator, key: Key, known: ColumnStatistics) -> bool:
-    """Whether a value that is not null can hold the comparison."""
+    """Whether a value that is not null can satisfy the comparison."""
     if known.low is None or known.high is None:
         return True
     if isinstance(key, float) and math.isnan(key):
@@ -136,7 +136,7 @@ def _may_hold(operator: Operator, key: Key, known: ColumnStatistics) -> bool:
 
 
 def _float_mask(operator: Operator, values: pa.Array, key: float) -> pa.Array:
-    """Arrow compares NaN with nothing: where one is meant or met, the mask is made from it."""
+    """The mask of a comparison with a float. Arrow's comparisons with NaN are false, so NaN is handled apart."""
     if not math.isnan(key):
         mask = _COMPARE[Operator.EQUAL if operator is Operator.IN else operator](values, pa.scalar(key))
         return pc.or_(mask, pc.is_nan(values)) if operator in (Operator.MORE, Operator.AT_LEAST) else mask
@@ -152,7 +152,7 @@ def _any(masks: list[pa.Array], rows: int) -> pa.Array:
 
 
 def _comparable(column: pa.Array) -> pa.Array:
-    """The same values in a type that Arrow compares with a key's."""
+    """The same values in a type that Arrow can compare with a key."""
     kind = kind_of(column.type)
     if kind is Kind.BYTES:
         return column.cast(pa.binary())

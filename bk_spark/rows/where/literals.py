@@ -1,7 +1,7 @@
-"""Literals of option ``where`` → values of a column's type, in the form in which statistics.py compares them.
+"""Converts literals of option ``where`` to a column's type, in the form in which statistics.py compares values.
 
-Exact: a column of whole numbers, of dates or of decimals has a smallest step, so a literal between two steps or beyond the
-type's range turns into a comparison with a step, or into one that holds for every value or for none.
+The conversion is exact. Integers, dates, times and decimals have a smallest step. A literal between two steps, or beyond the
+type's range, becomes a comparison with a step, or one that holds for every value or for none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bk_spark.rows.where.condition import Literal, Operator, TypedText
 
 _EXACT = Context(prec=200)
 _HUGE = Decimal(10) ** 80
-"""Beyond every value of every type, and small enough to work with: 1e999999999 is a literal, too."""
+"""Beyond every value of every type, and small enough to compute with, unlike the literal 1e999999999."""
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?")
 _SPECIAL_FLOATS = ("nan", "infinity", "+infinity", "-infinity", "inf", "+inf", "-inf")
@@ -31,7 +31,7 @@ _ANY_VALUE: tuple[Operator, tuple[Key, ...]] = (Operator.IS_NOT_NULL, ())
 
 
 class UnfitLiteral(Exception):
-    """The literal is none of the column's type; its text says what would be."""
+    """The literal is not of the column's type. The text says what would be."""
 
 
 def bound_literals(of: pa.DataType, operator: Operator, literals: tuple[Literal, ...]) -> tuple[Operator, tuple[Key, ...]]:
@@ -50,7 +50,7 @@ def bound_literals(of: pa.DataType, operator: Operator, literals: tuple[Literal,
 
 
 def _whole(operator: Operator, value: Decimal, low: int, high: int) -> tuple[Operator, tuple[Key, ...]]:
-    """The same comparison with an integer from ``low`` to ``high``, between which all values of the column are."""
+    """The same comparison with an integer key. All values of the column are integers from ``low`` to ``high``."""
     value = max(-_HUGE, min(_HUGE, value))
     floor = int(value.to_integral_value(ROUND_FLOOR, _EXACT))
     between = floor != value or not low <= floor <= high
@@ -72,7 +72,7 @@ def _range(of: pa.DataType) -> tuple[int, int]:
 
 
 def _steps(of: pa.DataType, literal: Literal) -> Decimal:
-    """The literal, counted in the smallest steps of the type."""
+    """The literal in smallest steps of the type."""
     if pa.types.is_boolean(of):
         return _boolean(literal)
     if pa.types.is_decimal128(of):
@@ -147,7 +147,7 @@ def _time(literal: Literal) -> int:
 
 
 def _spelt(literal: Literal, kinds: tuple[str, ...]) -> str:
-    """What stands between the quotes; "" among the kinds is that of a plain string. Raises ValueError for other literals."""
+    """The text of a literal of one of ``kinds``, where "" is a plain string. Raises ValueError for other literals."""
     if isinstance(literal, TypedText) and literal.kind in kinds:
         return literal.text.strip()
     if isinstance(literal, str) and "" in kinds:
@@ -156,7 +156,7 @@ def _spelt(literal: Literal, kinds: tuple[str, ...]) -> str:
 
 
 def _matching(pattern: re.Pattern[str], text: str) -> str:
-    """``text``; what Python's ISO formats allow beyond Spark's raises ValueError."""
+    """``text`` if it matches. Raises ValueError for formats that Python's ISO parsers accept and Spark does not."""
     if not pattern.fullmatch(text):
         raise ValueError
     return text
