@@ -1,11 +1,9 @@
 """A small HTTP server for metrics, health and the dashboard: GET and HEAD of exact paths, one request a connection.
 
-Nothing that a client does costs more than a bounded share: WORKERS threads answer, MAX_WAITING connections wait for one, what
-is above is closed at once; a request is HEAD_BYTES long at most; a client has CONNECTION_S to send it, and as long to take the
-answer, however it spreads them. A request's body is not read. Who connects is not asked: listen where only those come who may
-see what the routes give.
-
-``socket``, ``threading`` and ``time`` are here, against the import table, for the server itself.
+A client cannot use up the process: WORKERS threads answer, MAX_WAITING connections wait for one of them, and further ones are
+closed at once; a request has at most HEAD_BYTES; a client has CONNECTION_S to send it and as long again to take the answer,
+however it spreads its bytes. Request bodies are not read. There is no authentication: listen only where everybody who can
+connect may see what the routes return.
 
 Ref: RFC 9110 and RFC 9112; docs/metrics.md.
 """
@@ -30,24 +28,24 @@ from urllib.parse import parse_qsl, urlsplit
 from bk_spark.errors import BookKeeperError, ConfigError
 
 WORKERS = 8
-"""Requests that are answered at a time: a scraper, a probe and a few people's pages."""
+"""Requests answered at a time: a scraper, a probe and a few people's pages."""
 
 MAX_WAITING = 64
-"""Connections that wait for a thread: a page opens six at once."""
+"""Connections that may wait for a thread: a page opens six at once."""
 
 CONNECTION_S = 5.0
-"""What a client has for its request, and again for the answer. Scrapers and probes on a network take milliseconds."""
+"""A client's time to send its request, and again to take the answer. Scrapers and probes take milliseconds."""
 
 HEAD_BYTES = 16 * 1024
-"""Request line and headers: browsers send 1 to 2 KiB, with large cookies of other services 8."""
+"""The most bytes of request line and headers: browsers send 1 to 2 KiB, 8 with large cookies of other services."""
 
 MAX_PARAMETERS = 32
 LINGER_BYTES = 64 * 1024
 LINGER_S = 0.5
-"""What is read and dropped of a refused request: a connection closed with unread bytes may lose the answer on its way."""
+"""How much of a refused request is read and dropped: closing a connection with unread bytes can lose the answer."""
 
 POLL_S = 0.25
-"""Between two looks whether the endpoint is to close."""
+"""How often the server checks whether it should close."""
 
 TEXT = "text/plain; charset=utf-8"
 
@@ -57,7 +55,7 @@ SECURITY_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-"""Unless a response says otherwise: pages run scripts of their own origin alone; nothing is guessed at, framed or kept."""
+"""Defaults for all responses: scripts only from the page's own origin, no guessed content types, no framing, no caching."""
 
 logger = logging.getLogger(__name__)
 
@@ -68,13 +66,13 @@ class Response:
     content_type: str
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
-    """More of them, or others in the place of SECURITY_HEADERS."""
+    """Further headers, or replacements of SECURITY_HEADERS."""
 
 
 Route = Callable[[Mapping[str, str]], Response]
-"""Answers a request with these query parameters, on any of WORKERS threads, several at a time.
+"""Answers a request with these query parameters. It runs on WORKERS threads, several calls at a time.
 
-A BookKeeperError becomes a 503 with its text, any other error a 500 without, and goes to the log."""
+A BookKeeperError becomes a 503 with its text. Any other error becomes a 500 without details, and is logged."""
 
 
 def text_response(status: int, sentence: str) -> Response:
@@ -83,13 +81,13 @@ def text_response(status: int, sentence: str) -> Response:
 
 
 class HttpEndpoint:
-    """Listens from its construction on, answers from ``start`` to ``close``. Also for a ``with`` statement."""
+    """Listens from its construction on, answers from ``start`` to ``close``. Also a context manager."""
 
     def __init__(self, host: str, port: int, routes: Mapping[str, Route], hosts: Collection[str] | None = None) -> None:
-        """``port`` 0 takes a free one; ``routes`` by exact path. Raises ConfigError if it cannot listen there.
+        """``port`` 0 takes a free one; ``routes`` are by exact path. Raises ConfigError if it cannot listen there.
 
-        Where ``hosts`` are given, requests for other names are refused: a page of another site cannot read what is served here,
-        even if its name leads to this address. Without them the Host header does not matter.
+        If ``hosts`` are given, requests for other host names are refused, so a page of another site cannot read what is served
+        here even if its name resolves to this address. Without them the Host header does not matter.
         """
         self._server = _Server(host, port, dict(routes), None if hosts is None else frozenset(hosts))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
@@ -102,7 +100,7 @@ class HttpEndpoint:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening and break off what is under way; waits for routes that are at work."""
+        """Stop listening and cut open connections; waits for routes that are running."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -169,7 +167,7 @@ class _Server(socketserver.TCPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection, which has one request."""
+    """One connection with one request."""
 
     server: _Server
     protocol_version = "HTTP/1.1"
@@ -191,15 +189,15 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(self._respond())
         elif len(self._head) >= HEAD_BYTES:
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a request has {HEAD_BYTES} bytes at most")
-        elif self._head:  # who looks whether the port is open sends nothing
+        elif self._head:  # a probe of the open port sends nothing
             self.send_error(HTTPStatus.REQUEST_TIMEOUT, f"the request did not come within {CONNECTION_S:g} s")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """In one sentence; also for what http.server itself finds wrong."""
+        """Answer with one sentence; http.server calls this too."""
         self._send(text_response(code, f"{HTTPStatus(code).phrase}: {message or HTTPStatus(code).description or 'no answer'}"))
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are not logged: a scrape comes every few seconds."""
+        """Do not log requests: a scrape comes every few seconds."""
 
     def _respond(self) -> Response:
         if self.command not in ("GET", "HEAD"):
@@ -219,7 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
         return _call(url.path, route, parameters)
 
     def _send(self, response: Response) -> None:
-        self.request_version = self.protocol_version  # headers go out also to who asked in a way of before them
+        self.request_version = self.protocol_version  # send headers to HTTP/0.9 clients too
         headers = {
             "Content-Type": response.content_type,
             "Content-Length": str(len(response.body)),
@@ -232,7 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(response.status)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.connection.settimeout(CONNECTION_S)  # for all of a write, not for each part of it
+        self.connection.settimeout(CONNECTION_S)  # bounds a whole write, not each part of it
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(response.body)
@@ -251,7 +249,7 @@ def _call(path: str, route: Route, parameters: Mapping[str, str]) -> Response:
 
 
 def _read_head(connection: socket.socket, deadline: float) -> bytes:
-    """The request line and the headers, fewer bytes if the client sends no more until then, or more than HEAD_BYTES."""
+    """The request line and headers; cut off at ``deadline``, at the client's end of sending, and at HEAD_BYTES."""
     head = b""
     while len(head) < HEAD_BYTES and not _is_whole(head):
         try:
@@ -270,9 +268,9 @@ def _is_whole(head: bytes) -> bool:
 
 
 def _drop_rest(connection: socket.socket) -> None:
-    """Let the client have the answer before the connection closes."""
+    """Read until the client has got the answer, so that closing the connection does not lose it."""
     deadline, dropped = time.monotonic() + LINGER_S, 0
-    with suppress(OSError):  # it has gone
+    with suppress(OSError):  # the client has gone
         connection.shutdown(socket.SHUT_WR)
         while dropped < LINGER_BYTES and (left := deadline - time.monotonic()) > 0:
             connection.settimeout(left)

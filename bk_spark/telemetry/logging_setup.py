@@ -1,4 +1,4 @@
-"""How a long-running command writes its log: a line for people, or one JSON object a line (``--log-json``), on stderr.
+"""Sets up the log of a long-running command on stderr: lines for people, or one JSON object a line (``--log-json``).
 
 ::
 
@@ -6,10 +6,8 @@
     {"time": "2026-11-21T15:04:05.123Z", "level": "INFO", "logger": "bk_spark.bookie.process.run_bookie",
      "message": "bookie 10.0.0.7:3181-1f2e3d4c serves on …", "thread": "MainThread", "bookie": "10.0.0.7:3181-1f2e3d4c"}
 
-In JSON ``bookie`` is there where the process is a bookie, ``exception`` (the trace, as text) where there was one. Errors that
-nobody caught and Python's warnings are written the same way. No line shows a password, a key or a credential.
-
-``threading`` and ``time`` are here, against the import table, for the errors that end threads and the form of the time.
+JSON lines have ``bookie`` if the process is a bookie, and ``exception`` (the traceback as text) if there was one. Uncaught
+errors and Python's warnings are logged in the same format. No line shows a password, a key or a credential.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a record, on one line."""
+    """Formats a record as one JSON object on one line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +51,7 @@ _json = JsonFormatter()
 
 
 def set_up_logging(as_json: bool) -> None:
-    """Have this process write its log to stderr, unless the program around it has a log already. To be called first of all."""
+    """Write this process's log to stderr, unless the program around it has set up logging. Call it before anything else."""
     root = logging.getLogger()
     if root.handlers:
         return
@@ -61,14 +59,14 @@ def set_up_logging(as_json: bool) -> None:
     handler.setFormatter(_json if as_json else logging.Formatter(READABLE))
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    logging.getLogger("kazoo").setLevel(logging.INFO)  # below that it logs requests, and with them credentials
+    logging.getLogger("kazoo").setLevel(logging.INFO)  # below INFO it logs requests, and with them credentials
     logging.captureWarnings(True)
     sys.excepthook = _uncaught
     threading.excepthook = _ended_thread
 
 
 def name_bookie(bookie_id: str) -> None:
-    """This process is this bookie: its JSON lines say so from now on."""
+    """Name this bookie in all later JSON lines of the process."""
     _json.bookie_id = bookie_id
 
 

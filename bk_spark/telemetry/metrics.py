@@ -1,7 +1,7 @@
-"""Every metric: its name, what it says, its labels. docs/metrics.md is the manual, and a test holds it to this.
+"""Declares every metric: name, text, labels. docs/metrics.md is the manual, and a test keeps it equal to this module.
 
-Three registries, for a process may be a bookie, a client or AutoRecovery, or two of them. Of a bookie what happens is counted
-here; what is so at a scrape is given by bookie/process/monitoring.py.
+There are three registries because a process can be a bookie, a client or AutoRecovery, or two of them. A bookie's *asked*
+metrics get their values at each scrape from bookie/process/monitoring.py.
 """
 
 from __future__ import annotations
@@ -9,180 +9,145 @@ from __future__ import annotations
 from bk_spark.telemetry.registry import Declarations
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Bounds for requests and syncs: a sync takes 0.05 to 20 ms, one of a stalled disk seconds."""
+"""Bounds for requests and syncs: a sync takes 0.05 to 20 ms, on a stalled disk seconds."""
 
 LONG_SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
-"""Bounds for what runs in the background."""
+"""Bounds for background work."""
 
 GROUPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-"""Bounds for requests a group; a group has 1,024 at most."""
+"""Bounds for the requests of a group, at most 1,024."""
 
 ENTRIES = (1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536)
-"""Bounds for entries a batch; a batch has 65,536 at most."""
+"""Bounds for the entries of a batch, at most 65,536."""
 
 SIZES = tuple(4.0**power for power in range(4, 13))
-"""Bounds for bytes, 256 to 16 Mi: a message has hardly more."""
+"""Bounds for bytes, 256 to 16 Mi: messages are hardly larger."""
 
-_bookie = Declarations()
-_client = Declarations()
-_autorecovery = Declarations()
+_bookie = Declarations("bk_spark_bookie_")
+_client = Declarations("bk_spark_client_")
+_autorecovery = Declarations("bk_spark_autorecovery_")
 
 BOOKIE = _bookie.registry
-"""Of the bookie that this process runs."""
+"""Metrics of the bookie that this process runs."""
 
 CLIENT = _client.registry
-"""Of all clients in this process."""
+"""Metrics of all clients in this process."""
 
 AUTORECOVERY = _autorecovery.registry
-"""Of the auditor and the replication worker in this process."""
+"""Metrics of the auditor and the replication worker in this process."""
 
 DESCRIBED = {"bookie": _bookie.described, "client": _client.described, "autorecovery": _autorecovery.described}
 """All metrics, for the manual."""
 
-# --- AutoRecovery
+# AutoRecovery
 
-UNDER_REPLICATED_LEDGERS = _autorecovery.gauge(
-    "bk_spark_autorecovery_under_replicated_ledgers", "Ledgers that are marked as under-replicated."
-)
+UNDER_REPLICATED_LEDGERS = _autorecovery.gauge("under_replicated_ledgers", "Ledgers that are marked as under-replicated.")
 LOST_BOOKIES = _autorecovery.gauge(
-    "bk_spark_autorecovery_lost_bookies", "Bookies that are named by ledgers and are gone for longer than the grace period."
+    "lost_bookies", "Bookies that are named by ledgers and are gone for longer than the grace period."
 )
-IS_AUDITOR = _autorecovery.gauge("bk_spark_autorecovery_is_auditor", "1 if this process is the elected auditor, else 0.")
-AUDITS = _autorecovery.counter("bk_spark_autorecovery_audits_total", "Audits that were completed, by kind.", ("kind",))
-AUDIT_S = _autorecovery.histogram(
-    "bk_spark_autorecovery_audit_seconds", "How long an audit took, by kind.", LONG_SECONDS, ("kind",)
-)
-LEDGERS_REPLICATED = _autorecovery.counter(
-    "bk_spark_autorecovery_ledgers_replicated_total", "Ledgers that were made whole again."
-)
-ENTRIES_REPLICATED = _autorecovery.counter(
-    "bk_spark_autorecovery_entries_replicated_total", "Entries that were copied to another bookie."
-)
-BYTES_REPLICATED = _autorecovery.counter(
-    "bk_spark_autorecovery_bytes_replicated_total", "Bytes that were copied to another bookie."
-)
-REPLICATION_FAILURES = _autorecovery.counter(
-    "bk_spark_autorecovery_replication_failures_total", "Tries that left a ledger under-replicated."
-)
+IS_AUDITOR = _autorecovery.gauge("is_auditor", "1 if this process is the elected auditor, else 0.")
+AUDITS = _autorecovery.counter("audits_total", "Audits that were completed, by kind.", ("kind",))
+AUDIT_S = _autorecovery.histogram("audit_seconds", "How long an audit took, by kind.", LONG_SECONDS, ("kind",))
+LEDGERS_REPLICATED = _autorecovery.counter("ledgers_replicated_total", "Ledgers that were made whole again.")
+ENTRIES_REPLICATED = _autorecovery.counter("entries_replicated_total", "Entries that were copied to another bookie.")
+BYTES_REPLICATED = _autorecovery.counter("bytes_replicated_total", "Bytes that were copied to another bookie.")
+REPLICATION_FAILURES = _autorecovery.counter("replication_failures_total", "Tries that left a ledger under-replicated.")
 
-# --- clients: requests to single bookies, a batch each, and what writers do about bookies that fail
+# Clients: requests to single bookies, one batch each, and what writers do about failed bookies
 
-ADDS = _client.counter("bk_spark_client_adds_total", "Adds that a bookie was sent, by its answer.", ("status",))
-ADDED_BYTES = _client.counter("bk_spark_client_added_bytes_total", "Bytes of the batches that a bookie was sent.")
-ADD_S = _client.histogram("bk_spark_client_add_seconds", "From the send of an add to the bookie's answer.", SECONDS)
-READS = _client.counter("bk_spark_client_reads_total", "Reads that a bookie was asked for, by how they ended.", ("status",))
-READ_BYTES = _client.counter("bk_spark_client_read_bytes_total", "Bytes of the batches that bookies sent.")
-READ_S = _client.histogram("bk_spark_client_read_seconds", "From the request of a read to its last reply.", SECONDS)
-ENSEMBLE_CHANGES = _client.counter(
-    "bk_spark_client_ensemble_changes_total", "Choices of another bookie for the place of one that failed."
-)
-WITHOUT_SPARE = _client.counter(
-    "bk_spark_client_without_spare_total", "Times that no bookie was there for the place of one that failed."
-)
+ADDS = _client.counter("adds_total", "Adds that a bookie was sent, by its answer.", ("status",))
+ADDED_BYTES = _client.counter("added_bytes_total", "Bytes of the batches that a bookie was sent.")
+ADD_S = _client.histogram("add_seconds", "From the send of an add to the bookie's answer.", SECONDS)
+READS = _client.counter("reads_total", "Reads that a bookie was asked for, by how they ended.", ("status",))
+READ_BYTES = _client.counter("read_bytes_total", "Bytes of the batches that bookies sent.")
+READ_S = _client.histogram("read_seconds", "From the request of a read to its last reply.", SECONDS)
+ENSEMBLE_CHANGES = _client.counter("ensemble_changes_total", "Choices of another bookie for the place of one that failed.")
+WITHOUT_SPARE = _client.counter("without_spare_total", "Times that no bookie was there for the place of one that failed.")
 ERRORS = _client.counter(
-    "bk_spark_client_errors_total", "Batches, reads, closes and recoveries that ended in an error, by its class.", ("error",)
+    "errors_total", "Batches, reads, closes and recoveries that ended in an error, by its class.", ("error",)
 )
 
-# --- bookies, counted; a request is a batch
+# Bookies: counted as it happens; a request is one batch
 
-BOOKIE_ADDS = _bookie.counter("bk_spark_bookie_adds_total", "Add requests that were answered, by status.", ("status",))
+BOOKIE_ADDS = _bookie.counter("adds_total", "Add requests that were answered, by status.", ("status",))
 BOOKIE_ADDED_ENTRIES = _bookie.counter(
-    "bk_spark_bookie_added_entries_total", "Entries of the add requests that were answered, by status.", ("status",)
+    "added_entries_total", "Entries of the add requests that were answered, by status.", ("status",)
 )
 BOOKIE_ADDED_BYTES = _bookie.counter(
-    "bk_spark_bookie_added_bytes_total", "Bytes of the add requests that were answered, by status.", ("status",)
+    "added_bytes_total", "Bytes of the add requests that were answered, by status.", ("status",)
 )
-BOOKIE_ADD_S = _bookie.light_histogram("bk_spark_bookie_add_seconds", "From the receipt of an add to its reply.", SECONDS)
-BOOKIE_ADD_ENTRIES = _bookie.light_histogram("bk_spark_bookie_add_batch_entries", "Entries of an add request.", ENTRIES)
-BOOKIE_ADD_BYTES = _bookie.light_histogram("bk_spark_bookie_add_batch_bytes", "Bytes of an add request.", SIZES)
-BOOKIE_READS = _bookie.counter("bk_spark_bookie_reads_total", "Read requests, by how they ended.", ("status",))
-BOOKIE_READ_ENTRIES = _bookie.counter("bk_spark_bookie_read_entries_total", "Entries of the batches that were sent to readers.")
-BOOKIE_READ_BYTES = _bookie.counter("bk_spark_bookie_read_bytes_total", "Bytes of the batches that were sent to readers.")
-BOOKIE_READ_S = _bookie.histogram("bk_spark_bookie_read_seconds", "From the receipt of a read to its last reply.", SECONDS)
+BOOKIE_ADD_S = _bookie.light_histogram("add_seconds", "From the receipt of an add to its reply.", SECONDS)
+BOOKIE_ADD_ENTRIES = _bookie.light_histogram("add_batch_entries", "Entries of an add request.", ENTRIES)
+BOOKIE_ADD_BYTES = _bookie.light_histogram("add_batch_bytes", "Bytes of an add request.", SIZES)
+BOOKIE_READS = _bookie.counter("reads_total", "Read requests, by how they ended.", ("status",))
+BOOKIE_READ_ENTRIES = _bookie.counter("read_entries_total", "Entries of the batches that were sent to readers.")
+BOOKIE_READ_BYTES = _bookie.counter("read_bytes_total", "Bytes of the batches that were sent to readers.")
+BOOKIE_READ_S = _bookie.histogram("read_seconds", "From the receipt of a read to its last reply.", SECONDS)
 BOOKIE_CONFIRMED_READS = _bookie.counter(
-    "bk_spark_bookie_last_add_confirmed_reads_total",
-    "Reads of a last add confirmed that were answered, by status.",
-    ("status",),
+    "last_add_confirmed_reads_total", "Reads of a last add confirmed that were answered, by status.", ("status",)
 )
-BOOKIE_FENCES = _bookie.counter("bk_spark_bookie_fences_total", "Fences that were asked for, by status.", ("status",))
+BOOKIE_FENCES = _bookie.counter("fences_total", "Fences that were asked for, by status.", ("status",))
 BOOKIE_GROUP_S = _bookie.light_histogram(
-    "bk_spark_bookie_group_sync_seconds", "How long it took to make one group of requests durable, all files together.", SECONDS
+    "group_sync_seconds", "How long it took to make one group of requests durable, all files together.", SECONDS
 )
-BOOKIE_GROUP_REQUESTS = _bookie.light_histogram("bk_spark_bookie_group_requests", "Requests that shared one sync.", GROUPS)
-BOOKIE_GROUP_BYTES = _bookie.light_histogram("bk_spark_bookie_group_bytes", "Bytes that shared one sync.", SIZES)
+BOOKIE_GROUP_REQUESTS = _bookie.light_histogram("group_requests", "Requests that shared one sync.", GROUPS)
+BOOKIE_GROUP_BYTES = _bookie.light_histogram("group_bytes", "Bytes that shared one sync.", SIZES)
 BOOKIE_SYNC_S = _bookie.histogram(
-    "bk_spark_bookie_sync_seconds",
-    "How long one fdatasync took, by kind of file: journal, entry_log, other.",
-    SECONDS,
-    ("file",),
+    "sync_seconds", "How long one fdatasync took, by kind of file: journal, entry_log, other.", SECONDS, ("file",)
 )
-BOOKIE_CHECKPOINT_S = _bookie.histogram(
-    "bk_spark_bookie_checkpoint_seconds", "How long the slow part of a checkpoint took.", LONG_SECONDS
-)
+BOOKIE_CHECKPOINT_S = _bookie.histogram("checkpoint_seconds", "How long the slow part of a checkpoint took.", LONG_SECONDS)
 
-# --- bookies, asked for at a scrape
+# Bookies: asked for at each scrape
 
-BOOKIE_INFO = _bookie.asked_gauge("bk_spark_bookie_info", "1; the version that runs.", ("version",))
-BOOKIE_UPTIME_S = _bookie.asked_gauge("bk_spark_bookie_uptime_seconds", "Since this process began to serve.")
-BOOKIE_READY = _bookie.asked_gauge("bk_spark_bookie_ready", "1 if it takes adds, as /ready says, else 0.")
-BOOKIE_READ_ONLY = _bookie.asked_gauge("bk_spark_bookie_read_only", "1 if its disks are too full for adds, else 0.")
-BOOKIE_FAILED = _bookie.asked_gauge(
-    "bk_spark_bookie_failed", "1 if a write, sync or commit failed, so that it takes no change."
-)
+BOOKIE_INFO = _bookie.asked_gauge("info", "1; the version that runs.", ("version",))
+BOOKIE_UPTIME_S = _bookie.asked_gauge("uptime_seconds", "Since this process began to serve.")
+BOOKIE_READY = _bookie.asked_gauge("ready", "1 if it takes adds, as /ready says, else 0.")
+BOOKIE_READ_ONLY = _bookie.asked_gauge("read_only", "1 if its disks are too full for adds, else 0.")
+BOOKIE_FAILED = _bookie.asked_gauge("failed", "1 if a write, sync or commit failed, so that it takes no change.")
 BOOKIE_LIMBO_IDS = _bookie.asked_gauge(
-    "bk_spark_bookie_limbo_ledger_ids", "Ledger ids in limbo after a possible loss; no more ledgers than that."
+    "limbo_ledger_ids", "Ledger ids in limbo after a possible loss; no more ledgers than that."
 )
-BOOKIE_ADD_STREAMS = _bookie.asked_gauge("bk_spark_bookie_add_streams", "Add streams that are open; a client has one.")
-BOOKIE_LONG_POLLS = _bookie.asked_gauge("bk_spark_bookie_long_polls", "Reads of a last add confirmed that wait for news.")
-BOOKIE_QUEUE_BYTES = _bookie.asked_gauge("bk_spark_bookie_sync_queue_bytes", "Bytes of requests that are not answered yet.")
+BOOKIE_ADD_STREAMS = _bookie.asked_gauge("add_streams", "Add streams that are open; a client has one.")
+BOOKIE_LONG_POLLS = _bookie.asked_gauge("long_polls", "Reads of a last add confirmed that wait for news.")
+BOOKIE_QUEUE_BYTES = _bookie.asked_gauge("sync_queue_bytes", "Bytes of requests that are not answered yet.")
 BOOKIE_QUEUE_LIMIT_BYTES = _bookie.asked_gauge(
-    "bk_spark_bookie_sync_queue_limit_bytes", "Above it no more requests are received (sync_queue_bytes)."
+    "sync_queue_limit_bytes", "Above it no more requests are received (sync_queue_bytes)."
 )
 BOOKIE_CACHE_BYTES = _bookie.asked_gauge(
-    "bk_spark_bookie_write_cache_bytes",
-    "Bytes in memory that the index does not have: active, frozen (being written).",
-    ("cache",),
+    "write_cache_bytes", "Bytes in memory that the index does not have: active, frozen (being written).", ("cache",)
 )
 BOOKIE_CACHE_LIMIT_BYTES = _bookie.asked_gauge(
-    "bk_spark_bookie_write_cache_limit_bytes", "A cache of this size is written out (write_cache_bytes)."
+    "write_cache_limit_bytes", "A cache of this size is written out (write_cache_bytes)."
 )
 BOOKIE_DISK_FREE_BYTES = _bookie.asked_gauge(
-    "bk_spark_bookie_disk_free_bytes", "Free space on the disk of a directory; absent if it cannot be measured.", ("directory",)
+    "disk_free_bytes", "Free space on the disk of a directory; absent if it cannot be measured.", ("directory",)
 )
 BOOKIE_DISK_TOTAL_BYTES = _bookie.asked_gauge(
-    "bk_spark_bookie_disk_total_bytes", "Size of the disk of a directory; absent if it cannot be measured.", ("directory",)
+    "disk_total_bytes", "Size of the disk of a directory; absent if it cannot be measured.", ("directory",)
 )
 BOOKIE_DISK_FULL = _bookie.asked_gauge(
-    "bk_spark_bookie_disk_full", "1 if the disk of a directory is above the watermark or cannot be measured.", ("directory",)
+    "disk_full", "1 if the disk of a directory is above the watermark or cannot be measured.", ("directory",)
 )
-BOOKIE_GC_RUNS = _bookie.asked_counter("bk_spark_bookie_gc_runs_total", "Runs of garbage collection that ended.")
-BOOKIE_GC_FAILING = _bookie.asked_gauge("bk_spark_bookie_gc_failing", "1 if the last run was not complete, else 0.")
-BOOKIE_GC_SUSPENDED = _bookie.asked_gauge("bk_spark_bookie_gc_suspended", "1 while garbage collection is suspended, else 0.")
-BOOKIE_GC_LEDGERS = _bookie.asked_counter(
-    "bk_spark_bookie_gc_ledgers_deleted_total", "Ledgers of which nothing is kept any more."
-)
-BOOKIE_GC_LOGS = _bookie.asked_counter("bk_spark_bookie_gc_entry_logs_deleted_total", "Entry logs that were deleted.")
+BOOKIE_GC_RUNS = _bookie.asked_counter("gc_runs_total", "Runs of garbage collection that ended.")
+BOOKIE_GC_FAILING = _bookie.asked_gauge("gc_failing", "1 if the last run was not complete, else 0.")
+BOOKIE_GC_SUSPENDED = _bookie.asked_gauge("gc_suspended", "1 while garbage collection is suspended, else 0.")
+BOOKIE_GC_LEDGERS = _bookie.asked_counter("gc_ledgers_deleted_total", "Ledgers of which nothing is kept any more.")
+BOOKIE_GC_LOGS = _bookie.asked_counter("gc_entry_logs_deleted_total", "Entry logs that were deleted.")
 BOOKIE_GC_DELETED_BYTES = _bookie.asked_counter(
-    "bk_spark_bookie_gc_deleted_bytes_total", "Bytes of entry logs that were deleted, what compaction copied of them included."
+    "gc_deleted_bytes_total", "Bytes of entry logs that were deleted, what compaction copied of them included."
 )
 BOOKIE_COMPACTED_LOGS = _bookie.asked_counter(
-    "bk_spark_bookie_compaction_entry_logs_total", "Entry logs out of which live records were copied."
+    "compaction_entry_logs_total", "Entry logs out of which live records were copied."
 )
-BOOKIE_COMPACTED_BYTES = _bookie.asked_counter("bk_spark_bookie_compaction_bytes_total", "Bytes that compaction copied.")
-BOOKIE_LOG_BYTES = _bookie.asked_gauge("bk_spark_bookie_entry_log_bytes", "Bytes of all entry logs, after the last GC run.")
-BOOKIE_LOG_LIVE_BYTES = _bookie.asked_gauge(
-    "bk_spark_bookie_entry_log_live_bytes", "Bytes of entry logs that are live, after the last GC run."
-)
-BOOKIE_SCRUBS = _bookie.asked_counter("bk_spark_bookie_scrub_runs_total", "Scrubs that read everything.")
-BOOKIE_SCRUB_BYTES = _bookie.asked_gauge(
-    "bk_spark_bookie_scrub_bytes", "Bytes that the scrub under way, or the last one, has read."
-)
+BOOKIE_COMPACTED_BYTES = _bookie.asked_counter("compaction_bytes_total", "Bytes that compaction copied.")
+BOOKIE_LOG_BYTES = _bookie.asked_gauge("entry_log_bytes", "Bytes of all entry logs, after the last GC run.")
+BOOKIE_LOG_LIVE_BYTES = _bookie.asked_gauge("entry_log_live_bytes", "Bytes of entry logs that are live, after the last GC run.")
+BOOKIE_SCRUBS = _bookie.asked_counter("scrub_runs_total", "Scrubs that read everything.")
+BOOKIE_SCRUB_BYTES = _bookie.asked_gauge("scrub_bytes", "Bytes that the scrub under way, or the last one, has read.")
 BOOKIE_SCRUB_FAILING = _bookie.asked_gauge(
-    "bk_spark_bookie_scrub_failing", "1 if the index is damaged, or damage could not be repaired at the last try, else 0."
+    "scrub_failing", "1 if the index is damaged, or damage could not be repaired at the last try, else 0."
 )
-BOOKIE_DAMAGED = _bookie.asked_gauge(
-    "bk_spark_bookie_damaged_batches", "Batches that are known to be damaged and not repaired."
-)
-BOOKIE_REPAIRED = _bookie.asked_counter("bk_spark_bookie_repaired_batches_total", "Damaged batches that were repaired.")
-BOOKIE_SETTLED = _bookie.asked_counter("bk_spark_bookie_limbo_settled_total", "Ledgers whose limbo was ended.")
-BOOKIE_UNSETTLED = _bookie.asked_gauge("bk_spark_bookie_limbo_unsettled", "Ledgers that were tried and are still in limbo.")
+BOOKIE_DAMAGED = _bookie.asked_gauge("damaged_batches", "Batches that are known to be damaged and not repaired.")
+BOOKIE_REPAIRED = _bookie.asked_counter("repaired_batches_total", "Damaged batches that were repaired.")
+BOOKIE_SETTLED = _bookie.asked_counter("limbo_settled_total", "Ledgers whose limbo was ended.")
+BOOKIE_UNSETTLED = _bookie.asked_gauge("limbo_unsettled", "Ledgers that were tried and are still in limbo.")

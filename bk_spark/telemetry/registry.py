@@ -1,10 +1,10 @@
-"""How metrics are declared, asked for at a scrape, and written as text.
+"""Declares metrics, collects their values at a scrape, and writes them as text.
 
-Two kinds. What happens is counted where it happens, once a batch or a group, never once an entry: an increment takes half a
-microsecond, an observation one. What is merely so (a fill, a state, a count that somebody keeps anyway) is asked for at
-the scrape, by a *source*: so a bookie's storage knows nothing of metrics.
+There are two kinds. Events are counted where they happen, once for a batch or a group, never for each entry: an increment takes
+half a microsecond, an observation one. States (disk usage, flags, counts that a module keeps anyway) are *asked* for at the
+scrape: a *source* returns their values, so a bookie's storage does not depend on metrics.
 
-They take no memory that grows: no label takes a value from a request, but for a status.
+Memory does not grow: the only label values that come from requests are statuses.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-"""Of what ``render`` gives."""
+"""The content type of ``render``'s text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What docs/metrics.md says of a metric."""
+    """A metric as docs/metrics.md describes it."""
 
     name: str
-    """As it is scraped; of a histogram without _bucket, _sum, _count."""
+    """As it is scraped; a histogram's without _bucket, _sum, _count."""
     kind: str
     """counter, gauge or histogram."""
     text: str
     labels: tuple[str, ...] = ()
-    """Without those that ``render`` adds to all."""
+    """Without labels that ``render`` adds to all metrics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One value of a metric that is asked for; ``labels`` are values, in the order of the metric's names."""
+    """One value of an asked metric; ``labels`` are label values, in the order of the metric's label names."""
 
     metric: Described
     value: float
@@ -48,11 +48,11 @@ class Figure:
 
 
 Source = Callable[[], Iterable[Figure]]
-"""Gives the values as they are now. Any thread."""
+"""Returns the current values. Called on any thread."""
 
 
 class LightHistogram(Collector):
-    """A histogram that one thread observes, for a quarter of the cost of the usual one, which takes locks."""
+    """A histogram that only one thread observes; without locks it costs a quarter of prometheus_client's."""
 
     def __init__(self, described: Described, bounds: Sequence[float]) -> None:
         self._described = described
@@ -75,44 +75,44 @@ class LightHistogram(Collector):
 
 
 class Declarations:
-    """The metrics of one registry, in the order in which they are declared."""
+    """The metrics of one registry, in the order in which they are declared. Their names begin with ``prefix``."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
         self.registry = CollectorRegistry()
         self.described: list[Described] = []
+        self._prefix = prefix
 
     def counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
-        self.described.append(Described(name, "counter", text, labels))
-        return Counter(name, text, labels, registry=self.registry)
+        return Counter(self._describe("counter", name, text, labels).name, text, labels, registry=self.registry)
 
     def gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
-        self.described.append(Described(name, "gauge", text, labels))
-        return Gauge(name, text, labels, registry=self.registry)
+        return Gauge(self._describe("gauge", name, text, labels).name, text, labels, registry=self.registry)
 
     def histogram(self, name: str, text: str, bounds: Sequence[float], labels: tuple[str, ...] = ()) -> Histogram:
-        self.described.append(Described(name, "histogram", text, labels))
-        return Histogram(name, text, labels, registry=self.registry, buckets=bounds)
+        described = self._describe("histogram", name, text, labels)
+        return Histogram(described.name, text, labels, registry=self.registry, buckets=bounds)
 
     def light_histogram(self, name: str, text: str, bounds: Sequence[float]) -> LightHistogram:
-        """For what one thread observes often."""
-        histogram = LightHistogram(self._asked(Described(name, "histogram", text)), bounds)
+        """For values that one thread observes often."""
+        histogram = LightHistogram(self._describe("histogram", name, text), bounds)
         self.registry.register(histogram)
         return histogram
 
     def asked_gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Described:
-        """A gauge that a source gives."""
-        return self._asked(Described(name, "gauge", text, labels))
+        """A gauge whose values a source returns."""
+        return self._describe("gauge", name, text, labels)
 
     def asked_counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Described:
-        """A counter that a source gives."""
-        return self._asked(Described(name, "counter", text, labels))
+        """A counter whose values a source returns."""
+        return self._describe("counter", name, text, labels)
 
-    def _asked(self, described: Described) -> Described:
+    def _describe(self, kind: str, name: str, text: str, labels: tuple[str, ...] = ()) -> Described:
+        described = Described(self._prefix + name, kind, text, labels)
         self.described.append(described)
         return described
 
 
-class _Asking(Collector):
+class _SourceCollector(Collector):
     def __init__(self, source: Source) -> None:
         self._source = source
 
@@ -127,7 +127,7 @@ class _Asking(Collector):
         yield from families.values()
 
     def describe(self) -> list[Metric]:
-        """None: the registry would ask for values to learn the names."""
+        """Empty, or the registry would call the source to learn the names."""
         return []
 
 
@@ -135,14 +135,14 @@ _Metric = TypeVar("_Metric", Counter, Histogram)
 
 
 def by_label(metric: _Metric, values: Iterable[str]) -> dict[str, _Metric]:
-    """A metric of one label by its values, which are scraped from the start, as zero."""
+    """A metric with one label, by label value. All ``values`` are scraped from the start, as zero."""
     return {value: metric.labels(value) for value in values}
 
 
 @contextmanager
 def asked(registry: CollectorRegistry, source: Source) -> Iterator[None]:
-    """While this is open scrapes of ``registry`` ask ``source``."""
-    collector = _Asking(source)
+    """Within this context, scrapes of ``registry`` ask ``source``."""
+    collector = _SourceCollector(source)
     registry.register(collector)
     try:
         yield
@@ -151,7 +151,7 @@ def asked(registry: CollectorRegistry, source: Source) -> Iterator[None]:
 
 
 class _Shown(Collector):
-    """The metrics of a registry, each sample with more labels, without the times at which series began."""
+    """The metrics of a registry with more labels on each sample, and without the creation times of series."""
 
     def __init__(self, registry: CollectorRegistry, labels: dict[str, str]) -> None:
         self._registry, self._labels = registry, labels
@@ -166,6 +166,6 @@ class _Shown(Collector):
 
 
 def render(*registries: CollectorRegistry, bookie_id: str = "") -> bytes:
-    """What Prometheus scrapes, in its text format, of type CONTENT_TYPE. With ``bookie_id`` all samples have that label."""
+    """The metrics in Prometheus's text format (CONTENT_TYPE). If ``bookie_id`` is set, all samples have the label bookie."""
     labels = {"bookie": bookie_id} if bookie_id else {}
     return b"".join(generate_latest(_Shown(registry, labels)) for registry in registries)

@@ -1,4 +1,4 @@
-"""TLS between clients and bookies: files that are read again when they change, and why a handshake was refused.
+"""TLS between clients and bookies: files that are reloaded when they change, and the diagnosis of refused handshakes.
 
 Imports ``config``. Begin with ``files.py``.
 """

@@ -1,6 +1,6 @@
-"""Certificates and keys in PEM form: what is wrong with them, in words. Imported where TLS is used alone: it takes 30 ms.
+"""Checks certificates and keys in PEM form, and says in words what is wrong with them. No error shows any part of a key.
 
-Nothing here shows any part of a key.
+Import this module only where TLS is used: the import takes 30 ms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bk_spark.errors import ConfigError
 
 
 def check_certificates(what: str, path: str, content: bytes) -> list[x509.Certificate]:
-    """All in a file, one at least. Raises ConfigError about ``what`` at ``path``."""
+    """All certificates in a file, at least one. Raises ConfigError about setting ``what``, the file at ``path``."""
     try:
         return x509.load_pem_x509_certificates(content)
     except ValueError as problem:
@@ -25,7 +25,7 @@ def check_certificates(what: str, path: str, content: bytes) -> list[x509.Certif
 
 
 def check_key(what: str, path: str, key: bytes, certificate: bytes) -> None:
-    """It is the private key of the first certificate, without a passphrase. Raises ConfigError about ``what`` at ``path``."""
+    """Raise ConfigError unless ``key`` is the private key of the first certificate, without a passphrase."""
     try:
         found = load_pem_private_key(key, None)
     except TypeError as problem:
@@ -38,7 +38,7 @@ def check_key(what: str, path: str, key: bytes, certificate: bytes) -> None:
 
 
 def describe_own(certificate: bytes) -> str:
-    """Whose it is, who signed it, and if it is out of date, that: for the one who was refused with it."""
+    """For a client whose certificate was refused: that it is out of date, else who signed it."""
     first = x509.load_pem_x509_certificates(certificate)[0]
     now = datetime.now(UTC)
     if now > first.not_valid_after_utc:

@@ -1,9 +1,8 @@
-"""Why a client and a bookie do not come to terms about TLS, in one sentence with the way out.
+"""Says in one sentence why a TLS connection between a client and a bookie fails, and what to do.
 
-One more connection is opened, with Python's ``ssl``, and nothing is sent over it. With TLS 1.3 the handshake is over for the
-client before the bookie has looked at its certificate: only the first read tells that it was refused.
-
-``socket`` is here, against the import table, for this one connection; it runs beside the event loop and is bounded in time.
+It opens one more connection with Python's ``ssl``, and sends no data over it. It runs beside the event loop and is bounded in
+time. With TLS 1.3 the client's handshake ends before the bookie has checked the client's certificate, so only the first read
+shows that the bookie refused it.
 
 Ref: RFC 8446, "Handshake Protocol".
 """
@@ -17,27 +16,27 @@ from pathlib import Path
 from bk_spark.tls.files import TlsFiles
 
 STEP_S = 2.0
-"""For each of connecting, the handshake, and the first read: on a network that works they take milliseconds."""
+"""The timeout of each step: connect, handshake, first read. On a working network they take milliseconds."""
 
 _EXPIRED, _NOT_YET_VALID, _NAME_MISMATCH, _ADDRESS_MISMATCH = 10, 9, 62, 64
-"""OpenSSL's codes of what is wrong with a certificate."""
+"""OpenSSL's codes for problems of a certificate."""
 
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE")
-"""OpenSSL's names for an answer that is no TLS."""
+"""OpenSSL's names for an answer that is not TLS."""
 
 
 def diagnose(host: str, port: int, files: TlsFiles | None) -> str | None:
-    """What is wrong between this client and the bookie; None where it is not TLS, or cannot be told now."""
+    """What is wrong with TLS between this client and the bookie; None if nothing is, or if it cannot be found out now."""
     try:
         with socket.create_connection((host, port), timeout=STEP_S) as connection:
             problem = _without_tls(connection) if files is None else _with_tls(connection, host, files)
-    except (OSError, ValueError):  # nobody answers, or a file is just being replaced
+    except (OSError, ValueError):  # the bookie does not answer, or a file is being replaced
         return None
     return problem and f"the bookie at {host}:{port} {problem}"
 
 
 def _without_tls(connection: socket.socket) -> str | None:
-    """Whether the other side takes a handshake, whoever it is."""
+    """A problem if the other side accepts a TLS handshake; its certificate is not verified."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -79,7 +78,7 @@ def _about_its_certificate(problem: ssl.SSLCertVerificationError, host: str, fil
 
 
 def _after_handshake(secured: ssl.SSLSocket, files: TlsFiles) -> str | None:
-    """A server that takes the client begins to talk; one that refuses its certificate, or the lack of one, hangs up."""
+    """A server that accepts the client sends data; one that refuses its certificate, or misses one, closes the connection."""
     try:
         return None if secured.recv(1) else _refused(files)
     except TimeoutError:

@@ -1,13 +1,12 @@
-"""TLS between clients and bookies: the files of one side, held as they last were good, and gRPC's credentials of them.
+"""The TLS files of a client or a bookie, their last good content, and gRPC's credentials made of it.
 
-Files are read again when they change, without a restart. A new connection takes what stands in them then; those that
-stand already go on. Files that do not fit together (half written, or the key not yet replaced) leave what was there before in
-use, are logged once, and are looked at again with their next change.
+Files are reloaded when they change, without a restart. New connections use the new content; open ones go on. If the files do
+not fit together (half written, or the key not replaced yet), the former content stays in use, the problem is logged once, and
+the files are read again at their next change.
 
-Bookies name no host: their certificate is checked by clients, against the host of the address that the bookie registered.
+Bookies need no host name in their settings: clients check a bookie's certificate against the host that it registered.
 
-``time`` and ``threading`` are here, against the import table: gRPC asks for a server's files in threads of its own, once for
-each handshake, and the disk is asked once a second at most.
+gRPC asks for a server's files on its own threads, once for each handshake; the disk is read at most once a second.
 
 Ref: gRPC's ``dynamic_ssl_server_credentials``.
 """
@@ -27,21 +26,21 @@ from bk_spark.config import TLS_NAMES, BookieConfig, ClientConfig
 from bk_spark.errors import ConfigError
 
 LOOK_S = 1.0
-"""How often a bookie looks at its files at most: a rotation is seen by the handshakes that begin after so long."""
+"""The shortest time between two looks of a bookie at its files: later handshakes see a rotation after at most this."""
 
 MAX_FILE_BYTES = 1024 * 1024
-"""The largest of these files. The bundle of all public authorities has a fifth of that."""
+"""The largest size of a file. The bundle of all public authorities has a fifth of that."""
 
 _OTHERS = 0o007
-"""The rights of those who are neither the owner of a file nor in its group."""
+"""The permission bits of users who are neither the owner of a file nor in its group."""
 
 logger = logging.getLogger(__name__)
-_told_of: set[str] = set()
+_warned_of: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Paths of PEM files; an empty text is none. With all three empty there is no TLS."""
+    """Paths of PEM files; an empty string is none. If all three are empty there is no TLS."""
 
     ca: str
     certificate: str
@@ -49,19 +48,19 @@ class TlsFiles:
 
     @classmethod
     def of(cls, config: ClientConfig | BookieConfig) -> TlsFiles | None:
-        """Those that the settings name; None without TLS."""
+        """The files that the settings name; None without TLS."""
         files = cls(config.tls_ca, config.tls_certificate, config.tls_key)
         return files if files.ca or files.certificate else None
 
     def paths(self) -> dict[str, Path]:
-        """Of the files that are given, by the name of the setting."""
+        """The given files by the name of their setting."""
         named = {"tls_ca": self.ca, "tls_certificate": self.certificate, "tls_key": self.key}
         return {name: Path(path) for name, path in named.items() if path}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TlsContent:
-    """What stood in the files when they fitted together. None where no file is given."""
+    """The content of the files when they last fitted together. None for a file that is not given."""
 
     ca: bytes | None
     certificate: bytes | None
@@ -69,10 +68,10 @@ class TlsContent:
 
 
 class TlsSource:
-    """The content of the files as it last was good. Any thread."""
+    """The last good content of the files. Safe for any thread."""
 
     def __init__(self, files: TlsFiles, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """Raises ConfigError, which names the setting and the path, where they cannot be used."""
+        """Raises ConfigError with the setting and the path if the files cannot be used."""
         self.files = files
         self._clock_s = clock_s
         self._lock = threading.Lock()
@@ -83,7 +82,7 @@ class TlsSource:
             warn_of_open_file(files.key)
 
     def content(self, look_s: float = 0.0) -> TlsContent:
-        """As of now, or of a look at the disk that is no longer than ``look_s`` ago. The same object until it changes."""
+        """The content at most ``look_s`` ago. The same object until it changes."""
         with self._lock:
             if self._clock_s() - self._looked_s >= look_s:
                 self._look()
@@ -104,14 +103,14 @@ class TlsSource:
 
 
 def check_files(config: ClientConfig | BookieConfig) -> None:
-    """Raise ConfigError where settings name files that cannot be used, before anything is connected."""
+    """Raise ConfigError if the settings name files that cannot be used. To be called before connecting."""
     files = TlsFiles.of(config)
     if files is not None:
         load(files)
 
 
 def load(files: TlsFiles) -> TlsContent:
-    """Read and check: an authority is a certificate, the key is the certificate's. Raises ConfigError."""
+    """Read the files and check that the key belongs to the certificate. Raises ConfigError."""
     from bk_spark.tls.certificates import check_certificates, check_key
 
     found = {name: _read(name, path) for name, path in files.paths().items()}
@@ -124,23 +123,24 @@ def load(files: TlsFiles) -> TlsContent:
 
 
 def server_credentials(source: TlsSource) -> grpc.ServerCredentials:
-    """A bookie's. With authorities every client must show a certificate that one of them signed."""
-    given: list[TlsContent] = [source.content()]
+    """A bookie's credentials. With a CA file every client must show a certificate that one of its authorities signed."""
+    used = source.content()
 
     def changed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal used
         content = source.content(LOOK_S)
-        if content is given[0]:
+        if content is used:
             return None
-        given[0] = content
+        used = content
         return _server_configuration(content)
 
     return grpc.dynamic_ssl_server_credentials(
-        _server_configuration(given[0]), changed, require_client_authentication=given[0].ca is not None
+        _server_configuration(used), changed, require_client_authentication=used.ca is not None
     )
 
 
 def channel_credentials(content: TlsContent) -> grpc.ChannelCredentials:
-    """A client's, for one channel."""
+    """A client's credentials for one channel."""
     return grpc.ssl_channel_credentials(content.ca, content.key, content.certificate)
 
 
@@ -160,6 +160,7 @@ def _read(name: str, path: Path) -> bytes:
 
 
 def _stamps(files: TlsFiles) -> list[tuple[int, int, int] | None]:
+    """What changes with each file; None for a missing one."""
     return [_stamp(path) for path in files.paths().values()]
 
 
@@ -172,7 +173,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def warn_of_open_file(path: str) -> None:
-    """Once in a process's life: what should be secret can be read by all."""
-    if path not in _told_of and Path(path).stat().st_mode & _OTHERS:
-        _told_of.add(path)
+    """Warn, once in a process's life, if everybody can read a file that should be secret."""
+    if path not in _warned_of and Path(path).stat().st_mode & _OTHERS:
+        _warned_of.add(path)
         logger.warning("%s can be read by everybody on this machine: chmod 600 it", path)
