@@ -1,4 +1,4 @@
-"""What stands in ZooKeeper, in Apache BookKeeper's layout, and how it is reached.
+"""The data in ZooKeeper, in Apache BookKeeper's layout, and access to it.
 
 Imports ``config`` and ``entries``. Begin with ``store.py``, the interface, and ``znodes.py``, the paths.
 """

@@ -1,15 +1,19 @@
-"""Ledger ids: numbers that the metadata store hands out once each, rising.
+"""Issues ledger ids, and lists the ledgers that exist.
 
-The metadata store numbers the children of one path for good, in the order in which it commits their creation. Whoever
-takes a number therefore knows that every id issued before is lower, whatever a lagging follower shows: a creation goes
-through the leader.
+**Ids.** The metadata store numbers the children of one path, each number once, in the order in which it commits their
+creation. Creations go through the leader, so a new id is above every id issued before, even those that a lagging follower
+does not show yet.
 
-Such numbers end before 2**31 - 1. A flat cluster then has no more ids. In the others every number that is too large sends
-its taker on to a *bucket*, ``idgen-long/HOB-<high>``, whose own numbers are the lower bits of an id and ``high`` the upper
-32 bits; the first bucket is 1, and a full one sends on to the next. So ids still rise. Where ``idgen-long`` is there, ids come
-from the last bucket, also if somebody made it by hand.
+These numbers end before 2**31 - 1. A flat cluster then has no more ids. In the other layouts ids then come from a *bucket*,
+``idgen-long/HOB-<high>``: ``high`` is the upper 32 bits of the id, a number in the bucket the lower ones. The first bucket is
+1, and the next one follows when it is full, so ids still rise. If ``idgen-long`` exists, ids come from its last bucket, even if
+somebody made it by hand.
 
-Ref: Apache BookKeeper's ZkLedgerIdGenerator and LongZkLedgerIdGenerator; docs/rules.md, storage rule 11.
+**Listings** walk the tree of ledger znodes and ignore everything else below the root. A listing is complete or raises. It
+proves that a ledger is absent only after a ``sync`` of the same session, and only for ledgers known before the ``sync``.
+It holds the names of one directory at a time, at most 10,000; a flat cluster is one directory with all ledgers.
+
+Ref: Apache BookKeeper's ZkLedgerIdGenerator and LongZkLedgerIdGenerator; docs/rules.md, protocol rule 44, storage rules 8, 11.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from dataclasses import dataclass
 
 from bk_spark.errors import ConfigError, MetadataUnavailableError
 from bk_spark.metadata.ledger_layout import LARGEST_INT, Cut, LedgerLayout
-from bk_spark.metadata.store import MetadataStore, NoNodeError
+from bk_spark.metadata.store import MetadataStore, NoNodeError, find_children, name_of, parent_of
 from bk_spark.metadata.znodes import Znodes
 
 _BUCKET = re.compile(r"HOB-([0-9]{10})")
@@ -30,18 +34,18 @@ _BUCKET = re.compile(r"HOB-([0-9]{10})")
 
 @dataclass(frozen=True, slots=True)
 class IssuedId:
-    """A number that was taken, and may become a ledger's id."""
+    """An id that was issued, and may become a ledger's."""
 
     ledger_id: int
     path: str
-    """The ephemeral znode whose number it is. Nobody needs it any more: it is deleted with the ledger's creation, or by
-    ``forget``, at the latest with the session."""
+    """The ephemeral znode that got the number. It is not needed any more, and is deleted with the ledger's creation, by
+    ``forget``, or at the latest with the session."""
 
 
 def issue_ledger_id(store: MetadataStore, znodes: Znodes) -> IssuedId:
-    """An id that no other ledger of this cluster got, above all that were issued before.
+    """A new id, above all that were issued before in this cluster.
 
-    Raises MetadataUnavailableError, and ConfigError where the layout has no more ids.
+    Raises MetadataUnavailableError, and ConfigError if the layout has no more ids.
     """
     bucket = _last_bucket(store, znodes)
     if bucket is None:
@@ -53,21 +57,21 @@ def issue_ledger_id(store: MetadataStore, znodes: Znodes) -> IssuedId:
 
 def forget(store: MetadataStore, issued: IssuedId) -> None:
     """Delete an id's znode."""
-    with suppress(NoNodeError, MetadataUnavailableError):  # it is ephemeral: at the latest it goes with this session
+    with suppress(NoNodeError, MetadataUnavailableError):  # it is ephemeral, and goes with this session at the latest
         store.delete(issued.path)
 
 
 def highest_issued_id(store: MetadataStore, znodes: Znodes) -> int:
-    """An id that no ledger issued so far is above. It costs one id, taken and never used. Raises as ``issue_ledger_id``."""
+    """An id that is not below any issued so far. Uses up one id. Raises the same errors as ``issue_ledger_id``."""
     issued = issue_ledger_id(store, znodes)
     forget(store, issued)
     return issued.ledger_id
 
 
 def _last_bucket(store: MetadataStore, znodes: Znodes) -> int | None:
-    """The last bucket that this session sees, the first if it sees none; None where ids do not come from buckets.
+    """The last bucket that this session sees, or the first; None if ids do not come from buckets.
 
-    An older one than the last does no harm: it is full.
+    A session that lags may see an older bucket. That does no harm: it is full.
     """
     if znodes.layout is LedgerLayout.FLAT:
         return None
@@ -92,7 +96,7 @@ def _long_id(store: MetadataStore, znodes: Znodes, bucket: int) -> IssuedId:
 
 
 def _next_number(store: MetadataStore, prefix: str) -> IssuedId | None:
-    """None if the numbers of this prefix are used up: they go on below zero then."""
+    """None if the numbers of this prefix are used up: then they continue below zero."""
     path = store.create_sequential(prefix, ephemeral=True)
     issued = IssuedId(int(path.removeprefix(prefix)), path)
     if 0 <= issued.ledger_id < LARGEST_INT:
@@ -101,17 +105,8 @@ def _next_number(store: MetadataStore, prefix: str) -> IssuedId | None:
     return None
 
 
-# --- Which ledgers there are: the tree of ledger znodes, listed
-#
-# What else stands below the root, and directories without ledgers, are crossed. A listing is whole or raises; it proves an
-# absence only after a ``sync`` of the same session, and then only for ledgers that were known before it.
-#
-# Memory: the names of one directory at a time, at most 10,000 of them. A flat cluster is one directory: all of its ledgers.
-#
-# Ref: docs/rules.md, protocol rule 44 and storage rule 8; ledger_layout.py.
-
 PAGE = 1000
-"""Ledgers a page: their metadata, some hundred bytes each, are asked for at once."""
+"""Ledgers of a page: their metadata, some hundred bytes each, are read at once."""
 
 
 def ledger_ids(store: MetadataStore, znodes: Znodes, after: int = -1) -> Iterator[int]:
@@ -122,24 +117,24 @@ def ledger_ids(store: MetadataStore, znodes: Znodes, after: int = -1) -> Iterato
 
 
 def ledger_pages(store: MetadataStore, znodes: Znodes, after: int = -1, page: int = PAGE) -> Iterator[list[int]]:
-    """The same in lists of ``page`` ids, the last one shorter; none is empty. A listing goes on after the last id of a page."""
+    """The same ids in lists of ``page``; only the last list may be shorter, and none is empty."""
     ids = ledger_ids(store, znodes, after)
     while found := list(itertools.islice(ids, page)):
         yield found
 
 
 def listed_among(store: MetadataStore, znodes: Znodes, ledger_ids: Iterable[int]) -> set[int]:
-    """Those of ``ledger_ids``, which ascend, that are listed: reads only the directories in which they would be."""
+    """Which of the ascending ``ledger_ids`` exist. Lists only the directories in which they would be."""
     found: set[int] = set()
-    for directory, wanted in itertools.groupby(ledger_ids, lambda ledger_id: znodes.ledger(ledger_id).rsplit("/", 1)[0]):
-        names = set(_children(store, directory))
-        found |= {ledger_id for ledger_id in wanted if znodes.ledger(ledger_id).rsplit("/", 1)[1] in names}
+    for directory, wanted in itertools.groupby(ledger_ids, lambda ledger_id: parent_of(znodes.ledger(ledger_id))):
+        names = set(find_children(store, directory))
+        found |= {ledger_id for ledger_id in wanted if name_of(znodes.ledger(ledger_id)) in names}
     return found
 
 
 def _below(store: MetadataStore, path: str, cut: Cut, digits: str, level: int, after: int) -> Iterator[int]:
-    """The ids below ``path``, whose names so far spell ``digits``; directories that hold none above ``after`` are left out."""
-    names = filter(cut.names(level).fullmatch, _children(store, path))
+    """The ids above ``after`` below ``path``, whose elements so far spell ``digits``."""
+    names = filter(cut.names(level).fullmatch, find_children(store, path))
     if level == len(cut.widths) - 1:
         ids = (int(digits + name[1:]) for name in names)
         yield from (found for found in ids if found > after and cut.first <= found <= cut.last)
@@ -147,10 +142,3 @@ def _below(store: MetadataStore, path: str, cut: Cut, digits: str, level: int, a
     for name in names:
         if cut.largest_below(digits + name) > after:
             yield from _below(store, f"{path}/{name}", cut, digits + name, level + 1, after)
-
-
-def _children(store: MetadataStore, path: str) -> list[str]:
-    try:
-        return store.children(path)
-    except NoNodeError:
-        return []

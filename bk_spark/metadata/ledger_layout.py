@@ -1,4 +1,4 @@
-"""How the ledgers' znodes are laid out below the root of a cluster: Apache BookKeeper's three ledger managers.
+"""The paths of ledgers' znodes below the root of a cluster, as in Apache BookKeeper's three ledger managers.
 
 ==========================  =====================  ============================  ====================
 layout                      ids                    path below the root           digits
@@ -9,7 +9,7 @@ layout                      ids                    path below the root          
 ``long-hierarchical``       up to 2**63 - 1        ``000/0000/0000/0000/L0007``  19, cut 3-4-4-4-4
 ==========================  =====================  ============================  ====================
 
-A flat cluster is for few ledgers, some ten thousand: ZooKeeper gives the names below one znode only all at once.
+A flat cluster is for up to some ten thousand ledgers: ZooKeeper can only list all names below a znode at once.
 
 Ref: Apache BookKeeper's FlatLedgerManager, HierarchicalLedgerManager, LongHierarchicalLedgerManager; docs/formats.md.
 """
@@ -22,15 +22,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 LARGEST_INT = 2**31 - 1
-"""The largest number that ZooKeeper gives a sequential znode. Apache BookKeeper takes those below it as ledger ids."""
+"""The largest number that ZooKeeper gives a sequential znode. Apache BookKeeper uses the ones below it as ledger ids."""
 
 MAX_LEDGER_ID = 2**63 - 1
-"""The largest ledger id of any layout, and of all messages and files."""
+"""The largest ledger id of all layouts, messages and files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A range of ids, both ends inclusive, whose digits are cut into path elements; before the last one stands an ``L``."""
+    """How the digits of a range of ids (inclusive) are cut into path elements; the last element begins with ``L``."""
 
     widths: tuple[int, ...]
     first: int
@@ -41,14 +41,14 @@ class Cut:
         return sum(self.widths)
 
     def path(self, ledger_id: int) -> str:
-        """Below the root, such as ``00/0000/L0007``."""
+        """The path below the root, such as ``00/0000/L0007``."""
         digits = f"{ledger_id:0{self.digits}d}"
         starts = [0, *itertools.accumulate(self.widths[:-1])]
         parts = [digits[start:end] for start, end in itertools.pairwise(starts)]
         return "/".join([*parts, "L" + digits[starts[-1] :]])
 
     def names(self, level: int) -> re.Pattern[str]:
-        """The names that can stand at a level, from 0 right below the root; the last one holds ledgers."""
+        """The names at a level: 0 is directly below the root, the last level has the ledgers."""
         prefix = "L" if level == len(self.widths) - 1 else ""
         return re.compile(rf"{prefix}[0-9]{{{self.widths[level]}}}")
 
@@ -68,7 +68,7 @@ _FACTORIES = {"flat": "Flat", "hierarchical": "Hierarchical", "long-hierarchical
 
 
 class LedgerLayout(Enum):
-    """Which ledger manager lays out the ledgers of a cluster; chosen once, when it is initialised. Values are for people."""
+    """The ledger manager of a cluster, chosen when the cluster is initialised. The values are its names for people."""
 
     FLAT = "flat"
     HIERARCHICAL = "hierarchical"
@@ -76,12 +76,12 @@ class LedgerLayout(Enum):
 
     @property
     def stored(self) -> bytes:
-        """The value of LAYOUT: layout format version 2, the ledger manager's factory, its version 1."""
+        """The value of the LAYOUT znode: layout format version 2, the ledger manager's factory, its version 1."""
         return f"2\norg.apache.bookkeeper.meta.{_FACTORIES[self.value]}LedgerManagerFactory:1".encode()
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
-        """Ascending; their names right below the root differ in length, so each is told from the others."""
+        """Ascending. Their names directly below the root differ in length, which tells them apart."""
         return _CUTS[self.value]
 
     @property
@@ -90,11 +90,11 @@ class LedgerLayout(Enum):
         return self.cuts[-1].last
 
     def path(self, ledger_id: int) -> str:
-        """Where the metadata of a ledger stands, below the root."""
+        """The path of a ledger's metadata below the root."""
         cut = next((cut for cut in self.cuts if ledger_id <= cut.last), self.cuts[-1])
         return cut.path(ledger_id)
 
     @staticmethod
     def of_stored(value: bytes) -> LedgerLayout | None:
-        """The layout that a value of LAYOUT names; None if it is not one of these."""
+        """The layout that a value of the LAYOUT znode names; None if it is not one of these."""
         return next((layout for layout in LedgerLayout if layout.stored == value.strip()), None)

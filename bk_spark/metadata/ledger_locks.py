@@ -1,13 +1,13 @@
-"""Who works on the copies of which ledger: Apache BookKeeper's locks, an ephemeral znode for each ledger that is worked on.
+"""Apache BookKeeper's locks on ledgers: an ephemeral znode for each ledger whose copies somebody works on.
 
-A lock goes with the session of who holds it, and one ledger has at most one. Its value carries a random token, by which a
-``LedgerLocks`` tells its own from all others, also one whose creation it never got an answer to.
+A ledger has at most one lock. Its value carries a random token, by which a ``LedgerLocks`` recognises its own locks, including
+one whose creation was never answered.
 
-A session that expired takes its locks along, and whoever worked under one must ask ``holds`` before a change that others
-could be harmed by. Marking is idempotent; a ledger's metadata is only ever changed by compare-and-set; copies that two made are
-one copy too many: so even a worker that stood still from its last question until after somebody else's work does no harm.
+An expired session takes its locks along, so a worker must ask ``holds_lock`` before a change that could harm others. Even a
+worker that froze after asking, while another one did the work, does no harm: marking is idempotent, a ledger's metadata is only
+changed by compare-and-set, and copies made twice are merely one copy too many.
 
-``threading``: threads may share a ``LedgerLocks``, and each ledger's lock is then held by one of them.
+Threads may share a ``LedgerLocks``; each ledger's lock is then held by one of them.
 
 Ref: Apache BookKeeper's ZkLedgerUnderreplicationManager; docs/rules.md, protocol rule 45, situation 83; docs/formats.md.
 """
@@ -21,7 +21,7 @@ import uuid
 
 from bk_spark.errors import CorruptionError
 from bk_spark.metadata.protobuf_text import from_text, to_text
-from bk_spark.metadata.store import MetadataStore, NodeExistsError, NoNodeError, Versioned
+from bk_spark.metadata.store import MetadataStore, NodeExistsError, NoNodeError, Versioned, find_children
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto.under_replication_pb2 import LockDataFormat
 
@@ -30,7 +30,7 @@ _TOKEN = re.compile(r" #[0-9a-f]{32}$")
 
 
 class LedgerLocks:
-    """The locks that one process takes. All raise MetadataUnavailableError, and may then be repeated."""
+    """The locks that one process takes. All methods raise MetadataUnavailableError, and may then be repeated."""
 
     def __init__(self, store: MetadataStore, znodes: Znodes) -> None:
         self._store = store
@@ -38,12 +38,12 @@ class LedgerLocks:
         self._token = uuid.uuid4().hex
         self._mutex = threading.Lock()
         self._held: set[int] = set()
-        """Ledgers whose lock this object took and did not give back: their locks may have gone with a session since."""
+        """Ledgers whose lock this object took and did not release. An expired session may have removed a lock since."""
 
     def try_lock(self, ledger_id: int, owner: str) -> bool:
-        """Take the ledger's lock. False if somebody holds it, another thread of this object included.
+        """Take the ledger's lock. False if somebody holds it, including another thread of this object.
 
-        ``owner`` is for people who look who works.
+        ``owner`` is shown to people. The lock goes with the session: see ``holds_lock``.
         """
         with self._mutex:
             if ledger_id in self._held:
@@ -55,14 +55,14 @@ class LedgerLocks:
             except NodeExistsError:
                 if not self._is_own(path):
                     return False
-                # An earlier call made it, or failed to release it, and never got the answer.
+                # An earlier call created it, or failed to delete it, and never got the answer.
             self._held.add(ledger_id)
             return True
 
     def unlock(self, ledger_id: int) -> None:
-        """Give the lock back; nothing if it is not held, or somebody else's by now.
+        """Release the lock. Does nothing if it is not held, or is somebody else's by now.
 
-        Where the store does not answer it may stay: ``try_lock`` of this object then takes it up.
+        If the store does not answer the lock may stay; ``try_lock`` of this object then takes it over.
         """
         path = self._znodes.under_replicated_lock(ledger_id)
         with self._mutex:
@@ -71,19 +71,17 @@ class LedgerLocks:
                 with contextlib.suppress(NoNodeError):
                     self._store.delete(path)
 
-    def holds(self, ledger_id: int) -> bool:
-        """Whether the lock that ``try_lock`` took is still there; the store is asked."""
+    def holds_lock(self, ledger_id: int) -> bool:
+        """Ask the store whether the lock that ``try_lock`` took still exists."""
         path = self._znodes.under_replicated_lock(ledger_id)
         self._store.sync(path)
         return self._is_own(path)
 
-    def owners(self) -> dict[int, str]:
-        """Who works on which ledgers now, in the whole cluster."""
-        try:
-            names = [name for name in self._store.children(self._znodes.under_replicated_locks) if _LOCK.fullmatch(name)]
-        except NoNodeError:
-            return {}
-        found = self._store.get_many([f"{self._znodes.under_replicated_locks}/{name}" for name in names])
+    def locks(self) -> dict[int, str]:
+        """The locked ledgers of the whole cluster, with the owners of their locks."""
+        directory = self._znodes.under_replicated_locks
+        names = [name for name in find_children(self._store, directory) if _LOCK.fullmatch(name)]
+        found = self._store.get_many([f"{directory}/{name}" for name in names])
         return {int(name[3:]): _owner(value) for name, value in zip(names, found, strict=True) if value is not None}
 
     def _is_own(self, path: str) -> bool:
@@ -94,7 +92,7 @@ class LedgerLocks:
 
 
 def _owner(value: Versioned) -> str:
-    """Who holds a lock; as it stands, where somebody else wrote something else."""
+    """The owner in a lock's value, or the whole value if it is in another format."""
     try:
         return _TOKEN.sub("", from_text(value.value, LockDataFormat(), "a lock").bookieId)
     except CorruptionError:

@@ -1,4 +1,4 @@
-"""Protobuf messages as text: how Apache BookKeeper's AutoRecovery keeps its values in the metadata store."""
+"""Protobuf's text format, in which Apache BookKeeper's AutoRecovery keeps its values in the metadata store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def to_text(message: Message) -> bytes:
 
 
 def from_text(value: bytes, message: M, what: str) -> M:
-    """``message``, filled; fields of a newer version are left out. Raises CorruptionError, which names ``what``."""
+    """Parse ``value`` into ``message`` and return it; unknown fields are ignored. Raises CorruptionError about ``what``."""
     try:
         text_format.Parse(value.decode(), message, allow_unknown_field=True)
     except (text_format.ParseError, UnicodeDecodeError) as problem:

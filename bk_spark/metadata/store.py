@@ -1,10 +1,10 @@
-"""The metadata store: small values under paths, with versions. The interface, and the store that lives in memory.
+"""The metadata store: small values under paths, with versions. The interface, and a store in memory for tests.
 
-Every change is a compare-and-set on a value's version, or a transaction of such changes that happens whole or not at
-all. An operation that ends in ``MetadataUnavailableError`` may have happened: whoever made it reads again and
-compares, never assumes. Stores are safe to call from several threads.
+Every change is a compare-and-set on a value's version, or a transaction of such changes that happens as a whole or not at
+all. An operation that ends in ``MetadataUnavailableError`` may have happened: the caller reads again and compares, and never
+assumes. Stores are safe to call from several threads.
 
-Paths are laid out in ``znodes.py``. ``zookeeper.py`` is the same interface on ZooKeeper.
+``znodes.py`` has the paths, ``zookeeper.py`` the implementation on ZooKeeper.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_VALUE_BYTES = 512 * 1024
 """The largest value of one path. ZooKeeper's own limit is 1 MiB for a whole request, path and all."""
 
 MAX_TRANSACTION_BYTES = 960 * 1024
-"""The largest sum of paths and values in one transaction: ZooKeeper's limit less room for the headers of its operations."""
+"""The largest sum of paths and values in one transaction: ZooKeeper's limit minus room for its operations' headers."""
 
 
 class StoreError(Exception):
@@ -32,15 +32,15 @@ class StoreError(Exception):
 
 
 class NoNodeError(StoreError):
-    """There is nothing at the path (or, when creating, its parent is missing)."""
+    """The path does not exist (or, when creating, its parent)."""
 
 
 class NodeExistsError(StoreError):
-    """There is something at the path already."""
+    """The path exists already."""
 
 
 class BadVersionError(StoreError):
-    """The value's version is another one: somebody changed it."""
+    """The value has another version: somebody changed it."""
 
 
 class NotEmptyError(StoreError):
@@ -48,7 +48,7 @@ class NotEmptyError(StoreError):
 
 
 class TransactionFailedError(Exception):
-    """A transaction was refused as a whole because of operation number ``index``; ``reason`` is what it would have raised."""
+    """A whole transaction was refused because of change number ``index``; ``reason`` is the error of that change alone."""
 
     def __init__(self, index: int, reason: StoreError) -> None:
         super().__init__(index, reason)
@@ -58,15 +58,15 @@ class TransactionFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """A value as it stood when it was read."""
+    """A value as it was read."""
 
     value: bytes
     version: int
-    """Rises by one with each change of the value, from 0 at creation."""
+    """0 at creation, one more with each change of the value."""
     modified_ms: int
     """When it was last changed, by the store's own clock."""
     children: int
-    """How many children the path has."""
+    """The number of the path's children."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Refuses the transaction unless the path exists (and, if a version is given, has that version)."""
+    """Refuses the transaction unless the path exists, with this version if one is given."""
 
     path: str
     version: int | None = None
@@ -100,7 +100,7 @@ StoreChange = Create | SetValue | Delete | Check
 
 
 def check_sizes(changes: Sequence[StoreChange]) -> None:
-    """Raise ConfigError where a value, or the whole transaction, is above the limits of every store."""
+    """Raise ConfigError if a value or the whole transaction is above the limits of all stores."""
     total_bytes = 0
     for change in changes:
         value_bytes = len(change.value) if isinstance(change, (Create, SetValue)) else 0
@@ -113,57 +113,79 @@ def check_sizes(changes: Sequence[StoreChange]) -> None:
 
 
 class MetadataStore(Protocol):
-    """What bk_spark needs of a metadata store. Paths are absolute, start with '/', and have no trailing '/'."""
+    """The interface of a metadata store. Paths start with '/' and have no trailing '/'."""
 
     @property
     def uri(self) -> str:
-        """Where the store is, for messages."""
+        """The store's address, for messages."""
 
     def get(self, path: str) -> Versioned:
         """The value at ``path``. Raises NoNodeError."""
 
     def get_many(self, paths: Sequence[str]) -> list[Versioned | None]:
-        """The values at all ``paths``, None where there is nothing. Pipelined: costs about one round trip.
+        """The values at all ``paths``, None for missing ones. Pipelined: it costs about one round trip.
 
-        Each is read after those before it, not all at one moment: something may change between two of them.
+        The reads happen one after the other, not at one moment: values may change between two of them.
         """
 
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False, make_parents: bool = False) -> None:
-        """Create ``path``. An ephemeral one goes with this store's session. Raises NodeExistsError, NoNodeError."""
+        """Create ``path``. An ephemeral one is deleted with this store's session. Raises NodeExistsError, NoNodeError."""
 
     def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
-        """Create ``prefix`` + a ten-digit number that no other call on the parent got; gives back the path."""
+        """Create ``prefix`` + a ten-digit number that no other call on the parent gets. Returns the path."""
 
     def set(self, path: str, value: bytes, version: int) -> int:
-        """Replace the value if it still has ``version``; gives back the new version. Raises BadVersionError, NoNodeError."""
+        """Replace the value if it still has ``version``. Returns the new version. Raises BadVersionError, NoNodeError."""
 
     def delete(self, path: str, version: int | None = None) -> None:
         """Delete ``path`` if it has ``version`` (any, if None). Raises NoNodeError, BadVersionError, NotEmptyError."""
 
     def children(self, path: str) -> list[str]:
-        """The names right below ``path``, sorted; raises NoNodeError."""
+        """The names directly below ``path``, sorted. Raises NoNodeError."""
 
     def ensure_path(self, path: str) -> None:
-        """Create ``path`` and its parents where they are missing, with empty values."""
+        """Create ``path`` and its parents, if missing, with empty values."""
 
     def transaction(self, changes: Sequence[StoreChange]) -> None:
-        """Do all or none. Raises TransactionFailedError if one was refused."""
+        """Make all changes or none. Raises TransactionFailedError if one was refused."""
 
     def sync(self, path: str) -> None:
-        """Later reads of this session see all that was committed before this call: call it before acting on an absence."""
+        """Let later reads of this session see everything committed before this call. Call it before acting on an absence."""
 
     def watch_children(self, path: str, on_change: Callable[[], None]) -> None:
         """Call ``on_change`` (from any thread, briefly) when the names below ``path`` change, until the store closes."""
 
     def watch(self, path: str, on_change: Callable[[], None]) -> Callable[[], None]:
-        """Call ``on_change`` (from any thread, briefly) when the value at ``path`` changes, or ``path`` comes or goes.
+        """Call ``on_change`` (from any thread, briefly) when ``path`` is created, changed or deleted.
 
-        Until the store closes or the function that this gives back is called. There may be calls without a change, and one
+        The watch ends when the store closes or the returned function is called. There may be calls without a change, and one
         call for several changes.
         """
 
     def close(self) -> None:
-        """End the session; its ephemeral paths go."""
+        """End the session and delete its ephemeral paths."""
+
+
+def find(store: MetadataStore, path: str) -> Versioned | None:
+    """The value at ``path``; None if it does not exist."""
+    return store.get_many([path])[0]
+
+
+def find_children(store: MetadataStore, path: str) -> list[str]:
+    """The names directly below ``path``, sorted; none if it does not exist."""
+    try:
+        return store.children(path)
+    except NoNodeError:
+        return []
+
+
+def parent_of(path: str) -> str:
+    return path.rsplit("/", 1)[0] or "/"
+
+
+def name_of(path: str) -> str:
+    """The last element of ``path``."""
+    return path.rsplit("/", 1)[1]
 
 
 @dataclass(slots=True)
@@ -174,7 +196,7 @@ class _Node:
     owner: MemoryStore | None
     next_sequence: int = 0
     children: set[str] = field(default_factory=set)
-    """The names right below."""
+    """The names directly below."""
 
 
 class MemoryTree:
@@ -189,7 +211,7 @@ class MemoryTree:
 
 
 class MemoryStore:
-    """One session on a MemoryTree: the metadata store for tests."""
+    """One session on a MemoryTree."""
 
     def __init__(self, tree: MemoryTree) -> None:
         self._tree = tree
@@ -212,7 +234,7 @@ class MemoryStore:
         check_sizes([Create(path, value)])
         with self._tree.lock:
             if make_parents:
-                self.ensure_path(_parent(path))
+                self.ensure_path(parent_of(path))
             self._check_create(path)
             self._add(path, value, self if ephemeral else None)
         self._notify(path)
@@ -220,7 +242,7 @@ class MemoryStore:
     def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
         check_sizes([Create(prefix, value)])
         with self._tree.lock:
-            parent = self._node(_parent(prefix))
+            parent = self._node(parent_of(prefix))
             path = f"{prefix}{parent.next_sequence:010d}"
             parent.next_sequence += 1
             self._add(path, value, self if ephemeral else None)
@@ -249,7 +271,7 @@ class MemoryStore:
         with self._tree.lock:
             if path in self._tree.nodes:
                 return
-            self.ensure_path(_parent(path))
+            self.ensure_path(parent_of(path))
             self._add(path, b"", None)
         self._notify(path)
 
@@ -316,7 +338,7 @@ class MemoryStore:
         return node
 
     def _check_create(self, path: str) -> None:
-        if _parent(path) not in self._tree.nodes:
+        if parent_of(path) not in self._tree.nodes:
             raise NoNodeError(path)
         if path in self._tree.nodes:
             raise NodeExistsError(path)
@@ -333,15 +355,15 @@ class MemoryStore:
 
     def _add(self, path: str, value: bytes, owner: MemoryStore | None) -> None:
         self._tree.nodes[path] = _Node(value, 0, self._tree.clock_ms(), owner)
-        self._node(_parent(path)).children.add(_name(path))
+        self._node(parent_of(path)).children.add(name_of(path))
 
     def _remove(self, path: str) -> None:
         del self._tree.nodes[path]
-        self._node(_parent(path)).children.discard(_name(path))
+        self._node(parent_of(path)).children.discard(name_of(path))
 
     def _touched(self, changes: Sequence[StoreChange]) -> dict[str, _Node | None]:
-        """All that the operations can change, as it stands: a transaction costs the same in a large tree."""
-        paths = {path for one in changes for path in (one.path, _parent(one.path))}
+        """Copies of all nodes that the changes can alter; not of the whole tree, which may be large."""
+        paths = {path for change in changes for path in (change.path, parent_of(change.path))}
         found = {path: self._tree.nodes.get(path) for path in paths}
         return {path: node and replace(node, children=set(node.children)) for path, node in found.items()}
 
@@ -358,16 +380,8 @@ class MemoryStore:
         return node.version
 
     def _notify(self, path: str, *, names: bool = True) -> None:
-        """Tell those who watch the value at ``path``, and, with ``names``, the names below its parent."""
-        told = [watch for watch in list(self._tree.value_watches) if watch[1] == path]
-        told += [watch for watch in list(self._tree.watches) if names and watch[1] == _parent(path)]
-        for _, _, on_change in told:
+        """Call the watches of the value at ``path``, and, with ``names``, those of the names below its parent."""
+        watches = [watch for watch in list(self._tree.value_watches) if watch[1] == path]
+        watches += [watch for watch in list(self._tree.watches) if names and watch[1] == parent_of(path)]
+        for _, _, on_change in watches:
             on_change()
-
-
-def _parent(path: str) -> str:
-    return path.rsplit("/", 1)[0] or "/"
-
-
-def _name(path: str) -> str:
-    return path.rsplit("/", 1)[1]

@@ -1,15 +1,15 @@
-"""Which ledgers lack copies, and who works on which of them: Apache BookKeeper's under-replication znodes.
+"""Apache BookKeeper's under-replication znodes: marks of ledgers that lack copies, their locks, and AutoRecovery's switch.
 
-A **mark** names the bookies whose copies of a ledger are missing. Each new report is merged into it and raises its version,
-also one that names nothing new; and a mark is removed only at the version that a worker saw before it began, so what is
-reported while it works survives and the ledger is looked at once more.
+A **mark** names the bookies whose copies of a ledger are missing. Each new report is merged into the mark and raises its
+version, even if it names nothing new. A mark is removed only at the version that a worker read before it began, so reports that
+come in while it works survive, and the ledger is checked once more.
 
-Znode versions begin at 0 again when a mark is made anew. A worker that lost its lock could so remove a mark that it never saw;
+Znode versions begin at 0 again when a mark is made anew, so a worker that lost its lock could remove a mark that it never saw.
 ``remove`` therefore takes a *guard*, whose existence is checked in the same transaction.
 
 A lost answer (``MetadataUnavailableError``) may hide a change that took effect: every call here can simply be repeated.
 
-Threads may share an ``UnderReplication``, and each ledger's lock (``ledger_locks.py``) is then held by one of them.
+Threads may share an ``UnderReplication``; each ledger's lock is then held by one of them.
 
 Ref: Apache BookKeeper's ZkLedgerUnderreplicationManager; docs/rules.md, protocol rule 56, situation 83; docs/formats.md.
 """
@@ -39,18 +39,21 @@ from bk_spark.metadata.store import (
     StoreChange,
     TransactionFailedError,
     Versioned,
+    find,
+    find_children,
+    parent_of,
 )
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto.under_replication_pb2 import LedgerRereplicationLayoutFormat, UnderreplicatedLedgerFormat
 
 PAGE_MARKS = 1_000
-"""Marks that are read, or made, at once: some hundred kilobytes."""
+"""Marks that are read at once: some hundred kilobytes."""
 
 _TRANSACTION_MARKS = 200
-"""Marks that one transaction makes: 400 znodes, some 50 KB, a twentieth of what a transaction may have."""
+"""Marks that one transaction makes: 400 znodes, some 50 KB, a twentieth of a transaction's limit."""
 
 _ATTEMPTS = 100
-"""How often one mark is tried again because somebody else changed it; each time means that somebody else got on."""
+"""Attempts at one mark that lose against other changes; with each lost attempt somebody else made progress."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,50 +62,50 @@ _PART = re.compile(r"[0-9a-f]{4}")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A ledger that lacks copies, as it was read."""
+    """The mark of a ledger that lacks copies, as it was read."""
 
     ledger_id: int
     missing: tuple[str, ...]
-    """The bookies whose copies are missing, in the order in which they were reported."""
+    """The bookies whose copies are missing, in the order of the reports."""
     marked_ms: int
     """When it was first reported, by the store's own clock."""
     version: int
 
 
-class UnderReplication:
-    """The marks, the locks and the switch of one cluster. Nothing is read or made before it is needed.
+class UnderReplication(LedgerLocks):
+    """The marks, the locks and the switch of one cluster. Nothing is read or created before it is needed.
 
-    All raise MetadataUnavailableError.
+    All methods raise MetadataUnavailableError.
     """
 
     def __init__(self, store: MetadataStore, znodes: Znodes) -> None:
-        self._store = store
-        self._znodes = znodes
-        self._locks = LedgerLocks(store, znodes)
+        super().__init__(store, znodes)
         self._is_prepared = False
 
-    # --- marks
+    def try_lock(self, ledger_id: int, owner: str) -> bool:
+        self._prepare()
+        return super().try_lock(ledger_id, owner)
 
     def mark(self, ledger_id: int, missing: Collection[str]) -> bool:
-        """Report that copies of a ledger are missing. True if it had no mark; one that it has grows, and gets a new version."""
+        """Report that copies of a ledger are missing. True if it had no mark; an existing mark grows and gets a new version."""
         self._prepare()
         is_new = self._mark(ledger_id, missing)
-        self._tell()
+        self._wake_workers()
         return is_new
 
     def mark_many(self, missing: Mapping[int, Collection[str]]) -> int:
-        """As ``mark`` for many ledgers, in a fraction of the time; how many had no mark. Those done when it raises stay."""
+        """Like ``mark`` for many ledgers, but faster. Returns how many had no mark. If it raises, marks made so far stay."""
         self._prepare()
         new = 0
         for page in _pages(missing, _TRANSACTION_MARKS):
             new += self._mark_page({ledger_id: missing[ledger_id] for ledger_id in page})
-            self._tell()
+            self._wake_workers()
         return new
 
     def marks(self) -> Iterator[Mark]:
         """All marks, ascending by ledger id; at most ``PAGE_MARKS`` of them are read ahead.
 
-        What is no mark is reported in the log and left out; the next report of its ledger replaces it.
+        An unreadable mark is logged and left out; the next report of its ledger replaces it.
         """
         for page in _pages(self._marked_ids(), PAGE_MARKS):
             found = self._store.get_many([self._znodes.under_replicated(ledger_id) for ledger_id in page])
@@ -112,30 +115,33 @@ class UnderReplication:
                     yield mark
 
     def mark_of(self, ledger_id: int) -> Mark | None:
-        """The ledger's mark, None if it has none; ``sync`` the store first where an absence is acted on.
+        """The ledger's mark; None if it has none. ``sync`` the store first to act on an absence.
 
-        Raises CorruptionError for what is no mark.
+        Raises CorruptionError for an unreadable mark.
         """
-        found = self._store.get_many([self._znodes.under_replicated(ledger_id)])[0]
-        return None if found is None else self._decoded(ledger_id, found)
+        found = find(self._store, self._znodes.under_replicated(ledger_id))
+        return None if found is None else self.decoded(ledger_id, found)
 
     def decoded(self, ledger_id: int, found: Versioned) -> Mark:
-        """A mark that was read together with other values. Raises CorruptionError."""
-        return self._decoded(ledger_id, found)
+        """The mark in a value that was read. Raises CorruptionError."""
+        what = f"the mark {self._znodes.under_replicated(ledger_id)}"
+        value = from_text(found.value, UnderreplicatedLedgerFormat(), what)
+        marked_ms = value.ctime if value.HasField("ctime") else found.modified_ms
+        return Mark(ledger_id, tuple(value.replica), marked_ms, found.version)
 
     def count(self) -> int:
-        """How many ledgers are marked; the marks themselves are not read."""
+        """The number of marked ledgers, without reading the marks."""
         return sum(1 for _ in self._marked_ids())
 
     def remove(self, mark: Mark, guard: str = "") -> bool:
-        """Take away a mark whose ledger is whole again. False, and it stays, if it was reported again since ``mark`` was read.
+        """Remove the mark of a repaired ledger. False, and it stays, if the ledger was reported again since ``mark`` was read.
 
-        ``guard`` is the path of an ephemeral znode that this session made, under a name that nobody uses again, before it took
-        the ledger's lock: False as well if it is gone, for then the lock went, too. True if somebody else removed the mark.
+        ``guard`` is the path of an ephemeral znode, of a name that is never used again, which this session created before it
+        took the ledger's lock. If it is gone, so is the lock: False again. True if somebody else removed the mark.
         """
         path = self._znodes.under_replicated(mark.ledger_id)
         checks: list[StoreChange] = [Check(guard)] if guard else []
-        for deletions in ([Delete(path, mark.version), Delete(_parent(path))], [Delete(path, mark.version)]):
+        for deletions in ([Delete(path, mark.version), Delete(parent_of(path))], [Delete(path, mark.version)]):
             try:
                 self._store.transaction([*checks, *deletions])
             except TransactionFailedError as failure:
@@ -143,64 +149,40 @@ class UnderReplication:
                     return False
                 if failure.index == len(checks):  # the mark is gone
                     return True
-                # Something else stands beside the mark: its directory stays.
+                # Something else is beside the mark, so its directory stays.
             else:
                 break
-        self._remove_empty(_parent(_parent(path)))
+        self._remove_empty(parent_of(parent_of(path)))
         return True
 
-    # --- locks: see ledger_locks.py
-
-    def try_lock(self, ledger_id: int, owner: str) -> bool:
-        """Take the ledger's lock. False if somebody holds it, another thread of this object included.
-
-        ``owner`` is for people who look who works. The lock goes with the session: see ``holds_lock``.
-        """
-        self._prepare()
-        return self._locks.try_lock(ledger_id, owner)
-
-    def unlock(self, ledger_id: int) -> None:
-        """Give the lock back; nothing if it is not held, or somebody else's by now."""
-        self._locks.unlock(ledger_id)
-
-    def holds_lock(self, ledger_id: int) -> bool:
-        """Whether the lock that ``try_lock`` took is still there; the store is asked."""
-        return self._locks.holds(ledger_id)
-
-    def locks(self) -> dict[int, str]:
-        """Who works on which ledgers now, in the whole cluster."""
-        return self._locks.owners()
-
-    # --- the switch
-
     def is_enabled(self) -> bool:
-        """Whether marks are to be made and worked on; True unless ``disable`` was called."""
-        return self._store.get_many([self._znodes.under_replication_disabled])[0] is None
+        """Whether AutoRecovery is switched on: True unless ``disable`` was called."""
+        return find(self._store, self._znodes.under_replication_disabled) is None
 
     def enable(self) -> None:
-        """Repeating it does no harm."""
+        """Undo ``disable``. May be repeated."""
         with contextlib.suppress(NoNodeError):
             self._store.delete(self._znodes.under_replication_disabled)
 
     def disable(self) -> None:
-        """Auditors mark no lost bookies and workers begin no ledger, in any process, until ``enable``. May be repeated."""
+        """Until ``enable``, auditors mark no lost bookies and workers begin no ledger, in any process. May be repeated."""
         self._prepare()
         with contextlib.suppress(NodeExistsError):
             self._store.create(self._znodes.under_replication_disabled)
 
     def watch(self, on_change: Callable[[], None]) -> None:
-        """Call ``on_change`` (from any thread, briefly) when marks came or grew, when it was enabled or disabled, and after a
-        lost connection, until the store closes. There may be calls without a change. That marks went is not told.
+        """Call ``on_change`` (from any thread, briefly) when marks are added or grow, and after ``enable`` and ``disable``.
+
+        It is also called after a lost connection, and may be called without a change, until the store closes. Removed marks
+        are not reported.
         """
         self._store.watch(self._znodes.under_replication_changes, on_change)
         self._store.watch(self._znodes.under_replication_disabled, on_change)
 
-    # --- marks, inside
-
     def _mark(self, ledger_id: int, missing: Collection[str]) -> bool:
         path = self._znodes.under_replicated(ledger_id)
         for _ in range(_ATTEMPTS):
-            found = self._store.get_many([path])[0]
+            found = find(self._store, path)
             try:
                 self._store.transaction(self._marking(ledger_id, missing, found))
             except TransactionFailedError as failure:
@@ -210,10 +192,10 @@ class UnderReplication:
         raise MetadataConflictError(f"the mark of ledger {ledger_id}", f"{_ATTEMPTS} attempts to mark it lost")
 
     def _mark_page(self, missing: Mapping[int, Collection[str]]) -> int:
-        """All at once; one by one where somebody else changes one of them meanwhile."""
+        """Mark ledgers in one transaction, or one by one if somebody else changes a mark meanwhile."""
         paths = {ledger_id: self._znodes.under_replicated(ledger_id) for ledger_id in missing}
-        listed = self._listed(sorted({_parent(_parent(path)) for path in paths.values()}))
-        known = [ledger_id for ledger_id in missing if _parent(paths[ledger_id]) in listed]
+        listed = self._listed(sorted({parent_of(parent_of(path)) for path in paths.values()}))
+        known = [ledger_id for ledger_id in missing if parent_of(paths[ledger_id]) in listed]
         found = dict(zip(known, self._store.get_many([paths[ledger_id] for ledger_id in known]), strict=True))
         marking = (self._marking(ledger_id, bookies, found.get(ledger_id)) for ledger_id, bookies in missing.items())
         try:
@@ -223,43 +205,43 @@ class UnderReplication:
         return len(missing) - sum(value is not None for value in found.values())
 
     def _listed(self, directories: Iterable[str]) -> set[str]:
-        """The paths below these directories, which are made where they are missing: cheaper than to ask for each mark."""
+        """The paths below these directories, which are created if missing. Cheaper than asking for each mark."""
         paths: set[str] = set()
         for directory in directories:
-            with contextlib.suppress(NoNodeError):  # it went right behind its creation
+            with contextlib.suppress(NoNodeError):  # deleted again right after its creation
                 self._store.ensure_path(directory)
-            paths.update(f"{directory}/{name}" for name in self._children(directory))
+            paths.update(f"{directory}/{name}" for name in find_children(self._store, directory))
         return paths
 
     def _marking(self, ledger_id: int, missing: Collection[str], found: Versioned | None) -> list[StoreChange]:
-        """What makes the mark, or merges into the one that was found."""
+        """The changes that create the mark, or merge into the one that was found."""
         path = self._znodes.under_replicated(ledger_id)
         if found is None:
-            return [Create(_parent(path)), Create(path, to_text(UnderreplicatedLedgerFormat(replica=dict.fromkeys(missing))))]
+            return [Create(parent_of(path)), Create(path, to_text(UnderreplicatedLedgerFormat(replica=dict.fromkeys(missing))))]
         known = self._readable(ledger_id, found) or Mark(ledger_id, (), found.modified_ms, found.version)
         merged = UnderreplicatedLedgerFormat(replica=dict.fromkeys([*known.missing, *missing]), ctime=known.marked_ms)
         return [SetValue(path, to_text(merged), found.version)]
 
     def _make_way(self, path: str, failure: TransactionFailedError) -> None:
-        """Before a mark is tried again: its parents may have gone with another mark, or been left over from one."""
+        """Repair the parents of a mark before the next attempt: they may be deleted, or left over from another mark."""
         if isinstance(failure.reason, NoNodeError):
-            with contextlib.suppress(NoNodeError):  # one went right behind its creation
-                self._store.ensure_path(_parent(_parent(path)))
+            with contextlib.suppress(NoNodeError):  # one was deleted again right after its creation
+                self._store.ensure_path(parent_of(parent_of(path)))
         elif isinstance(failure.reason, NodeExistsError) and failure.index == 0:
             with contextlib.suppress(NoNodeError, NotEmptyError):
-                self._store.delete(_parent(path))
+                self._store.delete(parent_of(path))
 
     def _remove_empty(self, directory: str) -> None:
-        """Directories without marks go. The store refuses that of one to which a mark came; a mark that is being made below one
-        that went makes it again.
+        """Delete directories without marks. The store refuses to delete one that just got a mark; ``_make_way`` creates a
+        deleted one again for a new mark.
         """
         with contextlib.suppress(NoNodeError, NotEmptyError):
             while directory != self._znodes.under_replicated_ledgers and self._store.get(directory).children == 0:
                 self._store.delete(directory)
-                directory = _parent(directory)
+                directory = parent_of(directory)
 
     def _marked_ids(self) -> Iterator[int]:
-        """As their directories spell them, ascending: a directory of the last level may be without its mark."""
+        """The ids that directories spell, ascending. A directory of the last level may lack its mark."""
         top = self._znodes.under_replicated_ledgers
         for first in self._parts(top):
             for second in self._parts(f"{top}/{first}"):
@@ -268,37 +250,23 @@ class UnderReplication:
                         yield int(first + second + third + last, 16)
 
     def _parts(self, path: str) -> list[str]:
-        return [name for name in self._children(path) if _PART.fullmatch(name)]
-
-    def _children(self, path: str) -> list[str]:
-        try:
-            return self._store.children(path)
-        except NoNodeError:
-            return []
+        return [name for name in find_children(self._store, path) if _PART.fullmatch(name)]
 
     def _readable(self, ledger_id: int, found: Versioned) -> Mark | None:
         try:
-            return self._decoded(ledger_id, found)
+            return self.decoded(ledger_id, found)
         except CorruptionError as problem:
             logger.warning("%s; a new report of the ledger will replace it", problem)
             return None
 
-    def _decoded(self, ledger_id: int, found: Versioned) -> Mark:
-        what = f"the mark {self._znodes.under_replicated(ledger_id)}"
-        value = from_text(found.value, UnderreplicatedLedgerFormat(), what)
-        marked_ms = value.ctime if value.HasField("ctime") else found.modified_ms
-        return Mark(ledger_id, tuple(value.replica), marked_ms, found.version)
-
-    # --- znodes, inside
-
-    def _tell(self) -> None:
-        """Wake those who wait for work. If somebody else tells at the same time, that was after the marks of both came."""
+    def _wake_workers(self) -> None:
+        """Write the znode that workers watch. A concurrent write will do: it happens after the marks of both writers."""
         path = self._znodes.under_replication_changes
         with contextlib.suppress(BadVersionError):
             self._store.set(path, b"", self._store.get(path).version)
 
     def _prepare(self) -> None:
-        """Make what belongs to every cluster. Raises ConfigError if somebody laid it out otherwise."""
+        """Create the znodes that every cluster has. Raises ConfigError if the existing ones have another layout."""
         if self._is_prepared:
             return
         znodes = self._znodes
@@ -320,7 +288,3 @@ def _pages(ledger_ids: Iterable[int], size: int) -> Iterator[list[int]]:
     rest = iter(ledger_ids)
     while page := list(itertools.islice(rest, size)):
         yield page
-
-
-def _parent(path: str) -> str:
-    return path.rsplit("/", 1)[0]

@@ -1,4 +1,4 @@
-"""Every path in the metadata store, and the fixed values that Apache BookKeeper's tools expect there.
+"""Every path in the metadata store, in Apache BookKeeper's layout.
 
 ::
 
@@ -8,17 +8,20 @@
     <root>/idgen-long/HOB-<high>/ID-<…>   the same, once the numbers below 2**31 - 1 are used up (ledger_ids.py)
     <root>/00/0000/L0000                  metadata of ledger 0 (hierarchical; the other layouts: ledger_layout.py)
     <root>/available/<bookie id>          ephemeral registration of a writable bookie
-    <root>/available/readonly/<bookie id> the same of a read-only one
+    <root>/available/readonly/<bookie id> the same of a read-only bookie
     <root>/cookies/<bookie id>            identity of a bookie's disks
     <root>/underreplication/ledgers/…     marks of ledgers that lack copies: four times four hex digits, then urL<id>
-    <root>/underreplication/locks/urL<id> ephemeral, held by who works on the copies of a ledger
+    <root>/underreplication/locks/urL<id> ephemeral, the lock of the process that re-replicates a ledger
     <root>/underreplication/disable       exists while AutoRecovery is switched off
-    <root>/underreplication/auditorelection/V_<sequence>   ephemeral, the lowest one is the auditor's
+    <root>/underreplication/auditorelection/V_<sequence>   ephemeral, the lowest is the auditor's
     <root>/underreplication/checkallledgersctime   when all ledgers were last checked
-    <root>/underreplication/changes       written when marks came; /audit: when an audit is asked for; /auditor: what it sees
-    <root>/bk_spark/replicators/<random>  ephemeral, proof that a copier's session, and so its locks, lasted
-    <root>/bk_spark/logs/names/<name>     → uid of the log
+    <root>/underreplication/changes       written when marks were added
+    <root>/underreplication/audit         written to request an audit
+    <root>/underreplication/auditor       ephemeral, the auditor's report
+    <root>/bk_spark/replicators/<random>  ephemeral, exists as long as a replicator's session, and so its locks
+    <root>/bk_spark/logs/names/<name>     the uid of a log
     <root>/bk_spark/logs/data/<uid>/…     the log itself
+    <root>/bk_spark/logs/clock            written to learn the store's own time
 
 Ref: Apache BookKeeper's ledger managers and id generators; docs/formats.md for the values.
 """
@@ -30,24 +33,52 @@ from dataclasses import dataclass
 from bk_spark.metadata.ledger_layout import LedgerLayout
 
 
+class _Path:
+    """An attribute of ``Znodes``: a path below the root that does not depend on the layout."""
+
+    def __init__(self, below_root: str) -> None:
+        self._below_root = below_root
+
+    def __get__(self, znodes: Znodes, owner: type[Znodes]) -> str:
+        return znodes.root + self._below_root
+
+
 @dataclass(frozen=True, slots=True)
 class Znodes:
-    """The paths below one root, such as ``/ledgers``. Of a cluster that is there: ``registration.open_root``."""
+    """The paths below one root, such as ``/ledgers``. ``registration.open_root`` makes those of an existing cluster."""
 
     root: str
     layout: LedgerLayout = LedgerLayout.HIERARCHICAL
 
-    @property
-    def layout_path(self) -> str:
-        return f"{self.root}/LAYOUT"
+    layout_path = _Path("/LAYOUT")
+    instance_id = _Path("/INSTANCEID")
+    long_id_generator = _Path("/idgen-long")
+    """Exists once ids are taken from its buckets."""
+    available = _Path("/available")
+    read_only = _Path("/available/readonly")
+    cookies = _Path("/cookies")
+
+    under_replication = _Path("/underreplication")
+    under_replication_layout = _Path("/underreplication/LAYOUT")
+    under_replication_disabled = _Path("/underreplication/disable")
+    under_replication_changes = _Path("/underreplication/changes")
+    """Watched by workers that wait for marks."""
+    under_replicated_ledgers = _Path("/underreplication/ledgers")
+    under_replicated_locks = _Path("/underreplication/locks")
+    ledger_check_time = _Path("/underreplication/checkallledgersctime")
+    audit_request = _Path("/underreplication/audit")
+    auditor_report = _Path("/underreplication/auditor")
+    """JSON, for people."""
+    auditor_election = _Path("/underreplication/auditorelection")
+    auditor_vote_prefix = _Path("/underreplication/auditorelection/V_")
+
+    log_names = _Path("/bk_spark/logs/names")
+    log_data = _Path("/bk_spark/logs/data")
+    log_clock = _Path("/bk_spark/logs/clock")
 
     @property
     def layout_value(self) -> bytes:
         return self.layout.stored
-
-    @property
-    def instance_id(self) -> str:
-        return f"{self.root}/INSTANCEID"
 
     @property
     def id_generator(self) -> str:
@@ -57,39 +88,9 @@ class Znodes:
     def id_prefix(self) -> str:
         return f"{self.id_generator}/ID-"
 
-    @property
-    def long_id_generator(self) -> str:
-        """There once ids are taken from its buckets."""
-        return f"{self.root}/idgen-long"
-
     def id_bucket(self, high_bits: int) -> str:
         """Source of the lower 31 bits of the ids whose upper 32 bits are ``high_bits``."""
         return f"{self.long_id_generator}/HOB-{high_bits:010d}"
-
-    @property
-    def available(self) -> str:
-        return f"{self.root}/available"
-
-    @property
-    def read_only(self) -> str:
-        return f"{self.available}/readonly"
-
-    @property
-    def cookies(self) -> str:
-        return f"{self.root}/cookies"
-
-    @property
-    def log_names(self) -> str:
-        return f"{self.root}/bk_spark/logs/names"
-
-    @property
-    def log_data(self) -> str:
-        return f"{self.root}/bk_spark/logs/data"
-
-    @property
-    def log_clock(self) -> str:
-        """Written to learn the store's own time."""
-        return f"{self.root}/bk_spark/logs/clock"
 
     def registration(self, bookie_id: str, *, read_only: bool = False) -> str:
         return f"{self.read_only if read_only else self.available}/{bookie_id}"
@@ -100,57 +101,8 @@ class Znodes:
     def ledger(self, ledger_id: int) -> str:
         return f"{self.root}/{self.layout.path(ledger_id)}"
 
-    @property
-    def under_replication(self) -> str:
-        return f"{self.root}/underreplication"
-
-    @property
-    def under_replication_layout(self) -> str:
-        return f"{self.under_replication}/LAYOUT"
-
-    @property
-    def under_replication_disabled(self) -> str:
-        """Exists while AutoRecovery is switched off."""
-        return f"{self.under_replication}/disable"
-
-    @property
-    def under_replication_changes(self) -> str:
-        """Written whenever marks came, for those who wait for work."""
-        return f"{self.under_replication}/changes"
-
-    @property
-    def under_replicated_ledgers(self) -> str:
-        return f"{self.under_replication}/ledgers"
-
-    @property
-    def ledger_check_time(self) -> str:
-        """When all ledgers were last checked."""
-        return f"{self.under_replication}/checkallledgersctime"
-
-    @property
-    def audit_request(self) -> str:
-        """Written by who wants an audit now; the auditor watches it."""
-        return f"{self.under_replication}/audit"
-
-    @property
-    def auditor_report(self) -> str:
-        """Ephemeral: what the auditor sees, as JSON, for people."""
-        return f"{self.under_replication}/auditor"
-
-    @property
-    def auditor_election(self) -> str:
-        return f"{self.under_replication}/auditorelection"
-
-    @property
-    def auditor_vote_prefix(self) -> str:
-        return f"{self.auditor_election}/V_"
-
-    @property
-    def under_replicated_locks(self) -> str:
-        return f"{self.under_replication}/locks"
-
     def under_replicated(self, ledger_id: int) -> str:
-        """Exists while copies of the ledger are missing."""
+        """The ledger's mark: exists while copies of the ledger are missing."""
         digits = f"{ledger_id:016x}"
         parts = "/".join(digits[start : start + 4] for start in range(0, 16, 4))
         return f"{self.under_replicated_ledgers}/{parts}/urL{ledger_id:010d}"
@@ -159,7 +111,6 @@ class Znodes:
         return f"{self.under_replicated_locks}/urL{ledger_id:010d}"
 
     def replicator(self, token: str) -> str:
-        """Ephemeral: exists as long as the session of a process that copies ledgers."""
         return f"{self.root}/bk_spark/replicators/{token}"
 
     def log_name(self, name: str) -> str:
