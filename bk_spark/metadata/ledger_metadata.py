@@ -1,8 +1,8 @@
-"""A ledger's metadata: who holds which entries, and where it ends.
+"""A ledger's metadata: which bookies hold which entries, and where the ledger ends.
 
-Invariants, checked whenever a value is made: CLOSED if and only if there is a last entry id; fragments start at entry
-0 and their first ids strictly increase; each ensemble has E distinct bookies. A change is a pure function from one
-value to the next, written by compare-and-set.
+Invariants, checked in the constructor: CLOSED if and only if there is a last entry id; fragments start at entry 0 and their
+first ids strictly increase; each ensemble has E distinct bookies. A change is a pure function from one value to the next, and
+is written by compare-and-set.
 
 Ref: the BookKeeper protocol, "Ledger metadata"; Apache BookKeeper's LedgerMetadataFormat (ledger_metadata_versions.py).
 """
@@ -31,7 +31,7 @@ class LedgerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A stretch of a ledger that one ensemble holds, up to where the next fragment starts."""
+    """A range of entries that one ensemble holds: from ``first_entry_id`` to the start of the next fragment."""
 
     first_entry_id: int
     ensemble: tuple[str, ...]
@@ -50,7 +50,7 @@ class LedgerMetadata:
     fragments: tuple[Fragment, ...]
     state: LedgerState = LedgerState.OPEN
     last_entry_id: int | None = None
-    """The last entry, -1 for none; None unless CLOSED."""
+    """The last entry, -1 if there is none; None unless CLOSED."""
     length: int = 0
     """Payload bytes; known once CLOSED."""
     created_ms: int = 0
@@ -80,13 +80,13 @@ class LedgerMetadata:
         return next(f for f in reversed(self.fragments) if f.first_entry_id <= entry_id)
 
     def fragment_ranges(self, last: int) -> list[tuple[Fragment, int, int]]:
-        """Each fragment that has entries up to ``last``, with its first and last id, inclusive."""
+        """Each fragment with entries up to ``last``, and the first and last id of those, inclusive."""
         ends = [f.first_entry_id - 1 for f in self.fragments[1:]] + [last]
         ranges = [(f, f.first_entry_id, min(end, last)) for f, end in zip(self.fragments, ends, strict=True)]
-        return [item for item in ranges if item[1] <= item[2]]
+        return [(f, first, end) for f, first, end in ranges if first <= end]
 
     def slot_pattern(self, slot: int) -> IdPattern:
-        """The ids that a slot of any ensemble of this ledger holds."""
+        """The ids that a slot holds in any ensemble of this ledger."""
         return pattern_of_slot(self.ensemble_size, self.write_quorum, slot)
 
     def closed_at(self, last_entry_id: int, length: int) -> LedgerMetadata:
@@ -94,9 +94,9 @@ class LedgerMetadata:
         return replace(self, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length)
 
     def with_ensemble(self, first_entry_id: int, ensemble: tuple[str, ...]) -> LedgerMetadata:
-        """The same ledger with ``ensemble`` from ``first_entry_id`` on, which must not lie before the last fragment.
+        """The same ledger with ``ensemble`` from ``first_entry_id`` on, which must not be before the last fragment.
 
-        A last fragment that starts there holds no confirmed entry: it is replaced.
+        If the last fragment starts there it holds no confirmed entry, and is replaced.
         """
         kept = self.fragments[:-1] if self.last_fragment.first_entry_id == first_entry_id else self.fragments
         return replace(self, fragments=(*kept, Fragment(first_entry_id, ensemble)))
@@ -105,7 +105,7 @@ class LedgerMetadata:
         return replace(self, custom_metadata=_pairs({**dict(self.custom_metadata), key: value}))
 
     def encode(self) -> bytes:
-        """The znode's value, in version 3, whichever version it was read in."""
+        """The znode's value in format version 3, whichever version was read."""
         message = LedgerMetadataFormat(
             quorumSize=self.write_quorum,
             ensembleSize=self.ensemble_size,
@@ -127,10 +127,10 @@ class LedgerMetadata:
 
     @staticmethod
     def decode(ledger_id: int, value: bytes) -> LedgerMetadata:
-        """Of a znode's value in version 1, 2 or 3.
+        """Decode a znode's value in format version 1, 2 or 3.
 
-        Raises CorruptionError for what is not ledger metadata, FormatVersionError for a newer version, ConfigError for a
-        digest type of Apache BookKeeper's that bk_spark does not have.
+        Raises CorruptionError if it is not ledger metadata, FormatVersionError for a newer version, ConfigError for one of
+        Apache BookKeeper's digest types that bk_spark does not have.
         """
         what = f"the metadata of ledger {ledger_id}"
         return _from_message(ledger_id, what, read(what, value))
@@ -156,7 +156,7 @@ class LedgerMetadata:
 def new_ledger(
     ledger_id: int, options: LedgerOptions, ensemble: tuple[str, ...], *, created_ms: int, creator_token: int
 ) -> LedgerMetadata:
-    """The metadata that a ledger is created with."""
+    """The metadata of a new ledger."""
     return LedgerMetadata(
         ledger_id,
         options.ensemble_size,
@@ -199,7 +199,7 @@ def _from_message(ledger_id: int, what: str, message: LedgerMetadataFormat) -> L
 
 
 def _digest_type(ledger_id: int, message: LedgerMetadataFormat) -> DigestType:
-    """What is not stored, as in version 1, is the default: entries that have another one do not verify."""
+    """The stored type, or the default where none is stored (version 1); entries with another one do not verify."""
     if not message.HasField("digestType"):
         return LedgerOptions().digest_type
     try:
@@ -211,7 +211,7 @@ def _digest_type(ledger_id: int, message: LedgerMetadataFormat) -> DigestType:
 
 
 def _text(what: str, value: str | bytes) -> str:
-    """Protobuf 2 gives a string that is no UTF-8 as bytes."""
+    """A string field. Protobuf 2 returns strings that are not UTF-8 as bytes: they raise CorruptionError."""
     if isinstance(value, bytes):
         raise CorruptionError(what, f"{value[:100]!r} is no UTF-8 text")
     return value

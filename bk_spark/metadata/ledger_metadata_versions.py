@@ -1,14 +1,14 @@
-"""The three forms in which Apache BookKeeper stores a ledger's metadata, all read as one message; the newest is written.
+"""Apache BookKeeper's three formats of a ledger's metadata. All are read into one message, only the newest is written.
 
 ::
 
     BookieMetadataFormatVersion<tab>1<newline>      text: write quorum, ensemble size, length, a line each; then a line for each
-                                                    fragment: first entry id and bookies, with tabs between; then, unless the
+                                                    fragment: first entry id and bookies, separated by tabs; then, unless the
                                                     ledger is open, last entry id (-102: IN_RECOVERY), tab, CLOSED
     BookieMetadataFormatVersion<tab>2<newline>      LedgerMetadataFormat in protobuf's text format
     BookieMetadataFormatVersion<tab>3<newline>      its length as a varint, LedgerMetadataFormat
 
-Version 1 knows neither an ack quorum (it is the write quorum) nor digest type, password and time of creation.
+Version 1 has no ack quorum (it equals the write quorum), digest type, password or time of creation.
 
 Ref: Apache BookKeeper's LedgerMetadataSerDe; docs/formats.md, "Znodes of ledgers and bookies".
 """
@@ -29,7 +29,7 @@ VERSION = 3
 _MAGIC = b"BookieMetadataFormatVersion\t"
 _CLOSED = "CLOSED"
 _IN_RECOVERY = -102
-"""What version 1 has for the last entry id of a ledger that is IN_RECOVERY."""
+"""The last entry id in version 1 of a ledger that is IN_RECOVERY."""
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 
@@ -41,9 +41,9 @@ def written(message: LedgerMetadataFormat) -> bytes:
 
 
 def read(what: str, value: bytes) -> LedgerMetadataFormat:
-    """The message of a znode's value; ``what`` names it in errors.
+    """The message in a znode's value, which errors call ``what``.
 
-    Raises CorruptionError for what is not ledger metadata, FormatVersionError for a newer version.
+    Raises CorruptionError if it is not ledger metadata, FormatVersionError for a newer version.
     """
     version, rest = _header(what, value)
     try:

@@ -1,10 +1,11 @@
-"""Who is there: the root of a cluster in the metadata store, and the registrations of its bookies.
+"""The root of a cluster in the metadata store, the registrations of its bookies, and the removal of their cookies.
 
-A root is initialised once (``bk-spark cluster init``). A bookie that serves holds an ephemeral znode under its bookie
-id, which goes with its session; its value says where the bookie listens. A **bookie id** names one formatting of one
-set of disks, its **address** is where the process that serves them listens now, and may change.
+A root is initialised once (``bk-spark cluster init``). A running bookie holds an ephemeral znode under its bookie id; the
+znode's value says where the bookie listens. A **bookie id** names one formatting of one set of disks. Its **address** is where
+the process that serves those disks listens now, and may change.
 
-Ref: Apache BookKeeper's BookieServiceInfoFormat; docs/formats.md, "Znodes of ledgers and bookies".
+Ref: Apache BookKeeper's BookieServiceInfoFormat; docs/formats.md, "Znodes of ledgers and bookies" and "Cookies"; docs/rules.md,
+protocol rule 48.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -20,18 +21,18 @@ from google.protobuf.message import DecodeError
 from bk_spark.config import DEFAULT_RACK
 from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
 from bk_spark.metadata.ledger_layout import LedgerLayout
-from bk_spark.metadata.store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError, Versioned
+from bk_spark.metadata.store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError, Versioned, find, name_of
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
 
 PROTOCOL = "bk_spark-grpc"
-"""The endpoint of a registration that bk_spark's clients speak to. An Apache bookie has none and is no bookie to us."""
+"""The protocol of the endpoint that bk_spark's clients use. Registrations of Apache's bookies lack it, and are ignored."""
 
 HTTP_PROTOCOL = "http"
-"""The endpoint of a registration that serves metrics and health."""
+"""The protocol of the endpoint that serves metrics and health."""
 
 _HOST = re.compile(r"[^\s/,]{1,255}")
-"""What may stand before a port: gRPC takes other things for other kinds of addresses, such as sockets in the file system."""
+"""Host names and addresses. gRPC would take other texts for other kinds of addresses, such as Unix sockets."""
 
 RACK_PROPERTY = "rack"
 """The property of a registration that names the bookie's rack."""
@@ -39,7 +40,7 @@ RACK_PROPERTY = "rack"
 
 @dataclass(frozen=True, slots=True)
 class BookieAddress:
-    """Where a bookie listens, and in which rack it stands."""
+    """Where a bookie listens, and its rack."""
 
     bookie_id: str
     host: str
@@ -51,7 +52,7 @@ class BookieAddress:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredBookie:
-    """A bookie that is there. A read-only one serves reads, fences and recovery, and takes no new ledgers."""
+    """A registered bookie. A read-only one serves reads, fences and recovery, and takes no new ledgers."""
 
     bookie_id: str
     address: BookieAddress
@@ -63,27 +64,26 @@ class RegisteredBookie:
 
     @property
     def http(self) -> str | None:
-        """``host:port`` of its metrics and health; None if it has none."""
         return self.address.http
 
 
 def initialise_cluster(store: MetadataStore, znodes: Znodes) -> None:
-    """Make the root and all that belongs to every cluster. Repeating it, or two at once, does no harm.
+    """Create the root and the znodes that every cluster has. May be repeated, and run twice at once.
 
-    Raises ConfigError if the root has another ledger layout: that stays what it is.
+    Raises ConfigError if the root exists with another ledger layout, which cannot change.
     """
     for path in (znodes.id_generator, znodes.read_only, znodes.cookies, znodes.log_names, znodes.log_data):
         store.ensure_path(path)
     with contextlib.suppress(NodeExistsError):
         store.create(znodes.instance_id, str(uuid.uuid4()).encode())
-    # The layout comes last: where it stands, everything stands.
+    # The layout is created last: where it exists, everything exists.
     with contextlib.suppress(NodeExistsError):
         store.create(znodes.layout_path, znodes.layout_value)
     check_layout(store, znodes)
 
 
 def open_root(store: MetadataStore, root: str) -> Znodes:
-    """The paths of the cluster at ``root``, with its ledger layout. Raises ConfigError if there is none, or of another kind."""
+    """The paths of the cluster at ``root``. Raises ConfigError if none is initialised there, or with an unknown layout."""
     layout = _stored_layout(store, root)
     if layout is None:
         raise _not_initialised(store)
@@ -91,7 +91,7 @@ def open_root(store: MetadataStore, root: str) -> Znodes:
 
 
 def intended_root(store: MetadataStore, root: str, layout: LedgerLayout | None) -> Znodes:
-    """The paths for ``initialise_cluster``. ``layout=None``: that of the cluster which is there, or else the default."""
+    """The paths for ``initialise_cluster``. ``layout=None`` means that of an existing cluster, else the default."""
     return Znodes(root, layout or _stored_layout(store, root) or LedgerLayout.HIERARCHICAL)
 
 
@@ -103,7 +103,7 @@ def check_layout(store: MetadataStore, znodes: Znodes) -> None:
 
 
 def instance_id(store: MetadataStore, znodes: Znodes) -> str:
-    """The random id that tells this cluster from every other, also from one made anew at the same root."""
+    """The random id that tells this cluster from all others, including one initialised anew at the same root."""
     try:
         return store.get(znodes.instance_id).value.decode()
     except NoNodeError:
@@ -111,9 +111,9 @@ def instance_id(store: MetadataStore, znodes: Znodes) -> str:
 
 
 def sync_same_cluster(store: MetadataStore, znodes: Znodes, expected: str) -> None:
-    """Later reads of this session see all that was committed before: call it before acting on what is absent.
+    """Let later reads of this session see everything committed before. Call it before acting on an absence.
 
-    Raises MetadataConflictError if the instance id is not ``expected``: a root that was made anew lacks every ledger.
+    Raises MetadataConflictError if the instance id is not ``expected``: a root that was initialised anew lacks every ledger.
     """
     store.sync(znodes.root)
     found = instance_id(store, znodes)
@@ -130,17 +130,17 @@ def register(
     *,
     pause: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Announce a bookie, for as long as the session of ``store`` lives. Repeating it, or changing ``read_only``, is fine.
+    """Register a bookie for the life of ``store``'s session. May be repeated, also to change ``read_only``.
 
     The caller holds the lock of the bookie's data directory and already listens at ``address``. So a registration of the
-    same id and address can only be left over from a session of its own, or of a dead process, and is replaced. One with
-    another address is waited for: ``pause`` is called between two looks, sleeps, and ends the waiting by giving False.
-    Then MetadataConflictError is raised, which names the other address.
+    same id and address is left over from a former session or a dead process, and is replaced. While there is one with another
+    address, ``pause`` is called between two looks: it sleeps, and returns False to stop waiting. Then MetadataConflictError is
+    raised, with the other address.
     """
     path = znodes.registration(address.bookie_id, read_only=read_only)
     value = _encode(address)
     while not _try_register(store, path, value):
-        other = _found(store, path)
+        other = find(store, path)
         if other is not None and _is_at(address, path, other):
             _remove(store, path, other.version)
         elif other is not None and not pause():
@@ -149,42 +149,45 @@ def register(
 
 
 def withdraw(store: MetadataStore, znodes: Znodes, address: BookieAddress) -> None:
-    """Remove the registration of a bookie that stops. What a process at another address registered stays."""
+    """Remove the registration of a bookie that stops. A registration with another address stays."""
     for read_only in (False, True):
         path = znodes.registration(address.bookie_id, read_only=read_only)
-        found = _found(store, path)
+        found = find(store, path)
         if found is not None and _is_at(address, path, found):
             _remove(store, path, found.version)
 
 
 def unregister(store: MetadataStore, znodes: Znodes, bookie_id: str) -> None:
-    """Remove what a bookie that is known to be dead left behind, instead of waiting for its session to expire."""
+    """Remove the registration of a bookie that is known to be dead, without waiting for its session to expire."""
     for read_only in (False, True):
         _remove(store, znodes.registration(bookie_id, read_only=read_only))
 
 
 def list_bookies(store: MetadataStore, znodes: Znodes) -> list[RegisteredBookie]:
-    """The bookies that are registered now, in the order of their ids, read-only ones included."""
+    """The registered bookies, including read-only ones, in the order of their ids."""
     read_only = set(_names(store, znodes, znodes.read_only))
-    writable = set(_names(store, znodes, znodes.available)) - {_read_only_name(znodes)} - read_only
-    return sorted(
-        _registered(store, znodes, sorted(writable), read_only=False)
-        + _registered(store, znodes, sorted(read_only), read_only=True),
-        key=lambda bookie: bookie.bookie_id,
-    )
+    writable = set(_names(store, znodes, znodes.available)) - {name_of(znodes.read_only)} - read_only
+    ids = [(bookie_id, bookie_id in read_only) for bookie_id in sorted(writable | read_only)]
+    paths = [znodes.registration(bookie_id, read_only=is_read_only) for bookie_id, is_read_only in ids]
+    bookies = []
+    for (bookie_id, is_read_only), path, found in zip(ids, paths, store.get_many(paths), strict=True):
+        address = _decode(bookie_id, path, found.value) if found is not None else None
+        if address is not None:
+            bookies.append(RegisteredBookie(bookie_id, address, is_read_only))
+    return bookies
 
 
 def watch_bookies(store: MetadataStore, znodes: Znodes, on_change: Callable[[], None]) -> None:
     """Call ``on_change`` (from any thread, briefly) when a bookie comes, goes or changes its mode, until the store closes.
 
-    Also after a lost connection or session, when something may have changed: it says that one should look, not what changed.
+    It is also called after a lost connection or session, because something may have changed. It does not say what changed.
     """
     for path in (znodes.available, znodes.read_only):
         store.watch_children(path, on_change)
 
 
 def lookup(store: MetadataStore, znodes: Znodes, bookie_id: str) -> BookieAddress | None:
-    """Where a bookie listens; None if it is not registered, which does not say that it is dead."""
+    """Where a bookie listens; None if it is not registered, which does not mean that it is dead."""
     paths = [znodes.registration(bookie_id, read_only=read_only) for read_only in (False, True)]
     for path, found in zip(paths, store.get_many(paths), strict=True):
         if found is not None:
@@ -192,25 +195,11 @@ def lookup(store: MetadataStore, znodes: Znodes, bookie_id: str) -> BookieAddres
     return None
 
 
-def _registered(store: MetadataStore, znodes: Znodes, ids: Sequence[str], *, read_only: bool) -> list[RegisteredBookie]:
-    paths = [znodes.registration(bookie_id, read_only=read_only) for bookie_id in ids]
-    bookies = []
-    for bookie_id, path, found in zip(ids, paths, store.get_many(paths), strict=True):
-        address = _decode(bookie_id, path, found.value) if found is not None else None
-        if address is not None:
-            bookies.append(RegisteredBookie(bookie_id, address, read_only))
-    return bookies
-
-
 def _names(store: MetadataStore, znodes: Znodes, path: str) -> list[str]:
     try:
         return store.children(path)
     except NoNodeError:
         raise _not_initialised(store) from None
-
-
-def _read_only_name(znodes: Znodes) -> str:
-    return znodes.read_only.rsplit("/", 1)[1]
 
 
 def _try_register(store: MetadataStore, path: str, value: bytes) -> bool:
@@ -221,10 +210,6 @@ def _try_register(store: MetadataStore, path: str, value: bytes) -> bool:
     except NoNodeError:
         raise _not_initialised(store) from None
     return True
-
-
-def _found(store: MetadataStore, path: str) -> Versioned | None:
-    return store.get_many([path])[0]
 
 
 def _remove(store: MetadataStore, path: str, version: int | None = None) -> None:
@@ -263,7 +248,7 @@ def _decode(bookie_id: str, path: str, value: bytes) -> BookieAddress | None:
 
 
 def _is_at(address: BookieAddress, path: str, other: Versioned) -> bool:
-    """Whether a registration names this address; its rack may have been changed since."""
+    """Whether a registration has this host and port; its rack may have changed."""
     found = _decode(address.bookie_id, path, other.value)
     return found is not None and (found.host, found.port) == (address.host, address.port)
 
@@ -276,7 +261,7 @@ def _held_by(path: str, other: Versioned) -> str:
 
 def _stored_layout(store: MetadataStore, root: str) -> LedgerLayout | None:
     """The ledger layout of the cluster at ``root``; None if no cluster is initialised there. Raises ConfigError."""
-    found = store.get_many([Znodes(root).layout_path])[0]
+    found = find(store, Znodes(root).layout_path)
     if found is None:
         return None
     layout = LedgerLayout.of_stored(found.value)
@@ -297,19 +282,15 @@ def _not_initialised(store: MetadataStore) -> ConfigError:
     )
 
 
-# --- Taking a bookie that is not there any more out of the cluster: its cookie goes, and its directories start no more
-#
-# Ref: docs/rules.md, protocol rule 48; docs/formats.md, "Cookies".
-
-
 def remove_cookie(store: MetadataStore, znodes: Znodes, bookie_id: str, version: int | None = None) -> None:
-    """Raises ConfigError if there is no such cookie, or the bookie is registered or just starting.
+    """Remove a bookie that is gone for good from the cluster: its directories no longer start without their cookie.
 
-    ``version`` is the cookie's, from before it was made sure that nothing needs the bookie: also if it was started since.
+    Give the ``version`` that the cookie had before it was checked that no ledger needs the bookie. Raises ConfigError if there
+    is no such cookie, if the bookie is registered, or if it was started since the cookie had ``version``.
     """
     path = znodes.cookie(bookie_id)
-    store.sync(path)  # an absence is acted on: a follower that lags must not invent it
-    found = store.get_many([path])[0]
+    store.sync(path)  # so that the absences below are not those of a lagging follower
+    found = find(store, path)
     if found is None:
         raise no_cookie(bookie_id, store)
     address = lookup(store, znodes, bookie_id)
@@ -323,7 +304,7 @@ def remove_cookie(store: MetadataStore, znodes: Znodes, bookie_id: str, version:
 
 
 def no_cookie(bookie_id: str, store: MetadataStore) -> ConfigError:
-    """Nothing knows the id: most likely it was mistyped."""
+    """The error for an id without a cookie; most likely it was mistyped."""
     return ConfigError(
         "the bookie id",
         bookie_id,

@@ -1,16 +1,16 @@
-"""The metadata store on ZooKeeper: ``metadata_store.MetadataStore`` by way of kazoo.
+"""The metadata store on ZooKeeper: ``store.MetadataStore`` implemented with kazoo.
 
-What is known after an operation:
+The outcome of an operation:
 
-- an answer, or a refusal (``StoreError``): known;
-- ``MetadataUnavailableError``: unknown. A change may have happened, may even happen a little later, and is never
-  repeated here: a repeated create or compare-and-set would be refused by its own first copy. Whoever made the change
-  reads again and compares; this session's reads come after its own changes, in the order they were called.
+- An answer or a refusal (``StoreError``) is certain.
+- After ``MetadataUnavailableError`` the outcome is unknown. A change may have happened, or even happen a little later. It is
+  never repeated here: a repeated create or compare-and-set would be refused because of its own first copy. The caller reads
+  again and compares; a session's reads come after its own earlier changes.
 
-Reads are repeated while the session can still be alive, so a reconnection is not seen by readers.
+Reads are repeated while the session can still be alive, so callers do not notice a reconnection.
 
-Threads: kazoo runs three per store (connection, completions, callbacks), from ``connect`` to ``close``; nothing runs
-before ``connect``. A store does not survive ``fork``: connect in the process that uses it.
+Threads: kazoo runs three for each store (connection, completions, callbacks), from ``connect`` to ``close``. A store does not
+survive ``fork``: connect in the process that uses it.
 
 Ref: ZooKeeper Programmer's Guide, "ZooKeeper Sessions" and "Consistency Guarantees".
 """
@@ -58,14 +58,14 @@ _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):(?P<port>\d{1,5})")
 _URI_FORM = "write it as zk://host:port[,host:port]/root, such as zk://127.0.0.1:2181/ledgers"
 
 _WINDOW = 128
-"""Reads under way at once in get_many. A round trip is hidden at tens; kazoo wakes its thread through a socket pair
-that holds some 270 wake-ups, so more gain nothing."""
+"""Concurrent reads in get_many. A few tens hide the round trip; more than some 270 gain nothing, because that is how many
+wake-ups fit into the socket pair through which kazoo wakes its thread."""
 
 _CLOSE_S = 5.0
-"""How long ``close`` waits for the server's farewell before it cuts the connection; the session then expires by itself."""
+"""How long ``close`` waits for the server's answer before it cuts the connection; the session then expires by itself."""
 
 _RECONNECT = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0)
-"""Pauses between attempts: a server that just starts is found at once, one that stays away is asked once a second."""
+"""Pauses between attempts: short at first, so that a restarted server is found at once, then one second."""
 
 _REFUSALS: dict[type, type[StoreError]] = {
     kazoo_errors.NoNodeError: NoNodeError,
@@ -75,7 +75,7 @@ _REFUSALS: dict[type, type[StoreError]] = {
 }
 
 _NOT_THE_REASON = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
-"""What the innocent operations of a refused transaction get."""
+"""The errors of those operations in a refused transaction that did not cause the refusal."""
 
 logger = logging.getLogger(__name__)
 logger.addHandler(logging.NullHandler())  # kazoo warns once per attempt; users get one MetadataUnavailableError instead
@@ -95,8 +95,8 @@ def parse_uri(uri: str) -> tuple[str, str]:
 def connect(uri: str, *, connect_timeout_s: float, session_timeout_s: float, auth: str = "") -> ZooKeeperStore:
     """Open a session. Raises ConfigError, and MetadataUnavailableError after ``connect_timeout_s`` without one.
 
-    With ``auth``, which is ``scheme:credential``, the session and those that follow it are authenticated, and what they
-    create is readable and writable by that identity alone. Raises MetadataAccessError where it may not read the root.
+    With ``auth`` (``scheme:credential``) this session and its successors are authenticated, and only that identity can read and
+    write what they create. Raises MetadataAccessError if it may not read the root.
     """
     hosts, root = parse_uri(uri)
     check_zookeeper_auth(auth)
@@ -113,7 +113,7 @@ def _is_host(text: str) -> bool:
 
 
 class ZooKeeperStore:
-    """One ZooKeeper session. Made by ``connect``. Callbacks run one after the other in one thread and may use the store."""
+    """One ZooKeeper session, made by ``connect``. Callbacks run one after the other on one thread, and may use the store."""
 
     def __init__(self, uri: str, hosts: str, session_timeout_s: float, auth: str = "") -> None:
         self._uri = uri
@@ -137,7 +137,7 @@ class ZooKeeperStore:
         self._closed = False
 
     def open(self, timeout_s: float) -> None:
-        """Start the session; ``connect`` calls it."""
+        """Start the session. Called by ``connect``."""
         self._handler.deadline = time.monotonic() + timeout_s
         if not self._client.start_async().wait(timeout_s):
             self._handler.cut()
@@ -146,7 +146,7 @@ class ZooKeeperStore:
         self._handler.deadline = None
 
     def check_access(self, root: str) -> None:
-        """Warn of a root that everybody may change. Raises MetadataAccessError, and closes, where this session may not look."""
+        """Warn if everybody may change the root. If this session may not read it, close and raise MetadataAccessError."""
         try:
             acl, _ = self._read(root, lambda: self._client.get_acls_async(root))
         except NoNodeError:
@@ -212,37 +212,37 @@ class ZooKeeperStore:
         self._read(path, lambda: self._client.sync_async(path))
 
     def watch_children(self, path: str, on_change: Callable[[], None]) -> None:
-        """See MetadataStore. After a lost connection there is one call, because something may have changed meanwhile."""
-        self._watch(Watch(lambda on_event: self.watch_names(path, on_event), on_change))
+        """See MetadataStore. Each lost connection causes one call too, because something may have changed meanwhile."""
+        self._watch(Watch(lambda on_event: self._watch_names(path, on_event), on_change))
 
     def watch(self, path: str, on_change: Callable[[], None]) -> Callable[[], None]:
-        """See MetadataStore. After a lost connection there is one call, because something may have changed meanwhile."""
+        """See MetadataStore. Each lost connection causes one call too, because something may have changed meanwhile."""
         watch = self._watch(Watch(lambda on_event: self._watch_value(path, on_event), on_change))
 
         def end() -> None:
             watch.end()
             with suppress(ValueError):  # ended before
-                self._watches.remove(watch)  # in place: another thread may add one at the same time
+                self._watches.remove(watch)  # in place, because another thread may add one at the same time
 
         return end
 
     def on_new_session(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when a new session has replaced an expired one, whose ephemeral paths are gone.
 
-        If it raises MetadataUnavailableError, it is called again when the connection is back.
+        If it raises MetadataUnavailableError it is called again after the next reconnection.
         """
         self._new_session.append(callback)
 
     def close(self) -> None:
-        """End the session and its threads. Not from a callback: it waits for the callbacks' thread."""
+        """End the session and its threads. Do not call it from a callback: it waits for the callbacks' thread."""
         if self._closed:
             return
-        impatience = threading.Timer(_CLOSE_S, self._handler.cut)
-        impatience.daemon = True
-        impatience.start()
+        timeout = threading.Timer(_CLOSE_S, self._handler.cut)
+        timeout.daemon = True
+        timeout.start()
         self._stop()
-        impatience.cancel()
-        impatience.join()
+        timeout.cancel()
+        timeout.join()
 
     def __enter__(self) -> ZooKeeperStore:
         return self
@@ -250,8 +250,8 @@ class ZooKeeperStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def watch_names(self, path: str, on_event: Callable[[WatchedEvent], None]) -> None:
-        """Have ``on_event`` called once when the names below ``path`` change, or when the missing ``path`` is created."""
+    def _watch_names(self, path: str, on_event: Callable[[WatchedEvent], None]) -> None:
+        """Call ``on_event`` once, when the names below ``path`` change, or when a missing ``path`` is created."""
         while True:
             try:
                 self._read(path, lambda: self._client.get_children_async(path, watch=on_event))
@@ -275,10 +275,10 @@ class ZooKeeperStore:
         self._client.close()
 
     def _on_state(self, state: str) -> None:
-        # Runs in kazoo's connection thread, which must not wait: the work is left to the callbacks' thread.
+        # Runs on kazoo's connection thread, which must not wait: the callbacks' thread does the work.
         if state == KazooState.LOST:
             self._session_lost = True
-            # For this moment alone: kazoo gives up after it, and calls itself closed.
+            # Only visible at this moment: kazoo then gives up and reports that it is closed.
             self._auth_failed = self._client.client_state == KeeperState.AUTH_FAILED
         elif state == KazooState.CONNECTED:
             self._handler.dispatch_callback(Callback("watch", self._after_connection, ()))
@@ -286,16 +286,13 @@ class ZooKeeperStore:
     def _after_connection(self) -> None:
         if self._session_lost:
             self._session_lost = False
-            self._greet_new_session()
+            for callback in list(self._new_session):
+                self._call(callback, is_new_session=True)
         for watch in list(self._watches):
-            self._tell(watch.refresh)
+            self._call(watch.refresh)
 
-    def _greet_new_session(self) -> None:
-        for callback in list(self._new_session):
-            self._tell(callback, is_new_session=True)
-
-    def _tell(self, callback: Callable[[], None], *, is_new_session: bool = False) -> None:
-        """One that fails must not keep the others from being told, or from watching on."""
+    def _call(self, callback: Callable[[], None], *, is_new_session: bool = False) -> None:
+        """Call one of several callbacks. Its failure must not stop the others."""
         try:
             callback()
         except Exception as problem:
@@ -318,7 +315,7 @@ class ZooKeeperStore:
         return self._repeated(lambda: self._once(path, start))
 
     def _repeated(self, attempt: Callable[[], T]) -> T:
-        # No longer than a session lives without contact: by then its watches and ephemeral paths are gone as well.
+        # Only as long as a session lives without contact: afterwards its watches and ephemeral paths are gone too.
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -333,7 +330,7 @@ class ZooKeeperStore:
         return self._result(path, start())
 
     def _await_connection(self, deadline: float) -> None:
-        # kazoo would queue a request without a connection, and a change could then happen long after its caller gave up.
+        # Without a connection kazoo would queue a request, and a change could happen long after its caller gave up.
         while not self._client.connected:
             if self._auth_failed:
                 raise access_refused(self._uri, "any path", has_auth=True)
@@ -365,7 +362,7 @@ class ZooKeeperStore:
 
 
 def _exactly(path: str, version: int | None) -> int:
-    # -1 means "any version" to ZooKeeper and must not come about by arithmetic.
+    # ZooKeeper takes -1 for "any version", so it must not result from arithmetic.
     if version is not None and version < 0:
         raise BadVersionError(path)
     return -1 if version is None else version

@@ -1,9 +1,9 @@
-"""Who a session is to ZooKeeper, and what it may do: the credential, the access control of what it creates, refusals.
+"""A session's identity for ZooKeeper: its credential, the access control of the znodes it creates, and refusals.
 
-Every znode of an authenticated session is readable and writable by its identity alone. ZooKeeper gives a digest credential no
-"wrong": it is another identity, which shows at the first znode that is not its own.
+Only its own identity can read and write the znodes of an authenticated session. To ZooKeeper a wrong digest credential is just
+another identity, so it is noticed only at the first znode that belongs to somebody else.
 
-What kazoo would log of requests and answers holds credentials, and ledgers' metadata with their passwords.
+kazoo's log of requests and answers would contain credentials, and ledgers' metadata with their passwords.
 
 Ref: ZooKeeper Programmer's Guide, "ZooKeeper access control using ACLs".
 """
@@ -21,7 +21,7 @@ from bk_spark.config import ZOOKEEPER_AUTH_NAME
 from bk_spark.errors import MetadataAccessError
 
 REFUSED = (kazoo_errors.NoAuthError, kazoo_errors.AuthFailedError, kazoo_errors.InvalidACLError)
-"""Answers of a server that knows the path and refuses this session. They say nothing of what is there."""
+"""Answers of a server that refuses this session. They say nothing about what is at the path."""
 
 _CHANGES = Permissions.ALL & ~Permissions.READ
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def identity_options(auth: str) -> dict[str, Any]:
-    """What a kazoo client is made with, for ``scheme:credential``; for an empty one, nothing."""
+    """The arguments of a kazoo client with the identity ``scheme:credential``; none if ``auth`` is empty."""
     if not auth:
         return {}
     scheme, _, credential = auth.partition(":")
@@ -37,14 +37,14 @@ def identity_options(auth: str) -> dict[str, Any]:
 
 
 def access_refused(uri: str, path: str, *, has_auth: bool) -> MetadataAccessError:
-    """The error for the session that was refused at ``path``."""
+    """The error of a session that was refused at ``path``."""
     given, why = ("(not shown)", "to this identity") if has_auth else (None, "without a credential")
     remedy = f"ZooKeeper refuses access to {path} of {uri} {why}: give the credential that the cluster was initialised with"
     return MetadataAccessError(ZOOKEEPER_AUTH_NAME, given, remedy)
 
 
 def warn_of_open_root(uri: str, acl: Sequence[ACL]) -> None:
-    """Say so where everybody may change the root that an authenticated session works in."""
+    """Log a warning if everybody may change the root in which an authenticated session works."""
     if any(one.id.scheme == "world" and one.perms & _CHANGES for one in acl):
         logger.warning(
             "%s was initialised without a credential: everybody may change its root, and only who has one reads what it makes",
@@ -53,5 +53,5 @@ def warn_of_open_root(uri: str, acl: Sequence[ACL]) -> None:
 
 
 def hide_requests(record: logging.LogRecord) -> bool:
-    """A filter of kazoo's logger: requests and answers, which it logs for debugging, are dropped."""
+    """A filter of kazoo's logger: drops the requests and answers that it logs for debugging."""
     return record.levelno >= logging.INFO

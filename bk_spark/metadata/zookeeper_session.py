@@ -1,30 +1,36 @@
-"""A watch that lasts: ZooKeeper's own fire once and die with their connection, this one is set again each time."""
+"""Watches that last, and the sockets of a ZooKeeper session.
+
+ZooKeeper's own watches fire once and die with their connection; a ``Watch`` is set again each time.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import socket
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 
 from bk_spark.errors import MetadataAccessError, MetadataUnavailableError
 
 if TYPE_CHECKING:
     from kazoo.protocol.states import WatchedEvent
-import contextlib
-import socket
-import time
-from typing import Any
-
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 
 logger = logging.getLogger(__name__)
 
 SetWatch = Callable[[Callable[["WatchedEvent"], None]], None]
-"""Asks the server for one event, and says whom to tell. Raises MetadataUnavailableError."""
+"""Asks the server for one event, which calls the given function. Raises MetadataUnavailableError."""
+
+_HANDSHAKE_S = 3.0
+"""How long a server may take to open a session before the next one, or the same one again, is tried. It takes a synced
+write, tens of milliseconds; but a server that is just starting may accept a connection and forget it."""
 
 
 class Watch:
-    """Calls ``on_change``, in the store's callback thread, for every change from the moment of ``arm`` on."""
+    """Calls ``on_change`` on the store's callback thread for every change after ``arm``."""
 
     def __init__(self, set_watch: SetWatch, on_change: Callable[[], None]) -> None:
         self._set_watch = set_watch
@@ -35,11 +41,11 @@ class Watch:
         self._set_watch(self._on_event)
 
     def end(self) -> None:
-        """No call begins after this one. The server still holds one event, which then tells nobody."""
+        """Stop: no call begins after this one. The server's remaining event is ignored."""
         self._ended = True
 
     def refresh(self) -> None:
-        """Set the watch again, then report: what changes after the report fires the new watch."""
+        """Set the watch again, then report a change; this order loses no change."""
         if self._ended:
             return
         try:
@@ -47,31 +53,22 @@ class Watch:
         except MetadataUnavailableError:
             return  # the next connection refreshes again
         except MetadataAccessError as problem:
-            logger.warning("nothing more can be watched: %s", problem)  # who is told reads, and learns why
+            logger.warning("nothing more can be watched: %s", problem)  # on_change's own reads will fail and say why
         if not self._ended:
             self._on_change()
 
     def _on_event(self, event: WatchedEvent) -> None:
-        if event.path is not None:  # None: the connection was lost, and the next one refreshes
+        if event.path is not None:  # None: the connection was lost; the next one refreshes
             self.refresh()
 
 
-# --- The sockets of a ZooKeeper session: kazoo's threads, with a deadline for the first connection, and one that can be cut
-#
-# ``socket`` and ``time`` are here, against the import table, as part of the driver in zookeeper.py.
-
-_HANDSHAKE_S = 3.0
-"""How long a server may take to open a session before the next one, or the same one again, is tried. It takes a synced
-write, tens of milliseconds; but a server that is just starting may accept a connection and forget about it."""
-
-
 class ZooKeeperSockets(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads, with a deadline for the first connection and a way to end a connection that hangs."""
+    """kazoo's threads and sockets, with a deadline for the first connection and a way to cut one that hangs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.deadline: float | None = None
-        """``time.monotonic()`` after which no connection may be begun; None once the first one stands."""
+        """The ``time.monotonic()`` after which no connection is attempted; None once the first one is open."""
         self.is_connected: Callable[[], bool] = lambda: False
         self._socket: socket.socket | None = None
 
