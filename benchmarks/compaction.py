@@ -28,6 +28,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.pace import RateLimiter
 from bk_spark.bookie.server.sync_thread import CheckpointThread
@@ -38,10 +40,10 @@ from bk_spark.entries.batch import EncodedBatch, encode, seal
 from bk_spark.entries.digest import Digester, master_key
 from bk_spark.metadata.ledger_metadata import new_ledger
 from bk_spark.metadata.registration import initialise_cluster
-from bk_spark.metadata.store import MemoryStore, MemoryTree
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.quorum import DENSE
 from bk_spark.wire.messages import AddRequest, DeleteLedgerRequest, ReadBatch, ReadRequest, Status
+from tests.memory_store import MemoryStore, MemoryTree
 
 SEED = 1
 LEDGERS = 50

@@ -13,9 +13,10 @@ from bk_spark.errors import ConfigError
 from bk_spark.metadata.ledger_ids import forget, highest_issued_id, issue_ledger_id, ledger_ids
 from bk_spark.metadata.ledger_layout import LARGEST_INT, LedgerLayout
 from bk_spark.metadata.registration import initialise_cluster
-from bk_spark.metadata.store import MemoryStore, MemoryTree, MetadataStore
+from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
+from tests.memory_store import MemoryStore, MemoryTree
 
 
 def new_ledger_id(store: MetadataStore, znodes: Znodes) -> int:

@@ -11,9 +11,10 @@ from bk_spark.local.zookeeper_server import LocalZooKeeper
 from bk_spark.metadata.ledger_ids import ledger_ids, ledger_pages, listed_among
 from bk_spark.metadata.ledger_layout import MAX_LEDGER_ID, LedgerLayout
 from bk_spark.metadata.registration import initialise_cluster
-from bk_spark.metadata.store import Create, MemoryStore, MemoryTree
+from bk_spark.metadata.store import Create
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import connect, parse_uri
+from tests.memory_store import MemoryStore, MemoryTree
 
 ALL_IDS = [0, 1, 9_999, 10_000, 123_456, 1_000_000_000, 2**31 - 2, 2**31 - 1, 9_999_999_999, 2**40, MAX_LEDGER_ID]
 AROUND = [

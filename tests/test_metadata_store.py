@@ -17,8 +17,6 @@ from bk_spark.metadata.store import (
     Check,
     Create,
     Delete,
-    MemoryStore,
-    MemoryTree,
     MetadataStore,
     NodeExistsError,
     NoNodeError,
@@ -27,6 +25,7 @@ from bk_spark.metadata.store import (
     TransactionFailedError,
 )
 from bk_spark.metadata.zookeeper import connect
+from tests.memory_store import MemoryStore, MemoryTree
 
 Connect = Callable[[], MetadataStore]
 DEADLINE_S = 60.0

@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bk_spark.errors import ConfigError, CorruptionError
-from bk_spark.metadata.store import MemoryStore, MemoryTree, NoNodeError, StoreChange
+from bk_spark.metadata.store import NoNodeError, StoreChange
 from bk_spark.metadata.under_replication import Mark, UnderReplication
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
+from tests.memory_store import MemoryStore, MemoryTree
 
 WAIT_S = 20.0
 

@@ -17,8 +17,8 @@ from bk_spark.bookie.index.generation import IndexGeneration, write_generation
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE
 from bk_spark.config import BookieConfig
 from bk_spark.metadata.registration import initialise_cluster
-from bk_spark.metadata.store import MemoryStore, MemoryTree
 from bk_spark.metadata.znodes import Znodes
+from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes("/ledgers")
 

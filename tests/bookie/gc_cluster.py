@@ -15,8 +15,9 @@ from bk_spark.config import LedgerOptions
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import initialise_cluster
-from bk_spark.metadata.store import MemoryStore, MemoryTree, Versioned
+from bk_spark.metadata.store import Versioned
 from bk_spark.metadata.znodes import Znodes
+from tests.memory_store import MemoryStore, MemoryTree
 
 BOOKIE_ID = "bookie-1"
 OTHERS = ("bookie-2", "bookie-3", "bookie-4")

@@ -17,7 +17,6 @@ from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.identity.boot import Boot
 from bk_spark.bookie.identity.boot_file import BootPhase, write_boot
 from bk_spark.errors import MetadataConflictError, StorageError
-from bk_spark.metadata.store import MemoryStore
 from tests.bookie.bookie_home import (
     QUICK_DISK,
     Cut,
@@ -30,6 +29,7 @@ from tests.bookie.bookie_home import (
     cut_everywhere,
     numbered,
 )
+from tests.memory_store import MemoryStore
 
 
 @pytest.fixture

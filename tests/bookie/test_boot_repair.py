@@ -15,8 +15,8 @@ from bk_spark.bookie.identity.boot_file import BOOT_FILE
 from bk_spark.bookie.identity.cookie_file import COOKIE_FILE
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.registration import BookieAddress, register
-from bk_spark.metadata.store import MemoryStore
 from tests.bookie.bookie_home import ZNODES, Home, begin, cut_everywhere, numbered
+from tests.memory_store import MemoryStore
 
 
 @pytest.fixture

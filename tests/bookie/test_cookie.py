@@ -15,8 +15,8 @@ from bk_spark.bookie.identity.cookie_file import COOKIE_FILE, Cookie, DirectoryP
 from bk_spark.config import BookieConfig
 from bk_spark.errors import ConfigError, CorruptionError
 from bk_spark.metadata.registration import initialise_cluster, instance_id
-from bk_spark.metadata.store import MemoryStore, MemoryTree
 from bk_spark.metadata.znodes import Znodes
+from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes("/ledgers")
 

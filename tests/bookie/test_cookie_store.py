@@ -12,8 +12,9 @@ from bk_spark.bookie.identity.cookie_file import BootNumber, StoredCookie, apach
 from bk_spark.config import BookieConfig
 from bk_spark.errors import CorruptionError, MetadataConflictError, MetadataUnavailableError
 from bk_spark.metadata.registration import initialise_cluster
-from bk_spark.metadata.store import BadVersionError, MemoryStore, MemoryTree, NodeExistsError
+from bk_spark.metadata.store import BadVersionError, NodeExistsError
 from bk_spark.metadata.znodes import Znodes
+from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes("/ledgers")
 TEXT = apache_text("b", "i", Directories.of(Path("/d"), BookieConfig()))

@@ -15,10 +15,10 @@ from bk_spark.config import KIB, LedgerOptions
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.metadata.ledger_metadata import new_ledger
 from bk_spark.metadata.registration import initialise_cluster
-from bk_spark.metadata.store import MemoryStore, MemoryTree
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.wire.messages import Status
 from tests.bookie.gc_bookie import BOOKIE_ID, SMALL, CollectedBookie
+from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes("/ledgers")
 OTHERS = ("bookie-2", "bookie-3", "bookie-4")

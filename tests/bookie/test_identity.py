@@ -18,8 +18,8 @@ from bk_spark.bookie.identity.checked_text import encode_fields
 from bk_spark.bookie.identity.cookie_file import COOKIE_FILE, encode_cookie
 from bk_spark.bookie.identity.identity import Mismatch
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, FormatVersionError
-from bk_spark.metadata.store import MemoryStore, MemoryTree
 from tests.bookie.bookie_home import ZNODES, Home
+from tests.memory_store import MemoryStore, MemoryTree
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS
 from bk_spark.bookie.space.over_replication import OverReplicatedLedgers
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.metadata.ledger_metadata import LedgerState
-from bk_spark.metadata.store import MemoryStore
 from tests.bookie.gc_cluster import BOOKIE_ID, OTHERS, ZNODES, GcCluster
+from tests.memory_store import MemoryStore
 
 
 class Rounds(GcCluster):

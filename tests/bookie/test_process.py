@@ -26,8 +26,9 @@ from bk_spark.bookie.process.run_bookie import BookiePlace, run_bookie
 from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError, StorageError
 from bk_spark.local.process import HOST
 from bk_spark.metadata.registration import BookieAddress, register
-from bk_spark.metadata.store import MemoryStore, MemoryTree, Versioned
+from bk_spark.metadata.store import Versioned
 from tests.bookie.bookie_home import ZNODES, Home
+from tests.memory_store import MemoryStore, MemoryTree
 
 DEADLINE_S = 60.0
 

@@ -11,8 +11,8 @@ from bk_spark.bookie.process import registration as registered
 from bk_spark.bookie.process.registration import Registration
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, list_bookies, lookup, register
-from bk_spark.metadata.store import MemoryStore, MemoryTree
 from bk_spark.metadata.znodes import Znodes
+from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes("/ledgers")
 HERE = BookieAddress("b1", "here", 1, "/rack-1")

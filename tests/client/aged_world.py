@@ -10,9 +10,10 @@ from bk_spark.client.log.cleanup.orphans import Orphan, OrphanKind, OrphanSearch
 from bk_spark.client.log.cleanup.sweep import LogSweep
 from bk_spark.client.log.cleanup.vacuum import LogVacuum, VacuumReport
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Head, Retention
-from bk_spark.metadata.store import MemoryStore, MemoryTree, MetadataStore
+from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
 from tests.client.conftest import LogWorld
+from tests.memory_store import MemoryStore, MemoryTree
 
 DAY_S = 24 * 3600
 WEEK_S = 7 * DAY_S

@@ -19,9 +19,10 @@ from bk_spark.config import LedgerOptions
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.metadata.store import Create, Delete, MemoryStore, MemoryTree, MetadataStore, SetValue, StoreChange
+from bk_spark.metadata.store import Create, Delete, MetadataStore, SetValue, StoreChange
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import connect
+from tests.memory_store import MemoryStore, MemoryTree
 
 BOOKIES = ("b1", "b2", "b3")
 

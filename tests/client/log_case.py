@@ -14,9 +14,10 @@ from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, LogVersion
 from bk_spark.errors import LedgerFencedError, MetadataUnavailableError, NoSuchLogError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
-from bk_spark.metadata.store import MemoryStore, MemoryTree, MetadataStore, StoreChange
+from bk_spark.metadata.store import MetadataStore, StoreChange
 from bk_spark.metadata.znodes import Znodes
 from tests.client.conftest import LogWorld
+from tests.memory_store import MemoryStore, MemoryTree
 from tests.schedule_cases import ScheduleCase, ScheduleCases
 
 DAY_MS = 24 * 3_600_000

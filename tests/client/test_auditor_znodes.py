@@ -16,8 +16,8 @@ from bk_spark.client.replication.auditor_znodes import (
 )
 from bk_spark.client.replication.lost_bookies import Sight
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, register
-from bk_spark.metadata.store import MemoryStore, MemoryTree
 from bk_spark.metadata.znodes import Znodes
+from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes("/ledgers")
 HOUR_S = 3600.0

@@ -10,8 +10,8 @@ from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.config import ClientConfig
 from bk_spark.errors import MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, register, unregister
-from bk_spark.metadata.store import MemoryStore, MemoryTree
 from bk_spark.metadata.znodes import Znodes
+from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes("/ledgers")
 

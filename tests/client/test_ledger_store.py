@@ -11,8 +11,9 @@ from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import ConfigError, JobEndedError, LedgerExistsError, MetadataUnavailableError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.metadata.store import Check, MemoryStore, MemoryTree, StoreChange, TransactionFailedError
+from bk_spark.metadata.store import Check, StoreChange, TransactionFailedError
 from bk_spark.metadata.znodes import Znodes
+from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes("/ledgers")
 

@@ -13,11 +13,11 @@ from bk_spark.client.log.stored.checkpoint import CheckpointState, checkpoints_f
 from bk_spark.client.log.stored.listing import Listing
 from bk_spark.client.log.stored.values import LEDGERS_PER_PAGE, CommittedLedger, Page
 from bk_spark.errors import ConfigError, CorruptionError, MetadataUnavailableError
-from bk_spark.metadata.store import MemoryStore, MemoryTree
 from bk_spark.metadata.znodes import Znodes
 from tests.client.conftest import LogWorld, ScriptedStore
 from tests.client.log_requests import ON_BOTH_STORES, append, overwrite, replacement, write
 from tests.client.long_log import grow
+from tests.memory_store import MemoryStore, MemoryTree
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from bk_spark.client.log.stored import checkpoint
 from bk_spark.client.log.stored.listing import Listing, ListingFold, position_of
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, LogVersion, OpenLedger, Page, Totals
 from bk_spark.errors import CorruptionError, MetadataConflictError
-from bk_spark.metadata.store import MemoryStore, MemoryTree
 from bk_spark.metadata.znodes import Znodes
 from tests.client.conftest import LogWorld
+from tests.memory_store import MemoryStore, MemoryTree
 
 OPENED_ROWS = 10
 """What ``LogWorld.recover`` finds in a ledger that its writer left open."""

@@ -17,10 +17,11 @@ from bk_spark.errors import BookieUnavailableError, CorruptionError, MetadataCon
 from bk_spark.local.cluster import ROOT, LocalBookie, LocalCluster
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import initialise_cluster
-from bk_spark.metadata.store import MemoryStore, MemoryTree, Versioned
+from bk_spark.metadata.store import Versioned
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import connect
 from tests.client.live_ledgers import BRISK, killed
+from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes(ROOT)
 LIMITS = replace(BRISK, recovery_timeout_s=2.0)

@@ -6,8 +6,8 @@ from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.replication.groups import LostShare, groups, lost_bytes, names, naming
 from bk_spark.config import LedgerOptions
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.metadata.store import MemoryStore, MemoryTree
 from bk_spark.metadata.znodes import Znodes
+from tests.memory_store import MemoryStore, MemoryTree
 
 LOST = "lost"
 ZNODES = Znodes("/ledgers")

@@ -46,12 +46,13 @@ from bk_spark.entries.digest import Digester, master_key
 from bk_spark.errors import ConfigError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.metadata.ledger_metadata import Fragment, new_ledger
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, list_bookies, register, unregister
-from bk_spark.metadata.store import MAX_VALUE_BYTES, MemoryStore, MemoryTree
+from bk_spark.metadata.store import MAX_VALUE_BYTES
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
 from bk_spark.quorum import DENSE
 from bk_spark.wire.messages import Status
+from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes("/ledgers")
 KEY = master_key(b"")

@@ -11,8 +11,9 @@ import pytest
 from bk_spark.cli import main
 from bk_spark.commands import cookies
 from bk_spark.metadata.registration import BookieAddress, register
-from bk_spark.metadata.store import MemoryStore, MemoryTree, Versioned
+from bk_spark.metadata.store import Versioned
 from tests.bookie.bookie_home import ZNODES, Home
+from tests.memory_store import MemoryStore, MemoryTree
 
 
 class Lagging(MemoryStore):

@@ -33,12 +33,12 @@ from bk_spark.errors import BookKeeperError
 from bk_spark.metadata import registration
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState, new_ledger
 from bk_spark.metadata.registration import BookieAddress
-from bk_spark.metadata.store import MemoryStore, MemoryTree
 from bk_spark.metadata.under_replication import UnderReplication
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat
 from tests.fuzz.engine import Target
 from tests.fuzz.mutations import spoil_json, spoil_message
+from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes("/ledgers")
 UID = "0f0e3a52"
