@@ -3,33 +3,16 @@
 ::
 
     BookKeeperError
-    ├── ConfigError                    an argument, option or setting is wrong: nothing was done
-    │   └── MetadataAccessError        ZooKeeper's access control refuses this client's credential, or the lack of one
-    ├── FormatVersionError             a file, message or znode was written by a newer version
-    ├── SchemaMismatchError            a DataFrame does not fit the log it is written to
-    ├── UnauthorizedAccessError        the ledger password is wrong
-    ├── MetadataUnavailableError       the metadata store does not answer: the outcome is unknown
-    ├── MetadataConflictError          a compare-and-set lost against another client's change
-    ├── NoSuchLedgerError, NoSuchLogError, NoSuchEntryError
-    ├── DataLossError                  truncation or retention removed rows before a reader got to them
-    ├── LogReplacedError               a commit replaced the content of a log that a stream reads
-    ├── LedgerExistsError              the id of a new ledger is taken
-    ├── JobFailedError                 a Spark job that bk_spark started failed: nothing of it is visible
-    ├── JobEndedError                  a write job was committed or aborted before: it takes no more ledgers
-    ├── LedgerClosedError, LedgerFencedError, LedgerNotClosedError
-    ├── NotEnoughBookiesError          too few bookies to form an ensemble or an ack quorum
-    ├── BookieUnavailableError         no replica of an entry answered: whether it exists is unknown
-    ├── AddQuorumTimeoutError          an entry was not confirmed in time: its outcome is unknown
-    ├── EnsembleChangesExceededError   a writer replaced bookies more often than it may
-    ├── DuplicateEntryError            the application chose an entry id that is taken
-    ├── AppendWindowFullError          entries that wait for a missing one fill the window of their writer
-    ├── EntryTooLargeError             an entry is above the maximum
-    ├── DigestMismatchError            an entry's digest is wrong on every replica
-    ├── CorruptionError                a file is damaged
-    ├── StorageError                   a disk refused: the outcome is unknown
-    │   └── MissingLogError            an entry log that an index row points to does not exist
-    ├── ProcessFailedError             a process of a local cluster did not start, or did not stop
-    └── InternalError                  bk_spark itself failed: a bug
+    ├── ConfigError ── MetadataAccessError
+    ├── FormatVersionError, CorruptionError, UnauthorizedAccessError
+    ├── StorageError ── MissingLogError
+    ├── MetadataUnavailableError, MetadataConflictError
+    ├── NotEnoughBookiesError, BookieUnavailableError, AddQuorumTimeoutError, EnsembleChangesExceededError
+    ├── NoSuchLedgerError, LedgerExistsError, LedgerClosedError, LedgerFencedError, LedgerNotClosedError
+    ├── NoSuchEntryError, DuplicateEntryError, EntryTooLargeError, DigestMismatchError, AppendWindowFullError
+    ├── NoSuchLogError, SchemaMismatchError, DataLossError, LogReplacedError, JobFailedError, JobEndedError
+    ├── ProcessFailedError
+    └── InternalError
 
 Every error holds fields, builds its sentence from them, pickles (Spark carries errors between processes), and says with
 ``retryable`` whether the same call can succeed later without a change by the caller.
@@ -65,7 +48,7 @@ class BookKeeperError(Exception):
 
 @dataclass(eq=False)
 class ConfigError(BookKeeperError):
-    """An argument, option or setting is wrong. ``what`` names it, ``value`` is what was given, ``remedy`` the way out."""
+    """An argument, option or setting is wrong: nothing was done. ``what`` names it, ``value`` was given, ``remedy`` helps."""
 
     what: str
     value: object
@@ -401,7 +384,7 @@ class JobFailedError(BookKeeperError):
 
 @dataclass(eq=False)
 class JobEndedError(BookKeeperError):
-    """A write job has ended, by its commit, an abort or the sweep: the data of this attempt is not kept."""
+    """A write job has ended, by its commit, an abort or the sweep: it takes no more ledgers, and drops this attempt's data."""
 
     log: str
     job_id: str

@@ -105,8 +105,13 @@ class Digester:
 
     def _hmac(self, payloads: pa.BinaryArray, headers: npt.NDArray[np.void]) -> bytes:
         key = hmac.new(hashlib.sha256(b"mac" + self.password).digest(), digestmod=hashlib.sha256)
-        pieces = zip(_pieces(payloads), headers, strict=True)
-        return b"".join(_hmac_of(key, payload, header.tobytes()) for payload, header in pieces)
+        digests = []
+        for payload, header in zip(_pieces(payloads), headers, strict=True):
+            mac = key.copy()
+            mac.update(payload)
+            mac.update(header.tobytes())
+            digests.append(mac.digest())
+        return b"".join(digests)
 
 
 def _headers(
@@ -128,13 +133,6 @@ def _crc32c(payloads: pa.BinaryArray, headers: npt.NDArray[np.void]) -> bytes:
     return crc32c_continued(crc32c_each(_pieces(payloads)), blocks).astype("<u4").tobytes()
 
 
-def _hmac_of(key: hmac.HMAC, payload: bytes | memoryview, header: bytes) -> bytes:
-    mac = key.copy()
-    mac.update(payload)
-    mac.update(header)
-    return mac.digest()
-
-
 def _offsets(payloads: pa.BinaryArray) -> npt.NDArray[np.int32]:
     if len(payloads) == 0:
         return np.zeros(1, dtype=np.int32)
@@ -149,11 +147,5 @@ def _pieces(payloads: pa.BinaryArray) -> Iterable[bytes | memoryview]:
     if offsets[-1] - offsets[0] <= _SHORT_BYTES * len(payloads):
         pieces: list[bytes] = payloads.to_pylist()
         return pieces
-    return _slices(payloads)
-
-
-def _slices(payloads: pa.BinaryArray) -> Iterable[memoryview]:
-    data = payloads.buffers()[2]
-    view = memoryview(data) if data is not None else memoryview(b"")
-    offsets = _offsets(payloads).tolist()
-    return (view[start:end] for start, end in itertools.pairwise(offsets))
+    view = memoryview(payloads.buffers()[2])
+    return (view[start:end] for start, end in itertools.pairwise(offsets.tolist()))

@@ -300,16 +300,17 @@ class ZooKeeperStore:
             logger.exception("what is told of a new connection or session to %s failed", self._uri)
 
     def _get_window(self, paths: Sequence[str]) -> list[Versioned | None]:
-        def ask() -> list[Any]:
-            return [self._client.get_async(path) for path in paths]
+        def attempt() -> list[Versioned | None]:
+            sent = [self._client.get_async(path) for path in paths]  # all are sent before the first answer is awaited
+            return [self._found(path, pending) for path, pending in zip(paths, sent, strict=True)]
 
-        def answer(path: str, pending: Any) -> Versioned | None:
-            try:
-                return _versioned(self._result(path, pending))
-            except NoNodeError:
-                return None
+        return self._repeated(attempt)
 
-        return self._repeated(lambda: [answer(path, pending) for path, pending in zip(paths, ask(), strict=True)])
+    def _found(self, path: str, pending: Any) -> Versioned | None:
+        try:
+            return _versioned(self._result(path, pending))
+        except NoNodeError:
+            return None
 
     def _read(self, path: str, start: Callable[[], Any]) -> Any:
         return self._repeated(lambda: self._once(path, start))
