@@ -166,9 +166,8 @@ class ClientConfig:
         if self.add_batch_bytes > MAX_ENTRY_BYTES // 2:
             raise ConfigError("add_batch_bytes", self.add_batch_bytes, f"it must not exceed {MAX_ENTRY_BYTES // 2}")
         if self.add_batch_bytes > self.add_window_bytes:
-            raise ConfigError(
-                "add_batch_bytes", self.add_batch_bytes, f"it must not exceed add_window_bytes ({self.add_window_bytes})"
-            )
+            remedy = f"it must not exceed add_window_bytes ({self.add_window_bytes})"
+            raise ConfigError("add_batch_bytes", self.add_batch_bytes, remedy)
         _check_security(self)
         if self.tls_certificate and not self.tls_ca:
             remedy = "a client's certificate is of no use without tls_ca (tlsCa, --tls-ca): give it, or none of the three"
@@ -332,10 +331,8 @@ def _check_fractions(config: BookieConfig) -> None:
     for name in ("disk_usage_high", "disk_usage_low", "minor_compaction_threshold", "major_compaction_threshold"):
         if getattr(config, name) > 1:
             raise ConfigError(name, getattr(config, name), "it must be a fraction, above 0 and at most 1")
-    for lower, upper in (
-        ("disk_usage_low", "disk_usage_high"),
-        ("minor_compaction_threshold", "major_compaction_threshold"),
-    ):
+    pairs = (("disk_usage_low", "disk_usage_high"), ("minor_compaction_threshold", "major_compaction_threshold"))
+    for lower, upper in pairs:
         if getattr(config, lower) > getattr(config, upper):
             raise ConfigError(lower, getattr(config, lower), f"it must not exceed {upper} ({getattr(config, upper)})")
 

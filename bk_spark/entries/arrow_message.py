@@ -69,7 +69,7 @@ def _facts(metadata: memoryview, body: memoryview) -> RecordBatchFacts:
         raise _MalformedError(f"{rows} rows")
     if not batch.has(3):
         return RecordBatchFacts(rows, False, 0)
-    return RecordBatchFacts(rows, True, sum(_announced(body, *one) for one in batch.buffers(2)))
+    return RecordBatchFacts(rows, True, sum(_announced(body, offset, size) for offset, size in batch.buffers(2)))
 
 
 def _announced(body: memoryview, offset: int, size: int) -> int:

@@ -252,41 +252,42 @@ def coalesce(batches: Sequence[EncodedBatch]) -> EncodedBatch:
     """
     if len(batches) == 1:
         return batches[0]
-    for one, other in pairwise(batches):
-        if not one.header.is_followed_by(other.header):
-            raise _no_successor(one, other)
-    joined = encode(_joined(batches), batches[0].header.digest_type, batches[0].header.pattern)
+    headers = [batch.header for batch in batches]
+    for header, following in pairwise(headers):
+        if not header.is_followed_by(following):
+            raise _not_following(header, following)
+    joined = encode(_joined(batches, headers), headers[0].digest_type, headers[0].pattern)
     assert joined is not None  # no batch is empty
     if len(joined.body) > MAX_BATCH_BYTES:
         raise CorruptionError(_name(joined.header), f"{len(joined.body)} bytes, the maximum is {MAX_BATCH_BYTES}")
     return joined
 
 
-def _joined(batches: Sequence[EncodedBatch]) -> EntryBatch:
+def _joined(batches: Sequence[EncodedBatch], headers: Sequence[BatchHeader]) -> EntryBatch:
     """All entries of ``batches``. Work for each batch is kept small: there may be thousands of batches with one entry each."""
-    header, last_id = batches[0].header, batches[-1].header.last_entry_id
-    bodies = [_read_body(one) for one in batches]
+    first = headers[0]
+    bodies = [_read_body(batch) for batch in batches]
     counts = [body.num_rows for body in bodies]
     ends = np.cumsum(counts)
     payloads = pa.concat_arrays([body.column("payload") for body in bodies])
     digests = pa.concat_arrays([body.column("digest") for body in bodies])
-    entry_ids = header.pattern.ids(header.first_entry_id, last_id)
-    if header.pattern.is_dense:
-        lengths = header.length_before + np.cumsum(payload_sizes(payloads))
-        for number in np.flatnonzero(lengths[ends[:-1] - 1] != [one.header.length_before for one in batches[1:]]).tolist():
-            raise _no_successor(batches[number], batches[number + 1])
+    entry_ids = first.pattern.ids(first.first_entry_id, headers[-1].last_entry_id)
+    if first.pattern.is_dense:
+        lengths = first.length_before + np.cumsum(payload_sizes(payloads))
+        for number in np.flatnonzero(lengths[ends[:-1] - 1] != [header.length_before for header in headers[1:]]).tolist():
+            raise _not_following(headers[number], headers[number + 1])
     else:
         lengths = np.concatenate([_numbers(body.column("length")) for body in bodies])
-    confirmed = np.repeat(np.array([one.header.last_add_confirmed for one in batches], dtype=np.int64), counts)
-    for one, body, end in zip(batches, bodies, ends, strict=True):
-        if one.header.mixed_lac:
-            place = slice(end - body.num_rows, end)
-            confirmed[place] = _last_add_confirmed(one.header, body, entry_ids[place])
-    return EntryBatch(header.ledger_id, entry_ids, confirmed, lengths, digests, payloads)
+    confirmed = np.repeat(np.array([header.last_add_confirmed for header in headers], dtype=np.int64), counts)
+    for header, body, end in zip(headers, bodies, ends, strict=True):
+        if header.mixed_lac:
+            rows = slice(end - body.num_rows, end)
+            confirmed[rows] = _last_add_confirmed(header, body, entry_ids[rows])
+    return EntryBatch(first.ledger_id, entry_ids, confirmed, lengths, digests, payloads)
 
 
-def _no_successor(one: EncodedBatch, other: EncodedBatch) -> CorruptionError:
-    return CorruptionError(_name(other.header), f"it does not go on where {_name(one.header)} ends")
+def _not_following(header: BatchHeader, following: BatchHeader) -> CorruptionError:
+    return CorruptionError(_name(following), f"it does not go on where {_name(header)} ends")
 
 
 def _last_add_confirmed(header: BatchHeader, body: pa.RecordBatch, entry_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -71,18 +71,12 @@ def _by_linearity(values: Words, blocks: Blocks) -> Words:
     return result
 
 
-def _one_byte_further(states: Words) -> Words:
-    """The states of the register after one more zero byte."""
-    further: Words = _one_byte()[states & np.uint32(0xFF)] ^ (states >> np.uint32(8))
-    return further
-
-
 @cache
 def _tables(length: int) -> Words:
     """Row i, column v: what value v of byte i in a block of ``length`` bytes adds to the state after the block."""
     rows = [_one_byte()]
-    for _ in range(length - 1):
-        rows.append(_one_byte_further(rows[-1]))
+    for _ in range(length - 1):  # each row is the one before it after one more zero byte
+        rows.append(rows[0][rows[-1] & np.uint32(0xFF)] ^ (rows[-1] >> np.uint32(8)))
     return np.stack(rows[::-1])
 
 
@@ -94,8 +88,6 @@ def _one_byte() -> Words:
         state = (state >> np.uint32(1)) ^ (state & np.uint32(1)) * _REFLECTED_POLYNOMIAL
     return state
 
-
-# Many digests at once
 
 _HEADER_BYTES = 32
 _WORD_BYTES = 4

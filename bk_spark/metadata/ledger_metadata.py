@@ -184,7 +184,7 @@ def _from_message(ledger_id: int, what: str, message: LedgerMetadataFormat) -> L
             message.ackQuorumSize if message.HasField("ackQuorumSize") else message.quorumSize,
             digest_type,
             message.password,
-            tuple(Fragment(s.firstEntryId, tuple(_text(what, one) for one in s.ensembleMember)) for s in message.segment),
+            tuple(Fragment(s.firstEntryId, tuple(_text(what, name) for name in s.ensembleMember)) for s in message.segment),
             LedgerState(message.state),
             message.lastEntryId if is_closed and message.HasField("lastEntryId") else None,
             message.length,

@@ -238,10 +238,10 @@ def _decode(bookie_id: str, path: str, value: bytes) -> BookieAddress | None:
     ours = [endpoint for endpoint in info.endpoints if endpoint.protocol == PROTOCOL]
     rack = info.properties.get(RACK_PROPERTY, DEFAULT_RACK)
     https = [endpoint for endpoint in info.endpoints if endpoint.protocol == HTTP_PROTOCOL]
-    for one in (*ours, *https):
-        if not isinstance(one.host, str) or not _HOST.fullmatch(one.host) or not 0 < one.port < 65536:
-            raise CorruptionError(f"the registration {path}", f"it names the host {one.host!r:.100} and port {one.port}")
-    if not isinstance(rack, str):  # protobuf 2 gives a string that is no UTF-8 as bytes
+    for host, port in ((endpoint.host, endpoint.port) for endpoint in (*ours, *https)):
+        if not isinstance(host, str) or not _HOST.fullmatch(host) or not 0 < port < 65536:
+            raise CorruptionError(f"the registration {path}", f"it names the host {host!r:.100} and port {port}")
+    if not isinstance(rack, str):  # protobuf 2 returns strings that are not UTF-8 as bytes
         raise CorruptionError(f"the registration {path}", f"it names the rack {rack!r:.100}")
     http = f"{https[0].host}:{https[0].port}" if https else None
     return BookieAddress(bookie_id, ours[0].host, ours[0].port, rack, http) if ours else None
@@ -266,7 +266,7 @@ def _stored_layout(store: MetadataStore, root: str) -> LedgerLayout | None:
         return None
     layout = LedgerLayout.of_stored(found.value)
     if layout is None:
-        known = ", ".join(one.value for one in LedgerLayout)
+        known = ", ".join(layout.value for layout in LedgerLayout)
         raise _other_layout(store, found.value, f"bk_spark knows Apache BookKeeper's ledger managers {known}")
     return layout
 

@@ -240,17 +240,14 @@ class UnderReplication(LedgerLocks):
                 self._store.delete(directory)
                 directory = parent_of(directory)
 
-    def _marked_ids(self) -> Iterator[int]:
-        """The ids that directories spell, ascending. A directory of the last level may lack its mark."""
-        top = self._znodes.under_replicated_ledgers
-        for first in self._parts(top):
-            for second in self._parts(f"{top}/{first}"):
-                for third in self._parts(f"{top}/{first}/{second}"):
-                    for last in self._parts(f"{top}/{first}/{second}/{third}"):
-                        yield int(first + second + third + last, 16)
-
-    def _parts(self, path: str) -> list[str]:
-        return [name for name in find_children(self._store, path) if _PART.fullmatch(name)]
+    def _marked_ids(self, path: str = "", digits: str = "") -> Iterator[int]:
+        """The ids that directories spell, ascending; those below ``path`` begin with ``digits``. Their marks may be missing."""
+        if len(digits) == 16:  # a whole id
+            yield int(digits, 16)
+            return
+        directory = path or self._znodes.under_replicated_ledgers
+        for name in filter(_PART.fullmatch, find_children(self._store, directory)):
+            yield from self._marked_ids(f"{directory}/{name}", digits + name)
 
     def _readable(self, ledger_id: int, found: Versioned) -> Mark | None:
         try:

@@ -45,7 +45,7 @@ def access_refused(uri: str, path: str, *, has_auth: bool) -> MetadataAccessErro
 
 def warn_of_open_root(uri: str, acl: Sequence[ACL]) -> None:
     """Log a warning if everybody may change the root in which an authenticated session works."""
-    if any(one.id.scheme == "world" and one.perms & _CHANGES for one in acl):
+    if any(entry.id.scheme == "world" and entry.perms & _CHANGES for entry in acl):
         logger.warning(
             "%s was initialised without a credential: everybody may change its root, and only who has one reads what it makes",
             uri,

@@ -86,11 +86,12 @@ class RowFilter:
 
     def may_match(self, rows: int, statistics: Mapping[str, ColumnStatistics]) -> bool:
         """False if no row of an entry with ``rows`` rows can match. Columns without statistics can have any value."""
-        return all(one.may_match(rows, statistics[one.column]) for one in self.comparisons if one.column in statistics)
+        known = ((comparison, statistics.get(comparison.column)) for comparison in self.comparisons)
+        return all(column is None or comparison.may_match(rows, column) for comparison, column in known)
 
     def matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that match, in their order."""
-        masks = (one.mask(batch.column(one.column)) for one in self.comparisons)
+        masks = (comparison.mask(batch.column(comparison.column)) for comparison in self.comparisons)
         return batch.filter(reduce(pc.and_, masks))
 
 
@@ -99,29 +100,29 @@ def bind(condition: Condition, log: str, columns: pa.Schema) -> RowFilter:
 
     Raises ConfigError for a column that the log does not have, and for a literal that is not of the column's type.
     """
-    bound = tuple(_bound(condition, log, columns, one) for one in condition.comparisons)
-    names = dict.fromkeys(one.column for one in bound)
+    bound = tuple(_bound(condition, log, columns, comparison) for comparison in condition.comparisons)
+    names = dict.fromkeys(comparison.column for comparison in bound)
     return RowFilter(pa.schema([columns.field(name) for name in names]), bound)
 
 
-def _bound(condition: Condition, log: str, columns: pa.Schema, one: Comparison) -> BoundComparison:
-    same = [name for name in columns.names if name.lower() == one.column.lower()]
-    name = one.column if one.column in same else next(iter(same), None)
+def _bound(condition: Condition, log: str, columns: pa.Schema, comparison: Comparison) -> BoundComparison:
+    wanted, operator = comparison.column, comparison.operator
+    same = [name for name in columns.names if name.lower() == wanted.lower()]
+    name = wanted if wanted in same else next(iter(same), None)
     if name is None:
-        remedy = f"log '{log}' has no column '{one.column}', its columns are {', '.join(columns.names)}"
+        remedy = f"log '{log}' has no column '{wanted}', its columns are {', '.join(columns.names)}"
         raise ConfigError("option 'where'", condition.text, remedy)
-    if one.operator in _NULL_TESTS:
-        return BoundComparison(name, one.operator)
+    if operator in _NULL_TESTS:
+        return BoundComparison(name, operator)
     of = columns.field(name).type
     if kind_of(of) is None:
         remedy = f"column '{name}' is {of}, which has no order here: ask IS NULL or IS NOT NULL, or use DataFrame.where()"
         raise ConfigError("option 'where'", condition.text, remedy)
     try:
-        return BoundComparison(name, *bound_literals(of, one.operator, one.literals))
+        return BoundComparison(name, *bound_literals(of, operator, comparison.literals))
     except UnfitLiteral as problem:
-        raise ConfigError(
-            "option 'where'", condition.text, f"column '{name}' is {of}, what it is compared with: {problem}"
-        ) from None
+        remedy = f"column '{name}' is {of}, what it is compared with: {problem}"
+        raise ConfigError("option 'where'", condition.text, remedy) from None
 
 
 def _may_hold(operator: Operator, key: Key, known: ColumnStatistics) -> bool:
