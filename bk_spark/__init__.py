@@ -1,6 +1,6 @@
 """bk_spark: a replicated log store for Spark users.
 
-What users import stands here; each name is loaded when it is first used, because every Spark worker imports this package
+These are the public names. All but the errors are loaded at their first use, because every Spark worker imports this package
 and few need all of it.
 """
 
