@@ -11,7 +11,6 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.replication.auditor_znodes import candidates
 from bk_spark.client.replication.ledger_audit import AllChecked, LedgerAudit
 from bk_spark.client.replication.ledger_check import LedgerCheck
-from bk_spark.client.replication.lost_bookies import bookies_of
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.errors import ConfigError
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalBookie, LocalCluster
@@ -111,7 +110,7 @@ def test_after_the_store_was_away_and_the_session_lost_it_stands_again_and_makes
     eventually(lambda: candidates(client.metadata_store, client.znodes) == [recovery.name])
     lost = of_slot(spacious, client, ledger_id, 0)
     lost.kill()
-    eventually(lambda: lost.bookie_id not in bookies_of(client.ledger_metadata(ledger_id)), 60.0)
+    eventually(lambda: lost.bookie_id not in client.ledger_metadata(ledger_id).bookies, 60.0)
     eventually(lambda: (marks.count(), marks.locks()) == (0, {}))
     assert payloads(client.open_ledger(ledger_id)) == PAYLOADS
     recovery.stop()

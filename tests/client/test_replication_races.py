@@ -15,9 +15,8 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.replication.ledger_rereplication import Leaving, RereplicatedLedger
 from bk_spark.client.replication.lock import TakenLedger
-from bk_spark.client.replication.rereplicator import ReplicationLimits, Rereplicator
+from bk_spark.client.replication.rereplicator import Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
-from bk_spark.config import ClientConfig
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.metadata.store import SetValue, StoreChange
@@ -40,8 +39,7 @@ def marks(client: BookKeeper) -> UnderReplication:
 
 @pytest.fixture
 def rereplicator(client: BookKeeper, marks: UnderReplication) -> Rereplicator:
-    limits = ReplicationLimits.of(ClientConfig(), AutoRecoveryConfig(open_fragment_grace_s=0.05))
-    return Rereplicator(client.context, client._ledgers, limits, marks)
+    return Rereplicator(client.context, AutoRecoveryConfig(open_fragment_grace_s=0.05), marks)
 
 
 def _marked(client: BookKeeper, rereplicator: Rereplicator, ledger_id: int) -> list[RereplicatedLedger]:
@@ -49,7 +47,7 @@ def _marked(client: BookKeeper, rereplicator: Rereplicator, ledger_id: int) -> l
     tries: list[RereplicatedLedger] = []
     while not tries or (tries[-1].open_fragment is not None and len(tries) < 3):
         fence = tries[-1].open_fragment if tries else None
-        done = client.context.submit(rereplicator.marked(ledger_id, fence=fence)).result(DEADLINE_S)
+        done = client.context.submit(rereplicator.rereplicate_marked(ledger_id, fence=fence)).result(DEADLINE_S)
         assert done is not None
         tries.append(done)
     return tries
@@ -161,7 +159,7 @@ def test_a_lock_that_was_being_taken_when_the_work_was_cut_off_is_given_back(
 
     monkeypatch.setattr(rereplicator._lock, "take", slowly)
     leaving = {metadata.last_fragment.ensemble[0]}
-    work = client.context.submit(rereplicator.replicated(metadata.ledger_id, leaving))
+    work = client.context.submit(rereplicator.rereplicate_async(metadata.ledger_id, leaving))
     assert entered.wait(DEADLINE_S)
     work.cancel()
     go_on.set()
@@ -191,7 +189,7 @@ def test_a_change_that_was_under_way_when_the_work_was_cut_off_does_not_come_aft
             arrived.set()
 
     monkeypatch.setattr(client.metadata_store, "transaction", slowly)
-    work = client.context.submit(rereplicator.replicated(metadata.ledger_id, leaving))
+    work = client.context.submit(rereplicator.rereplicate_async(metadata.ledger_id, leaving))
     assert entered.wait(DEADLINE_S)
     work.cancel()
     eventually(lambda: marks.locks() == {})

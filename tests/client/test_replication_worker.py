@@ -52,7 +52,7 @@ def worker(
     znodes = Znodes(ROOT)
     with connect(cluster.metadata_uri, connect_timeout_s=10.0, session_timeout_s=session_timeout_s) as store:
         context = ClientContext(store, znodes, ClientConfig())
-        made = ReplicationWorker(store, znodes, context, config)
+        made = ReplicationWorker(context, config)
         made.start()
         try:
             yield made, store
@@ -184,7 +184,7 @@ def test_a_problem_that_many_ledgers_share_is_told_once(
     wide_cluster: LocalCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as that no bookie is left to take copies, at every try of each ledger."""
-    monkeypatch.setattr(replication_worker, "MAX_TOLD", 2)
+    monkeypatch.setattr(replication_worker, "MAX_LOGGED", 2)
     with worker(wide_cluster) as (made, _):
         for ledger_id, problem in ((1, "no bookie"), (2, "no bookie"), (1, "no bookie"), (3, "damage"), (2, "no bookie")):
             made._note(RereplicatedLedger(ledger_id, False, problem=f"ledger {ledger_id}: {problem}"))
@@ -193,7 +193,7 @@ def test_a_problem_that_many_ledgers_share_is_told_once(
         assert made.progress().failures == 5
         for number in range(10):
             made._note(RereplicatedLedger(4, False, problem=f"{number}"))
-        assert len(made._told_s) <= 2
+        assert len(made._logged_s) <= 2
 
 
 def test_nothing_is_begun_while_autorecovery_is_disabled_and_what_is_under_way_stops_at_once(
@@ -249,7 +249,7 @@ def test_a_ledger_that_takes_long_keeps_no_others_waiting(
 ) -> None:
     """Also not those that are marked, or are to be tried again, meanwhile."""
     lost, [long, short] = _lost_bookie(wide_cluster, client, 2)
-    marked, begun = Rereplicator.marked, threading.Event()
+    marked, begun = Rereplicator.rereplicate_marked, threading.Event()
 
     async def slowly(self: Rereplicator, ledger_id: int, *, fence: Fragment | None = None) -> RereplicatedLedger | None:
         if ledger_id == long:
@@ -257,7 +257,7 @@ def test_a_ledger_that_takes_long_keeps_no_others_waiting(
             await asyncio.Event().wait()
         return await marked(self, ledger_id, fence=fence)
 
-    monkeypatch.setattr(Rereplicator, "marked", slowly)
+    monkeypatch.setattr(Rereplicator, "rereplicate_marked", slowly)
     with lost_for_good(client, lost), worker(wide_cluster) as (made, _):
         marks.mark(long, [lost.bookie_id])
         assert begun.wait(DEADLINE_S)

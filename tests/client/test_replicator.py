@@ -10,9 +10,8 @@ import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.replication.ledger_rereplication import RereplicatedLedger
-from bk_spark.client.replication.rereplicator import ReplicationLimits, Rereplicator
+from bk_spark.client.replication.rereplicator import Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
-from bk_spark.config import ClientConfig
 from bk_spark.entries.digest import master_key
 from bk_spark.errors import LedgerClosedError, LedgerFencedError
 from bk_spark.local.cluster import LocalBookie, LocalCluster
@@ -36,7 +35,7 @@ def rereplicator(client: BookKeeper) -> Rereplicator:
 
 
 def _rereplicator(client: BookKeeper, marks: UnderReplication | None = None) -> Rereplicator:
-    return Rereplicator(client.context, client._ledgers, ReplicationLimits.of(ClientConfig(), HASTY), marks)
+    return Rereplicator(client.context, HASTY, marks)
 
 
 def _closed(client: BookKeeper, sizes: tuple[int, int, int], entries: int = 20, password: bytes = b"") -> LedgerMetadata:
@@ -257,23 +256,23 @@ def test_a_mark_goes_with_the_last_missing_copy_and_stays_if_it_was_reported_aga
     marks.mark(metadata.ledger_id, ["a bookie that is gone"])
     finish = rereplicator._lock.finish
     monkeypatch.setattr(rereplicator._lock, "finish", lambda taken: marks.mark(metadata.ledger_id, [leaving]) or finish(taken))
-    done = client.context.submit(rereplicator.marked(metadata.ledger_id)).result(DEADLINE_S)
+    done = client.context.submit(rereplicator.rereplicate_marked(metadata.ledger_id)).result(DEADLINE_S)
     assert done is not None
     assert (done.is_whole, "again" in done.problem) == (False, True)
     assert marks.mark_of(metadata.ledger_id) is not None
     monkeypatch.undo()
-    done = client.context.submit(rereplicator.marked(metadata.ledger_id)).result(DEADLINE_S)
+    done = client.context.submit(rereplicator.rereplicate_marked(metadata.ledger_id)).result(DEADLINE_S)
     assert done is not None
     assert done.is_whole
     assert marks.mark_of(metadata.ledger_id) is None
-    assert client.context.submit(rereplicator.marked(metadata.ledger_id)).result(DEADLINE_S) is None
+    assert client.context.submit(rereplicator.rereplicate_marked(metadata.ledger_id)).result(DEADLINE_S) is None
 
 
 def test_a_bookie_that_is_marked_and_has_everything_is_not_copied(client: BookKeeper, rereplicator: Rereplicator) -> None:
     metadata = _closed(client, (3, 3, 2))
     marks = UnderReplication(client.metadata_store, client.znodes)
     marks.mark(metadata.ledger_id, metadata.last_fragment.ensemble[:2])
-    done = client.context.submit(rereplicator.marked(metadata.ledger_id)).result(DEADLINE_S)
+    done = client.context.submit(rereplicator.rereplicate_marked(metadata.ledger_id)).result(DEADLINE_S)
     assert done == RereplicatedLedger(metadata.ledger_id, True)
     assert client.ledger_metadata(metadata.ledger_id) == metadata
     assert marks.mark_of(metadata.ledger_id) is None
@@ -296,7 +295,7 @@ def test_a_bookie_without_its_entries_gets_them_back_where_there_is_no_other(
     with killed(former):
         done = None
         while done is None or (not done.is_whole and "0 can be used" not in done.problem):
-            done = client.context.submit(rereplicator.marked(metadata.ledger_id)).result(DEADLINE_S)
+            done = client.context.submit(rereplicator.rereplicate_marked(metadata.ledger_id)).result(DEADLINE_S)
         assert done.is_whole
     if client.ledger_metadata(metadata.ledger_id) == emptied:
         assert done.entries == 20

@@ -1,13 +1,12 @@
-"""Making ledgers whole again: every fragment that names a bookie which is leaving gets others in its place.
+"""Re-replicates ledgers: every fragment that names a leaving bookie gets another bookie in its place, with all entries.
 
-``RereplicateFragment`` copies one fragment; this goes through a ledger's fragments, under the ledger's lock, and through
-many ledgers at once on the client's event loop, all of them within one rate of bytes.
+``LedgerRereplication`` handles one ledger. This module runs it under the ledger's lock, for many ledgers at once on the
+client's event loop, all within one rate of bytes.
 
-The tail of a ledger that is not closed is never copied: it still grows. Its writer, if it lives, replaces a lost bookie
-itself. ``RereplicatedLedger.open_fragment`` names the tail; whoever calls gives the writer its grace and then calls again
-with it: if the fragment is still the open one and still names the bookie, the ledger is recovered, which fences it, and
-is then like any closed one (protocol rule 53). The last fragment but one counts as open while bookies know less to be
-confirmed (rule 55).
+The open tail of a ledger still grows, so it is never copied. A live writer replaces a lost bookie itself. The tail is reported
+as ``RereplicatedLedger.open_fragment``. The caller gives the writer a grace period, and then calls again with that fragment. If
+it is still open and still names the bookie, the ledger is recovered, which fences it, and re-replicated like a closed one
+(protocol rule 53). The last fragment but one counts as open while bookies do not know it to be confirmed (rule 55).
 
 Ref: docs/rules.md, protocol rules 53 to 56; situations 40 and 76.
 """
@@ -17,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -37,123 +36,105 @@ from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import MIB, ClientConfig
 from bk_spark.errors import BookKeeperError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment
-from bk_spark.metadata.under_replication import Mark, UnderReplication
+from bk_spark.metadata.under_replication import UnderReplication
 from bk_spark.telemetry.metrics import BYTES_REPLICATED, ENTRIES_REPLICATED, LEDGERS_REPLICATED, REPLICATION_FAILURES
 
 REQUEST_BYTES = 2 * MIB
-"""What one read asks for. With the read-ahead and the window of adds a ledger holds some 10 MiB, and more only for single
-entries that are larger; 16 at once stay below 200 MiB."""
+"""What one read asks for. With read-ahead and the window of adds a ledger holds some 10 MiB, more only where single entries are
+larger; 16 ledgers at once stay below 200 MiB."""
 
-__all__ = ["ReplicationLimits", "RereplicatedLedger", "Rereplicator"]
+OnDone = Callable[[RereplicatedLedger], None]
 
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicationLimits:
-    """How fast, how much at once, how patient."""
-
-    copies: CopyLimits
-    recovery: AutoRecoveryConfig
-    """``replicate_bytes_per_s`` holds for all ledgers together."""
-
-    @staticmethod
-    def of(client: ClientConfig, recovery: AutoRecoveryConfig) -> ReplicationLimits:
-        """From the settings."""
-        reads = ReadLimits(
-            timeout_ms=int(client.read_timeout_s * 1000),
-            speculative_ms=int(client.speculative_read_s * 1000),
-            request_bytes=REQUEST_BYTES,
-            ahead_bytes=2 * REQUEST_BYTES,
-        )
-        return ReplicationLimits(CopyLimits(reads, int(client.add_timeout_s * 1000), 2 * REQUEST_BYTES), recovery)
-
-
 class Rereplicator:
-    """Threads may share it. It needs a session of its own with the metadata store, or one that others only read with."""
+    """Threads may share it. Its session with the metadata store must be its own, or be used by others only to read."""
 
     def __init__(
         self,
         context: ClientContext,
-        ledgers: LedgerStore,
-        limits: ReplicationLimits,
+        recovery: AutoRecoveryConfig,
         marks: UnderReplication | None = None,
         owner: str = "replicator",
     ) -> None:
-        """``marks``: the process's one UnderReplication, where it has one. ``owner`` is written into the locks, for people."""
+        """``recovery.replicate_bytes_per_s`` holds for all ledgers together. ``owner`` is stored in the locks, for people.
+
+        ``marks``: the process's UnderReplication, if it has one.
+        """
         self._context = context
-        self._ledgers = ledgers
-        self._limits = limits
+        self._recovery = recovery
+        self._ledgers = LedgerStore(context.store, context.znodes)
         marks = marks or UnderReplication(context.store, context.znodes)
-        self._lock = ReplicationLock(context.store, context.znodes, ledgers, marks, owner)
+        self._lock = ReplicationLock(context.store, context.znodes, marks, owner)
         self._means = RereplicationMeans(
             partial(run_operation, context),
-            limits.copies,
-            ReplicationPace(limits.recovery.replicate_bytes_per_s),
+            _copy_limits(context.config),
+            ReplicationPace(recovery.replicate_bytes_per_s),
             recover_limits(context.config),
             context.avoided,
         )
-        self._check = LedgerCheck(context, limits.recovery)
+        self._check = LedgerCheck(context, recovery)
 
     def rereplicate(self, ledger_id: int, leaving: Collection[str], *, fence: Fragment | None = None) -> RereplicatedLedger:
-        """Copy every fragment of the ledger that names a bookie of ``leaving`` and has an end; waits. Raises nothing but
-        ConfigError (a closed client, a call on the event loop): what failed is said in the result.
+        """``rereplicate_async`` for callers outside of the event loop. Blocks.
 
-        ``fence``: an ``open_fragment`` of an earlier result, after its grace. A mark of the ledger that named nobody else goes,
-        if nothing was reported since (protocol rule 56).
+        Raises only ConfigError (a closed client, a call on the event loop); the result names every other problem.
         """
-        self._may_wait()
-        return self._wait(self.replicated(ledger_id, leaving, fence=fence))
+        return self._wait(lambda: self.rereplicate_async(ledger_id, leaving, fence=fence))
 
     def rereplicate_many(
-        self,
-        ledger_ids: Sequence[int],
-        leaving: Collection[str],
-        on_done: Callable[[RereplicatedLedger], None] = lambda one: None,
-        *,
-        fence: bool = True,
+        self, ledger_ids: Sequence[int], leaving: Collection[str], on_done: OnDone = lambda done: None, *, fence: bool = True
     ) -> list[RereplicatedLedger]:
-        """As ``rereplicate``, ``parallel_ledgers`` at once; with ``fence`` ledgers with an open fragment are taken up again,
-        and fenced if need be, after ``open_fragment_grace_s``. Gives back those that are not whole.
+        """As ``rereplicate``, ``parallel_ledgers`` at once. Returns the results of the ledgers that are not whole.
 
-        ``on_done`` is called on the event loop, briefly, once for each ledger.
+        With ``fence``, ledgers with an open fragment are tried again after ``open_fragment_grace_s``, and fenced if need be.
+        ``on_done`` is called on the event loop, once for each ledger; it must not block.
         """
-        self._may_wait()
-        return self._wait(self._many(ledger_ids, frozenset(leaving), on_done, fence))
+        return self._wait(lambda: self._rereplicate_many(ledger_ids, frozenset(leaving), on_done, fence))
 
-    async def replicated(
+    async def rereplicate_async(
         self, ledger_id: int, leaving: Collection[str], *, fence: Fragment | None = None
     ) -> RereplicatedLedger:
-        """``rereplicate``, on the event loop."""
-        done = await self._locked(ledger_id, frozenset(leaving), fence)
-        assert done is not None, "only for the sake of a mark a ledger is left alone"
+        """Re-replicate every fragment of the ledger that names a bookie of ``leaving`` and has an end.
+
+        ``fence`` is the ``open_fragment`` of an earlier result, after its grace period. The ledger's mark is removed if it
+        names only bookies of ``leaving`` and was not reported again meanwhile (protocol rule 56).
+        """
+        done = await self._under_lock(ledger_id, frozenset(leaving), fence)
+        assert done is not None, "only rereplicate_marked leaves a ledger without a mark alone"
         return done
 
-    async def marked(self, ledger_id: int, *, fence: Fragment | None = None) -> RereplicatedLedger | None:
-        """As ``replicated``, for what the ledger's mark says: once the ledger is whole the mark is removed, if nothing was
-        reported since. None if it has no mark (any more).
+    async def rereplicate_marked(self, ledger_id: int, *, fence: Fragment | None = None) -> RereplicatedLedger | None:
+        """As ``rereplicate_async`` for the bookies that the ledger's mark names. None if it has no mark (any more).
 
-        A bookie that the mark names and that is there is asked: if it has all that it should, it stays. If it lacks entries it
-        is replaced; where there is no other bookie it gets them back.
+        Bookies that the mark names and that are registered are checked. One that has all its entries stays. One that lacks
+        entries is replaced, or gets them back where there is no other bookie. The mark is removed once the ledger is whole,
+        unless it was reported again meanwhile.
         """
-        return await self._locked(ledger_id, None, fence)
+        return await self._under_lock(ledger_id, None, fence)
 
-    # --- one ledger
+    def _wait(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        self._context.check_open()
+        self._context.check_may_wait()
+        return self._context.submit(work()).result()
 
-    async def _locked(
+    # --- one ledger. ``leaving`` is None where the ledger's mark says which bookies to replace.
+
+    async def _under_lock(
         self, ledger_id: int, leaving: frozenset[str] | None, fence: Fragment | None
     ) -> RereplicatedLedger | None:
         try:
             taken = await self._take(ledger_id)
             if taken is None:
-                return RereplicatedLedger(
-                    ledger_id, False, problem=f"ledger {ledger_id} is locked by another worker", is_locked=True
-                )
+                problem = f"ledger {ledger_id} is locked by another worker"
+                return RereplicatedLedger(ledger_id, False, problem=problem, is_locked=True)
             give_back = self._lock.give_back
             try:
                 if leaving is None and taken.mark is None:
                     return None
-                done = await self._taken(ledger_id, taken, leaving, fence)
+                done = await self._rereplicate_taken(ledger_id, taken, leaving, fence)
+                done = await self._remove_mark(taken, leaving, done)
             except asyncio.CancelledError:
                 give_back = partial(self._lock.cut_off, guard=taken.guard)
                 raise
@@ -161,10 +142,11 @@ class Rereplicator:
                 await self._context.blocking(lambda: give_back(ledger_id))
         except BookKeeperError as problem:
             done = RereplicatedLedger(ledger_id, False, problem=str(problem))
-        return _counted(done)
+        _count(done)
+        return done
 
     async def _take(self, ledger_id: int) -> TakenLedger | None:
-        """The thread that takes the lock goes on if this is cancelled: then the lock is given back once it is there."""
+        """If this is cancelled, the thread that takes the lock goes on: wait for it, and give the lock back."""
         taking = asyncio.ensure_future(self._context.blocking(lambda: self._lock.take(ledger_id)))
         try:
             return await asyncio.shield(taking)
@@ -174,94 +156,96 @@ class Rereplicator:
                     await self._context.blocking(lambda: self._lock.give_back(ledger_id))
             raise
 
-    async def _taken(
+    async def _rereplicate_taken(
         self, ledger_id: int, taken: TakenLedger, leaving: frozenset[str] | None, fence: Fragment | None
     ) -> RereplicatedLedger:
-        done = RereplicatedLedger(ledger_id, True)
-        if taken.metadata is not None:
-            try:
-                whom, metadata, version = Leaving(leaving or frozenset()), taken.metadata, taken.version
-                if leaving is None:
-                    whom = await self._missing(ledger_id, taken)
-                    # What counts as its open tail must not be older than what was checked.
-                    metadata, version = await self._context.blocking(lambda: self._ledgers.versioned(ledger_id))
-                done = await LedgerRereplication(self._means, taken.guard, whom).run(metadata, version, fence)
-                if whom.registered and not done.is_whole:
-                    done = replace(done, is_in_vain=True)  # their replicas were read
-            except NoSuchLedgerError:
-                done = RereplicatedLedger(ledger_id, True)  # deleted meanwhile: nothing is left to be copied
-        if not done.is_whole or not _is_reason_gone(taken.mark, leaving):
+        if taken.metadata is None:
+            return RereplicatedLedger(ledger_id, True)
+        metadata, version = taken.metadata, taken.version
+        try:
+            bookies = Leaving(leaving or frozenset())
+            if leaving is None:
+                bookies = await self._missing(ledger_id, taken)
+                # The metadata that decides what is the open tail must not be older than the check.
+                metadata, version = await self._context.blocking(lambda: self._ledgers.versioned(ledger_id))
+            done = await LedgerRereplication(self._means, taken.guard, bookies).run(metadata, version, fence)
+        except NoSuchLedgerError:
+            return RereplicatedLedger(ledger_id, True)  # deleted meanwhile: nothing is left to be copied
+        if bookies.registered and not done.is_whole:
+            return replace(done, is_in_vain=True)  # the check read their replicas
+        return done
+
+    async def _remove_mark(
+        self, taken: TakenLedger, leaving: frozenset[str] | None, done: RereplicatedLedger
+    ) -> RereplicatedLedger:
+        """Remove the mark of a ledger that is whole, if the mark names no bookie outside of ``leaving``."""
+        is_answered = leaving is None or (taken.mark is not None and leaving.issuperset(taken.mark.missing))
+        if not done.is_whole or not is_answered:
             return done
         if await self._context.blocking(lambda: self._lock.finish(taken)) or leaving is not None:
             return done
-        return replace(done, is_whole=False, problem=f"ledger {ledger_id} was reported again meanwhile")
+        return replace(done, is_whole=False, problem=f"ledger {done.ledger_id} was reported again meanwhile")
 
     async def _missing(self, ledger_id: int, taken: TakenLedger) -> Leaving:
-        """Whom of those that the mark names the ledger really lacks."""
+        """The bookies that the mark names, without those that are registered and have all their entries."""
         assert taken.mark is not None
         missing = frozenset(taken.mark.missing)
-        alive = missing.intersection(one.bookie_id for one in await self._context.registered())
-        if not alive:
+        registered = missing.intersection(one.bookie_id for one in await self._context.registered())
+        if not registered:
             return Leaving(missing)
-        report = await self._check.checked(ledger_id, CheckScope(bookies=alive))
-        whole = alive - report.lacking.keys() - report.unknown.keys()
-        return Leaving(missing - whole, alive.intersection(report.lacking), alive)
+        checked = await self._check.check_async(ledger_id, CheckScope(bookies=registered))
+        whole = registered - checked.lacking.keys() - checked.unknown.keys()
+        return Leaving(missing - whole, registered.intersection(checked.lacking), registered)
 
-    # --- many
+    # --- many ledgers
 
-    async def _many(
-        self, ledger_ids: Sequence[int], leaving: frozenset[str], on_done: Callable[[RereplicatedLedger], None], fence: bool
+    async def _rereplicate_many(
+        self, ledger_ids: Sequence[int], leaving: frozenset[str], on_done: OnDone, fence: bool
     ) -> list[RereplicatedLedger]:
-        def first_done(one: RereplicatedLedger) -> None:
-            if one.open_fragment is None or not fence:
-                on_done(one)
+        def first_done(done: RereplicatedLedger) -> None:
+            if done.open_fragment is None or not fence:
+                on_done(done)
 
         first = await self._round([(ledger_id, None) for ledger_id in ledger_ids], leaving, first_done)
         waiting = [(one.ledger_id, one.open_fragment) for one in first if fence and one.open_fragment is not None]
         if not waiting:
             return first
-        await asyncio.sleep(self._limits.recovery.open_fragment_grace_s)
+        await asyncio.sleep(self._recovery.open_fragment_grace_s)
         second = await self._round(waiting, leaving, on_done)
         return [one for one in first if one.open_fragment is None] + second
 
     async def _round(
-        self,
-        work: Sequence[tuple[int, Fragment | None]],
-        leaving: frozenset[str],
-        on_done: Callable[[RereplicatedLedger], None],
+        self, work: Sequence[tuple[int, Fragment | None]], leaving: frozenset[str], on_done: OnDone
     ) -> list[RereplicatedLedger]:
-        """Those that are not whole."""
-        left = iter(work)
+        """Re-replicate pairs of a ledger id and its ``fence``. Returns the results of the ledgers that are not whole."""
+        waiting = iter(work)
         unfinished: list[RereplicatedLedger] = []
 
-        async def go_on() -> None:
-            for ledger_id, fence in left:
-                done = await self.replicated(ledger_id, leaving, fence=fence)
+        async def take_turns() -> None:
+            for ledger_id, fence in waiting:
+                done = await self.rereplicate_async(ledger_id, leaving, fence=fence)
                 if not done.is_whole:
                     unfinished.append(done)
                 on_done(done)
 
-        await asyncio.gather(*(go_on() for _ in range(min(self._limits.recovery.parallel_ledgers, len(work)))))
+        await asyncio.gather(*(take_turns() for _ in range(min(self._recovery.parallel_ledgers, len(work)))))
         return unfinished
 
-    def _may_wait(self) -> None:
-        self._context.check_open()
-        self._context.check_may_wait()
 
-    def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return self._context.submit(work).result()
-
-
-def _is_reason_gone(mark: Mark | None, leaving: frozenset[str] | None) -> bool:
-    """Whether a ledger's mark says nothing any more once no fragment names a bookie of ``leaving`` (None: of the mark)."""
-    return leaving is None or (mark is not None and leaving.issuperset(mark.missing))
+def _copy_limits(client: ClientConfig) -> CopyLimits:
+    reads = ReadLimits(
+        timeout_ms=int(client.read_timeout_s * 1000),
+        speculative_ms=int(client.speculative_read_s * 1000),
+        request_bytes=REQUEST_BYTES,
+        ahead_bytes=2 * REQUEST_BYTES,
+    )
+    return CopyLimits(reads, int(client.add_timeout_s * 1000), 2 * REQUEST_BYTES)
 
 
-def _counted(done: RereplicatedLedger) -> RereplicatedLedger:
+def _count(done: RereplicatedLedger) -> None:
     if done.is_whole:
         LEDGERS_REPLICATED.inc()
     elif not done.is_locked and done.open_fragment is None:
         REPLICATION_FAILURES.inc()
     ENTRIES_REPLICATED.inc(done.entries)
     BYTES_REPLICATED.inc(done.nbytes)
-    return done
