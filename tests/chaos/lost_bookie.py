@@ -159,7 +159,7 @@ class _Run:
         check = LedgerCheck(self._client.context, AutoRecoveryConfig(ledger_check_bytes_per_s=1 << 40))
 
         def problem_of(ledger_id: int) -> str | None:
-            report = check.check(ledger_id)
+            report = self._client.context.submit(check.check(ledger_id)).result()
             if report.lacking or report.unknown:
                 return f"ledger {ledger_id}: lacking {dict(report.lacking)}, unknown {dict(report.unknown)}"
             return is_unreadable(self._client, ledger_id, confirmed[ledger_id])

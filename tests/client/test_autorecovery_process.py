@@ -16,7 +16,7 @@ from bk_spark.errors import ConfigError
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalBookie, LocalCluster
 from bk_spark.metadata.under_replication import UnderReplication
 from tests.client.cluster_of_znodes import eventually
-from tests.client.live_ledgers import BRISK, payloads
+from tests.client.live_ledgers import BRISK, payloads, result_of
 
 QUICK = AutoRecoveryConfig(lost_bookie_grace_s=0.5, session_timeout_s=1.0, retry_s=0.5)
 PAYLOADS = [b"entry %d: " % number + b"-" * 200 for number in range(40)]
@@ -78,7 +78,7 @@ def test_flipped_bytes_in_an_entry_log_are_found_marked_and_replaced(
     rotten.stop()
     flip_payloads(rotten, [7, 8])
     rotten.start()
-    report = check.check(ledger_id)
+    report = result_of(client, check.check(ledger_id))
     assert set(report.lacking) == {rotten.bookie_id}
     damaged = report.lacking[rotten.bookie_id]
     assert damaged >= 2  # all of a damaged batch
@@ -91,7 +91,7 @@ def test_flipped_bytes_in_an_entry_log_are_found_marked_and_replaced(
     assert [(mark.ledger_id, mark.missing) for mark in marks.marks()] == [(ledger_id, (rotten.bookie_id,))]
     recovery = spacious.start_autorecovery(QUICK)
     eventually(lambda: marks.count() == 0, 60.0)
-    assert check.check(ledger_id).lacking == {}
+    assert result_of(client, check.check(ledger_id)).lacking == {}
     recovery.stop()
 
 

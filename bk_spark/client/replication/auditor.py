@@ -234,33 +234,29 @@ class AuditorProcess:
 
     def _audit_metadata(self, term: _Term) -> bool:
         """Mark the ledgers of lost bookies. Returns whether the audit is complete."""
-        lost, began_s = term.bookies.lost, time.monotonic()
-        lost_throughout = set(lost)
-        """Without bookies that came back meanwhile, even if they went again: some of their ledgers were not marked."""
-
-        def still_lost() -> frozenset[str] | None:
-            now_lost = self._still_lost(term, lost)
-            lost_throughout.intersection_update(now_lost or ())
-            return now_lost
-
+        lost, began_s = set(term.bookies.lost), time.monotonic()
         if lost:
             logger.warning("lost: %s; all ledgers are looked at", ", ".join(sorted(lost)))
-        audited = self._audit.mark_lost(still_lost)
+        audited = self._audit.mark_lost(lambda: self._still_lost(term, lost))
         if audited.is_complete:
-            term.bookies.note_audit(lost_throughout, audited.named)
+            term.bookies.note_audit(lost, audited.named)
             term.audited_s = time.monotonic()
             found = {"ledgers": audited.ledgers, "marked": audited.marked, "unreadable": audited.unreadable}
             term.last_audit = self._record("bookies", began_s, found)
         return audited.is_complete
 
-    def _still_lost(self, term: _Term, lost: frozenset[str]) -> frozenset[str] | None:
-        """Which of ``lost`` are lost now; None if this auditor must not go on marking."""
+    def _still_lost(self, term: _Term, lost: set[str]) -> frozenset[str] | None:
+        """Look again, and remove from ``lost`` who came back. Returns the rest; None if this auditor must not go on marking.
+
+        A bookie that came back and goes again needs another audit, as some of its ledgers were not marked in this one.
+        """
         if self._stopping or not self._election.is_elected() or term.vote != self._election.votes:
             return None
         if not self._marks.is_enabled():
             return None
         self._observe_bookies(term)
-        return term.bookies.lost & lost
+        lost.intersection_update(term.bookies.lost)
+        return frozenset(lost)
 
     # --- the check of all replicas
 
@@ -303,15 +299,15 @@ class AuditorProcess:
         AUDITS.labels(kind).inc()
         AUDIT_S.labels(kind).observe(took_s)
         logger.info("audit of %s: %s", kind, json.dumps(found))
-        return {**found, "took_s": round(took_s, 3), "ended_ms": _wall_ms()}
+        return {**found, "took_s": round(took_s, 3), "ended_ms": self._context.wall_clock_ms()}
 
     def _report(self, term: _Term) -> None:
-        waiting = term.bookies.waiting(_now_ms())
+        now_ms, waiting = self._context.wall_clock_ms(), term.bookies.waiting(_now_ms())
         self._znodes.report(
             {
                 "auditor": self._auditor_id,
                 "lost": sorted(term.bookies.lost),
-                "waiting": {bookie: _round_up(_wall_ms() + left_ms) for bookie, left_ms in waiting.items()},
+                "waiting": {bookie: _to_second(now_ms + left_ms) for bookie, left_ms in waiting.items()},
                 "is_checking": term.check is not None,
                 "last_audit": term.last_audit,
                 "last_check": term.last_check,
@@ -319,14 +315,10 @@ class AuditorProcess:
         )
 
 
-def _round_up(ms: int) -> int:
-    """To a whole second: the report must not change because two clocks were read a moment apart."""
+def _to_second(ms: int) -> int:
+    """Rounded up: the report must not change because two clocks were read a moment apart."""
     return -(-ms // 1000) * 1000
 
 
 def _now_ms() -> int:
     return int(time.monotonic() * 1000)
-
-
-def _wall_ms() -> int:
-    return int(time.time() * 1000)

@@ -133,7 +133,7 @@ class LedgerAudit:
     async def _check_and_mark(self, check: LedgerCheck, ledger_id: int, lost: frozenset[str]) -> ReplicasChecked | None:
         """None if the ledger does not exist any more or could not be checked."""
         try:
-            checked = await check.check_async(ledger_id, CheckScope(lost=lost))
+            checked = await check.check(ledger_id, CheckScope(lost=lost))
             damaged = sorted(set(checked.lacking) - lost)
             if damaged:
                 logger.warning("ledger %d: entries are damaged or missing on %s", ledger_id, ", ".join(damaged))

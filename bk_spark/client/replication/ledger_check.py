@@ -47,14 +47,8 @@ class LedgerCheck:
         client = context.config
         self._limits = CheckLimits(int(client.read_timeout_s * 1000), client.read_batch_bytes)
 
-    def check(self, ledger_id: int, scope: CheckScope = CheckScope()) -> ReplicasChecked:
-        """``check_async`` for callers outside of the event loop. Blocks until the check is complete."""
-        self._context.check_open()
-        self._context.check_may_wait()
-        return self._context.submit(self.check_async(ledger_id, scope)).result()
-
-    async def check_async(self, ledger_id: int, scope: CheckScope = CheckScope()) -> ReplicasChecked:
-        """Read a ledger's replicas. Of an open ledger, only what can no longer grow is checked.
+    async def check(self, ledger_id: int, scope: CheckScope = CheckScope()) -> ReplicasChecked:
+        """Read a ledger's replicas, on the client's event loop. Of an open ledger, only what can no longer grow is checked.
 
         Raises NoSuchLedgerError, MetadataConflictError if the ledger's metadata keeps changing, and the metadata store's
         errors.

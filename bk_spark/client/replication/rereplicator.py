@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
 
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.run_state_machine import run_operation
@@ -44,8 +43,6 @@ REQUEST_BYTES = 2 * MIB
 larger; 16 ledgers at once stay below 200 MiB."""
 
 OnDone = Callable[[RereplicatedLedger], None]
-
-_T = TypeVar("_T")
 
 
 class Rereplicator:
@@ -76,24 +73,20 @@ class Rereplicator:
         )
         self._check = LedgerCheck(context, recovery)
 
-    def rereplicate(self, ledger_id: int, leaving: Collection[str], *, fence: Fragment | None = None) -> RereplicatedLedger:
-        """``rereplicate_async`` for callers outside of the event loop. Blocks.
-
-        Raises only ConfigError (a closed client, a call on the event loop); the result names every other problem.
-        """
-        return self._wait(lambda: self.rereplicate_async(ledger_id, leaving, fence=fence))
-
     def rereplicate_many(
         self, ledger_ids: Sequence[int], leaving: Collection[str], on_done: OnDone = lambda done: None, *, fence: bool = True
     ) -> list[RereplicatedLedger]:
         """As ``rereplicate``, ``parallel_ledgers`` at once. Returns the results of the ledgers that are not whole.
 
-        With ``fence``, ledgers with an open fragment are tried again after ``open_fragment_grace_s``, and fenced if need be.
-        ``on_done`` is called on the event loop, once for each ledger; it must not block.
+        Blocks; call it from outside of the event loop. With ``fence``, ledgers with an open fragment are tried again after
+        ``open_fragment_grace_s``, and fenced if need be. ``on_done`` is called on the event loop, once for each ledger; it must
+        not block. Raises only ConfigError (a closed client, a call on the event loop): the results name all other problems.
         """
-        return self._wait(lambda: self._rereplicate_many(ledger_ids, frozenset(leaving), on_done, fence))
+        self._context.check_open()
+        self._context.check_may_wait()
+        return self._context.submit(self._rereplicate_many(ledger_ids, frozenset(leaving), on_done, fence)).result()
 
-    async def rereplicate_async(
+    async def rereplicate(
         self, ledger_id: int, leaving: Collection[str], *, fence: Fragment | None = None
     ) -> RereplicatedLedger:
         """Re-replicate every fragment of the ledger that names a bookie of ``leaving`` and has an end.
@@ -106,18 +99,13 @@ class Rereplicator:
         return done
 
     async def rereplicate_marked(self, ledger_id: int, *, fence: Fragment | None = None) -> RereplicatedLedger | None:
-        """As ``rereplicate_async`` for the bookies that the ledger's mark names. None if it has no mark (any more).
+        """As ``rereplicate`` for the bookies that the ledger's mark names. None if it has no mark (any more).
 
         Bookies that the mark names and that are registered are checked. One that has all its entries stays. One that lacks
         entries is replaced, or gets them back where there is no other bookie. The mark is removed once the ledger is whole,
         unless it was reported again meanwhile.
         """
         return await self._under_lock(ledger_id, None, fence)
-
-    def _wait(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        self._context.check_open()
-        self._context.check_may_wait()
-        return self._context.submit(work()).result()
 
     # --- one ledger. ``leaving`` is None where the ledger's mark says which bookies to replace.
 
@@ -193,7 +181,7 @@ class Rereplicator:
         registered = missing.intersection(one.bookie_id for one in await self._context.registered())
         if not registered:
             return Leaving(missing)
-        checked = await self._check.check_async(ledger_id, CheckScope(bookies=registered))
+        checked = await self._check.check(ledger_id, CheckScope(bookies=registered))
         whole = registered - checked.lacking.keys() - checked.unknown.keys()
         return Leaving(missing - whole, registered.intersection(checked.lacking), registered)
 
@@ -223,7 +211,7 @@ class Rereplicator:
 
         async def take_turns() -> None:
             for ledger_id, fence in waiting:
-                done = await self.rereplicate_async(ledger_id, leaving, fence=fence)
+                done = await self.rereplicate(ledger_id, leaving, fence=fence)
                 if not done.is_whole:
                     unfinished.append(done)
                 on_done(done)
