@@ -117,9 +117,8 @@ class LocalCluster:
         self._check_open()
         with self._connect() as store:
             bookie = self._join(store, None)
-            self._save_ports()
-            bookie.launch(store)
-            bookie.await_ready(store)
+        self._save_ports()
+        bookie.start()
         return bookie
 
     def start_autorecovery(self, config: AutoRecoveryConfig = DEFAULT_AUTORECOVERY_CONFIG) -> LocalAutoRecovery:

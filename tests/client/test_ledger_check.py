@@ -9,7 +9,7 @@ import pytest
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.driver import connections, runner
 from bk_spark.client.ledger.write_handle import WriteHandle
-from bk_spark.client.replication.ledger_check import CheckScope, LedgerCheck
+from bk_spark.client.replication.ledger_check import LedgerCheck
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.errors import NoSuchLedgerError
 from bk_spark.local.cluster import LocalBookie, LocalCluster
@@ -71,7 +71,7 @@ def test_every_entry_of_a_closed_ledger_is_read_from_every_bookie_of_its_ensembl
 
 
 def test_a_sample_reads_the_ends_alone(client: BookKeeper, check: LedgerCheck) -> None:
-    assert result_of(client, check.check(written(client, check), CheckScope(is_full=False))).entries == 2 * 3
+    assert result_of(client, check.check(written(client, check), is_full=False)).entries == 2 * 3
 
 
 def test_an_empty_ledger_and_one_that_is_gone(client: BookKeeper, check: LedgerCheck) -> None:
@@ -92,7 +92,7 @@ def test_a_bookie_that_is_down_or_stands_still_is_unknown_unless_it_is_known_to_
         report = result_of(client, check.check(ledger_id))
         assert (report.lacking, list(report.unknown)) == ({}, [silent.bookie_id])
         assert report.below_write_quorum == 0
-        report = result_of(client, check.check(ledger_id, CheckScope(lost=frozenset({silent.bookie_id}))))
+        report = result_of(client, check.check(ledger_id, lost=frozenset({silent.bookie_id})))
         assert (report.lacking, report.unknown) == ({silent.bookie_id: ENTRIES}, {})
         assert report.below_ack_quorum == ENTRIES  # the ledger's is 3
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.check_replicas import ReplicasChecked
-from bk_spark.client.replication.ledger_check import CheckScope, LedgerCheck
+from bk_spark.client.replication.ledger_check import LedgerCheck
 from bk_spark.client.replication.lost_bookies import missing_of
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
 from bk_spark.metadata.ledger_ids import ledger_pages
@@ -133,7 +133,7 @@ class LedgerAudit:
     async def _check_and_mark(self, check: LedgerCheck, ledger_id: int, lost: frozenset[str]) -> ReplicasChecked | None:
         """None if the ledger does not exist any more or could not be checked."""
         try:
-            checked = await check.check(ledger_id, CheckScope(lost=lost))
+            checked = await check.check(ledger_id, lost=lost)
             damaged = sorted(set(checked.lacking) - lost)
             if damaged:
                 logger.warning("ledger %d: entries are damaged or missing on %s", ledger_id, ", ".join(damaged))

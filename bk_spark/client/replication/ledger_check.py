@@ -8,8 +8,6 @@ Ref: docs/rules.md, situations 81 and 82.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.run_state_machine import run_operation
 from bk_spark.client.ledger.ledger_store import LedgerStore
@@ -25,18 +23,6 @@ _ATTEMPTS = 5
 """How often a check is repeated because the metadata changed in the meantime; no writer changes ensembles that fast."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckScope:
-    """Which part of a ledger is checked."""
-
-    is_full: bool = True
-    """False: only the first and the last entry of each bookie and fragment."""
-    bookies: frozenset[str] | None = None
-    """The bookies whose replicas are read; None for all."""
-    lost: frozenset[str] = frozenset()
-    """Bookies that count as lacking everything, without being asked."""
-
-
 class LedgerCheck:
     """Checks ledgers of one cluster, all together within ``ledger_check_bytes_per_s``. Changes nothing."""
 
@@ -47,25 +33,28 @@ class LedgerCheck:
         client = context.config
         self._limits = CheckLimits(int(client.read_timeout_s * 1000), client.read_batch_bytes)
 
-    async def check(self, ledger_id: int, scope: CheckScope = CheckScope()) -> ReplicasChecked:
+    async def check(
+        self,
+        ledger_id: int,
+        *,
+        bookies: frozenset[str] | None = None,
+        lost: frozenset[str] = frozenset(),
+        is_full: bool = True,
+    ) -> ReplicasChecked:
         """Read a ledger's replicas, on the client's event loop. Of an open ledger, only what can no longer grow is checked.
 
-        Raises NoSuchLedgerError, MetadataConflictError if the ledger's metadata keeps changing, and the metadata store's
-        errors.
+        ``bookies``, ``lost`` and ``is_full`` are those of CheckTask. Raises NoSuchLedgerError, MetadataConflictError if the
+        ledger's metadata keeps changing, and the metadata store's errors.
         """
         for _ in range(_ATTEMPTS):
             metadata, version = await self._context.blocking(lambda: self._ledgers.versioned(ledger_id))
-            checked = await self._check_once(metadata, scope)
+            confirmed = NO_ENTRY if metadata.is_closed else await self._last_add_confirmed(metadata)
+            task = CheckTask(metadata, checkable(metadata, confirmed), is_full, bookies, lost)
+            checked = await run_operation(self._context, metadata, CheckReplicas(task, self._limits, self._pace))
+            assert isinstance(checked, ReplicasChecked)
             if not checked.lacking or await self._current_version(ledger_id) == version:
                 return checked
         raise MetadataConflictError(f"the metadata of ledger {ledger_id}", f"{_ATTEMPTS} checks of it were overtaken")
-
-    async def _check_once(self, metadata: LedgerMetadata, scope: CheckScope) -> ReplicasChecked:
-        ranges = checkable(metadata, NO_ENTRY if metadata.is_closed else await self._last_add_confirmed(metadata))
-        task = CheckTask(metadata, ranges, scope.is_full, scope.bookies, scope.lost)
-        result = await run_operation(self._context, metadata, CheckReplicas(task, self._limits, self._pace))
-        assert isinstance(result, ReplicasChecked)
-        return result
 
     async def _last_add_confirmed(self, metadata: LedgerMetadata) -> int:
         """The LAC of an open ledger, as the bookies of its last fragment know it; NO_ENTRY while too few answer."""

@@ -23,7 +23,7 @@ from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.run_state_machine import run_operation
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.limits import CopyLimits, ReadLimits, ReplicationPace, recover_limits
-from bk_spark.client.replication.ledger_check import CheckScope, LedgerCheck
+from bk_spark.client.replication.ledger_check import LedgerCheck
 from bk_spark.client.replication.ledger_rereplication import (
     Leaving,
     LedgerRereplication,
@@ -107,11 +107,10 @@ class Rereplicator:
         """
         return await self._under_lock(ledger_id, None, fence)
 
-    # --- one ledger. ``leaving`` is None where the ledger's mark says which bookies to replace.
-
     async def _under_lock(
         self, ledger_id: int, leaving: frozenset[str] | None, fence: Fragment | None
     ) -> RereplicatedLedger | None:
+        """Here and below, ``leaving`` is None if the ledger's mark says which bookies to replace."""
         try:
             taken = await self._take(ledger_id)
             if taken is None:
@@ -181,43 +180,27 @@ class Rereplicator:
         registered = missing.intersection(one.bookie_id for one in await self._context.registered())
         if not registered:
             return Leaving(missing)
-        checked = await self._check.check(ledger_id, CheckScope(bookies=registered))
+        checked = await self._check.check(ledger_id, bookies=registered)
         whole = registered - checked.lacking.keys() - checked.unknown.keys()
         return Leaving(missing - whole, registered.intersection(checked.lacking), registered)
-
-    # --- many ledgers
 
     async def _rereplicate_many(
         self, ledger_ids: Sequence[int], leaving: frozenset[str], on_done: OnDone, fence: bool
     ) -> list[RereplicatedLedger]:
-        def first_done(done: RereplicatedLedger) -> None:
-            if done.open_fragment is None or not fence:
-                on_done(done)
+        slots = asyncio.Semaphore(self._recovery.parallel_ledgers)
 
-        first = await self._round([(ledger_id, None) for ledger_id in ledger_ids], leaving, first_done)
-        waiting = [(one.ledger_id, one.open_fragment) for one in first if fence and one.open_fragment is not None]
-        if not waiting:
-            return first
-        await asyncio.sleep(self._recovery.open_fragment_grace_s)
-        second = await self._round(waiting, leaving, on_done)
-        return [one for one in first if one.open_fragment is None] + second
+        async def rereplicate_one(ledger_id: int) -> RereplicatedLedger:
+            async with slots:
+                done = await self.rereplicate(ledger_id, leaving)
+            if fence and done.open_fragment is not None:
+                await asyncio.sleep(self._recovery.open_fragment_grace_s)
+                async with slots:
+                    done = await self.rereplicate(ledger_id, leaving, fence=done.open_fragment)
+            on_done(done)
+            return done
 
-    async def _round(
-        self, work: Sequence[tuple[int, Fragment | None]], leaving: frozenset[str], on_done: OnDone
-    ) -> list[RereplicatedLedger]:
-        """Re-replicate pairs of a ledger id and its ``fence``. Returns the results of the ledgers that are not whole."""
-        waiting = iter(work)
-        unfinished: list[RereplicatedLedger] = []
-
-        async def take_turns() -> None:
-            for ledger_id, fence in waiting:
-                done = await self.rereplicate(ledger_id, leaving, fence=fence)
-                if not done.is_whole:
-                    unfinished.append(done)
-                on_done(done)
-
-        await asyncio.gather(*(take_turns() for _ in range(min(self._recovery.parallel_ledgers, len(work)))))
-        return unfinished
+        results = await asyncio.gather(*(rereplicate_one(ledger_id) for ledger_id in ledger_ids))
+        return [done for done in results if not done.is_whole]
 
 
 def _copy_limits(client: ClientConfig) -> CopyLimits:

@@ -21,7 +21,7 @@ import contextlib
 import logging
 from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from bk_spark.client.driver.client_context import ClientContext
@@ -46,23 +46,6 @@ MAX_LOGGED = 1_000
 """Logged problems that are remembered. When there are more, all are forgotten, and logged again."""
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerProgress:
-    """What a worker has done since its start, and what it is doing."""
-
-    ledgers: int = 0
-    """Ledgers made whole."""
-    entries: int = 0
-    nbytes: int = 0
-    failures: int = 0
-    """Tries that left a ledger under-replicated."""
-    last_problem: str = ""
-    under_way: int = 0
-    """Ledgers that are being re-replicated now."""
-    waiting: int = 0
-    """Marked ledgers that will be tried again later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +77,7 @@ class ReplicationWorker:
         """Ledger → how many tries copied entries in vain."""
         self._logged_s: dict[str, float] = {}
         """Problem → when it was last logged."""
-        self._done = WorkerProgress()
-        self._due: deque[int] = deque()
+        self._due = deque[int]()
         """Marked ledgers to begin now, as soon as there is room."""
         self._under_way: dict[int, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
@@ -114,14 +96,8 @@ class ReplicationWorker:
         if self._running is not None:
             self._running.result()
 
-    def progress(self) -> WorkerProgress:
-        """As of now; any thread may call this."""
-        return replace(self._done, under_way=len(self._under_way), waiting=len(self._retries))
-
     def _on_change(self) -> None:
         self._context.loop.call_soon_threadsafe(self._changed.set)
-
-    # --- which ledgers are due
 
     async def _run(self) -> None:
         while not self._stopping:
@@ -185,8 +161,6 @@ class ReplicationWorker:
                 break
         return marked
 
-    # --- re-replicating them
-
     def _begin_due(self) -> None:
         while self._due and not self._stopping and len(self._under_way) < self._config.parallel_ledgers:
             ledger_id = self._due.popleft()
@@ -222,17 +196,13 @@ class ReplicationWorker:
             self._note(done)
 
     def _note(self, done: RereplicatedLedger) -> None:
-        """Add a result to the progress, and plan the next try of a ledger that is not whole."""
-        entries, nbytes = self._done.entries + done.entries, self._done.nbytes + done.nbytes
-        ledgers = self._done.ledgers + done.is_whole
-        self._done = replace(self._done, ledgers=ledgers, entries=entries, nbytes=nbytes)
+        """Plan the next try of a ledger that is not whole."""
         if done.is_whole:
             return
         is_open = done.open_fragment is not None
         pause_s = self._config.open_fragment_grace_s if is_open else self._retry_s(done)
         self._retries[done.ledger_id] = _Retry(self._context.loop.time() + pause_s, done.open_fragment)
         if not is_open and not done.is_locked:
-            self._done = replace(self._done, failures=self._done.failures + 1, last_problem=done.problem)
             self._log_problem(done, pause_s)
 
     def _retry_s(self, done: RereplicatedLedger) -> float:
