@@ -73,8 +73,6 @@ class Collector:
         for snapshots in (self._clusters, self._views, self._bookies):
             snapshots.close()
 
-    # --- what the page asks for
-
     def overview(self) -> Record:
         """The cluster as a whole, and its rates of the last minutes."""
         return _answer(self._cluster, self._overview)
@@ -106,8 +104,6 @@ class Collector:
     def _view(self, key: Hashable, read: Callable[[], Record]) -> Record:
         return _answer(self._views.look(key, lambda: _or_absent(read), WAIT_S), lambda value: value)
 
-    # --- the collecting thread
-
     def _run(self) -> None:
         while not self._stopped.is_set():
             self._collect()
@@ -135,8 +131,6 @@ class Collector:
         figures = self._fresh_figures()
         rates = {field: [one[field] for one in figures if one[field] is not None] for field in RATES}
         return {field: sum(known) if known else None for field, known in rates.items()}
-
-    # --- answers
 
     def _overview(self, cluster: ClusterLook) -> Record:
         figures = self._fresh_figures()

@@ -35,9 +35,8 @@ def log_page(client: BookKeeper, after: str, limit: int) -> Record:
     names = client.list_logs()
     start = bisect.bisect_right(names, after) if after else 0
     wanted = names[start : start + limit]
-    heads = _heads(client, wanted)
     return {
-        "rows": [_row(name, head) for name, head in zip(wanted, heads, strict=True) if head is not None],
+        "rows": [_row(name, head) for name, head in _heads(client, wanted).items()],
         "count": len(names),
         "next": wanted[-1] if start + limit < len(names) else None,
     }
@@ -91,21 +90,14 @@ class LogView:
         return [_stream(one, head, follower) for one in client.logs.cursors.all(name, uid)[:MAX_CURSORS]]
 
 
-def _heads(client: BookKeeper, names: Sequence[str]) -> list[Head | None]:
-    """In the same order; None for a log that does not exist any more, or is being deleted."""
+def _heads(client: BookKeeper, names: Sequence[str]) -> dict[str, Head]:
+    """Log → its head, without logs that do not exist any more or are being deleted."""
     store, znodes = client.metadata_store, client.znodes
-    pointers = store.get_many([znodes.log_name(name) for name in names])
-    uids = [
-        None if found is None else decode_name(f"the name of log '{name}'", found.value)
-        for name, found in zip(names, pointers, strict=True)
-    ]
-    paths = [LogPaths(znodes.log(uid)).head if uid else znodes.log_data for uid in uids]
-    found = store.get_many(paths)
-    heads = [
-        None if uid is None or value is None else Head.decode(f"the head of log '{name}'", value.value)
-        for name, uid, value in zip(names, uids, found, strict=True)
-    ]
-    return [None if head is None or head.deleting else head for head in heads]
+    pointers = zip(names, store.get_many([znodes.log_name(name) for name in names]), strict=True)
+    uids = {name: decode_name(f"the name of log '{name}'", found.value) for name, found in pointers if found is not None}
+    stored = zip(uids, store.get_many([LogPaths(znodes.log(uid)).head for uid in uids.values()]), strict=True)
+    heads = {name: Head.decode(f"the head of log '{name}'", found.value) for name, found in stored if found is not None}
+    return {name: head for name, head in heads.items() if not head.deleting}
 
 
 def _row(name: str, head: Head) -> Record:

@@ -1,8 +1,7 @@
 """Rates and latencies of the last seconds, from a bookie's counters; and how these are read over HTTP.
 
-Counters only grow while a bookie runs. If one shrinks, the bookie was restarted, and that period has no rate.
-
-The HTTP answer comes from the network, so its size and time are bounded, and what is not one of our metrics is skipped.
+Counters only grow while a bookie runs. If one shrinks, the bookie was restarted, and that period has no rate. The HTTP answer
+comes from the network, so its size and time are bounded, and what is not one of our metrics is skipped.
 """
 
 from __future__ import annotations

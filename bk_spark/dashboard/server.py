@@ -1,8 +1,7 @@
 """Serves the page and its JSON over HTTP. Only GET; no route changes anything.
 
 ``/`` is the whole page, with its style and the newest overview inside, so that one request paints it. ``/app.js`` then asks for
-the JSON of what is shown. A browser cannot take JSON for markup: it is sent as application/json, and inside the page with ``<``
-escaped.
+the JSON of each view. JSON cannot be taken for markup: it is sent as application/json, and inside the page ``<`` is escaped.
 """
 
 from __future__ import annotations
@@ -87,7 +86,11 @@ class Dashboard:
             "/api/underreplicated": _json(lambda _: collector.under_replicated()),
             "/api/ledgers": _json(lambda asked: collector.ledgers(*_ledger_page(asked))),
             "/api/ledger": _json(lambda asked: collector.ledger(_number(asked, "id", None, ledgers.MAX_ID))),
-            "/api/logs": _json(lambda asked: collector.logs(*_log_page(asked))),
+            "/api/logs": _json(
+                lambda asked: collector.logs(
+                    asked.get("after", "")[:1000], _number(asked, "limit", PAGE_SIZE, logs.MAX_PAGE, 1)
+                )
+            ),
             "/api/log": _json(lambda asked: collector.log(_given(asked, "name"))),
         }
 
@@ -124,10 +127,6 @@ def _ledger_page(asked: Mapping[str, str]) -> tuple[int, int, str]:
     if state not in ledgers.STATES:
         raise ParameterError(f"state is {state!r}: it must be one of {', '.join(filter(None, ledgers.STATES))}, or be left out")
     return _number(asked, "after", -1, ledgers.MAX_ID, -1), _number(asked, "limit", PAGE_SIZE, ledgers.MAX_PAGE, 1), state
-
-
-def _log_page(asked: Mapping[str, str]) -> tuple[str, int]:
-    return asked.get("after", "")[:1000], _number(asked, "limit", PAGE_SIZE, logs.MAX_PAGE, 1)
 
 
 def _given(asked: Mapping[str, str], name: str) -> str:

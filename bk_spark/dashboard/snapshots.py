@@ -2,10 +2,8 @@
 
 All callers that ask for a thing share one read. It is not read again before ``FRESH_S`` has passed, nor before three times as
 long as the read took (after a failure, only ``FRESH_S`` counts). So a page that is open in fifty browsers costs the store as
-much as one page. Callers wait only briefly for a read, and not at all if reads fail: meanwhile they get the last value, with
-its age.
-
-Reads run in a few threads of their own, so a store that does not answer blocks no caller.
+much as one page. Reads run in a few threads of their own. Callers wait only briefly for them, and not at all if reads fail:
+meanwhile they get the last value.
 """
 
 from __future__ import annotations

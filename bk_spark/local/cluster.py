@@ -115,7 +115,7 @@ class LocalCluster:
     def add_bookie(self) -> LocalBookie:
         """Format and start one more bookie."""
         self._check_open()
-        with self._connect() as store:
+        with _connect(self.metadata_uri, self._bookie_config.zookeeper_auth) as store:
             bookie = self._join(store, None)
         self._save_ports()
         bookie.start()
@@ -145,7 +145,7 @@ class LocalCluster:
 
     def _start(self, ports: Sequence[int | None]) -> None:
         self.zookeeper.start()
-        with self._connect() as store:
+        with _connect(self.metadata_uri, self._bookie_config.zookeeper_auth) as store:
             initialise_cluster(store, intended_root(store, ROOT, self._layout))
             for port in ports:
                 self._join(store, port)
@@ -174,9 +174,6 @@ class LocalCluster:
         temporary = self._state.with_suffix(".creating")
         temporary.write_text(json.dumps({"version": STATE_VERSION, **ports}))
         temporary.replace(self._state)
-
-    def _connect(self) -> ZooKeeperStore:
-        return _connect(self.metadata_uri, self._bookie_config.zookeeper_auth)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -294,8 +291,8 @@ def _secured(bookie_config: BookieConfig, tls_dir: Path | None) -> tuple[BookieC
     client_config = bookie_config.client_config()
     if tls_dir is None:
         return bookie_config, client_config
-    files = local_tls(tls_dir)
-    return _with_files(bookie_config, files.bookie), _with_files(client_config, files.client)
+    bookie_files, client_files = local_tls(tls_dir)
+    return _with_files(bookie_config, bookie_files), _with_files(client_config, client_files)
 
 
 def _with_files(config: _Config, files: TlsFiles) -> _Config:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -30,14 +29,6 @@ from bk_spark.tls.files import TlsFiles
 DAYS = 3650
 _CLOCK_SKEW = timedelta(days=1)
 """Certificates are valid from a day ago on, so that machines with a late clock accept them."""
-
-
-@dataclass(frozen=True, slots=True)
-class LocalTls:
-    """The files of a local cluster's bookies and clients."""
-
-    bookie: TlsFiles
-    client: TlsFiles
 
 
 class Authority:
@@ -63,8 +54,8 @@ class Authority:
         path.with_suffix(".pem").write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
 
-def local_tls(directory: Path) -> LocalTls:
-    """The files in ``directory``. If it does not exist it is made, with all files at once."""
+def local_tls(directory: Path) -> tuple[TlsFiles, TlsFiles]:
+    """The bookies' files, and the clients', in ``directory``. If it does not exist it is made, with all files at once."""
     if not directory.exists():
         making = directory.with_suffix(".making")
         making.mkdir(parents=True, exist_ok=True)
@@ -77,7 +68,7 @@ def local_tls(directory: Path) -> LocalTls:
     bookie, client = (
         TlsFiles(ca, str(directory / f"{side}.pem"), str(directory / f"{side}.key")) for side in ("bookie", "client")
     )
-    return LocalTls(bookie, client)
+    return bookie, client
 
 
 def command_options(config: ClientConfig) -> list[str]:

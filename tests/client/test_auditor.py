@@ -75,8 +75,7 @@ def test_how_long_a_bookie_is_waited_for_is_told(cluster: Cluster) -> None:
 
 
 def test_a_bookie_that_ledgers_name_and_that_was_never_seen_is_lost_after_the_grace_period() -> None:
-    bookies = LostBookies(GRACE_MS)
-    bookies.expect(["b1", "b9"])
+    bookies = LostBookies(GRACE_MS, ["b1", "b9"])
     bookies.observe(Observation(ALL, ALL | {"b9"}, 0), 0)
     assert bookies.waiting(0) == {"b9": GRACE_MS}
     bookies.observe(Observation(ALL, ALL | {"b9"}, 0), GRACE_MS)
@@ -158,8 +157,7 @@ def test_several_that_are_missing_after_the_store_was_away_are_waited_for_togeth
 
 
 def test_several_that_are_missing_at_an_auditors_first_look_are_waited_for_together() -> None:
-    bookies = LostBookies(GRACE_MS)
-    bookies.expect(ALL)
+    bookies = LostBookies(GRACE_MS, ALL)
     bookies.observe(Observation(frozenset({"b1"}), ALL, 0), 0)
     assert bookies.lost == set()
     bookies.observe(Observation(frozenset({"b1"}), ALL, 0), GRACE_MS)
@@ -167,8 +165,7 @@ def test_several_that_are_missing_at_an_auditors_first_look_are_waited_for_toget
 
 
 def test_a_loss_after_the_first_look_is_at_once_while_others_are_waited_for() -> None:
-    bookies = LostBookies(GRACE_MS)
-    bookies.expect(ALL)
+    bookies = LostBookies(GRACE_MS, ALL)
     bookies.observe(Observation(ALL - {"b1"}, ALL, 0), 0)
     bookies.observe(Observation(ALL - {"b1", "b2"}, ALL, 0), 1)
     assert bookies.lost == {"b1", "b2"}

@@ -47,7 +47,7 @@ def _marked(client: BookKeeper, rereplicator: Rereplicator, ledger_id: int) -> l
     tries: list[RereplicatedLedger] = []
     while not tries or (tries[-1].open_fragment is not None and len(tries) < 3):
         fence = tries[-1].open_fragment if tries else None
-        done = result_of(client, rereplicator.rereplicate_marked(ledger_id, fence=fence))
+        done = result_of(client, rereplicator.rereplicate(ledger_id, fence=fence))
         assert done is not None
         tries.append(done)
     return tries

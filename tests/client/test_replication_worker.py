@@ -269,7 +269,7 @@ def test_a_ledger_that_takes_long_keeps_no_others_waiting(
 ) -> None:
     """Also not those that are marked, or are to be tried again, meanwhile."""
     lost, [long, short] = _lost_bookie(wide_cluster, client, 2)
-    marked, begun = Rereplicator.rereplicate_marked, threading.Event()
+    marked, begun = Rereplicator.rereplicate, threading.Event()
 
     async def slowly(self: Rereplicator, ledger_id: int, *, fence: Fragment | None = None) -> RereplicatedLedger | None:
         if ledger_id == long:
@@ -277,7 +277,7 @@ def test_a_ledger_that_takes_long_keeps_no_others_waiting(
             await asyncio.Event().wait()
         return await marked(self, ledger_id, fence=fence)
 
-    monkeypatch.setattr(Rereplicator, "rereplicate_marked", slowly)
+    monkeypatch.setattr(Rereplicator, "rereplicate", slowly)
     with lost_for_good(client, lost), worker(wide_cluster) as (made, _):
         marks.mark(long, [lost.bookie_id])
         assert begun.wait(DEADLINE_S)

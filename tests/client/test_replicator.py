@@ -258,23 +258,23 @@ def test_a_mark_goes_with_the_last_missing_copy_and_stays_if_it_was_reported_aga
     marks.mark(metadata.ledger_id, ["a bookie that is gone"])
     finish = rereplicator._lock.finish
     monkeypatch.setattr(rereplicator._lock, "finish", lambda taken: marks.mark(metadata.ledger_id, [leaving]) or finish(taken))
-    done = result_of(client, rereplicator.rereplicate_marked(metadata.ledger_id))
+    done = result_of(client, rereplicator.rereplicate(metadata.ledger_id))
     assert done is not None
     assert (done.is_whole, "again" in done.problem) == (False, True)
     assert marks.mark_of(metadata.ledger_id) is not None
     monkeypatch.undo()
-    done = result_of(client, rereplicator.rereplicate_marked(metadata.ledger_id))
+    done = result_of(client, rereplicator.rereplicate(metadata.ledger_id))
     assert done is not None
     assert done.is_whole
     assert marks.mark_of(metadata.ledger_id) is None
-    assert result_of(client, rereplicator.rereplicate_marked(metadata.ledger_id)) is None
+    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id)) == RereplicatedLedger(metadata.ledger_id, True)
 
 
 def test_a_bookie_that_is_marked_and_has_everything_is_not_copied(client: BookKeeper, rereplicator: Rereplicator) -> None:
     metadata = _closed(client, (3, 3, 2))
     marks = UnderReplication(client.metadata_store, client.znodes)
     marks.mark(metadata.ledger_id, metadata.last_fragment.ensemble[:2])
-    done = result_of(client, rereplicator.rereplicate_marked(metadata.ledger_id))
+    done = result_of(client, rereplicator.rereplicate(metadata.ledger_id))
     assert done == RereplicatedLedger(metadata.ledger_id, True)
     assert client.ledger_metadata(metadata.ledger_id) == metadata
     assert marks.mark_of(metadata.ledger_id) is None
@@ -297,7 +297,7 @@ def test_a_bookie_without_its_entries_gets_them_back_where_there_is_no_other(
     with killed(former):
         done = None
         while done is None or (not done.is_whole and "0 can be used" not in done.problem):
-            done = result_of(client, rereplicator.rereplicate_marked(metadata.ledger_id))
+            done = result_of(client, rereplicator.rereplicate(metadata.ledger_id))
         assert done.is_whole
     if client.ledger_metadata(metadata.ledger_id) == emptied:
         assert done.entries == 20

@@ -74,7 +74,7 @@ class _Term:
 
 
 class AuditorProcess:
-    """One candidate for auditor, from ``start`` to ``stop``."""
+    """One candidate for auditor, from ``start`` to ``stop``. ``auditor_id`` names it for people."""
 
     def __init__(
         self,
@@ -85,10 +85,7 @@ class AuditorProcess:
         auditor_id: str = "auditor",
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
-        """``marks``: the process's UnderReplication, if it has one. ``auditor_id`` names this candidate for people.
-
-        ``on_failure`` is called on the auditor's thread if an unexpected error ends that thread.
-        """
+        """``marks``: the process's UnderReplication, if it has one. ``on_failure``: called on its thread if a bug ends that."""
         store, znodes = context.store, context.znodes
         self._context = context
         self._config = config
@@ -191,12 +188,11 @@ class AuditorProcess:
         self._report(term)
         self._znodes.fulfil(request)
 
-    # --- the term of office
-
     def _begin_term(self) -> _Term:
         """Learn which bookies ledgers name, and take the office."""
-        term = _Term(self._election.votes, LostBookies(int(self._config.lost_bookie_grace_s * 1000)), time.monotonic())
-        term.bookies.expect(self._audit.mark_lost(lambda: None if self._stopping else frozenset()).named)
+        named = self._audit.mark_lost(lambda: None if self._stopping else frozenset()).named
+        bookies = LostBookies(int(self._config.lost_bookie_grace_s * 1000), named)
+        term = _Term(self._election.votes, bookies, time.monotonic())
         self._znodes = AuditorZnodes(self._context.store, self._context.znodes)
         self._znodes.start_check_interval()
         self._term = term
@@ -220,8 +216,6 @@ class AuditorProcess:
             self._election.withdraw()
         except BookKeeperError as problem:
             logger.info("the vote of %s goes with its session: %s", self._auditor_id, problem)
-
-    # --- the audit of all ledgers' metadata
 
     def _observe_bookies(self, term: _Term) -> None:
         """Read the registrations, and update the gauges."""
@@ -258,8 +252,6 @@ class AuditorProcess:
         lost.intersection_update(term.bookies.lost)
         return frozenset(lost)
 
-    # --- the check of all replicas
-
     def _start_or_finish_check(self, term: _Term, request: AuditRequest | None) -> None:
         """Record the end of a check that is done; else start one if it is due or requested, and none runs."""
         if term.check is not None and term.check.future.done():
@@ -290,8 +282,6 @@ class AuditorProcess:
         if term.check is not None:
             term.check.future.cancel()
             term.check = None
-
-    # --- metrics, log and report
 
     def _record(self, kind: str, began_s: float, found: Mapping[str, object]) -> dict[str, object]:
         """Count and log a complete audit. Returns its entry in the report."""

@@ -2,8 +2,8 @@
 
 Any number of these processes may run, on the bookies' machines or others. One of them is the auditor; all of them re-replicate.
 
-The metadata store must answer at the start. Later it may be away for any time: auditor and worker keep trying. With a new
-session the auditor is elected anew, and the worker takes its locks anew.
+The metadata store must answer at the start. Later it may be away for any time: auditor and worker keep trying, and with a new
+session they stand for election and take locks anew.
 
 ``threading``: the caller waits on its own thread until it is told to stop.
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from bk_spark.client.bookkeeper import BookKeeper
@@ -24,7 +23,7 @@ from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.client.replication.worker import ReplicationWorker
 from bk_spark.config import ClientConfig
 from bk_spark.metadata.under_replication import UnderReplication
-from bk_spark.telemetry.http_endpoint import HttpEndpoint, Response, text_response
+from bk_spark.telemetry.http_endpoint import HttpEndpoint, Response, Route, text_response
 from bk_spark.telemetry.metrics import AUTORECOVERY, CLIENT
 from bk_spark.telemetry.registry import CONTENT_TYPE, render
 
@@ -45,14 +44,11 @@ class AutoRecoveryPlace:
     """How bookies are reached: certificates, timeouts."""
 
 
-def run_autorecovery(
-    uri: str, config: AutoRecoveryConfig, place: AutoRecoveryPlace, until: threading.Event | None = None
-) -> bool:
+def run_autorecovery(uri: str, config: AutoRecoveryConfig, place: AutoRecoveryPlace, until: threading.Event) -> bool:
     """Take part until ``until`` is set. Returns False if it ended by a failure of its own instead, which is in the log.
 
     Raises ConfigError where there is no cluster, or ``http_port`` is taken, and MetadataUnavailableError at the start.
     """
-    until = until or threading.Event()
     failed = threading.Event()
 
     def on_failure() -> None:
@@ -64,7 +60,10 @@ def run_autorecovery(
         marks = UnderReplication(client.metadata_store, client.znodes)
         auditor = AuditorProcess(client.context, config, marks=marks, auditor_id=place.name, on_failure=on_failure)
         if config.http_port:
-            routes = {"/metrics": _metrics, "/health": _health}
+            routes: dict[str, Route] = {
+                "/metrics": lambda _: Response(200, CONTENT_TYPE, render(AUTORECOVERY, CLIENT)),
+                "/health": lambda _: text_response(200, "alive"),
+            }
             undo.enter_context(HttpEndpoint(place.http_host, config.http_port, routes))
         undo.callback(auditor.stop)
         auditor.start()
@@ -75,11 +74,3 @@ def run_autorecovery(
         logger.info("%s takes part in AutoRecovery of %s", place.name, uri)
         until.wait()
     return not failed.is_set()
-
-
-def _metrics(_: Mapping[str, str]) -> Response:
-    return Response(200, CONTENT_TYPE, render(AUTORECOVERY, CLIENT))
-
-
-def _health(_: Mapping[str, str]) -> Response:
-    return text_response(200, "alive")

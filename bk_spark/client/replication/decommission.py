@@ -121,8 +121,6 @@ class _Decommissioning:
         remove_cookie(self._store, self._znodes, self._bookie_id, cookie_version)
         return DecommissionReport(self._bookie_id, len(self._done), self._entries, self._nbytes)
 
-    # --- the ledgers
-
     def _rereplicate_all(self) -> int:
         """Repeat passes over all ledgers, until one that began without the bookie finds none that names it.
 
@@ -135,7 +133,7 @@ class _Decommissioning:
             result = self._pass(is_alive)
             if not result.was_named and not is_alive:
                 return cookie_version
-            if is_alive and result.only_writers_left:
+            if is_alive and _severity(result.worst) <= _OPEN:
                 self._await_stop()
             elif len(self._done) == done_before and result.worst is not None:
                 idle += _severity(result.worst) == _FAILED
@@ -148,12 +146,12 @@ class _Decommissioning:
 
     def _pass(self, is_alive: bool) -> _Pass:
         """Re-replicate all ledgers that name the bookie."""
-        result = _Pass()
+        was_named, left, worst = False, 0, None
         for named in self._named():
-            result.was_named = True
-            for unfinished in self._rereplicate(named, is_alive):
-                result.add(unfinished)
-        return result
+            unfinished = self._rereplicate(named, is_alive)
+            was_named, left = True, left + len(unfinished)
+            worst = max([worst, *unfinished], key=_severity)
+        return _Pass(was_named, left, worst)
 
     def _named(self) -> Iterator[list[LedgerMetadata]]:
         """The ledgers that name the bookie, page by page. Raises CorruptionError for metadata that cannot be decoded."""
@@ -178,8 +176,6 @@ class _Decommissioning:
         if result.is_whole:
             self._done.add(result.ledger_id)
         self._progress("ledgers copied", len(self._done), len(self._found))
-
-    # --- the bookie itself
 
     def _cookie_version(self) -> int:
         """Each start of the bookie raises this version. Later reads of the store are not older than this one."""
@@ -219,31 +215,24 @@ class _Decommissioning:
             time.sleep(PAUSE_S)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Pass:
     """The result of one pass over all ledgers."""
 
-    was_named: bool = False
+    was_named: bool
     """Whether any ledger named the bookie when the pass listed it."""
-    left: int = 0
+    left: int
     """Ledgers that still name the bookie."""
-    worst: RereplicatedLedger | None = None
+    worst: RereplicatedLedger | None
     """The most severe result among them."""
 
-    @property
-    def only_writers_left(self) -> bool:
-        return self.worst is None or _severity(self.worst) == _OPEN
 
-    def add(self, unfinished: RereplicatedLedger) -> None:
-        self.left += 1
-        if self.worst is None or _severity(unfinished) > _severity(self.worst):
-            self.worst = unfinished
+_NONE, _OPEN, _LOCKED, _FAILED = range(4)
 
 
-_OPEN, _LOCKED, _FAILED = range(3)
-
-
-def _severity(unfinished: RereplicatedLedger) -> int:
+def _severity(unfinished: RereplicatedLedger | None) -> int:
+    if unfinished is None:
+        return _NONE
     if unfinished.open_fragment is not None:
         return _OPEN
     return _LOCKED if unfinished.is_locked else _FAILED

@@ -1,8 +1,7 @@
 """Finds the ledgers that name a lost bookie, and cuts them into groups for parallel tasks. The cutting is pure.
 
-One task re-replicates one group. A group is limited by bytes, so that tasks take about equally long, and by its number of
-ledgers, because a ledger without entries costs round trips too. The largest groups come first, so that no long task begins
-last.
+One task re-replicates one group. Groups are limited by bytes, so that tasks take about equally long, and by their number of
+ledgers, because a ledger without entries costs round trips too. The largest come first, so that no long task begins last.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Re-replicates one ledger: decides which of its fragments may be copied now, and what to do about an open tail.
 
-A fragment may be copied once it has an end: every fragment of a closed ledger, and of other ledgers all but the last. The last
-fragment but one of an open ledger counts as open too, while its bookies do not know all of it to be confirmed (protocol rule
-55).
+A fragment may be copied once it has an end: every fragment of a closed ledger, and of others all but the last. The last but one
+of an open ledger counts as open too, while its bookies do not know all of it to be confirmed (protocol rule 55).
 
 The caller holds the ledger's lock. This module knows neither event loop nor connections: ``RereplicationMeans`` says how a
 state machine is run, so that a simulation can run these decisions too.
@@ -49,13 +48,9 @@ class RereplicatedLedger:
     """A fragment that still grows and names a leaving bookie: its writer should get time to replace that bookie."""
 
     def plus(self, copied: FragmentCopied) -> RereplicatedLedger:
-        return replace(
-            self,
-            fragments=self.fragments + 1,
-            entries=self.entries + copied.entries,
-            nbytes=self.nbytes + copied.nbytes,
-            problem=self.problem or copied.problem,
-        )
+        fragments, problem = self.fragments + 1, self.problem or copied.problem
+        entries, nbytes = self.entries + copied.entries, self.nbytes + copied.nbytes
+        return replace(self, fragments=fragments, entries=entries, nbytes=nbytes, problem=problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +94,8 @@ class LedgerRereplication:
     async def run(self, metadata: LedgerMetadata, version: int, fence: Fragment | None) -> RereplicatedLedger:
         """Re-replicate every fragment that has an end.
 
-        ``fence`` is the ``open_fragment`` of an earlier result: if it is still open, the ledger is recovered first, which
-        gives it an end. A fragment that fails does not stop the others. Raises NoSuchLedgerError, and what RecoverLedger
-        raises.
+        ``fence`` is the ``open_fragment`` of an earlier result: if it is still open, the ledger is recovered first. A fragment
+        that fails does not stop the others. Raises NoSuchLedgerError, and what RecoverLedger raises.
         """
         end = await self._open_from(metadata)
         tail = self._first_naming(self._leaving.absent, metadata.fragments[end:])
@@ -160,12 +154,10 @@ class LedgerRereplication:
         return None
 
     def _remaining(self, metadata: LedgerMetadata) -> Fragment | None:
-        """A fragment that is still to be copied, now or later.
-
-        In an open tail only absent bookies count: what a registered one should hold of it is not known yet.
-        """
+        """A fragment that is still to be copied, now or later."""
         ended = metadata.fragments if metadata.is_closed else metadata.fragments[:-1]
         tail = metadata.fragments[len(ended) :]
+        # What registered bookies should hold of an open tail is not known yet.
         return self._first_naming(self._leaving.bookies, ended) or self._first_naming(self._leaving.absent, tail)
 
     def _with_verdict(self, done: RereplicatedLedger, metadata: LedgerMetadata) -> RereplicatedLedger:

@@ -1,7 +1,7 @@
 """The right to re-replicate a ledger: the ledger's lock, and the proof that it was held all the time.
 
 A lock is ephemeral. While its holder is suspended, the lock may disappear and be taken by others, and a bookie may drop copies
-that no metadata names (protocol rule 45). A late compare-and-set by the first holder would then name a bookie that lacks
+that no metadata names (protocol rule 45). If the first holder changed the metadata then, it would name a bookie without
 entries.
 
 A **guard** prevents this. It is an ephemeral znode with a name that is never used again. Each session makes its guard before it
@@ -81,17 +81,14 @@ class ReplicationLock:
         raise MetadataUnavailableError(self._store.uri, "its session was lost again and again")
 
     def finish(self, taken: TakenLedger) -> bool:
-        """Remove the mark of a ledger that is whole, unless it was reported again (protocol rule 56).
-
-        Returns whether the mark is gone.
-        """
+        """Remove the mark of a whole ledger, unless it was reported again (protocol rule 56). Returns whether it is gone."""
         return taken.mark is None or self._marks.remove(taken.mark, taken.guard)
 
     def cut_off(self, ledger_id: int, guard: str) -> None:
         """Unlock a ledger whose re-replication was cancelled.
 
-        A change that was already sent to the store may still arrive. So the guard is deleted before the lock, and the change
-        fails. Everything else that is under way with this guard fails too.
+        The guard is deleted first, so that a change that is on its way to the store fails, as does all other work with this
+        guard.
         """
         self._forget_guard(guard)
         try:

@@ -41,9 +41,10 @@ class Observation:
 class LostBookies:
     """What one auditor knows about bookies that are not registered."""
 
-    def __init__(self, grace_ms: int) -> None:
+    def __init__(self, grace_ms: int, named: Collection[str] = ()) -> None:
+        """``named`` are the bookies that ledgers name."""
         self._grace_ms = grace_ms
-        self._expected: set[str] = set()
+        self._expected = set(named)
         """Bookies that ledgers named at the last audit, or that were seen since."""
         self._gone_since_ms: dict[str, int] = {}
         """Bookies that are gone and not lost yet, and since when."""
@@ -70,10 +71,6 @@ class LostBookies:
     def deadline_ms(self) -> int | None:
         """When the next bookie becomes lost unless it comes back."""
         return min((since + self._grace_ms for since in self._gone_since_ms.values()), default=None)
-
-    def expect(self, named: Collection[str]) -> None:
-        """Ledgers name these bookies."""
-        self._expected |= set(named)
 
     def observe(self, seen: Observation, now_ms: int) -> None:
         """Take in a successful read of the registrations."""

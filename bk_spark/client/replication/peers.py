@@ -60,8 +60,7 @@ class ClusterPeers:
         return recovered(self._context, self._ledgers, metadata, version)
 
     def read(self, metadata: LedgerMetadata, first: int, last: int, without: str) -> Iterator[EncodedBatch]:
-        """The entries from ``first`` to ``last``, inclusive, that the bookie ``without`` should hold, from other bookies'
-        copies.
+        """What the bookie ``without`` should hold from ``first`` to ``last``, inclusive, read from other bookies.
 
         They lie in one fragment, whose ensemble names that bookie. Raises BookieUnavailableError, NoSuchEntryError,
         NoSuchLedgerError or DigestMismatchError where no other bookie has a good copy; batches given before that are good.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
@@ -46,7 +46,10 @@ OnDone = Callable[[RereplicatedLedger], None]
 
 
 class Rereplicator:
-    """Threads may share it. Its session with the metadata store must be its own, or be used by others only to read."""
+    """Re-replicates ledgers, all together within ``replicate_bytes_per_s``. Threads may share it.
+
+    Its session with the metadata store must be its own, or be used by others only to read.
+    """
 
     def __init__(
         self,
@@ -55,10 +58,7 @@ class Rereplicator:
         marks: UnderReplication | None = None,
         owner: str = "replicator",
     ) -> None:
-        """``recovery.replicate_bytes_per_s`` holds for all ledgers together. ``owner`` is stored in the locks, for people.
-
-        ``marks``: the process's UnderReplication, if it has one.
-        """
+        """``marks``: the process's UnderReplication, if it has one. ``owner`` is stored in the locks, for people."""
         self._context = context
         self._recovery = recovery
         self._ledgers = LedgerStore(context.store, context.znodes)
@@ -74,7 +74,7 @@ class Rereplicator:
         self._check = LedgerCheck(context, recovery)
 
     def rereplicate_many(
-        self, ledger_ids: Sequence[int], leaving: Collection[str], on_done: OnDone = lambda done: None, *, fence: bool = True
+        self, ledger_ids: Sequence[int], leaving: Set[str], on_done: OnDone = lambda done: None, *, fence: bool = True
     ) -> list[RereplicatedLedger]:
         """As ``rereplicate``, ``parallel_ledgers`` at once. Returns the results of the ledgers that are not whole.
 
@@ -84,33 +84,19 @@ class Rereplicator:
         """
         self._context.check_open()
         self._context.check_may_wait()
-        return self._context.submit(self._rereplicate_many(ledger_ids, frozenset(leaving), on_done, fence)).result()
+        return self._context.submit(self._rereplicate_many(ledger_ids, leaving, on_done, fence)).result()
 
     async def rereplicate(
-        self, ledger_id: int, leaving: Collection[str], *, fence: Fragment | None = None
+        self, ledger_id: int, leaving: Set[str] | None = None, *, fence: Fragment | None = None
     ) -> RereplicatedLedger:
         """Re-replicate every fragment of the ledger that names a bookie of ``leaving`` and has an end.
 
-        ``fence`` is the ``open_fragment`` of an earlier result, after its grace period. The ledger's mark is removed if it
-        names only bookies of ``leaving`` and was not reported again meanwhile (protocol rule 56).
+        ``leaving`` defaults to the bookies that the ledger's mark names. Those that are registered are checked first: one that
+        has all its entries stays; one that lacks entries is replaced, or gets them back where there is no other bookie.
+
+        ``fence`` is the ``open_fragment`` of an earlier result, after its grace period. The mark of a whole ledger is removed
+        if it names no other bookies, and was not reported again meanwhile (protocol rule 56).
         """
-        done = await self._under_lock(ledger_id, frozenset(leaving), fence)
-        assert done is not None, "only rereplicate_marked leaves a ledger without a mark alone"
-        return done
-
-    async def rereplicate_marked(self, ledger_id: int, *, fence: Fragment | None = None) -> RereplicatedLedger | None:
-        """As ``rereplicate`` for the bookies that the ledger's mark names. None if it has no mark (any more).
-
-        Bookies that the mark names and that are registered are checked. One that has all its entries stays. One that lacks
-        entries is replaced, or gets them back where there is no other bookie. The mark is removed once the ledger is whole,
-        unless it was reported again meanwhile.
-        """
-        return await self._under_lock(ledger_id, None, fence)
-
-    async def _under_lock(
-        self, ledger_id: int, leaving: frozenset[str] | None, fence: Fragment | None
-    ) -> RereplicatedLedger | None:
-        """Here and below, ``leaving`` is None if the ledger's mark says which bookies to replace."""
         try:
             taken = await self._take(ledger_id)
             if taken is None:
@@ -119,7 +105,7 @@ class Rereplicator:
             give_back = self._lock.give_back
             try:
                 if leaving is None and taken.mark is None:
-                    return None
+                    return RereplicatedLedger(ledger_id, True)  # somebody else was faster
                 done = await self._rereplicate_taken(ledger_id, taken, leaving, fence)
                 done = await self._remove_mark(taken, leaving, done)
             except asyncio.CancelledError:
@@ -144,13 +130,13 @@ class Rereplicator:
             raise
 
     async def _rereplicate_taken(
-        self, ledger_id: int, taken: TakenLedger, leaving: frozenset[str] | None, fence: Fragment | None
+        self, ledger_id: int, taken: TakenLedger, leaving: Set[str] | None, fence: Fragment | None
     ) -> RereplicatedLedger:
         if taken.metadata is None:
             return RereplicatedLedger(ledger_id, True)
         metadata, version = taken.metadata, taken.version
         try:
-            bookies = Leaving(leaving or frozenset())
+            bookies = Leaving(frozenset(leaving or ()))
             if leaving is None:
                 bookies = await self._missing(ledger_id, taken)
                 # The metadata that decides what is the open tail must not be older than the check.
@@ -162,11 +148,9 @@ class Rereplicator:
             return replace(done, is_in_vain=True)  # the check read their replicas
         return done
 
-    async def _remove_mark(
-        self, taken: TakenLedger, leaving: frozenset[str] | None, done: RereplicatedLedger
-    ) -> RereplicatedLedger:
+    async def _remove_mark(self, taken: TakenLedger, leaving: Set[str] | None, done: RereplicatedLedger) -> RereplicatedLedger:
         """Remove the mark of a ledger that is whole, if the mark names no bookie outside of ``leaving``."""
-        is_answered = leaving is None or (taken.mark is not None and leaving.issuperset(taken.mark.missing))
+        is_answered = leaving is None or (taken.mark is not None and leaving >= set(taken.mark.missing))
         if not done.is_whole or not is_answered:
             return done
         if await self._context.blocking(lambda: self._lock.finish(taken)) or leaving is not None:
@@ -185,7 +169,7 @@ class Rereplicator:
         return Leaving(missing - whole, registered.intersection(checked.lacking), registered)
 
     async def _rereplicate_many(
-        self, ledger_ids: Sequence[int], leaving: frozenset[str], on_done: OnDone, fence: bool
+        self, ledger_ids: Sequence[int], leaving: Set[str], on_done: OnDone, fence: bool
     ) -> list[RereplicatedLedger]:
         slots = asyncio.Semaphore(self._recovery.parallel_ledgers)
 

@@ -186,14 +186,13 @@ class ReplicationWorker:
     async def _rereplicate(self, ledger_id: int) -> None:
         retry = self._retries.pop(ledger_id, None)
         try:
-            done = await self._rereplicator.rereplicate_marked(ledger_id, fence=None if retry is None else retry.fence)
+            done = await self._rereplicator.rereplicate(ledger_id, fence=None if retry is None else retry.fence)
         except BookKeeperError as problem:
             done = RereplicatedLedger(ledger_id, False, problem=str(problem))
         except Exception as problem:
             logger.exception("the copying of ledger %d failed", ledger_id)
             done = RereplicatedLedger(ledger_id, False, problem=repr(problem))
-        if done is not None:  # else another worker was faster
-            self._note(done)
+        self._note(done)
 
     def _note(self, done: RereplicatedLedger) -> None:
         """Plan the next try of a ledger that is not whole."""
