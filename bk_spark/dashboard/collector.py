@@ -118,9 +118,7 @@ class Collector:
         self._history = (*self._history, (time.monotonic(), self._total_rates()))[-HISTORY:]
 
     def _look_at(self, bookie: RegisteredBookie, counters: CounterHistory) -> Snapshot[Record]:
-        return self._bookies.look(
-            bookie.bookie_id, lambda: look_at_bookie(self._client, bookie, counters, time.monotonic), wait_s=0.0
-        )
+        return self._bookies.look(bookie.bookie_id, lambda: look_at_bookie(self._client, bookie, counters, time.monotonic), 0.0)
 
     def _fresh_figures(self) -> list[dict[str, Any]]:
         found = self._figures.values()

@@ -30,8 +30,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'sha256-{style}'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
-"""Only the page's own script and style are allowed. So even if text from the cluster were taken for markup, it could run
-nothing."""
+"""Allows only the page's own script and style: even text from the cluster that is taken for markup could run nothing."""
 
 _SLOT = "<!--overview-->"
 """The place in the page for the newest overview."""

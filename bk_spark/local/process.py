@@ -138,7 +138,6 @@ class LocalProcess:
 
     @property
     def address(self) -> str:
-        """The ``host:port`` that it listens on."""
         return f"{HOST}:{self.port}"
 
     def kill(self) -> None:
@@ -226,9 +225,8 @@ def end_all(processes: Sequence[LocalProcess]) -> None:
     deadline = time.monotonic() + STOP_S
     for process in processes:
         if not process.end(deadline):
-            logger.warning(
-                "a process of the local cluster did not end within %g s after SIGTERM and was killed: %s", STOP_S, process.log
-            )
+            text = "a process of the local cluster did not end within %g s after SIGTERM and was killed: %s"
+            logger.warning(text, STOP_S, process.log)
 
 
 @contextlib.contextmanager

@@ -64,11 +64,9 @@ def local_tls(directory: Path) -> tuple[TlsFiles, TlsFiles]:
         authority.issue(making / "bookie", hosts=[HOST, "localhost"])
         authority.issue(making / "client")
         making.rename(directory)
+    bookie, client = ([str(directory / f"{side}{suffix}") for suffix in (".pem", ".key")] for side in ("bookie", "client"))
     ca = str(directory / "ca.pem")
-    bookie, client = (
-        TlsFiles(ca, str(directory / f"{side}.pem"), str(directory / f"{side}.key")) for side in ("bookie", "client")
-    )
-    return bookie, client
+    return TlsFiles(ca, *bookie), TlsFiles(ca, *client)
 
 
 def command_options(config: ClientConfig) -> list[str]:

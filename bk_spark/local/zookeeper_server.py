@@ -40,8 +40,7 @@ clientPort={port}
 maxClientCnxns=0
 admin.enableServer=false
 """
-"""Every Spark worker has the same address here, so connections per address are not limited. ZooKeeper counts sessions in
-ticks."""
+"""All Spark workers have one address here, so connections per address are unlimited. Sessions are counted in ticks."""
 
 
 class LocalZooKeeper(LocalProcess):

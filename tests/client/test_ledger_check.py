@@ -70,10 +70,6 @@ def test_every_entry_of_a_closed_ledger_is_read_from_every_bookie_of_its_ensembl
     assert (report.without_replica, report.below_ack_quorum, report.below_write_quorum) == (0, 0, 0)
 
 
-def test_a_sample_reads_the_ends_alone(client: BookKeeper, check: LedgerCheck) -> None:
-    assert result_of(client, check.check(written(client, check), is_full=False)).entries == 2 * 3
-
-
 def test_an_empty_ledger_and_one_that_is_gone(client: BookKeeper, check: LedgerCheck) -> None:
     with client.create_ledger(3, 3, 2) as writer:
         ledger_id = writer.ledger_id

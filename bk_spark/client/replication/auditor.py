@@ -293,21 +293,17 @@ class AuditorProcess:
 
     def _report(self, term: _Term) -> None:
         now_ms, waiting = self._context.wall_clock_ms(), term.bookies.waiting(_now_ms())
+        # ``waiting`` is rounded up to seconds: the report must not change because two clocks were read a moment apart.
         self._znodes.report(
             {
                 "auditor": self._auditor_id,
                 "lost": sorted(term.bookies.lost),
-                "waiting": {bookie: _to_second(now_ms + left_ms) for bookie, left_ms in waiting.items()},
+                "waiting": {bookie: -(-(now_ms + left_ms) // 1000) * 1000 for bookie, left_ms in waiting.items()},
                 "is_checking": term.check is not None,
                 "last_audit": term.last_audit,
                 "last_check": term.last_check,
             }
         )
-
-
-def _to_second(ms: int) -> int:
-    """Rounded up: the report must not change because two clocks were read a moment apart."""
-    return -(-ms // 1000) * 1000
 
 
 def _now_ms() -> int:

@@ -34,22 +34,17 @@ class LedgerCheck:
         self._limits = CheckLimits(int(client.read_timeout_s * 1000), client.read_batch_bytes)
 
     async def check(
-        self,
-        ledger_id: int,
-        *,
-        bookies: frozenset[str] | None = None,
-        lost: frozenset[str] = frozenset(),
-        is_full: bool = True,
+        self, ledger_id: int, *, bookies: frozenset[str] | None = None, lost: frozenset[str] = frozenset()
     ) -> ReplicasChecked:
         """Read a ledger's replicas, on the client's event loop. Of an open ledger, only what can no longer grow is checked.
 
-        ``bookies``, ``lost`` and ``is_full`` are those of CheckTask. Raises NoSuchLedgerError, MetadataConflictError if the
+        ``bookies`` and ``lost`` are those of CheckTask. Raises NoSuchLedgerError, MetadataConflictError if the
         ledger's metadata keeps changing, and the metadata store's errors.
         """
         for _ in range(_ATTEMPTS):
             metadata, version = await self._context.blocking(lambda: self._ledgers.versioned(ledger_id))
             confirmed = NO_ENTRY if metadata.is_closed else await self._last_add_confirmed(metadata)
-            task = CheckTask(metadata, checkable(metadata, confirmed), is_full, bookies, lost)
+            task = CheckTask(metadata, checkable(metadata, confirmed), bookies=bookies, lost=lost)
             checked = await run_operation(self._context, metadata, CheckReplicas(task, self._limits, self._pace))
             assert isinstance(checked, ReplicasChecked)
             if not checked.lacking or await self._current_version(ledger_id) == version:

@@ -114,8 +114,7 @@ class ReplicationWorker:
         await self._cancel_all()
 
     async def _step(self) -> float:
-        """Begin due ledgers, or cancel all while AutoRecovery is disabled. Returns the pause until the next step, in
-        seconds."""
+        """Begin due ledgers, or cancel all while AutoRecovery is disabled. Returns the seconds until the next step."""
         if not await self._context.blocking(self._marks.is_enabled):
             await self._cancel_all()
             self._retries.clear()
