@@ -261,7 +261,7 @@ def test_a_local_clusters_files_are_made_once_and_its_keys_are_its_owners_alone(
     assert {path: path.read_bytes() for path in (tmp_path / "tls").iterdir()} == content
     keys = [path for path in content if path.suffix == ".key"]
     assert (len(keys), [path.stat().st_mode & 0o077 for path in keys]) == (2, [0, 0])
-    for side in (made.bookie, made.client):
+    for side in made:
         TlsSource(side)
 
 

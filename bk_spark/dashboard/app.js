@@ -1,4 +1,4 @@
-// Which view is shown (by the address behind the #), and the refresh every two seconds while somebody looks.
+// Shows the view that the address names behind its #, and refreshes it every two seconds while the page is visible.
 "use strict";
 
 const PERIOD_MS = 2000;
@@ -22,6 +22,7 @@ let turn = 0;
 let cluster = JSON.parse(document.getElementById("first").textContent);
 let failingSince = null;
 
+// The view, the id and the query that the address names.
 function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, id] = path.split("/");
@@ -41,8 +42,8 @@ async function ask(address) {
   return reply.status === 400 ? { value: { absent: answer.problem }, age_s: 0, problem: "" } : answer;
 }
 
-// The line at the top: how old the oldest of the figures is, and why, if they are old.
-function tellAge(answers, failure) {
+// The line at the top: the age of the oldest figures and, if they are old, the reason.
+function showAge(answers, failure) {
   const oldest = Math.max(0, ...answers.map((one) => one.age_s ?? 0));
   const bad = answers.filter((one) => one.problem).sort((a, b) => b.failing_s - a.failing_s)[0];
   const old = Boolean(failure || bad || oldest > OLD_S);
@@ -58,7 +59,7 @@ function tellAge(answers, failure) {
   if (notice.textContent.split(" since ")[0] !== text.split(" since ")[0]) notice.textContent = text;
 }
 
-function tellCluster() {
+function showCluster() {
   const value = cluster.value;
   if (!value) return;
   document.getElementById("where").textContent = `${value.metadata} · ${value.instance_id}`;
@@ -89,7 +90,7 @@ function show(children, at, isNew) {
   morph(main, next);
 }
 
-function drawn(at, answers) {
+function contentOf(at, answers) {
   const values = answers.map((one) => one.value);
   const absent = values.find((value) => value && value.absent);
   if (absent) return [quiet(absent.absent)];
@@ -97,22 +98,23 @@ function drawn(at, answers) {
   return VIEWS[at.name].draw(cluster.value, ...values, at.asked);
 }
 
+// A refresh that is overtaken by a newer one shows nothing.
 async function refresh() {
   clearTimeout(timer);
-  const mine = ++turn;
+  const thisTurn = ++turn;
   const at = place();
   const isNew = (location.hash || "#/") !== shown;
   try {
     const answers = await Promise.all(["/api/cluster", ...VIEWS[at.name].asks(at.id, at.asked)].map(ask));
-    if (mine !== turn) return;
+    if (thisTurn !== turn) return;
     cluster = answers[0];
-    tellCluster();
-    show(drawn(at, answers.slice(1)), at, isNew);
-    tellAge(answers, "");
+    showCluster();
+    show(contentOf(at, answers.slice(1)), at, isNew);
+    showAge(answers, "");
   } catch (failure) {
-    if (mine !== turn) return;
+    if (thisTurn !== turn) return;
     console.info(`not updated: ${failure.message}`);
-    tellAge([], failure.message);
+    showAge([], failure.message);
   }
   if (!document.hidden) timer = setTimeout(refresh, PERIOD_MS);
 }
@@ -126,6 +128,6 @@ document.addEventListener("submit", (event) => {
   location.hash = given.id ? `#/ledger/${encodeURIComponent(given.id.trim())}` : HASH("ledgers", { state: given.state });
 });
 
-tellCluster();
+showCluster();
 if (!place().name && cluster.value) main.replaceChildren(h("h1", null, "Overview"), tiles(cluster.value), charts(cluster.value));
 refresh();

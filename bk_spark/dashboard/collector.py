@@ -1,12 +1,10 @@
-"""What the page shows, collected at a bounded rate, whoever asks and how often.
+"""Reads what the page shows at a bounded rate, however many pages ask and however often.
 
-One thread looks at the cluster every two seconds: who is registered, what is marked, and, through a few more threads, each
-bookie. It keeps the rates of the last five minutes, so that a page that is opened shows them at once. Ledgers and logs are read
-when somebody looks at them. A store or bookie that does not answer leaves what was known, with its age.
+One thread reads the cluster's state every two seconds and, through a few more threads, each bookie's figures. It keeps the
+rates of the last five minutes, so that a newly opened page shows them at once. Ledgers and logs are read only when a page
+shows them. If the store or a bookie does not answer, the last values stay, with their age (``snapshots.py``).
 
-Every method gives a dict that JSON can take: ``value`` (None while nothing is known), ``age_s``, ``problem``, ``failing_s``.
-
-Ref: snapshots.py for the rate.
+Every question is answered by a dict for JSON: ``value`` (None while nothing is known), ``age_s``, ``problem``, ``failing_s``.
 """
 
 from __future__ import annotations
@@ -14,14 +12,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.dashboard.cluster import LOST, RATES, READ_ONLY, WRITABLE, ClusterLook, Record, look_at, look_at_cluster
+from bk_spark.dashboard.cluster import LOST, RATES, READ_ONLY, WRITABLE, ClusterLook, look_at_bookie, look_at_cluster
 from bk_spark.dashboard.ledgers import ledger_page, one_ledger
 from bk_spark.dashboard.logs import LogView, log_page
 from bk_spark.dashboard.rates import CounterHistory
-from bk_spark.dashboard.snapshots import Snapshot, Snapshots
+from bk_spark.dashboard.snapshots import Record, Snapshot, Snapshots
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, NoSuchLedgerError, NoSuchLogError
 from bk_spark.metadata.registration import RegisteredBookie
 
@@ -32,10 +30,10 @@ HISTORY = 150
 """Samples of the cluster's rates that are kept: five minutes."""
 
 WAIT_S = 0.5
-"""How long an answer waits for a new read before it gives what was known. A live store takes milliseconds."""
+"""How long an answer waits for a new read before it gives the last value. A live store takes milliseconds."""
 
 STALE_S = 30.0
-"""Figures of a bookie that are older do not count in the cluster's sums."""
+"""Older figures of a bookie do not count in the cluster's sums."""
 
 STORE_THREADS = 4
 BOOKIE_THREADS = 8
@@ -50,7 +48,7 @@ WHY_LOST = "it is not registered: it does not run, or does not reach the metadat
 
 
 class Collector:
-    """The figures of the cluster that ``client`` is connected to. Any thread may ask. ``start`` it, ``close`` it."""
+    """What the page shows of the cluster that ``client`` is connected to. Any thread may ask. ``start`` it, ``close`` it."""
 
     def __init__(self, client: BookKeeper) -> None:
         self._client = client
@@ -60,7 +58,7 @@ class Collector:
         self._bookies: Snapshots[Record] = Snapshots(BOOKIE_THREADS, MAX_BOOKIES, time.monotonic)
         self._counters: dict[str, CounterHistory] = {}
         self._history: tuple[tuple[float, Mapping[str, float | None]], ...] = ()
-        self._cluster: Snapshot[ClusterLook] = Snapshot(None, None)
+        self._cluster: Snapshot[ClusterLook] = Snapshot()
         self._figures: dict[str, Snapshot[Record]] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bk_spark-dashboard", daemon=True)
@@ -69,20 +67,18 @@ class Collector:
         self._thread.start()
 
     def close(self) -> None:
-        """Returns when the collecting thread has ended; before the client is closed."""
+        """Wait until the collecting thread has ended. Call this before the client is closed."""
         self._stopped.set()
         self._thread.join()
         for snapshots in (self._clusters, self._views, self._bookies):
             snapshots.close()
-
-    # --- what the page asks for
 
     def overview(self) -> Record:
         """The cluster as a whole, and its rates of the last minutes."""
         return _answer(self._cluster, self._overview)
 
     def bookies(self) -> Record:
-        """Every bookie, the lost ones too."""
+        """Every bookie, also the lost ones."""
         return _answer(self._cluster, lambda cluster: {"rows": self._rows(cluster)})
 
     def under_replicated(self) -> Record:
@@ -108,15 +104,13 @@ class Collector:
     def _view(self, key: Hashable, read: Callable[[], Record]) -> Record:
         return _answer(self._views.look(key, lambda: _or_absent(read), WAIT_S), lambda value: value)
 
-    # --- the collecting thread
-
     def _run(self) -> None:
         while not self._stopped.is_set():
-            self.collect()
+            self._collect()
             self._stopped.wait(PERIOD_S)
 
-    def collect(self) -> None:
-        """Look once at the cluster and, without waiting for them, at its bookies."""
+    def _collect(self) -> None:
+        """Read the cluster once and, without waiting for them, its bookies."""
         self._cluster = self._clusters.look("cluster", lambda: look_at_cluster(self._client), WAIT_S)
         registered = self._cluster.value.registered if self._cluster.value is not None else ()
         self._counters = {one.bookie_id: self._counters.get(one.bookie_id) or CounterHistory() for one in registered}
@@ -124,31 +118,34 @@ class Collector:
         self._history = (*self._history, (time.monotonic(), self._total_rates()))[-HISTORY:]
 
     def _look_at(self, bookie: RegisteredBookie, counters: CounterHistory) -> Snapshot[Record]:
-        return self._bookies.look(bookie.bookie_id, lambda: look_at(self._client, bookie, counters, time.monotonic), 0.0)
+        return self._bookies.look(bookie.bookie_id, lambda: look_at_bookie(self._client, bookie, counters, time.monotonic), 0.0)
+
+    def _fresh_figures(self) -> list[dict[str, Any]]:
+        found = self._figures.values()
+        return [one.value for one in found if one.value is not None and one.age_s is not None and one.age_s < STALE_S]
 
     def _total_rates(self) -> dict[str, float | None]:
-        """Sums over the bookies that say something; None where none does."""
-        values = [one.value for one in self._figures.values() if one.value is not None and _is_fresh(one)]
-        rates = {field: [cast(float, value[field]) for value in values if value[field] is not None] for field in RATES}
+        """Sums over the bookies whose rates are known; None if there is none."""
+        figures = self._fresh_figures()
+        rates = {field: [one[field] for one in figures if one[field] is not None] for field in RATES}
         return {field: sum(known) if known else None for field, known in rates.items()}
 
-    # --- records
-
     def _overview(self, cluster: ClusterLook) -> Record:
-        known = [one.value for one in self._figures.values() if one.value is not None and _is_fresh(one)]
-        total, free = (sum(cast(int, value[name]) for value in known) for name in ("total_bytes", "free_bytes"))
+        figures = self._fresh_figures()
         modes = list(cluster.modes().values())
-        now_s = time.monotonic()
-        history = self._history
+        now_s, history = time.monotonic(), self._history
         return {
             "metadata": self._client.metadata_store.uri,
             "instance_id": cluster.instance_id,
             **{name: modes.count(mode) for name, mode in (("writable", WRITABLE), ("read_only", READ_ONLY), ("lost", LOST))},
-            "space": {"total_bytes": total, "free_bytes": free, "bookies": len(known)},
+            "space": {
+                **{name: sum(one[name] for one in figures) for name in ("total_bytes", "free_bytes")},
+                "bookies": len(figures),
+            },
             "under_replicated": cluster.marked,
             "autorecovery_enabled": cluster.autorecovery_enabled,
             "auditor": cluster.auditor,
-            "with_metrics": sum(bool(value["metrics"]) for value in known),
+            "with_metrics": sum(one["metrics"] for one in figures),
             "rates": history[-1][1] if history else {},
             "history": [[round(now_s - at_s, 1), *rates.values()] for at_s, rates in history],
             "history_of": list(RATES),
@@ -160,7 +157,7 @@ class Collector:
         return sorted(rows, key=lambda row: str(row["id"]))
 
     def _row(self, bookie: RegisteredBookie) -> Record:
-        figures = self._figures.get(bookie.bookie_id) or Snapshot(None, None)
+        figures = self._figures.get(bookie.bookie_id) or Snapshot()
         return {
             "id": bookie.bookie_id,
             "mode": READ_ONLY if bookie.read_only else WRITABLE,
@@ -168,23 +165,16 @@ class Collector:
             "rack": bookie.rack,
             "metrics_address": bookie.http,
             **(figures.value or {}),
-            "age_s": figures.age_s,
-            "problem": figures.problem,
-            "failing_s": figures.failing_s,
+            **figures.about(),
         }
 
 
 def _answer(found: Snapshot[_Value], record: Callable[[_Value], Record]) -> Record:
-    return {
-        "value": None if found.value is None else record(found.value),
-        "age_s": found.age_s,
-        "problem": found.problem,
-        "failing_s": found.failing_s,
-    }
+    return {"value": None if found.value is None else record(found.value), **found.about()}
 
 
 def _or_absent(read: Callable[[], Record]) -> Record:
-    """What is certainly not there, or cannot be made sense of, is an answer, and no failure to read."""
+    """Something that does not exist, or cannot be decoded, is an answer and not a failure to read."""
     try:
         return read()
     except (NoSuchLedgerError, NoSuchLogError, ConfigError, CorruptionError, FormatVersionError) as absent:
@@ -201,13 +191,4 @@ def _marks(cluster: ClusterLook) -> Record:
         }
         for one in cluster.marks
     ]
-    return {
-        "rows": rows,
-        "count": cluster.marked,
-        "enabled": cluster.autorecovery_enabled,
-        "auditor": cluster.auditor,
-    }
-
-
-def _is_fresh(figures: Snapshot[Record]) -> bool:
-    return figures.age_s is not None and figures.age_s < STALE_S
+    return {"rows": rows, "count": cluster.marked, "enabled": cluster.autorecovery_enabled, "auditor": cluster.auditor}

@@ -1,9 +1,9 @@
-// Elements, text and numbers. What comes from the cluster only ever becomes text or an attribute's value, never markup.
+// Makes elements, and formats numbers. Data from the cluster becomes text or an attribute's value, never markup.
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// A style goes by the object model: as an attribute's text the page's security policy refuses it.
+// Styles are set through the object model, because the page's security policy refuses style attributes.
 function assign(element, name, value) {
   if (name === "style") element.style.cssText = value;
   else element.setAttribute(name, value);
@@ -20,10 +20,11 @@ function fill(element, attributes, children) {
   return element;
 }
 
+// h makes an HTML element, s an SVG element.
 const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-// Make `old` what `next` is, and touch nothing that is the same: no flicker, and focus, selection and scrolling stay.
+// Change `old` into `next`, but touch only what differs: nothing flickers, and focus, selection and scrolling stay.
 function morph(old, next) {
   if (old.nodeType !== next.nodeType || old.nodeName !== next.nodeName) return old.replaceWith(next);
   if (old.nodeType === Node.TEXT_NODE) {
@@ -79,7 +80,7 @@ function bar(used, total, label) {
     h("i", { style: `width:${(share * 100).toFixed(1)}%` }));
 }
 
-// A table from rows and columns [title, cell(row), class]; the first column heads its row.
+// A table of rows, with columns [title, cell(row), class]. Cells of the first column are their rows' headings.
 function table(caption, rows, columns, nothing) {
   if (!rows.length) return h("p", { class: "quiet" }, nothing);
   const cell = (row, [, text, kind], place) =>

@@ -1,4 +1,4 @@
-// What is drawn: rates over time, a ledger's fragments on its bookies, a log's ledgers in a row.
+// Draws rates over time, a ledger's fragments on its bookies, and a log's ledgers in a row.
 "use strict";
 
 const width = () => {
@@ -6,7 +6,7 @@ const width = () => {
   return Math.max(260, main - (window.innerWidth <= 560 ? 26 : 34));
 };
 
-// A round number at or above the value, the half of which is round too.
+// The smallest round number at or above the value whose half is round too.
 function ceiling(value, step) {
   let base = 1;
   while (base * step <= value) base *= step;
@@ -24,7 +24,7 @@ function stretches(points) {
   return found.filter((stretch) => stretch.length > 1);
 }
 
-// Two rates of the last five minutes. `history` holds rows [seconds ago, values …].
+// Draws two rates over the last five minutes. `history` holds rows [seconds ago, values …].
 function rates(title, history, [first, second], format, step) {
   const two = window.innerWidth > 960;
   const [wide, high, left] = [two ? (width() - 48) / 2 : width(), 150, 64];
@@ -62,7 +62,7 @@ const PATTERNS = () => s("defs", null,
   s("pattern", { id: "gone", width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(-45)" },
     s("rect", { class: "gone1", width: 7, height: 7 }), s("rect", { class: "gone2", width: 1.5, height: 7 })));
 
-// Where each fragment lies on the axis: by its entries, but wide enough to be seen.
+// Each fragment's place on the axis: as wide as its number of entries, but wide enough to be seen.
 function places(ledger, wide) {
   const end = (one) => (one.last === null ? Math.max(one.first + 1, Math.round(one.first * 1.2)) : one.last + 1);
   const sizes = ledger.drawn.map((one) => Math.max(0, end(one) - one.first));
@@ -78,7 +78,7 @@ function places(ledger, wide) {
   });
 }
 
-// A ledger: entries from left to right, one row a bookie, one box for what a bookie holds of a fragment.
+// Draws a ledger: entries from left to right, a row for each bookie, a box for what a bookie holds of a fragment.
 function fragments(ledger) {
   const narrow = window.innerWidth <= 560;
   const [wide, left, step, top] = [width(), narrow ? 120 : 250, 30, 6];
@@ -130,7 +130,7 @@ function fragmentKey(ledger) {
     ledger.last_entry_id === null && sign("is-open", "still written: the end is not known"));
 }
 
-// A log: its ledgers in log order, as wide as they are large, in as many lines as that takes.
+// Draws a log: its ledgers in log order, as wide as they are large, over several lines if need be.
 function ledgerRow(log) {
   const wide = width();
   const total = Math.max(1, log.drawn.reduce((sum, one) => sum + one.bytes, 0));

@@ -1,4 +1,4 @@
-"""One look at a page of ledgers, or at one ledger. Passwords are not in it."""
+"""Reads a page of ledgers, or one ledger, for the page. Passwords are left out."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.log.stored.values import LOG_TAG
 from bk_spark.dashboard.cluster import LOST
+from bk_spark.dashboard.snapshots import Record
 from bk_spark.errors import BookKeeperError, NoSuchLogError
 from bk_spark.metadata.ledger_ids import ledger_pages
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from bk_spark.metadata.under_replication import UnderReplication
-
-Record = dict[str, object]
 
 MAX_PAGE = 500
 """Ledgers in one answer."""
@@ -22,26 +21,25 @@ MAX_PAGE = 500
 MAX_ID = 2**63 - 1
 
 MAX_SCANNED = 5000
-"""Ledgers that one answer looks at where it shows only those in one state: it then ends early, and says where to go on."""
+"""Ledgers that one answer reads where it shows only those in one state. It may then end early, and says where to go on."""
 
 MAX_FRAGMENTS = 500
-"""Fragments of one ledger that are drawn, the last ones."""
+"""The last fragments of a ledger, which are drawn."""
 
 MAX_VALUE_CHARACTERS = 1000
-"""Of a value of custom metadata."""
+"""Longer values of custom metadata are cut."""
 
 UNREADABLE = "UNREADABLE"
-"""Shown as the state of a ledger whose stored metadata cannot be read."""
-
+"""Shown as the state of a ledger whose metadata cannot be decoded."""
 
 STATES = ("", *(state.name for state in LedgerState), UNREADABLE)
-"""What a page can be of; empty for all ledgers."""
+"""The states that a page can be limited to; empty for all ledgers."""
 
 
 def ledger_page(client: BookKeeper, after: int, limit: int, state: str) -> Record:
-    """Up to ``limit`` ledgers with ids above ``after``, all or those in one state; ``next``: where to go on, None at the end.
+    """Up to ``limit`` ledgers with ids above ``after``, all or those in one state; ``next`` is where to go on, None at the end.
 
-    Ids are texts, since a browser's numbers are exact only up to 2**53.
+    Ids are texts, because a browser's numbers are exact only up to 2**53.
     """
     store, znodes = client.metadata_store, client.znodes
     ledgers = LedgerStore(store, znodes)
@@ -60,10 +58,9 @@ def ledger_page(client: BookKeeper, after: int, limit: int, state: str) -> Recor
 
 
 def one_ledger(client: BookKeeper, ledger_id: int, modes: Mapping[str, str]) -> Record:
-    """Everything of one ledger, with what is known of its bookies. Raises NoSuchLedgerError."""
+    """One ledger in full, with the modes of its bookies. Raises NoSuchLedgerError."""
     metadata = client.ledger_metadata(ledger_id)
     mark = UnderReplication(client.metadata_store, client.znodes).mark_of(ledger_id)
-    bookies = sorted({bookie_id for fragment in metadata.fragments for bookie_id in fragment.ensemble})
     return {
         **_row(ledger_id, metadata),
         "ensemble_size": metadata.ensemble_size,
@@ -76,7 +73,7 @@ def one_ledger(client: BookKeeper, ledger_id: int, modes: Mapping[str, str]) -> 
         "marked_ms": None if mark is None else mark.marked_ms,
         "log": _log_of(client, metadata),
         "drawn": _fragments(metadata),
-        "bookies": [{"id": one, "mode": modes.get(one, LOST) if modes else "unknown"} for one in bookies],
+        "bookies": [{"id": one, "mode": modes.get(one, LOST) if modes else "unknown"} for one in sorted(metadata.bookies)],
     }
 
 
@@ -100,13 +97,10 @@ def _state(found: LedgerMetadata | BookKeeperError) -> str:
 
 
 def _fragments(metadata: LedgerMetadata) -> list[Record]:
-    """The last ones. ``last`` is inclusive: None where the end is not known, below ``first`` where there is no entry."""
+    """The last fragments. ``last`` is inclusive: None if the end is not known, below ``first`` if the fragment is empty."""
     ends = [one.first_entry_id - 1 for one in metadata.fragments[1:]] + [metadata.last_entry_id]
-    drawn: list[Record] = [
-        {"first": one.first_entry_id, "last": end, "ensemble": list(one.ensemble)}
-        for one, end in zip(metadata.fragments, ends, strict=True)
-    ]
-    return drawn[-MAX_FRAGMENTS:]
+    drawn = list(zip(metadata.fragments, ends, strict=True))[-MAX_FRAGMENTS:]
+    return [{"first": one.first_entry_id, "last": end, "ensemble": list(one.ensemble)} for one, end in drawn]
 
 
 def _custom(key: str, value: bytes) -> Record:
@@ -120,7 +114,7 @@ def _custom(key: str, value: bytes) -> Record:
 
 
 def _log_of(client: BookKeeper, metadata: LedgerMetadata) -> str | None:
-    """The name of the log that the ledger was written for; None for none, or one that is gone."""
+    """The name of the log that the ledger was written for; None if there is none, or it was deleted."""
     uid = metadata.custom(LOG_TAG)
     if uid is None or not uid.isalnum():
         return None

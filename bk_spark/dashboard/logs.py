@@ -1,4 +1,4 @@
-"""One look at a page of logs, or at one log: its ledgers, commits, and the streams that read it."""
+"""Reads a page of logs, or one log with its ledgers, its commits, and the streams that read it."""
 
 from __future__ import annotations
 
@@ -14,45 +14,43 @@ from bk_spark.client.log.stored.values import Head, LogVersion, Totals
 from bk_spark.client.log.stream.cursors import Cursor
 from bk_spark.client.log.stream.follow import LogFollower
 from bk_spark.client.log.stream.order import FAIL
+from bk_spark.dashboard.snapshots import Record
 from bk_spark.errors import ConfigError
-
-Record = dict[str, object]
 
 MAX_PAGE = 500
 """Logs in one answer."""
 
 MAX_DRAWN = 400
-"""Closed ledgers of one log that are drawn, the last ones; those before them are one sum."""
+"""The last closed ledgers of a log, which are drawn; the earlier ones are one sum."""
 
 COMMITS = 20
 MAX_CURSORS = 100
 
 MAX_LISTINGS = 8
-"""Listings that are kept, so that a log is read anew only where it changed."""
+"""Listings that are kept, so that a log is read again only after it changed."""
 
 
 def log_page(client: BookKeeper, after: str, limit: int) -> Record:
-    """Up to ``limit`` logs with names above ``after``; ``next``: where to go on, None at the end."""
+    """Up to ``limit`` logs with names above ``after``; ``next`` is where to go on, None at the end."""
     names = client.list_logs()
     start = bisect.bisect_right(names, after) if after else 0
     wanted = names[start : start + limit]
-    heads = _heads(client, wanted)
     return {
-        "rows": [_row(name, head) for name, head in zip(wanted, heads, strict=True) if head is not None],
+        "rows": [_row(name, head) for name, head in _heads(client, wanted).items()],
         "count": len(names),
         "next": wanted[-1] if start + limit < len(names) else None,
     }
 
 
 class LogView:
-    """One log at a time, with the listings of those that were looked at last. One thread at a time may ask for a log."""
+    """Reads one log at a time, and keeps the listings of the last ones. Only one thread at a time may ask for the same log."""
 
     def __init__(self, client: BookKeeper) -> None:
         self._client = client
         self._listings: dict[str, tuple[int, Listing]] = {}
 
     def look_at(self, name: str) -> Record:
-        """Raises NoSuchLogError, ConfigError for what cannot be a name."""
+        """Raises NoSuchLogError, and ConfigError for an invalid name."""
         logs = self._client.logs
         uid = logs.uid(name)
         head = logs.head(name, uid)
@@ -65,7 +63,11 @@ class LogView:
             "oldest_version": head.oldest_version,
             "first_row": head.first_row,
             "end_row": head.end_row,
-            "retention": _retention(head),
+            "retention": {
+                "versions_s": head.retention.version_retention_s,
+                "rows_s": head.retention.retention_s,
+                "bytes": head.retention.retention_bytes,
+            },
             **_drawn(listing),
             "commits": [_commit(one) for one in commits][::-1],
             "streams": self._streams(name, uid, head),
@@ -73,13 +75,10 @@ class LogView:
 
     def _listing(self, name: str, uid: str, head: Head) -> Listing:
         known = self._listings.pop(uid, None)
-        reader = self._client.logs.reader
         if known is not None and known[0] == head.version:
             listing = known[1]
-        elif head.version == 0:
-            listing = Listing()
         else:
-            listing = reader.listing(name, uid, head.version)
+            listing = self._client.logs.reader.listing(name, uid, head.version) if head.version else Listing()
         self._listings[uid] = (head.version, listing)
         while len(self._listings) > MAX_LISTINGS:
             del self._listings[next(iter(self._listings))]
@@ -91,21 +90,14 @@ class LogView:
         return [_stream(one, head, follower) for one in client.logs.cursors.all(name, uid)[:MAX_CURSORS]]
 
 
-def _heads(client: BookKeeper, names: Sequence[str]) -> list[Head | None]:
-    """In their order; None for a log that is gone, or is being deleted."""
+def _heads(client: BookKeeper, names: Sequence[str]) -> dict[str, Head]:
+    """Log → its head, without logs that do not exist any more or are being deleted."""
     store, znodes = client.metadata_store, client.znodes
-    pointers = store.get_many([znodes.log_name(name) for name in names])
-    uids = [
-        None if found is None else decode_name(f"the name of log '{name}'", found.value)
-        for name, found in zip(names, pointers, strict=True)
-    ]
-    paths = [LogPaths(znodes.log(uid)).head if uid else znodes.log_data for uid in uids]
-    found = store.get_many(paths)
-    heads = [
-        None if uid is None or value is None else Head.decode(f"the head of log '{name}'", value.value)
-        for name, uid, value in zip(names, uids, found, strict=True)
-    ]
-    return [None if head is None or head.deleting else head for head in heads]
+    pointers = zip(names, store.get_many([znodes.log_name(name) for name in names]), strict=True)
+    uids = {name: decode_name(f"the name of log '{name}'", found.value) for name, found in pointers if found is not None}
+    stored = zip(uids, store.get_many([LogPaths(znodes.log(uid)).head for uid in uids.values()]), strict=True)
+    heads = {name: Head.decode(f"the head of log '{name}'", found.value) for name, found in stored if found is not None}
+    return {name: head for name, head in heads.items() if not head.deleting}
 
 
 def _row(name: str, head: Head) -> Record:
@@ -119,11 +111,6 @@ def _row(name: str, head: Head) -> Record:
         "rows": head.total.rows,
         "bytes": head.total.length,
     }
-
-
-def _retention(head: Head) -> Record:
-    kept = head.retention
-    return {"versions_s": kept.version_retention_s, "rows_s": kept.retention_s, "bytes": kept.retention_bytes}
 
 
 def _drawn(listing: Listing) -> Record:
@@ -151,7 +138,7 @@ def _commit(version: LogVersion) -> Record:
 
 
 def _stream(published: Cursor, head: Head, follower: LogFollower) -> Record:
-    """Its row number as the log knows it now: the stream published what was known then."""
+    """The stream's row number is taken from the log as it is now, because the stream published what it knew then."""
     try:
         cursor = replace(published, row=follower.row_number(published.position, head))
     except ConfigError:

@@ -1,7 +1,7 @@
-"""What counters say of the last seconds: rates, and the latency that 99 of 100 requests keep. Pure.
+"""Rates and latencies of the last seconds, from a bookie's counters; and how these are read over HTTP.
 
-Counters only grow while a bookie runs; where one is smaller than before, the bookie was started anew, and nothing is said of
-the time between.
+Counters only grow while a bookie runs. If one shrinks, the bookie was restarted, and that period has no rate. The HTTP answer
+comes from the network, so its size and time are bounded, and what is not one of our metrics is skipped.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ from dataclasses import dataclass, field
 from prometheus_client.parser import text_string_to_metric_families
 
 WINDOW_S = 30.0
-"""Latencies are those of the last half minute: of a few seconds there are too few on a quiet cluster."""
+"""Latencies cover the last half minute: on a quiet cluster a few seconds hold too few requests."""
+
+TIMEOUT_S = 2.0
+MAX_BYTES = 4 * 1024 * 1024
+"""A bookie's metrics are some 30 KiB."""
 
 Buckets = tuple[tuple[float, float], ...]
-"""Of a histogram: upper bound in seconds, and how many were at most that; ascending, the last bound is infinite."""
+"""A histogram: upper bounds in seconds, and how many values were at most that. Ascending; the last bound is infinite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What a bookie had counted at ``time_s``. A name or histogram that it does not have is absent."""
+    """What a bookie had counted at ``time_s``. Names and histograms that it does not have are absent."""
 
     time_s: float
     counts: Mapping[str, float] = field(default_factory=dict)
@@ -43,24 +47,28 @@ class CounterHistory:
             self._seen.popleft()
 
     def rate(self, name: str) -> float | None:
-        """A second, between the last two looks; None where that is not known."""
+        """The growth per second between the last two samples; None if unknown."""
         if len(self._seen) < 2:
             return None
-        return _rate(self._seen[-2], self._seen[-1], name)
+        before, after = self._seen[-2], self._seen[-1]
+        early, late = before.counts.get(name), after.counts.get(name)
+        passed_s = after.time_s - before.time_s
+        if early is None or late is None or late < early or passed_s <= 0:
+            return None
+        return (late - early) / passed_s
 
     def quantile_s(self, name: str, share: float) -> float | None:
-        """The seconds that ``share`` of the requests took at most, of the last half minute; None where there were none."""
+        """The quantile of the last half minute's requests, in seconds; None if there were none."""
         if len(self._seen) < 2:
             return None
         before, after = (one.histograms.get(name, ()) for one in (self._seen[0], self._seen[-1]))
         if [bound for bound, _ in before] != [bound for bound, _ in after]:
             return None
-        grown = [(bound, late - early) for (bound, late), (_, early) in zip(after, before, strict=True)]
-        return quantile(grown, share)
+        return quantile([(bound, late - early) for (bound, late), (_, early) in zip(after, before, strict=True)], share)
 
 
 def quantile(buckets: Sequence[tuple[float, float]], share: float) -> float | None:
-    """Linear inside the bucket where it lies; the last finite bound where it lies above all of them."""
+    """Interpolated linearly in its bucket. A quantile above all finite bounds is given as the last of them."""
     if not buckets or buckets[-1][1] <= 0 or any(early[1] > late[1] for early, late in itertools.pairwise(buckets)):
         return None
     wanted = share * buckets[-1][1]
@@ -72,25 +80,8 @@ def quantile(buckets: Sequence[tuple[float, float]], share: float) -> float | No
     return lower
 
 
-def _rate(before: Counters, after: Counters, name: str) -> float | None:
-    early, late = before.counts.get(name), after.counts.get(name)
-    passed_s = after.time_s - before.time_s
-    if early is None or late is None or late < early or passed_s <= 0:
-        return None
-    return (late - early) / passed_s
-
-
-# --- A bookie's metrics over HTTP, as the counters that the page shows
-#
-# The answer comes from the network: its size and time are bounded, and what is not a metric of ours is passed over.
-
-TIMEOUT_S = 2.0
-MAX_BYTES = 4 * 1024 * 1024
-"""A bookie's metrics are some 30 KiB."""
-
-
 def scrape(address: str, now_s: float) -> Counters | None:
-    """The counters at ``host:port``, as those of ``now_s``; None if there was no answer, or no metrics in it."""
+    """The counters that ``host:port`` serves, as of ``now_s``; None if it does not answer, or not with metrics."""
     host, _, port = address.rpartition(":")
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_S)
     try:
@@ -107,7 +98,7 @@ def scrape(address: str, now_s: float) -> Counters | None:
 
 
 def counters_of(text: str, now_s: float) -> Counters | None:
-    """Sums over all labels, without requests that failed. None where it is not Prometheus text."""
+    """Sums over all labels, without failed requests. None if the text is not in Prometheus format."""
     counts: dict[str, float] = defaultdict(float)
     buckets: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
     try:

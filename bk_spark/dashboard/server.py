@@ -1,8 +1,7 @@
-"""The page and its JSON over HTTP. GET alone; no route changes anything.
+"""Serves the page and its JSON over HTTP. Only GET; no route changes anything.
 
-``/`` is the whole page with its style and the newest overview in it, so that one request paints it; ``/app.js`` then asks
-for the JSON of what is shown. JSON never holds what a browser could take for markup: it is sent as application/json, and
-inside the page with ``<`` escaped.
+``/`` is the whole page, with its style and the newest overview inside, so that one request paints it. ``/app.js`` then asks for
+the JSON of each view. JSON cannot be taken for markup: it is sent as application/json, and inside the page ``<`` is escaped.
 """
 
 from __future__ import annotations
@@ -13,46 +12,46 @@ import json
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from importlib import resources
-from types import TracebackType
 from typing import Self
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.dashboard import ledgers, logs
-from bk_spark.dashboard.cluster import Record
 from bk_spark.dashboard.collector import Collector
+from bk_spark.dashboard.snapshots import Record
 from bk_spark.telemetry.http_endpoint import HttpEndpoint, Response, Route
 
 SCRIPTS = ("dom.js", "drawing.js", "views.js", "app.js")
-"""Sent as one."""
+"""Sent as one script, in this order."""
 
 PAGE_SIZE = 100
-"""Ledgers or logs in one answer, where the request does not say how many."""
+"""Ledgers or logs in one answer, unless the request says how many."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'sha256-{style}'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
-"""Only the page's own script and style count: markup that came from the cluster could run nothing, were it taken as such."""
+"""Allows only the page's own script and style: even text from the cluster that is taken for markup could run nothing."""
 
 _SLOT = "<!--overview-->"
-"""Where the page takes the newest overview."""
+"""The place in the page for the newest overview."""
 
 
 class ParameterError(Exception):
-    """A request's parameter cannot be used; the text says which, and what it must be."""
+    """A request's parameter is invalid. The text names it, and says what it must be."""
 
 
 class Dashboard:
-    """Serves the page of the cluster that ``client`` is connected to, from ``start`` to ``close``; also a ``with`` statement.
+    """Serves the page of the client's cluster from ``start`` to ``close``, or in a ``with`` statement.
 
-    Raises ConfigError if the address is taken. The client stays the caller's, and is closed after this.
+    Raises ConfigError if the address is taken. The caller closes ``client`` after this.
     """
 
     def __init__(self, client: BookKeeper, host: str = "127.0.0.1", port: int = 0) -> None:
         self._collector = Collector(client)
         style, self._script = _text("style.css"), "".join(_text(name) for name in SCRIPTS)
         self._page = _text("page.html").replace("/*style*/", style)
-        self._headers = (("Content-Security-Policy", POLICY.format(style=_hash(style))),)
+        style_hash = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+        self._headers = (("Content-Security-Policy", POLICY.format(style=style_hash)),)
         self._endpoint = HttpEndpoint(host, port, self._routes())
         self._host = host
 
@@ -73,7 +72,7 @@ class Dashboard:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _routes(self) -> dict[str, Route]:
@@ -86,7 +85,11 @@ class Dashboard:
             "/api/underreplicated": _json(lambda _: collector.under_replicated()),
             "/api/ledgers": _json(lambda asked: collector.ledgers(*_ledger_page(asked))),
             "/api/ledger": _json(lambda asked: collector.ledger(_number(asked, "id", None, ledgers.MAX_ID))),
-            "/api/logs": _json(lambda asked: collector.logs(*_log_page(asked))),
+            "/api/logs": _json(
+                lambda asked: collector.logs(
+                    asked.get("after", "")[:1000], _number(asked, "limit", PAGE_SIZE, logs.MAX_PAGE, 1)
+                )
+            ),
             "/api/log": _json(lambda asked: collector.log(_given(asked, "name"))),
         }
 
@@ -96,7 +99,7 @@ class Dashboard:
 
 
 def _json(answer: Callable[[Mapping[str, str]], Record]) -> Route:
-    """A route that answers with ``answer``'s record: 400 for parameters that it refuses, 404 for what is not there."""
+    """A route that sends the record that ``answer`` returns: 400 for invalid parameters, 404 for what does not exist."""
 
     def route(asked: Mapping[str, str]) -> Response:
         try:
@@ -125,10 +128,6 @@ def _ledger_page(asked: Mapping[str, str]) -> tuple[int, int, str]:
     return _number(asked, "after", -1, ledgers.MAX_ID, -1), _number(asked, "limit", PAGE_SIZE, ledgers.MAX_PAGE, 1), state
 
 
-def _log_page(asked: Mapping[str, str]) -> tuple[str, int]:
-    return asked.get("after", "")[:1000], _number(asked, "limit", PAGE_SIZE, logs.MAX_PAGE, 1)
-
-
 def _given(asked: Mapping[str, str], name: str) -> str:
     if not asked.get(name):
         raise ParameterError(f"{name} is missing")
@@ -143,10 +142,6 @@ def _number(asked: Mapping[str, str], name: str, default: int | None, largest: i
     if not (text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 21 and least <= int(text) <= largest):
         raise ParameterError(f"{name} is {text[:100]!r}: it must be a whole number from {least} to {largest}")
     return int(text)
-
-
-def _hash(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _text(name: str) -> str:

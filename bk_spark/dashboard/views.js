@@ -1,4 +1,4 @@
-// One function for each view: from what the server said to elements.
+// One function for each view. It makes the elements from the server's answers.
 "use strict";
 
 const ID = (row) => h("span", { class: "mono" }, row.id);

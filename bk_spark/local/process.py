@@ -1,12 +1,13 @@
-"""Child processes that never outlive their owner.
+"""Child processes that never outlive their owner, the process that started them.
 
-**Nothing outlives the owner.** Before anything else a small *keeper* process is started. It leads a process group that
-every other child joins, and holds the read end of a pipe whose write end only the owner has. When the owner is gone, by
-whatever way, SIGKILL included, the pipe ends, and the keeper kills the group with SIGKILL, suspended processes too. Linux's
-PR_SET_PDEATHSIG was not taken: it follows the *thread* that forked, so children started from a worker thread would die
-with that thread; it needs code between fork and exec; and other systems lack it. A group instead of a list of pids
-cannot name a pid that was given to somebody else meanwhile. Children that the owner has merely forked keep the pipe open:
-therefore the keeper also looks once a second whether it still has its parent.
+The first child is a small *keeper* process. It leads a process group that every other child joins, and it holds the read end
+of a pipe whose write end only the owner has. When the owner is gone, whatever ended it, SIGKILL included, the pipe ends, and
+the keeper kills the group with SIGKILL, suspended processes too. A process that the owner forked may keep the pipe open, so
+the keeper also checks once a second whether its parent is still the owner.
+
+Linux's PR_SET_PDEATHSIG is not used: it follows the *thread* that forked, so children started from a worker thread would die
+with that thread; it needs code between fork and exec; and other systems lack it. A list of pids is not used because a pid may
+be given to another process meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from bk_spark.errors import ConfigError, ProcessFailedError
 HOST = "127.0.0.1"
 
 START_S = 60.0
-"""How long a process may take until it serves. ZooKeeper takes half a second, a bookie one or two, busy machines more."""
+"""How long a process may take until it serves. ZooKeeper takes half a second, a bookie one or two; more on a busy machine."""
 
 STOP_S = 15.0
 """How long a process may take to end after SIGTERM before it is killed."""
@@ -58,20 +59,20 @@ if os.fork() == 0:
     if temporary:
         shutil.rmtree(temporary, ignore_errors=True)
 """
-"""The keeper's program: owner's pid and the directory to remove (or "") as arguments, the pipe as standard input.
+"""The keeper's program. Arguments: the owner's pid, and the directory to remove or "". Standard input: the pipe.
 
-The end of the owner orphans the group, and where a member is suspended the kernel then sends SIGHUP to all of it: the
-keeper must live on. Its fork leaves the group before it kills it, and waits for the end of all before it removes files.
+The end of the owner orphans the group. If a member is suspended, the kernel then sends SIGHUP to the whole group: the keeper
+ignores it. The keeper's fork leaves the group, kills it, and removes files only after all its members have ended.
 """
 
 logger = logging.getLogger(__name__)
 
 
 class Keeper:
-    """The process that ends all others when this one is gone (see above), and holds the lock of the data directory.
+    """The keeper process: kills the other children when this process is gone, and holds the lock of the data directory.
 
-    The lock is the keeper's alone: it is free only when the last process that could write to the directory has ended, and
-    not kept by children that the owner has forked.
+    Only the keeper holds the lock. So it is free once the last process that could write to the directory has ended, and no
+    process that the owner forked keeps it.
     """
 
     def __init__(self, data_dir: Path, temporary: bool) -> None:
@@ -89,9 +90,9 @@ class Keeper:
     def spawn(
         self, command: Sequence[str], directory: Path, log: BinaryIO, environment: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
-        """A child in the keeper's group. It starts in ``directory``, so that no module of the user's directory is imported.
+        """Start a child in the keeper's group, with ``environment`` added to this process's own.
 
-        ``environment`` is added to this process's own.
+        Its working directory is ``directory``, so that it imports no module of the user's working directory.
         """
         if self._process.poll() is not None:
             raise ConfigError("the local cluster", "closed", "nothing can be started in it any more: make a new LocalCluster")
@@ -111,7 +112,7 @@ class Keeper:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Killed before its pipe ends: there is nothing left to do for it.
+        # All children have ended. The keeper is killed before its pipe ends, for it has nothing left to do.
         self._process.kill()
         self._process.wait()
         if self._process.stdin is not None:
@@ -119,7 +120,7 @@ class Keeper:
 
 
 class LocalProcess:
-    """One child process: its signals, its end, its log."""
+    """One child process, with its log."""
 
     def __init__(self, keeper: Keeper, directory: Path, port: int) -> None:
         self.port = port
@@ -131,13 +132,12 @@ class LocalProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id; None while it does not run."""
+        """None while it does not run."""
         child = self._child
         return child.pid if child is not None and child.poll() is None else None
 
     @property
     def address(self) -> str:
-        """``host:port`` that it listens on."""
         return f"{HOST}:{self.port}"
 
     def kill(self) -> None:
@@ -147,13 +147,13 @@ class LocalProcess:
         child.wait()
 
     def stop(self) -> None:
-        """SIGTERM, and wait for the end. Raises ProcessFailedError if it had to be killed after ``STOP_S``."""
+        """SIGTERM, and wait for the end. If it lives on for ``STOP_S``, kill it and raise ProcessFailedError."""
         self._running()
         if not self.end(time.monotonic() + STOP_S):
             raise self._failure(f"did not end within {STOP_S:g} s after SIGTERM and was killed")
 
     def suspend(self) -> None:
-        """SIGSTOP: it lives, keeps its connections, and does nothing until ``resume``."""
+        """SIGSTOP: it keeps its connections, and does nothing until ``resume``."""
         self._running().send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -161,13 +161,13 @@ class LocalProcess:
         self._running().send_signal(signal.SIGCONT)
 
     def ask_to_end(self) -> None:
-        """SIGTERM, to a suspended process too; nothing if it does not run."""
+        """Send SIGTERM, and resume it if it is suspended; nothing if it does not run."""
         if self.pid is not None and self._child is not None:
             self._child.terminate()
             self._child.send_signal(signal.SIGCONT)
 
     def end(self, deadline: float) -> bool:
-        """Ask, wait until ``deadline``, then kill. Whether it ended by itself."""
+        """Ask it to end, and kill it at ``deadline``. Returns whether it ended by itself."""
         self.ask_to_end()
         if self._child is None:
             return True
@@ -219,22 +219,22 @@ class LocalProcess:
 
 
 def end_all(processes: Sequence[LocalProcess]) -> None:
+    """End them all at once, and wait for all of them. Logs those that had to be killed."""
     for process in processes:
         process.ask_to_end()
     deadline = time.monotonic() + STOP_S
     for process in processes:
         if not process.end(deadline):
-            logger.warning(
-                "a process of the local cluster did not end within %g s after SIGTERM and was killed: %s", STOP_S, process.log
-            )
+            text = "a process of the local cluster did not end within %g s after SIGTERM and was killed: %s"
+            logger.warning(text, STOP_S, process.log)
 
 
 @contextlib.contextmanager
 def reserved_port(wanted: int | None) -> Iterator[int]:
-    """A port for a child: ``wanted`` if it is free, otherwise any.
+    """A port for a child: ``wanted`` if it is free, otherwise any free one.
 
-    On Linux a socket stays bound to it without listening, which lets the child bind (both set SO_REUSEADDR) and keeps
-    everybody who asks for *any* port away, also while the child is down. Elsewhere that would keep the child out too.
+    On Linux a socket stays bound to the port without listening. The child can still bind it (both set SO_REUSEADDR), but nobody
+    who asks for *any* port gets it, even while the child is down. On other systems this would keep the child out too.
     """
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

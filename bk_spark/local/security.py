@@ -1,11 +1,11 @@
-"""TLS of a local cluster: an authority of its own, and one certificate each for its bookies and for its clients.
+"""TLS for a local cluster: its own authority, one certificate for all its bookies, and one for all its clients.
 
 ::
 
     <data_dir>/tls/ca.pem  bookie.pem  client.pem      certificates; the .key beside each is readable by its owner alone
 
-They are made once, with the first use of the directory, and hold for ten years. For clusters of one's own machine and for
-tests: who runs an authority keeps its key apart from the machines that it signs for (docs/security.md).
+They are made at the first use of the directory, and are valid for ten years. This is for local clusters and tests only: the
+key of a real authority is kept away from the machines that it signs for (docs/security.md).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -29,19 +28,11 @@ from bk_spark.tls.files import TlsFiles
 
 DAYS = 3650
 _CLOCK_SKEW = timedelta(days=1)
-"""What is made now is valid on a machine whose clock is behind."""
-
-
-@dataclass(frozen=True, slots=True)
-class LocalTls:
-    """The files of a local cluster's two sides."""
-
-    bookie: TlsFiles
-    client: TlsFiles
+"""Certificates are valid from a day ago on, so that machines with a late clock accept them."""
 
 
 class Authority:
-    """Signs certificates, with a key that lives in this object. ``certificate`` is its own."""
+    """Signs certificates with a key that only this object holds. ``certificate`` is the authority's own."""
 
     def __init__(self, name: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -50,11 +41,11 @@ class Authority:
         self.certificate = builder.sign(self._key, hashes.SHA256())
 
     def save(self, path: Path) -> None:
-        """Its certificate; its key is kept nowhere."""
+        """Write its certificate. Its key is never written."""
         path.write_bytes(self.certificate.public_bytes(Encoding.PEM))
 
     def issue(self, path: Path, *, hosts: Sequence[str] = (), days: int = DAYS) -> None:
-        """Write ``path`` .pem and .key, for a client, or for a bookie at ``hosts``. It expires ``days`` from now."""
+        """Write ``path``.pem and ``path``.key, valid for ``days``: a bookie's with ``hosts``, else a client's."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(path.name), self._name, key, days)
         if hosts:
@@ -63,8 +54,8 @@ class Authority:
         path.with_suffix(".pem").write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
 
-def local_tls(directory: Path) -> LocalTls:
-    """The files in ``directory``; made, all at once, where there are none."""
+def local_tls(directory: Path) -> tuple[TlsFiles, TlsFiles]:
+    """The bookies' files, and the clients', in ``directory``. If it does not exist it is made, with all files at once."""
     if not directory.exists():
         making = directory.with_suffix(".making")
         making.mkdir(parents=True, exist_ok=True)
@@ -73,21 +64,19 @@ def local_tls(directory: Path) -> LocalTls:
         authority.issue(making / "bookie", hosts=[HOST, "localhost"])
         authority.issue(making / "client")
         making.rename(directory)
+    bookie, client = ([str(directory / f"{side}{suffix}") for suffix in (".pem", ".key")] for side in ("bookie", "client"))
     ca = str(directory / "ca.pem")
-    bookie, client = (
-        TlsFiles(ca, str(directory / f"{side}.pem"), str(directory / f"{side}.key")) for side in ("bookie", "client")
-    )
-    return LocalTls(bookie, client)
+    return TlsFiles(ca, *bookie), TlsFiles(ca, *client)
 
 
 def command_options(config: ClientConfig) -> list[str]:
-    """What a command is given to connect as ``config`` says; ``command_environment`` belongs to it."""
+    """The options with which a command connects as ``config`` says. Use them together with ``command_environment``."""
     given = {name: getattr(config, name) for name in TLS_NAMES}
     return [part for name, value in given.items() if value for part in ("--" + name.replace("_", "-"), value)]
 
 
 def command_environment(config: ClientConfig) -> dict[str, str]:
-    """What such a command finds in its environment: the secret, which no argument may hold, or that there is none."""
+    """The environment of such a command. It holds the secret, because arguments are visible to others; empty for none."""
     return {ZOOKEEPER_AUTH_VARIABLE: config.zookeeper_auth}
 
 

@@ -13,7 +13,7 @@ from bk_spark.local.process import HOST, Keeper, LocalProcess
 from bk_spark.metadata.zookeeper import connect
 
 _SESSION_S = 10.0
-"""Session timeout of the short sessions that see whether it answers."""
+"""Session timeout of the short sessions that check whether it answers."""
 
 _ZOOKEEPER_JARS = (
     "zookeeper",
@@ -25,10 +25,10 @@ _ZOOKEEPER_JARS = (
     "metrics-core",
     "snappy-java",
 )
-"""What the server needs of pyspark's 250 jars: with all of them on the class path it starts half as fast."""
+"""The jars of pyspark's 250 that the server needs. With all of them on the class path it starts half as fast."""
 
 _JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.preAllocSize=1024")
-"""Small and quick to start. preAllocSize is in KiB; ZooKeeper would grow its log by 64 MiB at a time."""
+"""Small, and quick to start. preAllocSize is in KiB: by default ZooKeeper grows its log by 64 MiB at a time."""
 
 _ZOOKEEPER_CONFIG = """\
 tickTime=250
@@ -40,7 +40,7 @@ clientPort={port}
 maxClientCnxns=0
 admin.enableServer=false
 """
-"""Every Spark worker comes from one address: no limit of connections to an address. Sessions are counted in ticks."""
+"""All Spark workers have one address here, so connections per address are unlimited. Sessions are counted in ticks."""
 
 
 class LocalZooKeeper(LocalProcess):
@@ -62,7 +62,7 @@ class LocalZooKeeper(LocalProcess):
 
     def _answers(self) -> bool:
         try:
-            # Short attempts: while ZooKeeper starts it may accept a connection and forget about it.
+            # Short attempts: while ZooKeeper starts, it may accept a connection and forget it.
             connect(f"zk://{self.address}/ledgers", connect_timeout_s=1.0, session_timeout_s=_SESSION_S).close()
         except MetadataUnavailableError:
             return False
@@ -70,13 +70,12 @@ class LocalZooKeeper(LocalProcess):
 
 
 def zookeeper_command() -> list[str]:
-    """How a server is started, without the class and its configuration. Raises ConfigError where Java or a jar is missing."""
-    java, class_path = find_java(), find_zookeeper_jars()
-    return [java, *_JAVA_OPTIONS, "-cp", class_path]
+    """The command line up to the server's class. Raises ConfigError if Java or a jar is missing."""
+    return [find_java(), *_JAVA_OPTIONS, "-cp", find_zookeeper_jars()]
 
 
 def find_java() -> str:
-    """The ``java`` of JAVA_HOME, or else of the PATH. Raises ConfigError."""
+    """The ``java`` in JAVA_HOME, if that is set, or on the PATH. Raises ConfigError."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     if java is None:
@@ -90,7 +89,7 @@ def find_java() -> str:
 
 
 def find_zookeeper_jars() -> str:
-    """The class path of the ZooKeeper server in the installed pyspark, which is not imported. Raises ConfigError."""
+    """The ZooKeeper server's class path in the installed pyspark, without importing pyspark. Raises ConfigError."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError("pyspark", "not installed", "a local cluster takes ZooKeeper from it: run 'pip install pyspark'")

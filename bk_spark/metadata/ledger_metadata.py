@@ -72,6 +72,11 @@ class LedgerMetadata:
     def last_fragment(self) -> Fragment:
         return self.fragments[-1]
 
+    @property
+    def bookies(self) -> frozenset[str]:
+        """All bookies that the ledger names, in any fragment."""
+        return frozenset(bookie_id for fragment in self.fragments for bookie_id in fragment.ensemble)
+
     def custom(self, key: str) -> bytes | None:
         return dict(self.custom_metadata).get(key)
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.replication.groups import lost_bytes, names
+from bk_spark.client.replication.groups import lost_bytes
 from bk_spark.client.replication.ledger_check import LedgerCheck
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import MIB
@@ -138,7 +138,7 @@ class _Run:
     def _naming(self) -> list[LedgerMetadata]:
         listed = list(self._client.list_ledgers())
         pages = [listed[start : start + 1_000] for start in range(0, len(listed), 1_000)]
-        return [one for page in pages for one in self._client.existing_ledgers(page) if names(one, self._lost.bookie_id)]
+        return [one for page in pages for one in self._client.existing_ledgers(page) if self._lost.bookie_id in one.bookies]
 
     def _await_whole(self, begun_s: float) -> tuple[float, float]:
         """Until no metadata names the bookie: marks first, which cost little to count, then all metadata."""
@@ -159,7 +159,7 @@ class _Run:
         check = LedgerCheck(self._client.context, AutoRecoveryConfig(ledger_check_bytes_per_s=1 << 40))
 
         def problem_of(ledger_id: int) -> str | None:
-            report = check.check(ledger_id)
+            report = self._client.context.submit(check.check(ledger_id)).result()
             if report.lacking or report.unknown:
                 return f"ledger {ledger_id}: lacking {dict(report.lacking)}, unknown {dict(report.unknown)}"
             return is_unreadable(self._client, ledger_id, confirmed[ledger_id])

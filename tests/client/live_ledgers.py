@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
 
+from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.config import ClientConfig
 from bk_spark.local.cluster import LocalBookie, LocalCluster
@@ -14,6 +16,13 @@ DEADLINE_S = 60.0
 """How long a test waits for what must come."""
 
 BRISK = ClientConfig(read_timeout_s=1.0, add_timeout_s=1.5, speculative_read_s=0.2, replacement_retry_s=0.5, explicit_lac_s=0.3)
+
+_T = TypeVar("_T")
+
+
+def result_of(client: BookKeeper, work: Coroutine[Any, Any, _T]) -> _T:
+    """What a coroutine gives back, run on the client's event loop."""
+    return client.context.submit(work).result(DEADLINE_S)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bk_spark.client.replication.lost_bookies import LostBookies, Sight, bookies_of, missing_of
+from bk_spark.client.replication.lost_bookies import LostBookies, Observation, missing_of
 from bk_spark.config import LedgerOptions
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 
@@ -27,7 +27,7 @@ class Cluster:
 
     def look(self, now_ms: int, *gone: str) -> frozenset[str]:
         """All but ``gone`` are registered; gives back who is lost."""
-        self.bookies.observe(Sight(ALL - set(gone), self.cookies, self.marks), now_ms)
+        self.bookies.observe(Observation(ALL - set(gone), self.cookies, self.marks), now_ms)
         return self.bookies.lost
 
 
@@ -75,11 +75,10 @@ def test_how_long_a_bookie_is_waited_for_is_told(cluster: Cluster) -> None:
 
 
 def test_a_bookie_that_ledgers_name_and_that_was_never_seen_is_lost_after_the_grace_period() -> None:
-    bookies = LostBookies(GRACE_MS)
-    bookies.expect(["b1", "b9"])
-    bookies.observe(Sight(ALL, ALL | {"b9"}, 0), 0)
+    bookies = LostBookies(GRACE_MS, ["b1", "b9"])
+    bookies.observe(Observation(ALL, ALL | {"b9"}, 0), 0)
     assert bookies.waiting(0) == {"b9": GRACE_MS}
-    bookies.observe(Sight(ALL, ALL | {"b9"}, 0), GRACE_MS)
+    bookies.observe(Observation(ALL, ALL | {"b9"}, 0), GRACE_MS)
     assert bookies.lost == {"b9"}
 
 
@@ -158,19 +157,17 @@ def test_several_that_are_missing_after_the_store_was_away_are_waited_for_togeth
 
 
 def test_several_that_are_missing_at_an_auditors_first_look_are_waited_for_together() -> None:
-    bookies = LostBookies(GRACE_MS)
-    bookies.expect(ALL)
-    bookies.observe(Sight(frozenset({"b1"}), ALL, 0), 0)
+    bookies = LostBookies(GRACE_MS, ALL)
+    bookies.observe(Observation(frozenset({"b1"}), ALL, 0), 0)
     assert bookies.lost == set()
-    bookies.observe(Sight(frozenset({"b1"}), ALL, 0), GRACE_MS)
+    bookies.observe(Observation(frozenset({"b1"}), ALL, 0), GRACE_MS)
     assert bookies.lost == {"b2", "b3", "b4"}
 
 
 def test_a_loss_after_the_first_look_is_at_once_while_others_are_waited_for() -> None:
-    bookies = LostBookies(GRACE_MS)
-    bookies.expect(ALL)
-    bookies.observe(Sight(ALL - {"b1"}, ALL, 0), 0)
-    bookies.observe(Sight(ALL - {"b1", "b2"}, ALL, 0), 1)
+    bookies = LostBookies(GRACE_MS, ALL)
+    bookies.observe(Observation(ALL - {"b1"}, ALL, 0), 0)
+    bookies.observe(Observation(ALL - {"b1", "b2"}, ALL, 0), 1)
     assert bookies.lost == {"b1", "b2"}
 
 
@@ -191,7 +188,7 @@ def test_after_none_was_registered_the_grace_of_all_begins_with_the_first_that_i
 
 def test_times_that_passed_while_autorecovery_was_disabled_do_not_count(cluster: Cluster) -> None:
     cluster.look(0, "b1")
-    cluster.bookies.forget_times()
+    cluster.bookies.start_over()
     assert cluster.look(10 * GRACE_MS, "b1") == set()
     assert cluster.look(11 * GRACE_MS, "b1") == {"b1"}
 
@@ -200,8 +197,8 @@ def test_a_bookie_that_was_lost_before_autorecovery_was_disabled_is_audited_agai
     """It may have come back meanwhile, unseen, and gone again: ledgers that were made then name it, and are not marked."""
     cluster.look(0, "b1")
     cluster.look(GRACE_MS, "b1")
-    cluster.bookies.audited(["b1"], ["b1"])
-    cluster.bookies.forget_times()
+    cluster.bookies.note_audit(["b1"], ["b1"])
+    cluster.bookies.start_over()
     assert cluster.look(2 * GRACE_MS, "b1") == set()
     assert cluster.look(3 * GRACE_MS, "b1") == {"b1"}
     assert cluster.bookies.is_audit_due
@@ -213,7 +210,7 @@ def test_a_bookie_that_was_lost_before_autorecovery_was_disabled_is_audited_agai
 def test_a_lost_bookie_is_audited_once_while_ledgers_name_it(cluster: Cluster) -> None:
     cluster.look(0, "b1")
     cluster.look(GRACE_MS, "b1")
-    cluster.bookies.audited(["b1"], ["b1", "b2", "b3"])
+    cluster.bookies.note_audit(["b1"], ["b1", "b2", "b3"])
     assert not cluster.bookies.is_audit_due
     assert cluster.look(2 * GRACE_MS, "b1") == {"b1"}
     assert not cluster.bookies.is_audit_due
@@ -222,7 +219,7 @@ def test_a_lost_bookie_is_audited_once_while_ledgers_name_it(cluster: Cluster) -
 def test_a_lost_bookie_that_no_ledger_names_is_forgotten(cluster: Cluster) -> None:
     cluster.look(0, "b1")
     cluster.look(GRACE_MS, "b1")
-    cluster.bookies.audited(["b1"], ["b2", "b3"])
+    cluster.bookies.note_audit(["b1"], ["b2", "b3"])
     assert cluster.look(10 * GRACE_MS, "b1") == set()
     assert cluster.bookies.deadline_ms() is None
 
@@ -230,14 +227,14 @@ def test_a_lost_bookie_that_no_ledger_names_is_forgotten(cluster: Cluster) -> No
 def test_when_no_ledger_is_marked_any_more_it_is_looked_whether_the_lost_are_still_named(cluster: Cluster) -> None:
     cluster.look(0, "b1")
     cluster.look(GRACE_MS, "b1")
-    cluster.bookies.audited({"b1"}, ALL)
+    cluster.bookies.note_audit({"b1"}, ALL)
     cluster.marks = 5
     cluster.look(GRACE_MS + 1, "b1")
     assert not cluster.bookies.is_audit_due
     cluster.marks = 0
     assert cluster.look(GRACE_MS + 2, "b1") == {"b1"}
     assert cluster.bookies.is_audit_due
-    cluster.bookies.audited({"b1"}, ALL - {"b1"})
+    cluster.bookies.note_audit({"b1"}, ALL - {"b1"})
     assert cluster.look(GRACE_MS + 3, "b1") == set()
 
 
@@ -247,14 +244,14 @@ def test_a_bookie_that_was_lost_during_an_audit_needs_another_one(cluster: Clust
     begun_with = cluster.bookies.lost
     cluster.marks = 1
     cluster.look(GRACE_MS + 1, "b1", "b2")
-    cluster.bookies.audited(begun_with, ["b1", "b2"])
+    cluster.bookies.note_audit(begun_with, ["b1", "b2"])
     assert cluster.bookies.is_audit_due
 
 
 def test_a_bookie_that_is_back_is_not_lost_and_its_next_loss_is_audited_again(cluster: Cluster) -> None:
     cluster.look(0, "b1")
     cluster.look(GRACE_MS, "b1")
-    cluster.bookies.audited(["b1"], ["b1"])
+    cluster.bookies.note_audit(["b1"], ["b1"])
     assert cluster.look(GRACE_MS + 1) == set()
     cluster.look(GRACE_MS + 2, "b1")
     assert cluster.look(2 * GRACE_MS + 2, "b1") == {"b1"}
@@ -264,7 +261,7 @@ def test_a_bookie_that_is_back_is_not_lost_and_its_next_loss_is_audited_again(cl
 def test_an_audit_that_is_asked_for_looks_again_for_bookies_that_are_lost_already(cluster: Cluster) -> None:
     cluster.look(0, "b1")
     cluster.look(GRACE_MS, "b1")
-    cluster.bookies.audited(["b1"], ["b1"])
+    cluster.bookies.note_audit(["b1"], ["b1"])
     cluster.bookies.wait_no_longer()
     assert cluster.bookies.is_audit_due
 
@@ -283,7 +280,7 @@ def ledger(*ensembles: tuple[int, tuple[str, ...]]) -> LedgerMetadata:
 
 def test_a_ledger_lacks_the_copies_of_every_lost_bookie_in_any_of_its_fragments() -> None:
     metadata = ledger((0, ("b1", "b2")), (5, ("b3", "b2")), (9, ("b3", "b4")))
-    assert bookies_of(metadata) == {"b1", "b2", "b3", "b4"}
+    assert metadata.bookies == {"b1", "b2", "b3", "b4"}
     assert missing_of(metadata, frozenset({"b4", "b1", "b9"})) == ("b1", "b4")
     assert missing_of(metadata, frozenset({"b9"})) == ()
 

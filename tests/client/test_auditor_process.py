@@ -50,7 +50,7 @@ def auditing(cluster: ClusterOfZnodes, config: AutoRecoveryConfig, name: str = "
     """A candidate with a session of its own."""
     with connect(cluster.store.uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
         context = ClientContext(store, cluster.znodes, ClientConfig())
-        process = AuditorProcess(store, cluster.znodes, context, config, auditor_id=name)
+        process = AuditorProcess(context, config, auditor_id=name)
         try:
             process.start()
             yield process
@@ -72,13 +72,13 @@ def looks(no_polling: None, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """When auditors looked at the bookies; they do so all the time."""
     monkeypatch.setattr(auditor, "POLL_S", 0.05)
     seen: list[float] = []
-    still = AuditorProcess._look
+    still = AuditorProcess._observe_bookies
 
-    def look(self: AuditorProcess, office: auditor._Office) -> None:
+    def look(self: AuditorProcess, term: auditor._Term) -> None:
         seen.append(time.monotonic())
-        still(self, office)
+        still(self, term)
 
-    monkeypatch.setattr(AuditorProcess, "_look", look)
+    monkeypatch.setattr(AuditorProcess, "_observe_bookies", look)
     return seen
 
 
@@ -287,11 +287,11 @@ def test_a_failure_that_nobody_thought_of_gives_the_office_up_and_is_told(
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(AuditorProcess, "_work", fail)
+    monkeypatch.setattr(AuditorProcess, "_start_due_audits", fail)
     failed = threading.Event()
     with connect(cluster.store.uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
         context = ClientContext(store, cluster.znodes, ClientConfig())
-        process = AuditorProcess(store, cluster.znodes, context, QUICK, on_failure=failed.set)
+        process = AuditorProcess(context, QUICK, on_failure=failed.set)
         process.start()
         assert failed.wait(30.0)
         assert not process.is_auditor

@@ -11,10 +11,10 @@ from bk_spark.client.replication.auditor_znodes import (
     candidates,
     current_auditor,
     is_requested,
+    observe_bookies,
     request_audit,
-    sight,
 )
-from bk_spark.client.replication.lost_bookies import Sight
+from bk_spark.client.replication.lost_bookies import Observation
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, register
 from bk_spark.metadata.znodes import Znodes
 from tests.memory_store import MemoryStore, MemoryTree
@@ -43,13 +43,13 @@ def test_read_only_bookies_are_there_like_writable_ones(store: MemoryStore) -> N
     register(store, ZNODES, BookieAddress("b1", "host", 1))
     register(store, ZNODES, BookieAddress("b2", "host", 2), read_only=True)
     store.create(ZNODES.cookie("b3"))
-    seen = sight(store, ZNODES, 5)
-    assert seen == Sight(frozenset({"b1", "b2"}), frozenset({"b3"}), 5)
+    seen = observe_bookies(store, ZNODES, 5)
+    assert seen == Observation(frozenset({"b1", "b2"}), frozenset({"b3"}), 5)
 
 
 def test_a_registration_that_nobody_can_read_is_a_bookie_that_is_there(store: MemoryStore) -> None:
     store.create(ZNODES.registration("b1"), b"\xff junk", ephemeral=True)
-    assert sight(store, ZNODES, 0).registered == {"b1"}
+    assert observe_bookies(store, ZNODES, 0).registered == {"b1"}
 
 
 # --- the election: situation 78
@@ -175,10 +175,10 @@ def test_a_report_of_a_newer_version_or_none_at_all_says_nothing(store: MemorySt
 
 def test_in_a_new_cluster_the_interval_of_the_check_begins_with_the_first_auditor(tree: MemoryTree, store: MemoryStore) -> None:
     znodes = AuditorZnodes(store, ZNODES)
-    znodes.keep_check_time()
+    znodes.start_check_interval()
     assert not znodes.is_check_due(HOUR_S)
     first = store.get(ZNODES.ledger_check_time)
-    AuditorZnodes(MemoryStore(tree), ZNODES).keep_check_time()
+    AuditorZnodes(MemoryStore(tree), ZNODES).start_check_interval()
     assert store.get(ZNODES.ledger_check_time) == first
 
 

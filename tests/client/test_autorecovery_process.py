@@ -11,13 +11,12 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.replication.auditor_znodes import candidates
 from bk_spark.client.replication.ledger_audit import AllChecked, LedgerAudit
 from bk_spark.client.replication.ledger_check import LedgerCheck
-from bk_spark.client.replication.lost_bookies import bookies_of
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.errors import ConfigError
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalBookie, LocalCluster
 from bk_spark.metadata.under_replication import UnderReplication
 from tests.client.cluster_of_znodes import eventually
-from tests.client.live_ledgers import BRISK, payloads
+from tests.client.live_ledgers import BRISK, payloads, result_of
 
 QUICK = AutoRecoveryConfig(lost_bookie_grace_s=0.5, session_timeout_s=1.0, retry_s=0.5)
 PAYLOADS = [b"entry %d: " % number + b"-" * 200 for number in range(40)]
@@ -79,7 +78,7 @@ def test_flipped_bytes_in_an_entry_log_are_found_marked_and_replaced(
     rotten.stop()
     flip_payloads(rotten, [7, 8])
     rotten.start()
-    report = check.check(ledger_id)
+    report = result_of(client, check.check(ledger_id))
     assert set(report.lacking) == {rotten.bookie_id}
     damaged = report.lacking[rotten.bookie_id]
     assert damaged >= 2  # all of a damaged batch
@@ -92,7 +91,7 @@ def test_flipped_bytes_in_an_entry_log_are_found_marked_and_replaced(
     assert [(mark.ledger_id, mark.missing) for mark in marks.marks()] == [(ledger_id, (rotten.bookie_id,))]
     recovery = spacious.start_autorecovery(QUICK)
     eventually(lambda: marks.count() == 0, 60.0)
-    assert check.check(ledger_id).lacking == {}
+    assert result_of(client, check.check(ledger_id)).lacking == {}
     recovery.stop()
 
 
@@ -111,7 +110,7 @@ def test_after_the_store_was_away_and_the_session_lost_it_stands_again_and_makes
     eventually(lambda: candidates(client.metadata_store, client.znodes) == [recovery.name])
     lost = of_slot(spacious, client, ledger_id, 0)
     lost.kill()
-    eventually(lambda: lost.bookie_id not in bookies_of(client.ledger_metadata(ledger_id)), 60.0)
+    eventually(lambda: lost.bookie_id not in client.ledger_metadata(ledger_id).bookies, 60.0)
     eventually(lambda: (marks.count(), marks.locks()) == (0, {}))
     assert payloads(client.open_ledger(ledger_id)) == PAYLOADS
     recovery.stop()

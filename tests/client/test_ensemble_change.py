@@ -10,10 +10,19 @@ from concurrent.futures import Future
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.replication.rereplicator import ReplicationLimits, Rereplicator
+from bk_spark.client.replication.rereplicator import Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.local.cluster import LocalCluster
-from tests.client.live_ledgers import BRISK, DEADLINE_S, bookies_of, eventually_last_add_confirmed, killed, payloads, suspended
+from tests.client.live_ledgers import (
+    BRISK,
+    DEADLINE_S,
+    bookies_of,
+    eventually_last_add_confirmed,
+    killed,
+    payloads,
+    result_of,
+    suspended,
+)
 
 
 @pytest.fixture
@@ -120,9 +129,8 @@ def test_a_reader_of_a_closed_ledger_goes_on_when_every_bookie_of_it_was_replace
         seen = next(batches).num_rows
         old = bookies_of(wide_cluster, writer.metadata)
         leaving = {bookie.bookie_id for bookie in old}
-        limits = ReplicationLimits.of(BRISK, AutoRecoveryConfig())
-        rereplicator = Rereplicator(operator._context, operator._ledgers, limits)
-        assert rereplicator.rereplicate(writer.ledger_id, leaving).is_whole
+        rereplicator = Rereplicator(operator._context, AutoRecoveryConfig())
+        assert result_of(operator, rereplicator.rereplicate(writer.ledger_id, leaving)).is_whole
         now = client.ledger_metadata(writer.ledger_id)
         assert leaving.isdisjoint(now.last_fragment.ensemble)
         with killed(*old):

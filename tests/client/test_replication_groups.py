@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bk_spark.client.ledger.ledger_store import LedgerStore
-from bk_spark.client.replication.groups import LostShare, groups, lost_bytes, names, naming
+from bk_spark.client.replication.groups import LostShare, groups, ledgers_naming, lost_bytes
 from bk_spark.config import LedgerOptions
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.znodes import Znodes
@@ -24,10 +24,10 @@ def _ledger(ledger_id: int, *fragments: tuple[int, str], last: int | None = 99, 
 
 def test_a_ledger_names_a_bookie_in_any_fragment_with_entries_or_without() -> None:
     """Protocol rule 54."""
-    assert names(_ledger(1, (0, LOST), (50, "a")), LOST)
-    assert names(_ledger(1, (0, "a"), (100, LOST)), LOST)
-    assert names(_ledger(1, (0, LOST), last=-1), LOST)
-    assert not names(_ledger(1, (0, "a")), LOST)
+    assert LOST in _ledger(1, (0, LOST), (50, "a")).bookies
+    assert LOST in _ledger(1, (0, "a"), (100, LOST)).bookies
+    assert LOST in _ledger(1, (0, LOST), last=-1).bookies
+    assert LOST not in _ledger(1, (0, "a")).bookies
 
 
 def test_what_a_bookie_held_is_its_share_of_the_fragments_that_name_it() -> None:
@@ -58,7 +58,7 @@ def test_the_listing_finds_the_ledgers_that_name_it_and_says_which_cannot_be_rea
     store = _stored(_ledger(3, (0, LOST)), _ledger(4, (0, "a")), _ledger(20_000, (0, "a"), (7, LOST)), _ledger(5, (0, "a")))
     store.set(ZNODES.ledger(5), b"junk", 0)
     looked_at: list[int] = []
-    found = naming(store, ZNODES, LOST, looked_at.append)
+    found = ledgers_naming(store, ZNODES, LOST, looked_at.append)
     assert found.shares == (LostShare(3, 1000), LostShare(20_000, 930))
     assert ["ledger 5" in one for one in found.unreadable] == [True]
     assert looked_at[-1] == 4
@@ -66,5 +66,5 @@ def test_the_listing_finds_the_ledgers_that_name_it_and_says_which_cannot_be_rea
 
 def test_a_listing_ends_at_its_limit() -> None:
     store = _stored(*(_ledger(ledger_id, (0, LOST)) for ledger_id in range(5)))
-    found = naming(store, ZNODES, LOST, lambda done: None, limit=2)
+    found = ledgers_naming(store, ZNODES, LOST, lambda done: None, limit=2)
     assert [one.ledger_id for one in found.shares] == [0, 1]

@@ -15,14 +15,13 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.replication.ledger_rereplication import Leaving, RereplicatedLedger
 from bk_spark.client.replication.lock import TakenLedger
-from bk_spark.client.replication.rereplicator import ReplicationLimits, Rereplicator
+from bk_spark.client.replication.rereplicator import Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
-from bk_spark.config import ClientConfig
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.metadata.store import SetValue, StoreChange
 from bk_spark.metadata.under_replication import UnderReplication
-from tests.client.live_ledgers import BRISK, DEADLINE_S, bookies_of, killed, payloads
+from tests.client.live_ledgers import BRISK, DEADLINE_S, bookies_of, killed, payloads, result_of
 from tests.client.test_replication_worker import eventually
 from tests.client.test_replicator import assert_whole
 
@@ -40,8 +39,7 @@ def marks(client: BookKeeper) -> UnderReplication:
 
 @pytest.fixture
 def rereplicator(client: BookKeeper, marks: UnderReplication) -> Rereplicator:
-    limits = ReplicationLimits.of(ClientConfig(), AutoRecoveryConfig(open_fragment_grace_s=0.05))
-    return Rereplicator(client.context, client._ledgers, limits, marks)
+    return Rereplicator(client.context, AutoRecoveryConfig(open_fragment_grace_s=0.05), marks)
 
 
 def _marked(client: BookKeeper, rereplicator: Rereplicator, ledger_id: int) -> list[RereplicatedLedger]:
@@ -49,7 +47,7 @@ def _marked(client: BookKeeper, rereplicator: Rereplicator, ledger_id: int) -> l
     tries: list[RereplicatedLedger] = []
     while not tries or (tries[-1].open_fragment is not None and len(tries) < 3):
         fence = tries[-1].open_fragment if tries else None
-        done = client.context.submit(rereplicator.marked(ledger_id, fence=fence)).result(DEADLINE_S)
+        done = result_of(client, rereplicator.rereplicate(ledger_id, fence=fence))
         assert done is not None
         tries.append(done)
     return tries
@@ -161,12 +159,12 @@ def test_a_lock_that_was_being_taken_when_the_work_was_cut_off_is_given_back(
 
     monkeypatch.setattr(rereplicator._lock, "take", slowly)
     leaving = {metadata.last_fragment.ensemble[0]}
-    work = client.context.submit(rereplicator.replicated(metadata.ledger_id, leaving))
+    work = client.context.submit(rereplicator.rereplicate(metadata.ledger_id, leaving))
     assert entered.wait(DEADLINE_S)
     work.cancel()
     go_on.set()
     monkeypatch.undo()
-    eventually(lambda: rereplicator.rereplicate(metadata.ledger_id, leaving).is_whole)
+    eventually(lambda: result_of(client, rereplicator.rereplicate(metadata.ledger_id, leaving)).is_whole)
     assert marks.locks() == {}
 
 
@@ -191,7 +189,7 @@ def test_a_change_that_was_under_way_when_the_work_was_cut_off_does_not_come_aft
             arrived.set()
 
     monkeypatch.setattr(client.metadata_store, "transaction", slowly)
-    work = client.context.submit(rereplicator.replicated(metadata.ledger_id, leaving))
+    work = client.context.submit(rereplicator.rereplicate(metadata.ledger_id, leaving))
     assert entered.wait(DEADLINE_S)
     work.cancel()
     eventually(lambda: marks.locks() == {})
@@ -199,7 +197,7 @@ def test_a_change_that_was_under_way_when_the_work_was_cut_off_does_not_come_aft
     assert arrived.wait(DEADLINE_S)
     monkeypatch.undo()
     assert client.ledger_metadata(metadata.ledger_id) == metadata
-    assert rereplicator.rereplicate(metadata.ledger_id, leaving).is_whole
+    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, leaving)).is_whole
 
 
 def test_a_mark_that_names_no_other_bookie_goes_with_the_copying_and_any_other_stays(
@@ -209,12 +207,12 @@ def test_a_mark_that_names_no_other_bookie_goes_with_the_copying_and_any_other_s
     metadata = _closed(client, 2)
     leaving, other = metadata.last_fragment.ensemble
     marks.mark(metadata.ledger_id, [leaving, other])
-    assert rereplicator.rereplicate(metadata.ledger_id, {leaving}).is_whole
+    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving})).is_whole
     assert marks.mark_of(metadata.ledger_id) is not None
     finish = rereplicator._lock.finish
     monkeypatch.setattr(rereplicator._lock, "finish", lambda taken: marks.mark(metadata.ledger_id, [other]) or finish(taken))
-    assert rereplicator.rereplicate(metadata.ledger_id, {leaving, other}).is_whole
+    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving, other})).is_whole
     assert marks.mark_of(metadata.ledger_id) is not None
     monkeypatch.undo()
-    assert rereplicator.rereplicate(metadata.ledger_id, {leaving, other}).is_whole
+    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving, other})).is_whole
     assert marks.mark_of(metadata.ledger_id) is None

@@ -44,15 +44,35 @@ def marks(client: BookKeeper) -> UnderReplication:
     return UnderReplication(client.metadata_store, client.znodes)
 
 
+class ObservedWorker(ReplicationWorker):
+    """Keeps the results of its tries."""
+
+    def __init__(self, context: ClientContext, config: AutoRecoveryConfig) -> None:
+        super().__init__(context, config)
+        self.results: list[RereplicatedLedger] = []
+
+    def _note(self, done: RereplicatedLedger) -> None:
+        self.results.append(done)
+        super()._note(done)
+
+    @property
+    def made_whole(self) -> int:
+        return sum(one.is_whole for one in self.results)
+
+    @property
+    def failures(self) -> list[RereplicatedLedger]:
+        return [one for one in self.results if not (one.is_whole or one.is_locked or one.open_fragment)]
+
+
 @contextmanager
 def worker(
     cluster: LocalCluster, config: AutoRecoveryConfig = HASTY, session_timeout_s: float = 10.0
-) -> Iterator[tuple[ReplicationWorker, ZooKeeperStore]]:
+) -> Iterator[tuple[ObservedWorker, ZooKeeperStore]]:
     """One that works, with a session of its own."""
     znodes = Znodes(ROOT)
     with connect(cluster.metadata_uri, connect_timeout_s=10.0, session_timeout_s=session_timeout_s) as store:
         context = ClientContext(store, znodes, ClientConfig())
-        made = ReplicationWorker(store, znodes, context, config)
+        made = ObservedWorker(context, config)
         made.start()
         try:
             yield made, store
@@ -99,7 +119,7 @@ def test_all_marked_ledgers_are_made_whole_and_their_marks_go(
         eventually(lambda: marks.count() == 0)
         marks.mark_many({ledger_id: [lost.bookie_id] for ledger_id in named[10:]})
         eventually(lambda: marks.count() == 0)
-        eventually(lambda: one.progress().ledgers + other.progress().ledgers >= 20)
+        eventually(lambda: one.made_whole + other.made_whole >= 20)
         for ledger_id in named:
             assert_whole(client, ledger_id, {lost.bookie_id})
     assert marks.locks() == {}
@@ -155,8 +175,8 @@ def test_what_cannot_be_made_whole_stays_marked_and_is_tried_again(
     with worker(wide_cluster) as (made, _):
         with lost_for_good(client, only):
             marks.mark(writer.ledger_id, [only.bookie_id])
-            eventually(lambda: made.progress().failures > 1)
-            assert f"ledger {writer.ledger_id}" in made.progress().last_problem
+            eventually(lambda: len(made.failures) > 1)
+            assert f"ledger {writer.ledger_id}" in made.failures[-1].problem
             assert marks.mark_of(writer.ledger_id) is not None
         eventually(lambda: marks.count() == 0)
 
@@ -184,16 +204,16 @@ def test_a_problem_that_many_ledgers_share_is_told_once(
     wide_cluster: LocalCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as that no bookie is left to take copies, at every try of each ledger."""
-    monkeypatch.setattr(replication_worker, "MAX_TOLD", 2)
+    monkeypatch.setattr(replication_worker, "MAX_LOGGED", 2)
     with worker(wide_cluster) as (made, _):
         for ledger_id, problem in ((1, "no bookie"), (2, "no bookie"), (1, "no bookie"), (3, "damage"), (2, "no bookie")):
             made._note(RereplicatedLedger(ledger_id, False, problem=f"ledger {ledger_id}: {problem}"))
         told = [one.getMessage() for one in caplog.records if "still under-replicated" in one.getMessage()]
         assert [one.split(" is ")[0] for one in told] == ["ledger 1", "ledger 3"]
-        assert made.progress().failures == 5
+        assert len(made.failures) == 5
         for number in range(10):
             made._note(RereplicatedLedger(4, False, problem=f"{number}"))
-        assert len(made._told_s) <= 2
+        assert len(made._logged_s) <= 2
 
 
 def test_nothing_is_begun_while_autorecovery_is_disabled_and_what_is_under_way_stops_at_once(
@@ -206,7 +226,7 @@ def test_nothing_is_begun_while_autorecovery_is_disabled_and_what_is_under_way_s
         marks.disable()
         try:
             eventually(lambda: marks.locks() == {})
-            assert (made.progress().ledgers, marks.count()) == (0, 3)
+            assert (made.made_whole, marks.count()) == (0, 3)
         finally:
             marks.enable()
         eventually(lambda: len(marks.locks()) == 3)
@@ -233,7 +253,7 @@ def test_a_worker_whose_session_expires_harms_nothing_and_goes_on_with_a_new_one
         more, again = _lost_bookie_of(wide_cluster, client, lost)
         marks.mark(again, [more.bookie_id])
         eventually(lambda: marks.count() == 0)
-        eventually(lambda: made.progress().under_way == 0)
+        eventually(lambda: len(made._under_way) == 0)
 
 
 def _lost_bookie_of(cluster: LocalCluster, client: BookKeeper, lost: LocalBookie) -> tuple[LocalBookie, int]:
@@ -249,7 +269,7 @@ def test_a_ledger_that_takes_long_keeps_no_others_waiting(
 ) -> None:
     """Also not those that are marked, or are to be tried again, meanwhile."""
     lost, [long, short] = _lost_bookie(wide_cluster, client, 2)
-    marked, begun = Rereplicator.marked, threading.Event()
+    marked, begun = Rereplicator.rereplicate, threading.Event()
 
     async def slowly(self: Rereplicator, ledger_id: int, *, fence: Fragment | None = None) -> RereplicatedLedger | None:
         if ledger_id == long:
@@ -257,16 +277,16 @@ def test_a_ledger_that_takes_long_keeps_no_others_waiting(
             await asyncio.Event().wait()
         return await marked(self, ledger_id, fence=fence)
 
-    monkeypatch.setattr(Rereplicator, "marked", slowly)
+    monkeypatch.setattr(Rereplicator, "rereplicate", slowly)
     with lost_for_good(client, lost), worker(wide_cluster) as (made, _):
         marks.mark(long, [lost.bookie_id])
         assert begun.wait(DEADLINE_S)
         assert marks.try_lock(short, "somebody else")
         marks.mark(short, [lost.bookie_id])
-        eventually(lambda: made.progress().waiting == 1)
+        eventually(lambda: len(made._retries) == 1)
         marks.unlock(short)
         eventually(lambda: [one.ledger_id for one in marks.marks()] == [long])
-        eventually(lambda: made.progress().under_way == 1)
+        eventually(lambda: len(made._under_way) == 1)
     marks.remove(next(marks.marks()))
 
 
@@ -293,7 +313,7 @@ def test_a_worker_asks_seldom_while_autorecovery_is_disabled(
     assert marks.try_lock(ledger_id, "somebody else")
     with worker(wide_cluster) as (made, _):
         marks.mark(ledger_id, ["somebody"])
-        eventually(lambda: made.progress().waiting == 1)
+        eventually(lambda: len(made._retries) == 1)
         asked: list[float] = []
         is_enabled = made._marks.is_enabled
 

@@ -10,16 +10,15 @@ import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.replication.ledger_rereplication import RereplicatedLedger
-from bk_spark.client.replication.rereplicator import ReplicationLimits, Rereplicator
+from bk_spark.client.replication.rereplicator import Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
-from bk_spark.config import ClientConfig
 from bk_spark.entries.digest import master_key
 from bk_spark.errors import LedgerClosedError, LedgerFencedError
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from bk_spark.metadata.under_replication import UnderReplication
 from bk_spark.wire.messages import ReadBatch, ReadRequest
-from tests.client.live_ledgers import BRISK, DEADLINE_S, bookies_of, killed, payloads
+from tests.client.live_ledgers import BRISK, DEADLINE_S, bookies_of, killed, payloads, result_of
 
 HASTY = AutoRecoveryConfig(open_fragment_grace_s=0.05, retry_s=0.2)
 
@@ -36,7 +35,7 @@ def rereplicator(client: BookKeeper) -> Rereplicator:
 
 
 def _rereplicator(client: BookKeeper, marks: UnderReplication | None = None) -> Rereplicator:
-    return Rereplicator(client.context, client._ledgers, ReplicationLimits.of(ClientConfig(), HASTY), marks)
+    return Rereplicator(client.context, HASTY, marks)
 
 
 def _closed(client: BookKeeper, sizes: tuple[int, int, int], entries: int = 20, password: bytes = b"") -> LedgerMetadata:
@@ -91,12 +90,12 @@ def test_after_a_bookie_died_every_fragment_is_back_on_a_whole_write_quorum(
     metadata = _closed(client, sizes, entries, b"secret")
     dead = bookies_of(wide_cluster, metadata)[1]
     with killed(*([dead] if sizes[1] > 1 else [])):
-        done = rereplicator.rereplicate(metadata.ledger_id, {dead.bookie_id})
+        done = result_of(client, rereplicator.rereplicate(metadata.ledger_id, {dead.bookie_id}))
         assert (done.is_whole, done.fragments, done.problem) == (True, 1, "")
         assert_whole(client, metadata.ledger_id, {dead.bookie_id})
         with client.open_ledger(metadata.ledger_id, b"secret") as reader:
             assert payloads(reader) == [b"%d" % one for one in range(entries)]
-    again = rereplicator.rereplicate(metadata.ledger_id, {dead.bookie_id})
+    again = result_of(client, rereplicator.rereplicate(metadata.ledger_id, {dead.bookie_id}))
     assert again == RereplicatedLedger(metadata.ledger_id, True)
 
 
@@ -106,7 +105,7 @@ def test_what_only_the_lost_bookie_had_is_said_and_nothing_else_changes(
     metadata = _closed(client, (1, 1, 1))
     [only] = bookies_of(wide_cluster, metadata)
     with killed(only):
-        done = rereplicator.rereplicate(metadata.ledger_id, {only.bookie_id})
+        done = result_of(client, rereplicator.rereplicate(metadata.ledger_id, {only.bookie_id}))
     assert not done.is_whole
     assert f"ledger {metadata.ledger_id}" in done.problem
     assert client.ledger_metadata(metadata.ledger_id) == metadata
@@ -119,7 +118,7 @@ def test_with_too_few_bookies_the_problem_has_the_numbers(
     spare = next(one for one in wide_cluster.bookies if one.bookie_id not in metadata.last_fragment.ensemble)
     gone = bookies_of(wide_cluster, metadata)[0]
     with killed(gone, spare):
-        done = rereplicator.rereplicate(metadata.ledger_id, {gone.bookie_id, spare.bookie_id})
+        done = result_of(client, rereplicator.rereplicate(metadata.ledger_id, {gone.bookie_id, spare.bookie_id}))
     assert not done.is_whole
     assert "needs 1 bookies and 0 can be used" in done.problem
 
@@ -134,12 +133,15 @@ def test_a_writer_that_lives_replaces_the_bookie_itself_and_is_not_fenced(
         dead = bookies_of(wide_cluster, writer.metadata)[0]
         with killed(dead):
             writer.append(b"10")
-            done = rereplicator.rereplicate(
-                writer.ledger_id, {dead.bookie_id}, fence=Fragment(before.first_entry_id + 5, before.ensemble)
+            done = result_of(
+                client,
+                rereplicator.rereplicate(
+                    writer.ledger_id, {dead.bookie_id}, fence=Fragment(before.first_entry_id + 5, before.ensemble)
+                ),
             )
             while not done.is_whole:  # the writer, or bookies, have not heard of it yet
                 assert done.open_fragment is not None
-                done = rereplicator.rereplicate(writer.ledger_id, {dead.bookie_id})
+                done = result_of(client, rereplicator.rereplicate(writer.ledger_id, {dead.bookie_id}))
             writer.append(b"11")
     assert_whole(client, writer.ledger_id, {dead.bookie_id})
     with client.open_ledger(writer.ledger_id) as reader:
@@ -175,7 +177,7 @@ def test_the_last_fragment_but_one_counts_as_open_while_bookies_know_less_to_be_
         changed = replace(metadata, fragments=(*metadata.fragments, Fragment(15, (spare, *ensemble[1:]))))
         path = client.znodes.ledger(writer.ledger_id)
         client.metadata_store.set(path, changed.encode(), client.metadata_store.get(path).version)
-        done = rereplicator.rereplicate(writer.ledger_id, {ensemble[0]})
+        done = result_of(client, rereplicator.rereplicate(writer.ledger_id, {ensemble[0]}))
         assert done.open_fragment == metadata.last_fragment
         assert client.ledger_metadata(writer.ledger_id) == changed
         client.metadata_store.set(path, metadata.encode(), client.metadata_store.get(path).version)
@@ -189,7 +191,7 @@ def test_a_ledger_that_is_fenced_or_in_recovery_is_copied_like_any_other(
     writer.append_batch([b"%d" % one for one in range(10)])
     ledger_id, leaving = writer.ledger_id, writer.metadata.last_fragment.ensemble[2]
     with client.open_ledger(ledger_id) as reader:
-        assert rereplicator.rereplicate(ledger_id, {leaving}).is_whole
+        assert result_of(client, rereplicator.rereplicate(ledger_id, {leaving})).is_whole
         assert payloads(reader) == [b"%d" % one for one in range(10)]
     assert_whole(client, ledger_id, {leaving})
 
@@ -201,21 +203,20 @@ def test_a_ledger_that_somebody_else_works_on_is_left_alone(client: BookKeeper, 
     other = UnderReplication(client.metadata_store, client.znodes)
     assert other.try_lock(metadata.ledger_id, "somebody else")
     try:
-        done = rereplicator.rereplicate(metadata.ledger_id, {leaving})
+        done = result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving}))
         assert (done.is_whole, done.is_locked) == (False, True)
         assert client.ledger_metadata(metadata.ledger_id) == metadata
     finally:
         other.unlock(metadata.ledger_id)
-    assert rereplicator.rereplicate(metadata.ledger_id, {leaving}).is_whole
+    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving})).is_whole
     assert metadata.ledger_id not in other.locks()
 
 
 def test_a_ledger_that_does_not_exist_lacks_nothing(client: BookKeeper, rereplicator: Rereplicator) -> None:
     metadata = _closed(client, (3, 3, 2))
     client.delete_ledger(metadata.ledger_id)
-    assert rereplicator.rereplicate(metadata.ledger_id, {metadata.last_fragment.ensemble[0]}) == RereplicatedLedger(
-        metadata.ledger_id, True
-    )
+    done = result_of(client, rereplicator.rereplicate(metadata.ledger_id, {metadata.last_fragment.ensemble[0]}))
+    assert done == RereplicatedLedger(metadata.ledger_id, True)
 
 
 def test_many_ledgers_are_copied_at_once_from_several_threads(
@@ -257,23 +258,23 @@ def test_a_mark_goes_with_the_last_missing_copy_and_stays_if_it_was_reported_aga
     marks.mark(metadata.ledger_id, ["a bookie that is gone"])
     finish = rereplicator._lock.finish
     monkeypatch.setattr(rereplicator._lock, "finish", lambda taken: marks.mark(metadata.ledger_id, [leaving]) or finish(taken))
-    done = client.context.submit(rereplicator.marked(metadata.ledger_id)).result(DEADLINE_S)
+    done = result_of(client, rereplicator.rereplicate(metadata.ledger_id))
     assert done is not None
     assert (done.is_whole, "again" in done.problem) == (False, True)
     assert marks.mark_of(metadata.ledger_id) is not None
     monkeypatch.undo()
-    done = client.context.submit(rereplicator.marked(metadata.ledger_id)).result(DEADLINE_S)
+    done = result_of(client, rereplicator.rereplicate(metadata.ledger_id))
     assert done is not None
     assert done.is_whole
     assert marks.mark_of(metadata.ledger_id) is None
-    assert client.context.submit(rereplicator.marked(metadata.ledger_id)).result(DEADLINE_S) is None
+    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id)) == RereplicatedLedger(metadata.ledger_id, True)
 
 
 def test_a_bookie_that_is_marked_and_has_everything_is_not_copied(client: BookKeeper, rereplicator: Rereplicator) -> None:
     metadata = _closed(client, (3, 3, 2))
     marks = UnderReplication(client.metadata_store, client.znodes)
     marks.mark(metadata.ledger_id, metadata.last_fragment.ensemble[:2])
-    done = client.context.submit(rereplicator.marked(metadata.ledger_id)).result(DEADLINE_S)
+    done = result_of(client, rereplicator.rereplicate(metadata.ledger_id))
     assert done == RereplicatedLedger(metadata.ledger_id, True)
     assert client.ledger_metadata(metadata.ledger_id) == metadata
     assert marks.mark_of(metadata.ledger_id) is None
@@ -296,7 +297,7 @@ def test_a_bookie_without_its_entries_gets_them_back_where_there_is_no_other(
     with killed(former):
         done = None
         while done is None or (not done.is_whole and "0 can be used" not in done.problem):
-            done = client.context.submit(rereplicator.marked(metadata.ledger_id)).result(DEADLINE_S)
+            done = result_of(client, rereplicator.rereplicate(metadata.ledger_id))
         assert done.is_whole
     if client.ledger_metadata(metadata.ledger_id) == emptied:
         assert done.entries == 20
@@ -318,9 +319,9 @@ def test_the_session_of_a_copier_that_stood_still_changes_nothing_any_more(
         return taken
 
     monkeypatch.setattr(rereplicator._lock, "take", taken_and_lost)
-    done = rereplicator.rereplicate(metadata.ledger_id, {leaving})
+    done = result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving}))
     assert not done.is_whole
     assert client.ledger_metadata(metadata.ledger_id) == metadata
     monkeypatch.undo()
-    assert rereplicator.rereplicate(metadata.ledger_id, {leaving}).is_whole
+    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving})).is_whole
     assert_whole(client, metadata.ledger_id, {leaving})

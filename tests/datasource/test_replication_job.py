@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.replication.groups import names
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
 from bk_spark.datasource.jobs.rereplication import ReplicationReport, replicate_with_spark
@@ -57,7 +56,7 @@ def _filled(client: BookKeeper, count: int, striped: bool = False) -> dict[int, 
 
 def _naming(client: BookKeeper, bookie_id: str) -> list[int]:
     listed = list(client.list_ledgers())
-    return [one.ledger_id for one in client.existing_ledgers(listed) if names(one, bookie_id)]
+    return [one.ledger_id for one in client.existing_ledgers(listed) if bookie_id in one.bookies]
 
 
 def _read(client: BookKeeper, ledger_id: int) -> list[bytes]:

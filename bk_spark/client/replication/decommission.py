@@ -1,19 +1,20 @@
-"""Decommissioning a bookie: every ledger that names it gets others in its place, then it leaves the cluster for good.
+"""Decommissions a bookie: replaces it in every ledger that names it, and then removes it from the cluster for good.
 
 The bookie may be dead, read-only or alive. While it is alive
 
-* it is registered as read-only by this process, too, so that no client chooses it for anything new; that registration is
-  ephemeral: if this process ends, the bookie is what it was before;
-* what it holds is copied, also from the bookie itself. Open ledgers are left to their writers, who would have to be fenced;
-  but where the ack quorum is 1 the bookie may hold the only copy of what was confirmed, so those are fenced and closed;
-* then the operator is asked to stop it, and waited for. Writers that live then replace it themselves, and what is still
-  open after ``open_fragment_grace_s`` is fenced, closed and copied.
+* this process registers it as read-only too, so that no client chooses it for anything new. That registration is ephemeral: if
+  this process ends, the bookie is what it was before;
+* its ledgers are re-replicated, also from the bookie itself. Open ledgers are left to their writers, since to re-replicate them
+  would mean to fence them. But with an ack quorum of 1 the bookie may hold the only copy of a confirmed entry: such ledgers are
+  fenced and closed;
+* the operator is then asked to stop the bookie, and waited for. Live writers replace it themselves. Ledgers that are still open
+  after ``open_fragment_grace_s`` are fenced, closed and re-replicated.
 
-It ends once a listing of all ledgers, begun after the bookie was gone, finds none that names it; then its cookie is removed.
-Nothing but the ledgers' metadata says how far it came: killed at any time, it is simply run again. Replication workers may work
-on the same ledgers at the same time: the ledgers' locks keep them apart.
+The end is reached when a listing of all ledgers, begun after the bookie was gone, finds none that names it. Then its cookie is
+removed. Progress is recorded only in the ledgers' metadata: if this is killed at any time, run it again. Replication workers
+may work on the same ledgers at the same time; the ledgers' locks keep them apart.
 
-``time``: the operator and other workers are waited for.
+``time``: this waits for the operator and for other workers.
 
 Ref: Apache BookKeeper's "bookie decommission"; situation 85.
 """
@@ -29,7 +30,7 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.progress import Progress
 from bk_spark.client.replication.ledger_rereplication import RereplicatedLedger
-from bk_spark.client.replication.rereplicator import ReplicationLimits, Rereplicator
+from bk_spark.client.replication.rereplicator import Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.metadata.ledger_ids import ledger_pages
@@ -38,35 +39,35 @@ from bk_spark.metadata.registration import no_cookie, remove_cookie
 from bk_spark.metadata.store import NodeExistsError, NoNodeError
 
 PAGE_LEDGERS = 1_000
-"""Ledgers whose metadata is held, and that are copied, at a time; of all that named the bookie the ids alone are kept."""
+"""Ledgers that are listed and re-replicated at a time. Of all others that named the bookie only the ids are kept."""
 
 STOP_TIMEOUT_S = 600.0
-"""How long the operator is waited for, once the bookie may be stopped."""
+"""How long the operator may take to stop the bookie, once asked."""
 
 PAUSE_S = 0.5
 """Between two looks at what is waited for."""
 
 MAX_IDLE_PASSES = 3
-"""Passes over all ledgers that failed and made none whole, before it is given up: bookies that restart are back by then."""
+"""Passes over all ledgers that failed and made none whole, before it gives up: bookies that restart are back by then."""
 
 LOCK_PATIENCE_S = 600.0
-"""How long other workers that hold the last ledgers' locks are waited for, without a ledger being made whole meanwhile."""
+"""How long to wait for other workers that hold the last ledgers' locks, while no ledger is made whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecommissionReport:
-    """What was done by this run."""
+    """What this run did."""
 
     bookie_id: str
     ledgers: int
-    """That named the bookie, and do not any more."""
+    """Ledgers that named the bookie, and no longer do."""
     entries: int
     nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class DecommissionOptions:
-    """How fast copies are made (as a replication worker does it), and how long the operator is waited for."""
+    """The pace of copying (the settings of a replication worker), and how long to wait for the operator."""
 
     recovery: AutoRecoveryConfig = field(default_factory=AutoRecoveryConfig)
     stop_timeout_s: float = STOP_TIMEOUT_S
@@ -79,9 +80,9 @@ def decommission(
     options: DecommissionOptions | None = None,
     say: Callable[[str], None] = lambda message: None,
 ) -> DecommissionReport:
-    """Relieve the bookie of everything, and remove its cookie. Waits, for as long as there is something to copy.
+    """Replace the bookie in all ledgers, and remove its cookie. Blocks until that is done.
 
-    ``progress`` is told the ledgers done, and found so far; ``say`` what the operator is to do. Raises ConfigError if there
+    ``progress`` gets the ledgers done, and found so far; ``say`` gets what the operator has to do. Raises ConfigError if there
     is no such bookie, if ledgers cannot be made whole without it (too few other bookies, no readable copy), or if it was not
     stopped in time; MetadataUnavailableError. What was done by then stays done.
     """
@@ -100,9 +101,7 @@ class _Decommissioning:
         self._store = client.metadata_store
         self._znodes = client.znodes
         self._ledgers = LedgerStore(self._store, self._znodes)
-        limits = ReplicationLimits.of(client.config, options.recovery)
-        owner = f"decommissioning of {bookie_id}"
-        self._rereplicator = Rereplicator(client.context, self._ledgers, limits, owner=owner)
+        self._rereplicator = Rereplicator(client.context, options.recovery, owner=f"decommissioning of {bookie_id}")
         self._bookie_id = bookie_id
         self._progress = progress
         self._stop_timeout_s = options.stop_timeout_s
@@ -116,73 +115,70 @@ class _Decommissioning:
     def run(self) -> DecommissionReport:
         self._cookie_version()
         try:
-            cookie_version = self._copy_all()
+            cookie_version = self._rereplicate_all()
         finally:
-            self._withdraw()
+            self._withdraw_read_only()
         remove_cookie(self._store, self._znodes, self._bookie_id, cookie_version)
         return DecommissionReport(self._bookie_id, len(self._done), self._entries, self._nbytes)
 
-    def _copy_all(self) -> int:
-        """Pass after pass over all ledgers, until one that began without the bookie finds nothing. Gives back the version that
-        its cookie had before: a bookie that was started since may be named by newer ledgers.
+    def _rereplicate_all(self) -> int:
+        """Repeat passes over all ledgers, until one that began without the bookie finds none that names it.
+
+        Returns the cookie's version from before that pass: if the bookie was started since, newer ledgers may name it.
         """
         idle, progress_s = 0, time.monotonic()
         while True:
             cookie_version = self._cookie_version()
-            is_alive, done_before = self._keep_out(), len(self._done)
+            is_alive, done_before = self._make_read_only(), len(self._done)
             result = self._pass(is_alive)
             if not result.was_named and not is_alive:
                 return cookie_version
-            if is_alive and result.is_done_but_for_writers:
+            if is_alive and _severity(result.worst) <= _OPEN:
                 self._await_stop()
-                idle, progress_s = 0, time.monotonic()
+            elif len(self._done) == done_before and result.worst is not None:
+                idle += _severity(result.worst) == _FAILED
+                if idle == MAX_IDLE_PASSES or time.monotonic() > progress_s + LOCK_PATIENCE_S:
+                    remedy = f"{result.worst.problem} (then run this again: it goes on where it stopped)"
+                    raise ConfigError(f"bookie {self._bookie_id}", f"still named by {result.left} ledgers", remedy)
+                time.sleep(PAUSE_S)
                 continue
-            if len(self._done) > done_before or result.worst is None:
-                idle, progress_s = 0, time.monotonic()
-                continue
-            idle += _gravity(result.worst) == _FAILED
-            if idle == MAX_IDLE_PASSES or time.monotonic() > progress_s + LOCK_PATIENCE_S:
-                remedy = f"{result.worst.problem} (then run this again: it goes on where it stopped)"
-                raise ConfigError(f"bookie {self._bookie_id}", f"still named by {result.left} ledgers", remedy)
-            time.sleep(PAUSE_S)
+            idle, progress_s = 0, time.monotonic()
 
     def _pass(self, is_alive: bool) -> _Pass:
-        """Copy what names the bookie."""
-        result = _Pass()
+        """Re-replicate all ledgers that name the bookie."""
+        was_named, left, worst = False, 0, None
         for named in self._named():
-            result.was_named = True
-            for one in self._copied(named, is_alive):
-                result.add(one)
-        return result
+            unfinished = self._rereplicate(named, is_alive)
+            was_named, left = True, left + len(unfinished)
+            worst = max([worst, *unfinished], key=_severity)
+        return _Pass(was_named, left, worst)
 
     def _named(self) -> Iterator[list[LedgerMetadata]]:
-        """Those of each page that name the bookie. Raises CorruptionError for metadata that cannot be read."""
+        """The ledgers that name the bookie, page by page. Raises CorruptionError for metadata that cannot be decoded."""
         self._store.sync(self._znodes.root)
         for page in ledger_pages(self._store, self._znodes, page=PAGE_LEDGERS):
-            named = [one for one in self._ledgers.existing(page) if any(self._bookie_id in f.ensemble for f in one.fragments)]
+            named = [one for one in self._ledgers.existing(page) if self._bookie_id in one.bookies]
             self._found |= {one.ledger_id for one in named}
             if named:
                 yield named
 
-    def _copied(self, named: list[LedgerMetadata], is_alive: bool) -> list[RereplicatedLedger]:
-        """Those that still name it."""
-        only_here = [one.ledger_id for one in named if one.ack_quorum == 1 or not is_alive]
+    def _rereplicate(self, named: list[LedgerMetadata], is_alive: bool) -> list[RereplicatedLedger]:
+        """Returns the results of the ledgers that are not whole. Only ledgers that must not wait for a writer are fenced."""
+        may_fence = [one.ledger_id for one in named if one.ack_quorum == 1 or not is_alive]
         others = [one.ledger_id for one in named if one.ack_quorum > 1 and is_alive]
         leaving = {self._bookie_id}
-        left = self._rereplicator.rereplicate_many(only_here, leaving, self._note)
-        return left + self._rereplicator.rereplicate_many(others, leaving, self._note, fence=False)
+        unfinished = self._rereplicator.rereplicate_many(may_fence, leaving, self._note)
+        return unfinished + self._rereplicator.rereplicate_many(others, leaving, self._note, fence=False)
 
-    def _note(self, one: RereplicatedLedger) -> None:
-        self._entries += one.entries
-        self._nbytes += one.nbytes
-        if one.is_whole:
-            self._done.add(one.ledger_id)
+    def _note(self, result: RereplicatedLedger) -> None:
+        self._entries += result.entries
+        self._nbytes += result.nbytes
+        if result.is_whole:
+            self._done.add(result.ledger_id)
         self._progress("ledgers copied", len(self._done), len(self._found))
 
-    # --- the bookie itself
-
     def _cookie_version(self) -> int:
-        """Each start of the bookie raises it. What is read later is not older than this."""
+        """Each start of the bookie raises this version. Later reads of the store are not older than this one."""
         path = self._znodes.cookie(self._bookie_id)
         self._store.sync(path)
         found = self._store.get_many([path])[0]
@@ -190,8 +186,8 @@ class _Decommissioning:
             raise no_cookie(self._bookie_id, self._store)
         return found.version
 
-    def _keep_out(self) -> bool:
-        """Keep the bookie out of new ensembles. Whether it is alive."""
+    def _make_read_only(self) -> bool:
+        """Register the bookie as read-only, unless it is or is gone. Returns whether it is alive."""
         writable, read_only = (self._znodes.registration(self._bookie_id, read_only=kind) for kind in (False, True))
         found, marked = self._store.get_many([writable, read_only])
         if found is None:
@@ -202,8 +198,8 @@ class _Decommissioning:
                 self._read_only_ms = self._store.get(read_only).modified_ms
         return True
 
-    def _withdraw(self) -> None:
-        """The registration that this process made goes; where the store does not answer, with the session."""
+    def _withdraw_read_only(self) -> None:
+        """Remove this process's registration. If the store does not answer, it disappears with the session."""
         path = self._znodes.registration(self._bookie_id, read_only=True)
         with suppress(NoNodeError, BookKeeperError):
             if self._read_only_ms is not None and self._store.get(path).modified_ms == self._read_only_ms:
@@ -212,37 +208,31 @@ class _Decommissioning:
     def _await_stop(self) -> None:
         self._say(f"everything that can be copied while bookie {self._bookie_id} runs is copied: stop it now")
         deadline_s = time.monotonic() + self._stop_timeout_s
-        while self._keep_out():
+        while self._make_read_only():
             if time.monotonic() >= deadline_s:
                 remedy = "stop it, and run this again: it goes on where it stopped"
                 raise ConfigError(f"bookie {self._bookie_id}", f"running after {self._stop_timeout_s:g} s", remedy)
             time.sleep(PAUSE_S)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Pass:
-    """What one pass over all ledgers found, and left."""
+    """The result of one pass over all ledgers."""
 
-    was_named: bool = False
-    left: int = 0
+    was_named: bool
+    """Whether any ledger named the bookie when the pass listed it."""
+    left: int
     """Ledgers that still name the bookie."""
-    worst: RereplicatedLedger | None = None
-    """One of them: with a problem if there is one, else locked, else open."""
-
-    @property
-    def is_done_but_for_writers(self) -> bool:
-        return self.worst is None or _gravity(self.worst) == _OPEN
-
-    def add(self, one: RereplicatedLedger) -> None:
-        self.left += 1
-        if self.worst is None or _gravity(one) > _gravity(self.worst):
-            self.worst = one
+    worst: RereplicatedLedger | None
+    """The most severe result among them."""
 
 
-_OPEN, _LOCKED, _FAILED = range(3)
+_NONE, _OPEN, _LOCKED, _FAILED = range(4)
 
 
-def _gravity(one: RereplicatedLedger) -> int:
-    if one.open_fragment is not None:
+def _severity(unfinished: RereplicatedLedger | None) -> int:
+    if unfinished is None:
+        return _NONE
+    if unfinished.open_fragment is not None:
         return _OPEN
-    return _LOCKED if one.is_locked else _FAILED
+    return _LOCKED if unfinished.is_locked else _FAILED

@@ -1,7 +1,7 @@
-"""What is to be copied for one bookie that is lost, found in the ledgers' metadata and cut into groups. The cutting is pure.
+"""Finds the ledgers that name a lost bookie, and cuts them into groups for parallel tasks. The cutting is pure.
 
-A group is what one task copies: by bytes, so that tasks take about as long, and by number, for a ledger without entries costs
-its round trips too. The largest groups come first: whoever is free takes the next one, and none that is long begins last.
+One task re-replicates one group. Groups are limited by bytes, so that tasks take about equally long, and by their number of
+ledgers, because a ledger without entries costs round trips too. The largest come first, so that no long task begins last.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from bk_spark.client.ledger.ledger_store import LedgerStore
-from bk_spark.client.protocol.replace_bookies import last_entry_of
 from bk_spark.config import MIB
 from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.ledger_ids import ledger_pages
@@ -20,69 +19,60 @@ from bk_spark.metadata.znodes import Znodes
 
 GROUP_LEDGERS = 100
 GROUP_BYTES = 256 * MIB
-"""Of payload to copy: some seconds of work, so that little is done again when a task is lost. A larger ledger is a group."""
+"""Payload to copy: some seconds of work, so that a lost task repeats little. A larger ledger is a group of its own."""
 
 MAX_LEDGERS = 100_000
-"""Ledgers that one listing gives: bounds the memory of whoever plans, some megabytes. What is beyond is for the next one."""
+"""Ledgers in one listing: bounds the planner's memory to some megabytes. The next listing finds the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostShare:
-    """A ledger that names the lost bookie, and about what it held of it, in payload bytes; 0 where that is not known."""
+    """A ledger that names the lost bookie, with an estimate of the payload bytes that the bookie held; 0 if unknown."""
 
     ledger_id: int
     nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Naming:
+class LedgersNaming:
     """The ledgers that name a bookie."""
 
     shares: tuple[LostShare, ...]
     unreadable: tuple[str, ...]
-    """Ledgers whose metadata cannot be read: nobody can tell whether they name it. A sentence each."""
+    """A sentence for each ledger whose metadata cannot be decoded: it may name the bookie."""
 
 
-def naming(
-    store: MetadataStore, znodes: Znodes, bookie_id: str, tell: Callable[[int], None], limit: int = MAX_LEDGERS
-) -> Naming:
-    """Of all ledgers that there are now, the first ``limit`` that name the bookie. ``tell`` hears how many were looked at."""
+def ledgers_naming(
+    store: MetadataStore, znodes: Znodes, bookie_id: str, progress: Callable[[int], None], limit: int = MAX_LEDGERS
+) -> LedgersNaming:
+    """The first ``limit`` ledgers that name the bookie. ``progress`` gets the number of ledgers read so far."""
     store.sync(znodes.root)
-    ledgers, shares, unreadable, looked_at = LedgerStore(store, znodes), list[LostShare](), list[str](), 0
+    ledgers, shares, unreadable, read = LedgerStore(store, znodes), list[LostShare](), list[str](), 0
     for page in ledger_pages(store, znodes):
         for metadata in ledgers.readable(page):
             if isinstance(metadata, BookKeeperError):
                 unreadable.append(str(metadata))
-            elif metadata is not None and names(metadata, bookie_id):
+            elif metadata is not None and bookie_id in metadata.bookies:
                 shares.append(LostShare(metadata.ledger_id, lost_bytes(metadata, bookie_id)))
-        looked_at += len(page)
-        tell(looked_at)
+        read += len(page)
+        progress(read)
         if len(shares) >= limit:
             break
-    return Naming(tuple(shares[:limit]), tuple(unreadable))
-
-
-def names(metadata: LedgerMetadata, bookie_id: str) -> bool:
-    """Whether any fragment does, with entries or without."""
-    return any(bookie_id in fragment.ensemble for fragment in metadata.fragments)
+    return LedgersNaming(tuple(shares[:limit]), tuple(unreadable))
 
 
 def lost_bytes(metadata: LedgerMetadata, bookie_id: str) -> int:
-    """As if all entries were equally long: the bookie's share of the fragments that name it. 0 for a ledger that is open."""
+    """The bookie's share of the fragments that name it, as if all entries had the same length. 0 for an open ledger."""
     if metadata.last_entry_id is None or metadata.last_entry_id < 0:
         return 0
-    ends = [last_entry_of(metadata, index) for index in range(len(metadata.fragments))]
-    entries = sum(
-        end + 1 - fragment.first_entry_id
-        for fragment, end in zip(metadata.fragments, ends, strict=True)
-        if bookie_id in fragment.ensemble and end is not None and end >= fragment.first_entry_id
-    )
+    ranges = metadata.fragment_ranges(metadata.last_entry_id)
+    entries = sum(last + 1 - first for fragment, first, last in ranges if bookie_id in fragment.ensemble)
     held = entries * metadata.write_quorum / metadata.ensemble_size
     return int(metadata.length * held / (metadata.last_entry_id + 1))
 
 
 def groups(shares: Iterable[LostShare], nbytes: int = GROUP_BYTES, ledgers: int = GROUP_LEDGERS) -> list[Sequence[int]]:
-    """Ledger ids, each in one group; the largest groups first."""
+    """Groups of ledger ids, the largest groups first. Each ledger is in one group."""
     found: list[tuple[int, list[int]]] = []
     for share in sorted(shares, key=lambda share: share.nbytes, reverse=True):
         if not found or found[-1][0] + share.nbytes > nbytes or len(found[-1][1]) >= ledgers:

@@ -1,10 +1,10 @@
-"""One ledger's fragments, one after the other: which of them may be copied now, and what to do about a tail that is open.
+"""Re-replicates one ledger: decides which of its fragments may be copied now, and what to do about an open tail.
 
-A fragment may be copied once it has an end: that of a closed ledger, or a fragment before the last one. The last one but one
-of a ledger that is not closed counts as open while its bookies know less to be confirmed than it holds (protocol rule 55).
+A fragment may be copied once it has an end: every fragment of a closed ledger, and of others all but the last. The last but one
+of an open ledger counts as open too, while its bookies do not know all of it to be confirmed (protocol rule 55).
 
-To be run under the ledger's lock. It knows neither loop nor connection: ``RereplicationMeans`` says how a state
-machine is run, so that a simulation can run these decisions, too.
+The caller holds the ledger's lock. This module knows neither event loop nor connections: ``RereplicationMeans`` says how a
+state machine is run, so that a simulation can run these decisions too.
 
 Ref: docs/rules.md, protocol rules 53 to 55.
 """
@@ -28,42 +28,40 @@ from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 
 @dataclass(frozen=True, slots=True)
 class RereplicatedLedger:
-    """What became of one ledger. ``is_whole``: no fragment names a bookie that is leaving (the open one may name one that is
-    registered), or the ledger is gone.
-    """
+    """The result of re-replicating one ledger."""
 
     ledger_id: int
     is_whole: bool
+    """No fragment names a leaving bookie (an open one may name a registered one), or the ledger does not exist any more."""
     fragments: int = 0
-    """Whose entries were copied, and whose ensemble was changed."""
+    """Fragments that were copied and whose ensemble was changed."""
     entries: int = 0
-    """Copied; an entry counts once for each bookie that got it."""
+    """Copied entries; an entry counts once for each bookie that got it."""
     nbytes: int = 0
     problem: str = ""
-    """Why it is not whole, in one sentence."""
+    """Why the ledger is not whole, in one sentence."""
     is_locked: bool = False
-    """Somebody else works on it: nothing was done."""
+    """Somebody else holds the ledger's lock: nothing was done."""
     is_in_vain: bool = False
-    """Entries were perhaps read, or copied to where nothing names them, and will be as often as it is tried again."""
+    """Entries may have been read, or copied to bookies that no metadata names; every further try will do that again."""
     open_fragment: Fragment | None = None
-    """It still grows, and names a bookie that is leaving: its writer should be given time."""
+    """A fragment that still grows and names a leaving bookie: its writer should get time to replace that bookie."""
 
     def plus(self, copied: FragmentCopied) -> RereplicatedLedger:
+        fragments, problem = self.fragments + 1, self.problem or copied.problem
         entries, nbytes = self.entries + copied.entries, self.nbytes + copied.nbytes
-        return replace(
-            self, fragments=self.fragments + 1, entries=entries, nbytes=nbytes, problem=self.problem or copied.problem
-        )
+        return replace(self, fragments=fragments, entries=entries, nbytes=nbytes, problem=problem)
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Whom to replace."""
+    """The bookies to replace."""
 
     bookies: frozenset[str]
     alive: frozenset[str] = frozenset()
-    """Those of them that merely lack entries, and get them back where there is no other bookie."""
+    """Those that are alive and only lack entries: without another bookie in their place they get their entries back."""
     registered: frozenset[str] = frozenset()
-    """Those of them that are there: a writer goes on with them, so its tail is neither waited for nor fenced for their sake."""
+    """Those that are registered. A writer goes on with them, so no open tail is waited for or fenced because of them."""
 
     @property
     def absent(self) -> frozenset[str]:
@@ -72,48 +70,49 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class RereplicationMeans:
-    """What the work is done with."""
+    """What ``LedgerRereplication`` works with."""
 
     perform: Callable[[LedgerMetadata, StateMachine], Awaitable[Any]]
-    """Runs an operation on a ledger to its end: its result, or its error raised."""
+    """Runs a ledger's state machine to its end. Returns its result, or raises its error."""
     limits: CopyLimits
     pace: ReplicationPace
     recover: RecoverLimits
     avoided: Callable[[], frozenset[str]]
-    """Bookies to read from last."""
+    """The bookies to read from last."""
 
 
 class LedgerRereplication:
-    """Replaces the bookies that are ``leaving`` in one ledger. ``guard`` is that of its lock."""
+    """Replaces the bookies of ``leaving`` in one ledger. ``guard`` is the guard of the ledger's lock (``lock.py``)."""
 
     def __init__(self, means: RereplicationMeans, guard: str, leaving: Leaving) -> None:
         self._means = means
         self._guard = guard
         self._leaving = leaving
         self._restored: set[tuple[int, str]] = set()
-        """Fragments, by their first entry, and bookies that have all of them again."""
+        """Pairs of a fragment's first entry and a leaving bookie that holds all of that fragment again."""
 
     async def run(self, metadata: LedgerMetadata, version: int, fence: Fragment | None) -> RereplicatedLedger:
-        """Copy what has an end; with ``fence``, the open fragment of an earlier result, give that one an end first.
+        """Re-replicate every fragment that has an end.
 
-        A fragment that fails does not keep the others from being copied. Raises NoSuchLedgerError, and what RecoverLedger does.
+        ``fence`` is the ``open_fragment`` of an earlier result: if it is still open, the ledger is recovered first. A fragment
+        that fails does not stop the others. Raises NoSuchLedgerError, and what RecoverLedger raises.
         """
         end = await self._open_from(metadata)
-        tail = self._named(metadata.fragments[end:], self._leaving.absent)
+        tail = self._first_naming(self._leaving.absent, metadata.fragments[end:])
         if tail is not None and tail == fence:
             recovery = RecoverLedger(metadata, version, self._means.recover)
             metadata, version = await self._means.perform(metadata, recovery)
             end, tail = len(metadata.fragments), None
         done = RereplicatedLedger(metadata.ledger_id, False, open_fragment=tail)
         for index in range(end):
-            if self._named(metadata.fragments[index : index + 1], self._leaving.bookies) is not None:
-                metadata, version, done = await self._copied(metadata, version, index, done)
-        return self._judged(metadata, done)
+            if self._first_naming(self._leaving.bookies, [metadata.fragments[index]]) is not None:
+                metadata, version, done = await self._rereplicate_fragment(metadata, version, index, done)
+        return self._with_verdict(done, metadata)
 
-    async def _copied(
+    async def _rereplicate_fragment(
         self, metadata: LedgerMetadata, version: int, index: int, done: RereplicatedLedger
     ) -> tuple[LedgerMetadata, int, RereplicatedLedger]:
-        """The metadata afterwards. Borders of fragments that have an end never move: their indexes stay."""
+        """Returns the new metadata. Fragments with an end keep their borders, so indexes stay valid."""
         last = last_entry_of(metadata, index)
         assert last is not None, "the fragment has an end"
         means, fragment, leaving = self._means, metadata.fragments[index], self._leaving
@@ -132,13 +131,13 @@ class LedgerRereplication:
         last = len(metadata.fragments) - 1
         if metadata.is_closed:
             return last + 1
-        if last == 0 or self._named(metadata.fragments[last - 1 : last], self._leaving.bookies) is None:
+        if last == 0 or self._first_naming(self._leaving.bookies, [metadata.fragments[last - 1]]) is None:
             return last
         confirmed = await self._last_add_confirmed(metadata)
         return last if confirmed >= metadata.last_fragment.first_entry_id - 1 else last - 1
 
     async def _last_add_confirmed(self, metadata: LedgerMetadata) -> int:
-        """What bookies say is confirmed, not what follows from the fragments; nothing if too few of them answer."""
+        """What the bookies know to be confirmed, not what the fragments imply; NO_ENTRY if too few bookies answer."""
         timeout_ms = self._means.limits.reads.timeout_ms
         question = ReadLastAddConfirmed(metadata, timeout_ms=timeout_ms, floor=NO_ENTRY)
         try:
@@ -146,31 +145,31 @@ class LedgerRereplication:
         except BookieUnavailableError:
             return NO_ENTRY
 
-    def _named(self, fragments: Sequence[Fragment], bookies: frozenset[str]) -> Fragment | None:
-        """The first that names one of them which does not have everything again."""
-        return next((one for one in fragments if self._bookies_of(one, bookies)), None)
+    def _first_naming(self, bookies: frozenset[str], fragments: Sequence[Fragment]) -> Fragment | None:
+        """The first fragment that names one of ``bookies`` which does not hold all of the fragment again."""
+        for fragment in fragments:
+            named = bookies.intersection(fragment.ensemble)
+            if any((fragment.first_entry_id, bookie_id) not in self._restored for bookie_id in named):
+                return fragment
+        return None
 
-    def _bookies_of(self, fragment: Fragment, bookies: frozenset[str]) -> set[str]:
-        named = bookies.intersection(fragment.ensemble)
-        return {one for one in named if (fragment.first_entry_id, one) not in self._restored}
-
-    def _left(self, metadata: LedgerMetadata) -> Fragment | None:
-        """One that is still to be copied, now or later. What a registered bookie should have of the tail nobody can say yet."""
+    def _remaining(self, metadata: LedgerMetadata) -> Fragment | None:
+        """A fragment that is still to be copied, now or later."""
         ended = metadata.fragments if metadata.is_closed else metadata.fragments[:-1]
         tail = metadata.fragments[len(ended) :]
-        return self._named(ended, self._leaving.bookies) or self._named(tail, self._leaving.absent)
+        # What registered bookies should hold of an open tail is not known yet.
+        return self._first_naming(self._leaving.bookies, ended) or self._first_naming(self._leaving.absent, tail)
 
-    def _judged(self, metadata: LedgerMetadata, done: RereplicatedLedger) -> RereplicatedLedger:
+    def _with_verdict(self, done: RereplicatedLedger, metadata: LedgerMetadata) -> RereplicatedLedger:
+        """The result with ``is_whole`` set, or with the whole sentence of its problem."""
         name = f"ledger {metadata.ledger_id}"
         if done.problem:
-            return replace(done, problem=f"{name}: {done.problem}")
-        if done.open_fragment is not None:
+            problem = f"{name}: {done.problem}"
+        elif done.open_fragment is not None:
             first = done.open_fragment.first_entry_id
-            return replace(
-                done, problem=f"{name} is not closed: its fragment from entry {first} on still belongs to its writer"
-            )
-        left = self._left(metadata)
-        if left is not None:
-            first = left.first_entry_id
-            return replace(done, problem=f"{name}: its fragment from entry {first} on is new, or still belongs to its writer")
-        return replace(done, is_whole=True)
+            problem = f"{name} is not closed: its fragment from entry {first} on still belongs to its writer"
+        elif (left := self._remaining(metadata)) is not None:
+            problem = f"{name}: its fragment from entry {left.first_entry_id} on is new, or still belongs to its writer"
+        else:
+            return replace(done, is_whole=True)
+        return replace(done, problem=problem)

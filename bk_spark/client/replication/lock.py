@@ -1,10 +1,12 @@
-"""Who may copy a ledger: the ledger's lock, and the proof that it was held all the time.
+"""The right to re-replicate a ledger: the ledger's lock, and the proof that it was held all the time.
 
-A lock is ephemeral, and while its holder stands still it may go, be taken by others, and a bookie may drop copies that no
-metadata names (protocol rule 45): the holder's late compare-and-set would then name a bookie that lacks entries. So each
-session that takes locks has a **guard**, an ephemeral znode whose name nobody ever uses again, made before the session's first
-lock; and every change of metadata demands, in its own transaction, that the guard exists. If it does, the session was never
-lost since, nor any lock that it took.
+A lock is ephemeral. While its holder is suspended, the lock may disappear and be taken by others, and a bookie may drop copies
+that no metadata names (protocol rule 45). If the first holder changed the metadata then, it would name a bookie without
+entries.
+
+A **guard** prevents this. It is an ephemeral znode with a name that is never used again. Each session makes its guard before it
+takes its first lock, and every change of metadata requires, in its own transaction, that the guard exists. If the guard exists,
+the session was never lost since, nor any lock that it took.
 
 Ref: docs/rules.md, protocol rule 45, situation 83; docs/formats.md, "Znodes of re-replication".
 """
@@ -32,7 +34,7 @@ class TakenLedger:
     """A ledger as it was when it was locked."""
 
     guard: str
-    """What every change of its metadata must demand."""
+    """The path that every change of its metadata must require."""
     metadata: LedgerMetadata | None
     """None: there is no such ledger."""
     version: int
@@ -41,67 +43,75 @@ class TakenLedger:
 
 
 class ReplicationLock:
-    """The locks of one process. Threads may share it; all methods wait for the metadata store."""
+    """The locks of one process. Threads may share it. All methods block on the metadata store."""
 
-    def __init__(self, store: MetadataStore, znodes: Znodes, ledgers: LedgerStore, marks: UnderReplication, owner: str) -> None:
-        """``owner`` is for people who look who works."""
+    def __init__(self, store: MetadataStore, znodes: Znodes, marks: UnderReplication, owner: str) -> None:
+        """``owner`` is stored in locks and guards, for people."""
         self._store = store
         self._znodes = znodes
-        self._ledgers = ledgers
+        self._ledgers = LedgerStore(store, znodes)
         self._marks = marks
         self._owner = owner
         self._mutex = threading.Lock()
         self._guard = ""
-        self._owed: set[int] = set()
+        self._left_locked: set[int] = set()
         """Ledgers that could not be unlocked yet."""
 
     def take(self, ledger_id: int) -> TakenLedger | None:
-        """Lock a ledger. None if somebody else works on it.
+        """Lock a ledger, and read its metadata and its mark. None if somebody else holds the lock.
 
-        Raises what reading metadata and marks does; the lock is given back then, or goes with the session at the latest.
+        Raises what reading metadata and marks raises. The ledger is then unlocked, at the latest when the session ends.
         """
         for _ in range(2):
-            self._pay(ledger_id)
+            if ledger_id in self._left_locked:
+                self._marks.unlock(ledger_id)
+                self._left_locked.discard(ledger_id)
             guard = self._current_guard()
             if not self._marks.try_lock(ledger_id, self._owner):
                 return None
             try:
-                taken = self._looked_at(ledger_id, guard)
+                taken = self._read(ledger_id, guard)
             except BaseException:
                 self.give_back(ledger_id)
                 raise
             if taken is not None:
                 return taken
-            self._forget(guard)
+            self._forget_guard(guard)
             self.give_back(ledger_id)
         raise MetadataUnavailableError(self._store.uri, "its session was lost again and again")
 
     def finish(self, taken: TakenLedger) -> bool:
-        """The ledger is whole: take its mark away, unless it was reported again (protocol rule 56). Whether it is gone."""
+        """Remove the mark of a whole ledger, unless it was reported again (protocol rule 56). Returns whether it is gone."""
         return taken.mark is None or self._marks.remove(taken.mark, taken.guard)
 
     def cut_off(self, ledger_id: int, guard: str) -> None:
-        """Unlock a ledger whose copying was cut off. What it sent to the store may still arrive: the guard goes before the
-        lock, so that it changes nothing then. All else that is under way under this guard fails, too.
+        """Unlock a ledger whose re-replication was cancelled.
+
+        The guard is deleted first, so that a change that is on its way to the store fails, as does all other work with this
+        guard.
         """
-        self._forget(guard)
+        self._forget_guard(guard)
         try:
             with contextlib.suppress(NoNodeError):
                 self._store.delete(guard)
         except MetadataUnavailableError as problem:
-            self._owe(ledger_id, problem)
+            self._leave_locked(ledger_id, problem)
         else:
             self.give_back(ledger_id)
 
     def give_back(self, ledger_id: int) -> None:
-        """Unlock. Where the store does not answer the lock goes with this session, or when this process takes it again."""
+        """Unlock a ledger. If the store does not answer, it stays locked until this process takes it, or the session ends."""
         try:
             self._marks.unlock(ledger_id)
         except MetadataUnavailableError as problem:
-            self._owe(ledger_id, problem)
+            self._leave_locked(ledger_id, problem)
 
-    def _looked_at(self, ledger_id: int, guard: str) -> TakenLedger | None:
-        """All that is to be known, in one go; None if the session of the guard is gone."""
+    def _leave_locked(self, ledger_id: int, problem: MetadataUnavailableError) -> None:
+        self._left_locked.add(ledger_id)
+        logger.warning("the lock of ledger %d was not given back yet: %s", ledger_id, problem)
+
+    def _read(self, ledger_id: int, guard: str) -> TakenLedger | None:
+        """Read guard, metadata and mark at once. None if the guard, and so its session, is gone."""
         paths = [guard, self._znodes.ledger(ledger_id), self._znodes.under_replicated(ledger_id)]
         proof, value, marked = self._store.get_many(paths)
         if proof is None:
@@ -109,20 +119,11 @@ class ReplicationLock:
         mark = None if marked is None else self._marks.decoded(ledger_id, marked)
         if value is not None:
             return TakenLedger(guard, LedgerMetadata.decode(ledger_id, value.value), value.version, mark)
-        self._store.sync(paths[1])  # nothing is said to be gone before that
+        self._store.sync(paths[1])  # before that, an absence proves nothing
         try:
             return TakenLedger(guard, *self._ledgers.versioned(ledger_id), mark)
         except NoSuchLedgerError:
             return TakenLedger(guard, None, 0, mark)
-
-    def _owe(self, ledger_id: int, problem: MetadataUnavailableError) -> None:
-        self._owed.add(ledger_id)
-        logger.warning("the lock of ledger %d was not given back yet: %s", ledger_id, problem)
-
-    def _pay(self, ledger_id: int) -> None:
-        if ledger_id in self._owed:
-            self._marks.unlock(ledger_id)
-            self._owed.discard(ledger_id)
 
     def _current_guard(self) -> str:
         with self._mutex:
@@ -132,8 +133,8 @@ class ReplicationLock:
                 self._guard = path
             return self._guard
 
-    def _forget(self, guard: str) -> None:
-        """It went with its session: what is locked from now on gets another one."""
+    def _forget_guard(self, guard: str) -> None:
+        """The guard is gone or will be: locks taken from now on get a new one."""
         with self._mutex:
             if self._guard == guard:
                 self._guard = ""

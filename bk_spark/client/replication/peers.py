@@ -1,10 +1,10 @@
-"""What a bookie that repairs itself needs of its cluster: the other bookies' copies, and the ledgers' metadata.
+"""The cluster as a bookie that repairs itself needs it: the other bookies' copies, and the ledgers' metadata.
 
-A bookie imports no client: the command that starts it hands this in, and it fits the shape that the bookie asks for
-(``Peers`` of bookie/repair/ledger_repair.py) without naming it. It shares the bookie's session with the metadata store.
+A bookie imports no client. So the command that starts the bookie passes a ``ClusterPeers`` to it, which has the methods of the
+protocol ``Peers`` (bookie/repair/ledger_repair.py). It shares the bookie's session with the metadata store.
 
-Entries are read as every reader reads them, with this bookie asked last, and each is verified. They keep their digests and
-the last add confirmed that came with them, so that what is copied is what the writer made.
+Entries are read and verified as by any reader, with the repaired bookie asked last. They keep their digests and LACs, so the
+copies are what the writer sent.
 
 Ref: BP-46, "The Full Boot-Up Sequence"; docs/rules.md, storage rules 8 and 11, protocol rule 53.
 """
@@ -32,10 +32,9 @@ from bk_spark.metadata.znodes import Znodes
 
 
 class ClusterPeers:
-    """The cluster as one of its bookies sees it. Any thread may call; every call waits, none for ever.
+    """The cluster as one of its bookies sees it. Threads may share it. Every call blocks, but not for ever.
 
-    All raise MetadataUnavailableError where the metadata store does not answer, MetadataConflictError where it is not the
-    one any more that it was.
+    All methods raise MetadataUnavailableError, and MetadataConflictError if the store now holds another cluster.
     """
 
     def __init__(self, store: MetadataStore, znodes: Znodes, config: ClientConfig) -> None:
@@ -51,20 +50,20 @@ class ClusterPeers:
         return self._ledgers.ids()
 
     def metadata(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata | BookKeeperError | None]:
-        """As of now, in their order. None: there is no such ledger; an error: what is stored of it cannot be read."""
+        """The current metadata, in the same order; None for a missing ledger, an error for malformed metadata."""
         self._sync()
         return self._ledgers.readable(ledger_ids)
 
     def recover(self, ledger_id: int) -> LedgerMetadata:
-        """The ledger CLOSED; raises what BookKeeper.open_ledger does."""
+        """Recover the ledger. Returns its CLOSED metadata. Raises what BookKeeper.open_ledger raises."""
         metadata, version = self._ledgers.versioned(ledger_id)
         return recovered(self._context, self._ledgers, metadata, version)
 
     def read(self, metadata: LedgerMetadata, first: int, last: int, without: str) -> Iterator[EncodedBatch]:
-        """What the bookie ``without`` holds of the entries from ``first`` to ``last``, inclusive, from the others' copies.
+        """What the bookie ``without`` should hold from ``first`` to ``last``, inclusive, read from other bookies.
 
-        All of it lies in one fragment, whose ensemble names that bookie. Raises BookieUnavailableError, NoSuchEntryError,
-        NoSuchLedgerError, DigestMismatchError, where no other bookie gives an entry; what was given before is good.
+        They lie in one fragment, whose ensemble names that bookie. Raises BookieUnavailableError, NoSuchEntryError,
+        NoSuchLedgerError or DigestMismatchError where no other bookie has a good copy; batches given before that are good.
         """
         slot = metadata.fragment_of(first).ensemble.index(without)
         avoid = self._context.avoided() | {without}
@@ -76,7 +75,7 @@ class ClusterPeers:
             queue.close()
 
     def close(self) -> None:
-        """End all connections to bookies. The metadata store stays open: it is the caller's."""
+        """Close all connections to bookies. The metadata store stays open: it belongs to the caller."""
         self._context.close()
 
     def __enter__(self) -> Self:

@@ -1,13 +1,12 @@
-"""Making ledgers whole again: every fragment that names a bookie which is leaving gets others in its place.
+"""Re-replicates ledgers: every fragment that names a leaving bookie gets another bookie in its place, with all entries.
 
-``RereplicateFragment`` copies one fragment; this goes through a ledger's fragments, under the ledger's lock, and through
-many ledgers at once on the client's event loop, all of them within one rate of bytes.
+``LedgerRereplication`` handles one ledger. This module runs it under the ledger's lock, for many ledgers at once on the
+client's event loop, all within one rate of bytes.
 
-The tail of a ledger that is not closed is never copied: it still grows. Its writer, if it lives, replaces a lost bookie
-itself. ``RereplicatedLedger.open_fragment`` names the tail; whoever calls gives the writer its grace and then calls again
-with it: if the fragment is still the open one and still names the bookie, the ledger is recovered, which fences it, and
-is then like any closed one (protocol rule 53). The last fragment but one counts as open while bookies know less to be
-confirmed (rule 55).
+The open tail of a ledger still grows, so it is never copied. A live writer replaces a lost bookie itself. The tail is reported
+as ``RereplicatedLedger.open_fragment``. The caller gives the writer a grace period, and then calls again with that fragment. If
+it is still open and still names the bookie, the ledger is recovered, which fences it, and re-replicated like a closed one
+(protocol rule 53). The last fragment but one counts as open while bookies do not know it to be confirmed (rule 55).
 
 Ref: docs/rules.md, protocol rules 53 to 56; situations 40 and 76.
 """
@@ -16,16 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
 
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.run_state_machine import run_operation
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.limits import CopyLimits, ReadLimits, ReplicationPace, recover_limits
-from bk_spark.client.replication.ledger_check import CheckScope, LedgerCheck
+from bk_spark.client.replication.ledger_check import LedgerCheck
 from bk_spark.client.replication.ledger_rereplication import (
     Leaving,
     LedgerRereplication,
@@ -37,123 +35,79 @@ from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import MIB, ClientConfig
 from bk_spark.errors import BookKeeperError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment
-from bk_spark.metadata.under_replication import Mark, UnderReplication
+from bk_spark.metadata.under_replication import UnderReplication
 from bk_spark.telemetry.metrics import BYTES_REPLICATED, ENTRIES_REPLICATED, LEDGERS_REPLICATED, REPLICATION_FAILURES
 
 REQUEST_BYTES = 2 * MIB
-"""What one read asks for. With the read-ahead and the window of adds a ledger holds some 10 MiB, and more only for single
-entries that are larger; 16 at once stay below 200 MiB."""
+"""What one read asks for. With read-ahead and the window of adds a ledger holds some 10 MiB, more only where single entries are
+larger; 16 ledgers at once stay below 200 MiB."""
 
-__all__ = ["ReplicationLimits", "RereplicatedLedger", "Rereplicator"]
-
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicationLimits:
-    """How fast, how much at once, how patient."""
-
-    copies: CopyLimits
-    recovery: AutoRecoveryConfig
-    """``replicate_bytes_per_s`` holds for all ledgers together."""
-
-    @staticmethod
-    def of(client: ClientConfig, recovery: AutoRecoveryConfig) -> ReplicationLimits:
-        """From the settings."""
-        reads = ReadLimits(
-            timeout_ms=int(client.read_timeout_s * 1000),
-            speculative_ms=int(client.speculative_read_s * 1000),
-            request_bytes=REQUEST_BYTES,
-            ahead_bytes=2 * REQUEST_BYTES,
-        )
-        return ReplicationLimits(CopyLimits(reads, int(client.add_timeout_s * 1000), 2 * REQUEST_BYTES), recovery)
+OnDone = Callable[[RereplicatedLedger], None]
 
 
 class Rereplicator:
-    """Threads may share it. It needs a session of its own with the metadata store, or one that others only read with."""
+    """Re-replicates ledgers, all together within ``replicate_bytes_per_s``. Threads may share it.
+
+    Its session with the metadata store must be its own, or be used by others only to read.
+    """
 
     def __init__(
         self,
         context: ClientContext,
-        ledgers: LedgerStore,
-        limits: ReplicationLimits,
+        recovery: AutoRecoveryConfig,
         marks: UnderReplication | None = None,
         owner: str = "replicator",
     ) -> None:
-        """``marks``: the process's one UnderReplication, where it has one. ``owner`` is written into the locks, for people."""
+        """``marks``: the process's UnderReplication, if it has one. ``owner`` is stored in the locks, for people."""
         self._context = context
-        self._ledgers = ledgers
-        self._limits = limits
+        self._recovery = recovery
+        self._ledgers = LedgerStore(context.store, context.znodes)
         marks = marks or UnderReplication(context.store, context.znodes)
-        self._lock = ReplicationLock(context.store, context.znodes, ledgers, marks, owner)
+        self._lock = ReplicationLock(context.store, context.znodes, marks, owner)
         self._means = RereplicationMeans(
             partial(run_operation, context),
-            limits.copies,
-            ReplicationPace(limits.recovery.replicate_bytes_per_s),
+            _copy_limits(context.config),
+            ReplicationPace(recovery.replicate_bytes_per_s),
             recover_limits(context.config),
             context.avoided,
         )
-        self._check = LedgerCheck(context, limits.recovery)
-
-    def rereplicate(self, ledger_id: int, leaving: Collection[str], *, fence: Fragment | None = None) -> RereplicatedLedger:
-        """Copy every fragment of the ledger that names a bookie of ``leaving`` and has an end; waits. Raises nothing but
-        ConfigError (a closed client, a call on the event loop): what failed is said in the result.
-
-        ``fence``: an ``open_fragment`` of an earlier result, after its grace. A mark of the ledger that named nobody else goes,
-        if nothing was reported since (protocol rule 56).
-        """
-        self._may_wait()
-        return self._wait(self.replicated(ledger_id, leaving, fence=fence))
+        self._check = LedgerCheck(context, recovery)
 
     def rereplicate_many(
-        self,
-        ledger_ids: Sequence[int],
-        leaving: Collection[str],
-        on_done: Callable[[RereplicatedLedger], None] = lambda one: None,
-        *,
-        fence: bool = True,
+        self, ledger_ids: Sequence[int], leaving: Set[str], on_done: OnDone = lambda done: None, *, fence: bool = True
     ) -> list[RereplicatedLedger]:
-        """As ``rereplicate``, ``parallel_ledgers`` at once; with ``fence`` ledgers with an open fragment are taken up again,
-        and fenced if need be, after ``open_fragment_grace_s``. Gives back those that are not whole.
+        """As ``rereplicate``, ``parallel_ledgers`` at once. Returns the results of the ledgers that are not whole.
 
-        ``on_done`` is called on the event loop, briefly, once for each ledger.
+        Blocks; call it from outside of the event loop. With ``fence``, ledgers with an open fragment are tried again after
+        ``open_fragment_grace_s``, and fenced if need be. ``on_done`` is called on the event loop, once for each ledger; it must
+        not block. Raises only ConfigError (a closed client, a call on the event loop): the results name all other problems.
         """
-        self._may_wait()
-        return self._wait(self._many(ledger_ids, frozenset(leaving), on_done, fence))
+        self._context.check_open()
+        self._context.check_may_wait()
+        return self._context.submit(self._rereplicate_many(ledger_ids, leaving, on_done, fence)).result()
 
-    async def replicated(
-        self, ledger_id: int, leaving: Collection[str], *, fence: Fragment | None = None
+    async def rereplicate(
+        self, ledger_id: int, leaving: Set[str] | None = None, *, fence: Fragment | None = None
     ) -> RereplicatedLedger:
-        """``rereplicate``, on the event loop."""
-        done = await self._locked(ledger_id, frozenset(leaving), fence)
-        assert done is not None, "only for the sake of a mark a ledger is left alone"
-        return done
+        """Re-replicate every fragment of the ledger that names a bookie of ``leaving`` and has an end.
 
-    async def marked(self, ledger_id: int, *, fence: Fragment | None = None) -> RereplicatedLedger | None:
-        """As ``replicated``, for what the ledger's mark says: once the ledger is whole the mark is removed, if nothing was
-        reported since. None if it has no mark (any more).
+        ``leaving`` defaults to the bookies that the ledger's mark names. Those that are registered are checked first: one that
+        has all its entries stays; one that lacks entries is replaced, or gets them back where there is no other bookie.
 
-        A bookie that the mark names and that is there is asked: if it has all that it should, it stays. If it lacks entries it
-        is replaced; where there is no other bookie it gets them back.
+        ``fence`` is the ``open_fragment`` of an earlier result, after its grace period. The mark of a whole ledger is removed
+        if it names no other bookies, and was not reported again meanwhile (protocol rule 56).
         """
-        return await self._locked(ledger_id, None, fence)
-
-    # --- one ledger
-
-    async def _locked(
-        self, ledger_id: int, leaving: frozenset[str] | None, fence: Fragment | None
-    ) -> RereplicatedLedger | None:
         try:
             taken = await self._take(ledger_id)
             if taken is None:
-                return RereplicatedLedger(
-                    ledger_id, False, problem=f"ledger {ledger_id} is locked by another worker", is_locked=True
-                )
+                problem = f"ledger {ledger_id} is locked by another worker"
+                return RereplicatedLedger(ledger_id, False, problem=problem, is_locked=True)
             give_back = self._lock.give_back
             try:
                 if leaving is None and taken.mark is None:
-                    return None
-                done = await self._taken(ledger_id, taken, leaving, fence)
+                    return RereplicatedLedger(ledger_id, True)  # somebody else was faster
+                done = await self._rereplicate_taken(ledger_id, taken, leaving, fence)
+                done = await self._remove_mark(taken, leaving, done)
             except asyncio.CancelledError:
                 give_back = partial(self._lock.cut_off, guard=taken.guard)
                 raise
@@ -161,10 +115,11 @@ class Rereplicator:
                 await self._context.blocking(lambda: give_back(ledger_id))
         except BookKeeperError as problem:
             done = RereplicatedLedger(ledger_id, False, problem=str(problem))
-        return _counted(done)
+        _count(done)
+        return done
 
     async def _take(self, ledger_id: int) -> TakenLedger | None:
-        """The thread that takes the lock goes on if this is cancelled: then the lock is given back once it is there."""
+        """If this is cancelled, the thread that takes the lock goes on: wait for it, and give the lock back."""
         taking = asyncio.ensure_future(self._context.blocking(lambda: self._lock.take(ledger_id)))
         try:
             return await asyncio.shield(taking)
@@ -174,94 +129,78 @@ class Rereplicator:
                     await self._context.blocking(lambda: self._lock.give_back(ledger_id))
             raise
 
-    async def _taken(
-        self, ledger_id: int, taken: TakenLedger, leaving: frozenset[str] | None, fence: Fragment | None
+    async def _rereplicate_taken(
+        self, ledger_id: int, taken: TakenLedger, leaving: Set[str] | None, fence: Fragment | None
     ) -> RereplicatedLedger:
-        done = RereplicatedLedger(ledger_id, True)
-        if taken.metadata is not None:
-            try:
-                whom, metadata, version = Leaving(leaving or frozenset()), taken.metadata, taken.version
-                if leaving is None:
-                    whom = await self._missing(ledger_id, taken)
-                    # What counts as its open tail must not be older than what was checked.
-                    metadata, version = await self._context.blocking(lambda: self._ledgers.versioned(ledger_id))
-                done = await LedgerRereplication(self._means, taken.guard, whom).run(metadata, version, fence)
-                if whom.registered and not done.is_whole:
-                    done = replace(done, is_in_vain=True)  # their replicas were read
-            except NoSuchLedgerError:
-                done = RereplicatedLedger(ledger_id, True)  # deleted meanwhile: nothing is left to be copied
-        if not done.is_whole or not _is_reason_gone(taken.mark, leaving):
+        if taken.metadata is None:
+            return RereplicatedLedger(ledger_id, True)
+        metadata, version = taken.metadata, taken.version
+        try:
+            bookies = Leaving(frozenset(leaving or ()))
+            if leaving is None:
+                bookies = await self._missing(ledger_id, taken)
+                # The metadata that decides what is the open tail must not be older than the check.
+                metadata, version = await self._context.blocking(lambda: self._ledgers.versioned(ledger_id))
+            done = await LedgerRereplication(self._means, taken.guard, bookies).run(metadata, version, fence)
+        except NoSuchLedgerError:
+            return RereplicatedLedger(ledger_id, True)  # deleted meanwhile: nothing is left to be copied
+        if bookies.registered and not done.is_whole:
+            return replace(done, is_in_vain=True)  # the check read their replicas
+        return done
+
+    async def _remove_mark(self, taken: TakenLedger, leaving: Set[str] | None, done: RereplicatedLedger) -> RereplicatedLedger:
+        """Remove the mark of a ledger that is whole, if the mark names no bookie outside of ``leaving``."""
+        is_answered = leaving is None or (taken.mark is not None and leaving >= set(taken.mark.missing))
+        if not done.is_whole or not is_answered:
             return done
         if await self._context.blocking(lambda: self._lock.finish(taken)) or leaving is not None:
             return done
-        return replace(done, is_whole=False, problem=f"ledger {ledger_id} was reported again meanwhile")
+        return replace(done, is_whole=False, problem=f"ledger {done.ledger_id} was reported again meanwhile")
 
     async def _missing(self, ledger_id: int, taken: TakenLedger) -> Leaving:
-        """Whom of those that the mark names the ledger really lacks."""
+        """The bookies that the mark names, without those that are registered and have all their entries."""
         assert taken.mark is not None
         missing = frozenset(taken.mark.missing)
-        alive = missing.intersection(one.bookie_id for one in await self._context.registered())
-        if not alive:
+        registered = missing.intersection(one.bookie_id for one in await self._context.registered())
+        if not registered:
             return Leaving(missing)
-        report = await self._check.checked(ledger_id, CheckScope(bookies=alive))
-        whole = alive - report.lacking.keys() - report.unknown.keys()
-        return Leaving(missing - whole, alive.intersection(report.lacking), alive)
+        checked = await self._check.check(ledger_id, bookies=registered)
+        whole = registered - checked.lacking.keys() - checked.unknown.keys()
+        return Leaving(missing - whole, registered.intersection(checked.lacking), registered)
 
-    # --- many
-
-    async def _many(
-        self, ledger_ids: Sequence[int], leaving: frozenset[str], on_done: Callable[[RereplicatedLedger], None], fence: bool
+    async def _rereplicate_many(
+        self, ledger_ids: Sequence[int], leaving: Set[str], on_done: OnDone, fence: bool
     ) -> list[RereplicatedLedger]:
-        def first_done(one: RereplicatedLedger) -> None:
-            if one.open_fragment is None or not fence:
-                on_done(one)
+        slots = asyncio.Semaphore(self._recovery.parallel_ledgers)
 
-        first = await self._round([(ledger_id, None) for ledger_id in ledger_ids], leaving, first_done)
-        waiting = [(one.ledger_id, one.open_fragment) for one in first if fence and one.open_fragment is not None]
-        if not waiting:
-            return first
-        await asyncio.sleep(self._limits.recovery.open_fragment_grace_s)
-        second = await self._round(waiting, leaving, on_done)
-        return [one for one in first if one.open_fragment is None] + second
+        async def rereplicate_one(ledger_id: int) -> RereplicatedLedger:
+            async with slots:
+                done = await self.rereplicate(ledger_id, leaving)
+            if fence and done.open_fragment is not None:
+                await asyncio.sleep(self._recovery.open_fragment_grace_s)
+                async with slots:
+                    done = await self.rereplicate(ledger_id, leaving, fence=done.open_fragment)
+            on_done(done)
+            return done
 
-    async def _round(
-        self,
-        work: Sequence[tuple[int, Fragment | None]],
-        leaving: frozenset[str],
-        on_done: Callable[[RereplicatedLedger], None],
-    ) -> list[RereplicatedLedger]:
-        """Those that are not whole."""
-        left = iter(work)
-        unfinished: list[RereplicatedLedger] = []
-
-        async def go_on() -> None:
-            for ledger_id, fence in left:
-                done = await self.replicated(ledger_id, leaving, fence=fence)
-                if not done.is_whole:
-                    unfinished.append(done)
-                on_done(done)
-
-        await asyncio.gather(*(go_on() for _ in range(min(self._limits.recovery.parallel_ledgers, len(work)))))
-        return unfinished
-
-    def _may_wait(self) -> None:
-        self._context.check_open()
-        self._context.check_may_wait()
-
-    def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return self._context.submit(work).result()
+        results = await asyncio.gather(*(rereplicate_one(ledger_id) for ledger_id in ledger_ids))
+        return [done for done in results if not done.is_whole]
 
 
-def _is_reason_gone(mark: Mark | None, leaving: frozenset[str] | None) -> bool:
-    """Whether a ledger's mark says nothing any more once no fragment names a bookie of ``leaving`` (None: of the mark)."""
-    return leaving is None or (mark is not None and leaving.issuperset(mark.missing))
+def _copy_limits(client: ClientConfig) -> CopyLimits:
+    reads = ReadLimits(
+        timeout_ms=int(client.read_timeout_s * 1000),
+        speculative_ms=int(client.speculative_read_s * 1000),
+        request_bytes=REQUEST_BYTES,
+        ahead_bytes=2 * REQUEST_BYTES,
+    )
+    return CopyLimits(reads, int(client.add_timeout_s * 1000), 2 * REQUEST_BYTES)
 
 
-def _counted(done: RereplicatedLedger) -> RereplicatedLedger:
+def _count(done: RereplicatedLedger) -> None:
     if done.is_whole:
         LEDGERS_REPLICATED.inc()
     elif not done.is_locked and done.open_fragment is None:
         REPLICATION_FAILURES.inc()
     ENTRIES_REPLICATED.inc(done.entries)
     BYTES_REPLICATED.inc(done.nbytes)
-    return done

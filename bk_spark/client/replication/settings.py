@@ -1,4 +1,4 @@
-"""Settings of the processes that find and bring back missing copies: auditor and replication workers."""
+"""Settings of auditors and replication workers. A field's first sentence is also the help of its command-line option."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MAX_PORT = 65_535
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AutoRecoveryConfig:
-    """What one such process may set for itself. Times in seconds, sizes in bytes. The auditor's settings decide for all."""
+    """Settings of one AutoRecovery process. Times in seconds, sizes in bytes. An auditor's settings decide for the cluster."""
 
     lost_bookie_grace_s: float = 60.0
     """A bookie that was gone for this long is lost, and its ledgers are copied: longer than a restart takes.
 
-    A bookie whose process ended cleanly and one that was cut off count alike. If another one goes meanwhile, none is waited
-    for: a second loss may be the last copy."""
+    Whether its process ended cleanly or was cut off makes no difference. If another bookie goes meanwhile, none is waited for:
+    a second loss may be the last copy."""
 
     audit_interval_s: float = 86_400.0
     """How often all ledgers' metadata is compared with the bookies that are there, beside the audits that a loss causes."""

@@ -25,9 +25,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.ledger.ledger_store import LedgerStore
-from bk_spark.client.replication.groups import Naming, groups, naming
-from bk_spark.client.replication.rereplicator import ReplicationLimits, RereplicatedLedger, Rereplicator
+from bk_spark.client.replication.groups import LedgersNaming, groups, ledgers_naming
+from bk_spark.client.replication.ledger_rereplication import RereplicatedLedger
+from bk_spark.client.replication.rereplicator import Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
 from bk_spark.datasource.jobs.compact_log import sentence_of
@@ -128,9 +128,7 @@ class _Plan:
         """With a session of its own, whose locks go when the task ends, however it ends."""
         done: list[RereplicatedLedger] = []
         with BookKeeper(self.metadata_uri, self.config) as client:
-            limits = ReplicationLimits.of(self.config, self.recovery)
-            ledgers, owner = LedgerStore(client.metadata_store, client.znodes), f"bk-spark replicate {self.bookie_id}"
-            rereplicator = Rereplicator(client.context, ledgers, limits, owner=owner)
+            rereplicator = Rereplicator(client.context, self.recovery, owner=f"bk-spark replicate {self.bookie_id}")
             rereplicator.rereplicate_many(ledger_ids, {self.bookie_id}, done.append)
         return done
 
@@ -170,11 +168,11 @@ class _Replication:
                 break
         return self._report(found)
 
-    def _naming(self) -> Naming:
+    def _naming(self) -> LedgersNaming:
         store, znodes = self._client.metadata_store, self._client.znodes
-        return naming(store, znodes, self._plan.bookie_id, lambda done: self._tell("ledgers looked at", done, done))
+        return ledgers_naming(store, znodes, self._plan.bookie_id, lambda done: self._tell("ledgers looked at", done, done))
 
-    def _round(self, found: Naming) -> list[Any]:
+    def _round(self, found: LedgersNaming) -> list[Any]:
         """One Spark job over all that was found; gives back its rows."""
         plan, config = self._plan, tuple(groups(found.shares))
         tasks = _Plan(plan.metadata_uri, plan.bookie_id, plan.config, plan.recovery, config)
@@ -197,7 +195,7 @@ class _Replication:
         sums.nbytes += sum(row.nbytes for row in rows)
         sums.problems = {row.ledger_id: row.problem for row in rows if not row.is_whole}
 
-    def _check_is_known(self, found: Naming) -> None:
+    def _check_is_known(self, found: LedgersNaming) -> None:
         """A name that was mistyped must not look like a bookie that nothing needs any more."""
         if found.unreadable:
             return
@@ -207,7 +205,7 @@ class _Replication:
         remedy = "no ledger names it and it has no cookie: see 'bk-spark bookie list' and 'bk-spark ledger show'"
         raise ConfigError("the bookie to re-replicate", self._plan.bookie_id, remedy)
 
-    def _report(self, found: Naming) -> ReplicationReport:
+    def _report(self, found: LedgersNaming) -> ReplicationReport:
         sums = self._sums
         left = [_told(share.ledger_id, sums.problems.get(share.ledger_id, "it was not copied")) for share in found.shares]
         problems = (*left, *found.unreadable)
@@ -216,7 +214,7 @@ class _Replication:
         )
 
 
-def _ids(found: Naming) -> set[int]:
+def _ids(found: LedgersNaming) -> set[int]:
     return {share.ledger_id for share in found.shares}
 
 
