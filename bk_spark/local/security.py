@@ -5,7 +5,7 @@
     <data_dir>/tls/ca.pem  bookie.pem  client.pem      certificates; the .key beside each is readable by its owner alone
 
 They are made once, with the first use of the directory, and hold for ten years. For clusters of one's own machine and for
-tests: who runs an authority keeps its key apart from the machines that it signs for (docs/security.md).
+tests: who runs an authority keeps its key apart from the machines that it signs for (docs/guide/secure.md).
 """
 
 from __future__ import annotations
