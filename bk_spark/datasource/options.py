@@ -156,7 +156,7 @@ OPTIONS: tuple[Option, ...] = (
 
 
 def options_table() -> str:
-    """The table as the README shows it, in Markdown."""
+    """The table as docs/guide/spark.md shows it, in Markdown."""
     head = ["| option | for | default | meaning |", "|---|---|---|---|"]
     rows = [f"| `{o.name}` | {o.use} | {o.default or '(none)'} | {o.meaning} |" for o in OPTIONS]
     fields_row = "| `client.<field>` | all | | any field of ClientConfig, such as `client.add_timeout_s` |"
