@@ -5,7 +5,9 @@ Examples in Python: test_examples.py. Metrics: test_metrics.py. Rules: test_rule
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib
 import inspect
 import re
 import tomllib
@@ -67,6 +69,8 @@ ARGUMENTS = {name for one in CALLABLE for method in vars(one).values() for name 
 COLUMNS = {"ledger_id", "entry_id", "last_add_confirmed", "_ledger_id", "_entry_id"}
 OTHER_WORDS = {"bk_spark", "client_config"}
 OTHER_OPTIONS = {"--py-files"}
+NO_MODULES = {"bk_spark.log", "bk_spark.job", "bk_spark.zip"}
+"""Two tags of ledgers, and a file."""
 
 
 def _name(path: Path) -> str:
@@ -110,6 +114,31 @@ def test_every_page_that_code_tests_and_pages_name_exists() -> None:
     sources = [*PAGES, *(path for name in ("bk_spark", "tests", "benchmarks", "examples") for path in _sources(ROOT / name))]
     named = {(_name(path), page) for path in sources for page in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text())}
     assert sorted((path, page) for path, page in named if not (ROOT / page).exists()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_module_and_name_of_ours_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text()
+    files = re.findall(r"`([\w/]+\.(?:py|proto))`", text)
+    names = set(re.findall(r"\bbk_spark(?:\.\w+)+", text)) - NO_MODULES
+    wrong = [name for name in files if not _is_file(name)] + [name for name in names if not _resolves(name)]
+    assert sorted(set(wrong)) == []
+
+
+def _is_file(name: str) -> bool:
+    """A path from the root or from the package, or the name of one file somewhere."""
+    return (ROOT / name).exists() or any(True for _ in (ROOT / "bk_spark").rglob(name)) or (ROOT / "bk_spark" / name).exists()
+
+
+def _resolves(name: str) -> bool:
+    found: object = bk_spark
+    for place, part in enumerate(name.split(".")[1:], 2):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(".".join(name.split(".")[:place]))
+        if not hasattr(found, part):
+            return False
+        found = getattr(found, part)
+    return True
 
 
 def _sources(directory: Path) -> list[Path]:
