@@ -141,6 +141,18 @@ def _resolves(name: str) -> bool:
     return True
 
 
+def test_every_section_that_code_and_tests_refer_to_exists() -> None:
+    """``Ref: docs/formats.md, "Cookie"`` and the like."""
+    missing = set()
+    for path in [path for name in ("bk_spark", "tests", "benchmarks", "examples") for path in _sources(ROOT / name)]:
+        text = " ".join(path.read_text().split())
+        for page, section in re.findall(r'(DESIGN\.md|docs/[\w/-]+\.md), "([A-Z][^"]+)"', text):
+            titles = re.findall(r"^#+ (.+)$|^(?:- )?\*\*(.+?)\*\*", (ROOT / page).read_text(), re.MULTILINE)
+            if not any(title.startswith(section) for both in titles for title in both):
+                missing.add((_name(path), page, section))
+    assert sorted(missing) == []
+
+
 def _sources(directory: Path) -> list[Path]:
     return [path for ending in ("py", "proto", "yaml") for path in directory.rglob(f"*.{ending}")]
 

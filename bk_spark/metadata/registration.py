@@ -299,7 +299,7 @@ def _not_initialised(store: MetadataStore) -> ConfigError:
 
 # --- Taking a bookie that is not there any more out of the cluster: its cookie goes, and its directories start no more
 #
-# Ref: docs/rules.md, protocol rule 48; docs/formats.md, "Cookies".
+# Ref: docs/rules.md, protocol rule 48; docs/formats.md, "Cookie".
 
 
 def remove_cookie(store: MetadataStore, znodes: Znodes, bookie_id: str, version: int | None = None) -> None:
