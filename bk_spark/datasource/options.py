@@ -87,12 +87,12 @@ _COMPRESSION = values.one_of("none", "lz4", "zstd")
 
 OPTIONS: tuple[Option, ...] = (
     Option("metadata", "all", f"${METADATA_VARIABLE}", values.text, "the cluster: `zk://host:port[,host:port…]/root`"),
-    Option("path", "all", "(required, or `ledger`)", values.text, "name of the log; what `load(…)` and `save(…)` are given"),
+    Option("path", "all", "(required, or `ledger`)", values.text, "name of the log, as given to `load(…)` and `save(…)`"),
     Option("ledger", "batch read", "", values.ledger_ids, "ledgers to read as entries: an id, a list `3,5` or a range `3-9`"),
-    Option("content", "all", "rows", values.one_of("rows", "entries"), "`rows`: any DataFrame; `entries`: one row an entry"),
-    Option("ensembleSize", "write", "3", values.integer(1, 64), "bookies that a ledger is spread over"),
-    Option("writeQuorum", "write", "3", values.integer(1, 64), "bookies that hold each entry"),
-    Option("ackQuorum", "write", "2", values.integer(1, 64), "bookies that have an entry on disk before it is confirmed"),
+    Option("content", "all", "rows", values.one_of("rows", "entries"), "`rows`: any DataFrame; `entries`: single entries"),
+    Option("ensembleSize", "write", "3", values.integer(1, 64), "how many bookies a ledger is spread over"),
+    Option("writeQuorum", "write", "3", values.integer(1, 64), "how many bookies store each entry"),
+    Option("ackQuorum", "write", "2", values.integer(1, 64), "how many bookies must have an entry on disk to confirm it"),
     Option("digestType", "all", "CRC32C", values.digest_type, "`CRC32C` or `HMAC`: protects entries from writer to reader"),
     Option("password", "all", "", values.password, "authenticates adds and reads; never shown"),
     Option("compression", "write", "zstd", _COMPRESSION, "of row payloads: `none`, `lz4` or `zstd`", rows_only=True),
@@ -101,11 +101,11 @@ OPTIONS: tuple[Option, ...] = (
         "write",
         "65536",
         values.integer(1, 2**31 - 1),
-        "the most that one entry of rows holds; smaller batches are joined",
+        "most rows of an entry; smaller batches are joined",
         rows_only=True,
     ),
-    Option("maxBytesPerEntry", "write", "1m", _SIZE_PER_ENTRY, "the same, before compression", rows_only=True),
-    Option("where", "read", "", parse_where, "comparisons of columns, joined by AND: only rows that match", rows_only=True),
+    Option("maxBytesPerEntry", "write", "1m", _SIZE_PER_ENTRY, "most bytes of an entry, before compression", rows_only=True),
+    Option("where", "read", "", parse_where, "comparisons of columns, joined by AND: reads matching rows only", rows_only=True),
     Option("maxBytesPerPartition", "read", "128m", _ANY_SIZE, "larger ledgers are split, smaller ones are packed together"),
     Option("minPartitions", "read", "1", values.integer(1, 100_000), "a hint: partitions are made smaller to reach it"),
     Option("recover", "batch read", "false", values.boolean, "`true`: fences and closes open ledgers, then reads to their end"),
@@ -115,48 +115,48 @@ OPTIONS: tuple[Option, ...] = (
         "read",
         "earliest; stream: latest",
         _STARTS,
-        "`earliest`, `latest` or an offset (JSON): the first that is read",
+        "`earliest`, `latest` or an offset (JSON): first entry to read",
     ),
     Option(
         "endingOffsets",
         "batch read",
         "latest",
         values.offsets(LATEST),
-        "`latest` or an offset (JSON): the first that is not read",
+        "`latest` or an offset (JSON): first entry not to read",
     ),
     Option("startingTimestamp", "read", "", values.timestamp_ms, "reads what was committed at that time or later"),
     Option("versionAsOf", "batch read", "(latest)", _VERSION, "the log as it stood at that version"),
     Option("timestampAsOf", "batch read", "(latest)", values.timestamp_ms, "the log as it stood at that time"),
-    Option("maxRowsPerTrigger", "stream read", "(unlimited)", _ANY_COUNT, "rows of a micro-batch; it has one entry at least"),
-    Option("maxBytesPerTrigger", "stream read", "(unlimited)", _ANY_SIZE, "the same in payload bytes"),
+    Option("maxRowsPerTrigger", "stream read", "(unlimited)", _ANY_COUNT, "most rows of a micro-batch, but at least one entry"),
+    Option("maxBytesPerTrigger", "stream read", "(unlimited)", _ANY_SIZE, "most payload bytes of a micro-batch"),
     Option("failOnDataLoss", "read", "true", values.boolean, "`false`: skips what truncation removed, with a warning"),
-    Option("overwrites", "read", "fail", _OVERWRITES, "where the content was replaced: `fail`, `read` it anew, or `skip`"),
+    Option("overwrites", "read", "fail", _OVERWRITES, "where a commit replaced content: `fail`, `read` it, or `skip` it"),
     Option(
         "cursorName",
         "stream read",
         "(random)",
         values.short_text(200),
-        "the stream's name for its position, in `bk-spark log show`",
+        "names the stream's position in `bk-spark log show`",
     ),
     Option("applicationId", "batch write", "", values.text, "with `applicationVersion`: makes a repeated batch write harmless"),
-    Option("applicationVersion", "batch write", "", _VERSION, "a write not above the log's last one is dropped"),
+    Option("applicationVersion", "batch write", "", _VERSION, "a write is dropped if not above the id's last version"),
     Option("mergeSchema", "write", "false", values.boolean, "new columns are added to the log's schema", rows_only=True),
     Option("tlsCa", "all", "", values.text, "TLS with bookies: authorities, a PEM file on all machines"),
     Option("tlsCertificate", "all", "", values.text, "this client's certificate, a PEM file on all machines"),
-    Option("tlsKey", "all", "", values.text, "its private key, a PEM file on all machines"),
+    Option("tlsKey", "all", "", values.text, "the certificate's private key, a PEM file on all machines"),
     Option(
         "zookeeperAuth",
         "all",
         f"${ZOOKEEPER_AUTH_VARIABLE}",
         values.text,
-        "`digest:user:password`; Spark may show it, never the variable's",
+        "`digest:user:password`; Spark may show it, not the variable",
     ),
 )
 """Every option, save ``client.<field>``: any field of ClientConfig, such as ``client.add_timeout_s``."""
 
 
 def options_table() -> str:
-    """The table as docs/guide/spark.md shows it, in Markdown."""
+    """The table as the README shows it, in Markdown."""
     head = ["| option | for | default | meaning |", "|---|---|---|---|"]
     rows = [f"| `{o.name}` | {o.use} | {o.default or '(none)'} | {o.meaning} |" for o in OPTIONS]
     fields_row = "| `client.<field>` | all | | any field of ClientConfig, such as `client.add_timeout_s` |"
