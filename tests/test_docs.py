@@ -64,7 +64,16 @@ SETTINGS = {
     for config in (BookieConfig, ClientConfig, AutoRecoveryConfig, LedgerOptions, Retention)
     for field in dataclasses.fields(config)
 }
-CALLABLE = (BookKeeper, WriteHandle, AdvWriteHandle, ReadHandle, Log, LogWriteHandle, LocalCluster, LocalBookie)
+HANDLES = {
+    "bookkeeper": (BookKeeper,),
+    "writer": (WriteHandle, LogWriteHandle),
+    "reader": (ReadHandle,),
+    "log": (Log,),
+    "leader": (LogWriteHandle,),
+    "cluster": (LocalCluster, LocalBookie),
+}
+"""What the guide calls an object → its classes."""
+CALLABLE = {one for classes in HANDLES.values() for one in classes} | {AdvWriteHandle}
 ARGUMENTS = {name for one in CALLABLE for method in vars(one).values() for name in _parameters(method)}
 COLUMNS = {"ledger_id", "entry_id", "last_add_confirmed", "_ledger_id", "_entry_id"}
 OTHER_WORDS = {"bk_spark", "client_config"}
@@ -179,6 +188,13 @@ def test_every_option_setting_metric_and_method_that_a_page_names_exists(page: P
     options = set(commands.options_in_sentences(text)) - commands.all_options() - OTHER_OPTIONS
     words = {word for code in _codes(text) for word in re.findall(r"^_?[a-z]+(?:_[a-z0-9]+)+", code)}
     assert (sorted(options), sorted(words - known)) == ([], [])
+
+
+@pytest.mark.parametrize("page", [README, *GUIDE], ids=_name)
+def test_every_method_that_a_page_calls_on_a_handle_exists(page: Path) -> None:
+    called = {found for code in _codes(page.read_text()) for found in re.findall(r"^(\w+)\.(\w+)\(", code)}
+    known = {(name, method) for name, method in called if any(hasattr(one, method) for one in HANDLES.get(name, ()))}
+    assert sorted((name, method) for name, method in called - known if name in HANDLES) == []
 
 
 @pytest.mark.parametrize("page", [README, *GUIDE], ids=_name)
