@@ -22,6 +22,12 @@ def blocks(text: str, *languages: str) -> list[str]:
     return [block for _, language, block in _BLOCK.findall(text) if language in languages]
 
 
+def blocks_with_lines(text: str, language: str) -> list[tuple[int, str]]:
+    """The code blocks of a language, each with the number of lines before it."""
+    found = (match for match in _BLOCK.finditer(text) if match[2] == language)
+    return [(text[: match.start(3)].count("\n"), match[3]) for match in found]
+
+
 def shown_in_blocks(text: str) -> Iterator[str]:
     """Whole commands, as somebody would type them."""
     for block in blocks(text, "sh", "ini"):
@@ -80,6 +86,11 @@ def problem_of_words(command: str) -> str | None:
 def all_options() -> set[str]:
     """The names of all options of all commands."""
     return {name for parser in parsers(build_parser()) for name in parser._option_string_actions}
+
+
+def all_commands() -> list[str]:
+    """Every command without its program: ``log list``, ``doctor``."""
+    return [one.prog.removeprefix("bk-spark ") for one in parsers(build_parser()) if not _children(one)]
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -1,10 +1,12 @@
-"""What the README shows and what stands in examples/ runs as it stands."""
+"""Every Python example of README.md and docs/guide/ runs as it stands, and so does what is in examples/."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,27 +20,67 @@ import pytest
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.errors import LedgerFencedError
 from bk_spark.local.cluster import LocalCluster
+from tests.documented_commands import blocks
+from tests.documented_examples import CHECKPOINTS, GUIDE, README
 
 ROOT = Path(__file__).parent.parent
 DEADLINE_S = 500
 """Below the limit of a test, so that what hangs says where; the longest example takes half a minute on a quiet machine."""
 
 
-def _run(code: list[str], cwd: Path) -> str:
+def _run(code: list[str], cwd: Path, given: str = "") -> str:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, *code], cwd=cwd, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        [sys.executable, *code],
+        cwd=cwd,
+        env=environment,
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
-def test_the_readmes_first_example_runs_and_is_about_ten_lines_long(tmp_path: Path) -> None:
-    [first, *_] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert len(first.strip().splitlines()) <= 12
-    shown = _run(["-c", first], tmp_path)
-    assert "apples" in shown
-    assert "pears" in shown
+@pytest.fixture(scope="module")
+def shown(
+    cluster: LocalCluster, secured_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, Any]]:
+    """Page → what its examples printed and what ended them. One process and one Spark session run them all."""
+    directory = tmp_path_factory.mktemp("examples")
+    secrets = _secrets(secured_cluster, directory / "secrets")
+    task = {
+        "uri": {"*": cluster.metadata_uri, "secure.md": secured_cluster.metadata_uri},
+        "replaced": {"/etc/logs/": f"{secrets}/", CHECKPOINTS: f"{directory}/checkpoints/"},
+    }
+    found: dict[str, dict[str, Any]] = json.loads(_run(["-m", "tests.documented_examples"], directory, json.dumps(task)))
+    return found
+
+
+def _secrets(secured: LocalCluster, directory: Path) -> Path:
+    """The files that docs/guide/secure.md puts into /etc/logs."""
+    directory.mkdir()
+    config = secured.client_config
+    files = {"ca.pem": config.tls_ca, "spark-client.pem": config.tls_certificate, "spark-client.key": config.tls_key}
+    for name, path in files.items():
+        shutil.copy(path, directory / name)
+    (directory / "zookeeper-auth").write_text(f"{config.zookeeper_auth}\n")
+    return directory
+
+
+@pytest.mark.parametrize("page", [README, *GUIDE], ids=lambda page: page.name)
+def test_the_examples_of_a_page_run(shown: dict[str, dict[str, Any]], page: Path) -> None:
+    problem = shown[page.name]["problem"]
+    assert problem is None, problem
+
+
+def test_the_readme_has_a_short_program_each_for_batch_stream_and_python(shown: dict[str, dict[str, Any]]) -> None:
+    programs = blocks(README.read_text(encoding="utf-8"), "python")
+    assert [len(program.strip().splitlines()) <= 14 for program in programs] == [True] * 3
+    for word in ("apples", "pears", "50 even numbers", "b'started'"):
+        assert word in shown["README.md"]["printed"]
 
 
 def test_the_demo_finds_everything_equal_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -82,39 +82,39 @@ class BookKeeperDataSource(DataSource):
     option               for         default                  meaning
     ==================== =========== ======================== ====================
     metadata             all         $BK_SPARK_METADATA       the cluster: `zk://host:port[,host:port…]/root`
-    path                 all         (required, or `ledger`)  name of the log; what `load(…)` and `save(…)` are given
+    path                 all         (required, or `ledger`)  name of the log, as given to `load(…)` and `save(…)`
     ledger               batch read  (none)                   ledgers to read as entries: an id, a list `3,5` or a range `3-9`
-    content              all         rows                     `rows`: any DataFrame; `entries`: one row an entry
-    ensembleSize         write       3                        bookies that a ledger is spread over
-    writeQuorum          write       3                        bookies that hold each entry
-    ackQuorum            write       2                        bookies that have an entry on disk before it is confirmed
+    content              all         rows                     `rows`: any DataFrame; `entries`: single entries
+    ensembleSize         write       3                        how many bookies a ledger is spread over
+    writeQuorum          write       3                        how many bookies store each entry
+    ackQuorum            write       2                        how many bookies must have an entry on disk to confirm it
     digestType           all         CRC32C                   `CRC32C` or `HMAC`: protects entries from writer to reader
     password             all         (none)                   authenticates adds and reads; never shown
     compression          write       zstd                     of row payloads: `none`, `lz4` or `zstd`
-    maxRowsPerEntry      write       65536                    the most that one entry of rows holds; smaller batches are joined
-    maxBytesPerEntry     write       1m                       the same, before compression
-    where                read        (none)                   comparisons of columns, joined by AND: only rows that match
+    maxRowsPerEntry      write       65536                    most rows of an entry; smaller batches are joined
+    maxBytesPerEntry     write       1m                       most bytes of an entry, before compression
+    where                read        (none)                   comparisons of columns, joined by AND: reads matching rows only
     maxBytesPerPartition read        128m                     larger ledgers are split, smaller ones are packed together
     minPartitions        read        1                        a hint: partitions are made smaller to reach it
     recover              batch read  false                    `true`: fences and closes open ledgers, then reads to their end
     includeMetadata      read        false                    adds `_ledger_id` and `_entry_id` to rows
-    startingOffsets      read        earliest; stream: latest `earliest`, `latest` or an offset (JSON): the first that is read
-    endingOffsets        batch read  latest                   `latest` or an offset (JSON): the first that is not read
+    startingOffsets      read        earliest; stream: latest `earliest`, `latest` or an offset (JSON): first entry to read
+    endingOffsets        batch read  latest                   `latest` or an offset (JSON): first entry not to read
     startingTimestamp    read        (none)                   reads what was committed at that time or later
     versionAsOf          batch read  (latest)                 the log as it stood at that version
     timestampAsOf        batch read  (latest)                 the log as it stood at that time
-    maxRowsPerTrigger    stream read (unlimited)              rows of a micro-batch; it has one entry at least
-    maxBytesPerTrigger   stream read (unlimited)              the same in payload bytes
+    maxRowsPerTrigger    stream read (unlimited)              most rows of a micro-batch, but at least one entry
+    maxBytesPerTrigger   stream read (unlimited)              most payload bytes of a micro-batch
     failOnDataLoss       read        true                     `false`: skips what truncation removed, with a warning
-    overwrites           read        fail                     where the content was replaced: `fail`, `read` it anew, or `skip`
-    cursorName           stream read (random)                 the stream's name for its position, in `bk-spark log show`
+    overwrites           read        fail                     where a commit replaced content: `fail`, `read` it, or `skip` it
+    cursorName           stream read (random)                 names the stream's position in `bk-spark log show`
     applicationId        batch write (none)                   with `applicationVersion`: makes a repeated batch write harmless
-    applicationVersion   batch write (none)                   a write not above the log's last one is dropped
+    applicationVersion   batch write (none)                   a write is dropped if not above the id's last version
     mergeSchema          write       false                    new columns are added to the log's schema
     tlsCa                all         (none)                   TLS with bookies: authorities, a PEM file on all machines
     tlsCertificate       all         (none)                   this client's certificate, a PEM file on all machines
-    tlsKey               all         (none)                   its private key, a PEM file on all machines
-    zookeeperAuth        all         $BK_SPARK_ZOOKEEPER_AUTH `digest:user:password`; Spark may show it, never the variable's
+    tlsKey               all         (none)                   the certificate's private key, a PEM file on all machines
+    zookeeperAuth        all         $BK_SPARK_ZOOKEEPER_AUTH `digest:user:password`; Spark may show it, not the variable
     client.<field>       all                                  any field of ClientConfig, such as ``client.add_timeout_s``
     ==================== =========== ======================== ====================
 

@@ -5,7 +5,7 @@
     <data_dir>/tls/ca.pem  bookie.pem  client.pem      certificates; the .key beside each is readable by its owner alone
 
 They are made at the first use of the directory, and are valid for ten years. This is for local clusters and tests only: the
-key of a real authority is kept away from the machines that it signs for (docs/security.md).
+key of a real authority is kept away from the machines that it signs for (docs/guide/secure.md).
 """
 
 from __future__ import annotations

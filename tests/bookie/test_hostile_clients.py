@@ -2,7 +2,7 @@
 
 ``BK_SPARK_HOSTILE=200`` is how many connections each attack has (12 without it), each for ``BK_SPARK_HOSTILE_S`` seconds.
 
-Ref: docs/limits.md; docs/rules.md, protocol rules 34 and 41; situation 74.
+Ref: docs/guide/limits.md; docs/rules.md, protocol rules 34 and 41; situation 74.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Calls that stand still end when they take too much, with a clear refusal; calls that go on never do.
 
-Ref: docs/limits.md; docs/rules.md, protocol rules 34 and 41.
+Ref: docs/guide/limits.md; docs/rules.md, protocol rules 34 and 41.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def test_a_read_that_fails_leaves_the_handle_with_the_newest_metadata(talking: B
 
 
 def test_a_tailing_reader_gets_each_entry_once_and_the_end(client: BookKeeper) -> None:
-    """As the README shows it."""
+    """As docs/guide/python.md shows it."""
     writer = client.create_ledger()
     reader = client.open_ledger(writer.ledger_id, recover=False)
     seen: list[bytes] = []

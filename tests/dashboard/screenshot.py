@@ -1,4 +1,4 @@
-"""The pictures in README: ``python -m tests.dashboard.screenshot docs`` (some three minutes).
+"""The pictures in docs/guide/operate.md: ``python -m tests.dashboard.screenshot docs`` (some three minutes).
 
 A real cluster with everything on: six bookies in three racks, one read-only and one lost, a log of many ledgers, another one
 that is written and read, a ledger whose writer met some failures, AutoRecovery at work on what the lost bookie held.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import pytest
 
 from bk_spark.config import MIB, ClientConfig, DigestType
-from bk_spark.datasource.options import OPTIONS, SourceOptions, options_table, parse_options
+from bk_spark.datasource.options import OPTIONS, SourceOptions, parse_options
 from bk_spark.errors import ConfigError
 
 URI = "zk://127.0.0.1:2181/ledgers"
@@ -266,7 +265,3 @@ def test_the_password_is_in_no_text() -> None:
 def test_options_pickle_with_reader_and_writer() -> None:
     options = parse(password="x", minPartitions="4")
     assert pickle.loads(pickle.dumps(options)) == options
-
-
-def test_the_readme_shows_the_option_table_as_it_is() -> None:
-    assert options_table() in (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")

@@ -146,7 +146,7 @@ def test_a_stream_that_is_refused_is_told_why(spark: SparkSession, given: Option
 
 
 def test_plans_show_no_secret(spark: SparkSession, given: Options, log: str) -> None:
-    """Of a read none at all; of a statement neither, with the setting that docs/security.md names."""
+    """Of a read none at all; of a statement neither, with the setting that docs/guide/secure.md names."""
     options = given | {"password": PASSWORD}
     plans = [load(spark, log, options)._jdf.queryExecution().toString()]
     text = ", ".join(f"{name} '{value}'" for name, value in {**options, "path": log}.items())

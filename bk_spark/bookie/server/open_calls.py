@@ -18,7 +18,7 @@ idle stream at worst: nothing is under way on it, and its client opens another.
 
 Lives on the event loop. ``grpc`` is here beside server.py: calls are seen whole only by an interceptor.
 
-Ref: docs/limits.md; docs/rules.md, protocol rules 34 and 41.
+Ref: docs/guide/limits.md; docs/rules.md, protocol rules 34 and 41.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a bookie's gRPC server allows its clients, before any of their messages is read.
 
-Ref: docs/limits.md.
+Ref: docs/guide/limits.md.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Worked example: version 1 added ledger 7 with entries 0 to 11, version 2 is a co
 all of ledger 7 the position is version 1, ledger 7, entry 12; it stays there through version 2, and also through version 3
 unless ledger 9 has an entry. A stream that starts behind all that is there has read nothing: it stands behind a version.
 
-Ref: docs/rules.md, log rule 6; docs/formats.md, "Positions".
+Ref: docs/rules.md, log rule 6; docs/formats.md, "Offsets and cursors".
 """
 
 from __future__ import annotations
