@@ -15,7 +15,7 @@
     └── InternalError
 
 Every error holds fields, builds its sentence from them, pickles (Spark carries errors between processes), and says with
-``retryable`` whether the same call can succeed later without a change by the caller.
+``retryable`` whether the same call can succeed later without a change by the caller. Imports nothing of ours.
 """
 
 from __future__ import annotations
