@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from bk_spark.client.protocol.limits import CheckLimits, ReplicationPace
+from bk_spark.client.protocol.limits import CheckLimits
 from bk_spark.client.protocol.read_lanes import Failure, Striping, Verifier, failure_of_end
 from bk_spark.client.protocol.state_machine import (
     CancelRead,
@@ -39,6 +39,7 @@ from bk_spark.client.protocol.state_machine import (
     SendRead,
     Start,
 )
+from bk_spark.entries.rate import ByteRate
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire.messages import Status
 
@@ -121,7 +122,7 @@ class _Replica:
 class CheckReplicas:
     """The state machine of one ledger's check. Finish comes with a ReplicasChecked, never with an error."""
 
-    def __init__(self, task: CheckTask, limits: CheckLimits, pace: ReplicationPace) -> None:
+    def __init__(self, task: CheckTask, limits: CheckLimits, pace: ByteRate) -> None:
         self._task = task
         self._limits = limits
         self._pace = pace

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from bk_spark.client.protocol.copy_batches import CopyBatches
-from bk_spark.client.protocol.limits import CopyLimits, ReplicationPace
+from bk_spark.client.protocol.limits import CopyLimits
 from bk_spark.client.protocol.read_entries import ReadEntries
 from bk_spark.client.protocol.replace_bookies import ReplaceBookies
 from bk_spark.client.protocol.state_machine import (
@@ -55,6 +55,7 @@ from bk_spark.client.protocol.state_machine import (
 )
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
 from bk_spark.entries.batch import EncodedBatch, EntryBatch
+from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire.messages import Status
@@ -117,7 +118,7 @@ class RereplicateFragment:
     no replica can be read), UnauthorizedAccessError, NoSuchLedgerError, MetadataConflictError, or what the store failed with.
     """
 
-    def __init__(self, task: FragmentTask, limits: CopyLimits, pace: ReplicationPace) -> None:
+    def __init__(self, task: FragmentTask, limits: CopyLimits, pace: ByteRate) -> None:
         self._task = task
         self._limits = limits
         self._pace = pace

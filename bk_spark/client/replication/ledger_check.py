@@ -17,9 +17,10 @@ from bk_spark.client.driver.run_state_machine import run_operation
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.check_replicas import CheckReplicas, CheckTask, ReplicasChecked, checkable
 from bk_spark.client.protocol.last_add_confirmed import ReadLastAddConfirmed
-from bk_spark.client.protocol.limits import CheckLimits, ReplicationPace
+from bk_spark.client.protocol.limits import CheckLimits
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookieUnavailableError, MetadataConflictError, NoSuchLedgerError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
@@ -65,7 +66,7 @@ class LedgerCheck:
     def __init__(self, context: ClientContext, config: AutoRecoveryConfig) -> None:
         self._context = context
         self._ledgers = LedgerStore(context.store, context.znodes)
-        self._pace = ReplicationPace(config.ledger_check_bytes_per_s)
+        self._pace = ByteRate(config.ledger_check_bytes_per_s)
         client = context.config
         self._limits = CheckLimits(int(client.read_timeout_s * 1000), client.read_batch_bytes)
 

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.run_state_machine import run_operation
 from bk_spark.client.ledger.ledger_store import LedgerStore
-from bk_spark.client.protocol.limits import CopyLimits, ReadLimits, ReplicationPace, recover_limits
+from bk_spark.client.protocol.limits import CopyLimits, ReadLimits, recover_limits
 from bk_spark.client.replication.ledger_check import CheckScope, LedgerCheck
 from bk_spark.client.replication.ledger_rereplication import (
     Leaving,
@@ -35,6 +35,7 @@ from bk_spark.client.replication.ledger_rereplication import (
 from bk_spark.client.replication.lock import ReplicationLock, TakenLedger
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import MIB, ClientConfig
+from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment
 from bk_spark.metadata.under_replication import Mark, UnderReplication
@@ -89,7 +90,7 @@ class Rereplicator:
         self._means = RereplicationMeans(
             partial(run_operation, context),
             limits.copies,
-            ReplicationPace(limits.recovery.replicate_bytes_per_s),
+            ByteRate(limits.recovery.replicate_bytes_per_s),
             recover_limits(context.config),
             context.avoided,
         )
