@@ -54,6 +54,7 @@ from bk_spark.client.protocol.state_machine import (
     WriteMetadata,
 )
 from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.entries.digest import master_key
 from bk_spark.errors import BookKeeperError, InternalError, MetadataConflictError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import BadVersionError, Check, NoNodeError, SetValue, TransactionFailedError
@@ -94,13 +95,12 @@ class Runner:
         self,
         context: ClientContext,
         metadata: LedgerMetadata,
-        master_key: bytes,
         machine: StateMachine,
         on_command: Callable[[Command], None],
     ) -> None:
         self._context = context
         self._metadata = metadata
-        self._master_key = master_key
+        self._master_key = master_key(metadata.password)
         self._machine = machine
         self._on_command = on_command
         self._timer: asyncio.TimerHandle | None = None

@@ -9,7 +9,7 @@ from types import TracebackType
 import pyarrow as pa
 
 from bk_spark.client.driver.client_context import ClientContext
-from bk_spark.client.driver.run_state_machine import run_to_result
+from bk_spark.client.driver.run_state_machine import run_state_machine_and_wait
 from bk_spark.client.driver.runner import Runner
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.last_add_confirmed import AwaitLastAddConfirmed, ReadLastAddConfirmed
@@ -17,7 +17,6 @@ from bk_spark.client.protocol.limits import _ms, read_limits
 from bk_spark.client.protocol.read_entries import ReadEntries
 from bk_spark.client.protocol.state_machine import Command, Consumed, Deliver, Finish, Start
 from bk_spark.entries.batch import NO_ENTRY, EntryBatch
-from bk_spark.entries.digest import master_key
 from bk_spark.errors import ConfigError, NoSuchEntryError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
@@ -30,12 +29,12 @@ class ReadQueue:
     The wait for the next batch ends, because the state machine gives up on silent bookies.
     """
 
-    def __init__(self, context: ClientContext, metadata: LedgerMetadata, master_key: bytes, machine: ReadEntries) -> None:
+    def __init__(self, context: ClientContext, metadata: LedgerMetadata, machine: ReadEntries) -> None:
         context.check_open()
         context.check_may_wait()
         self._loop = context.loop
         self._arrived: queue.SimpleQueue[Deliver | Finish] = queue.SimpleQueue()
-        self._runner = Runner(context, metadata, master_key, machine, self._on_command)
+        self._runner = Runner(context, metadata, machine, self._on_command)
         self._loop.call_soon_threadsafe(self._runner.post, Start())
 
     def __iter__(self) -> Iterator[EntryBatch]:
@@ -72,7 +71,6 @@ class ReadHandle:
         self._context = context
         self._ledgers = ledgers
         self._metadata = metadata
-        self._master_key = master_key(metadata.password)
         self._last_add_confirmed = NO_ENTRY
         self._learn(metadata, NO_ENTRY)
 
@@ -129,7 +127,7 @@ class ReadHandle:
         if not self.is_closed and self._last_add_confirmed <= beyond:
             wait_ms, timeout_ms = int(timeout_s * 1000), _ms(self._context.config.read_timeout_s)
             machine = AwaitLastAddConfirmed(self._metadata, beyond, wait_ms=wait_ms, timeout_ms=timeout_ms)
-            metadata, found = run_to_result(self._context, self._metadata, self._master_key, machine)
+            metadata, found = run_state_machine_and_wait(self._context, self._metadata, machine)
             self._learn(metadata, found)
         return self._last_add_confirmed
 
@@ -167,7 +165,7 @@ class ReadHandle:
     def _read(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         limits, started_with = read_limits(self._context.config), self._metadata
         machine = ReadEntries(started_with, first, last, limits, avoid=self._context.avoided())
-        queue = ReadQueue(self._context, self._metadata, self._master_key, machine)
+        queue = ReadQueue(self._context, self._metadata, machine)
         try:
             for batch in queue:
                 yield batch.to_arrow()
@@ -188,7 +186,7 @@ class ReadHandle:
         if not self.is_closed:
             timeout_ms = _ms(self._context.config.read_timeout_s)
             machine = ReadLastAddConfirmed(self._metadata, timeout_ms=timeout_ms, quorum=quorum)
-            self._learn(self._metadata, run_to_result(self._context, self._metadata, self._master_key, machine))
+            self._learn(self._metadata, run_state_machine_and_wait(self._context, self._metadata, machine))
 
     def _learn(self, metadata: LedgerMetadata, last_add_confirmed: int) -> None:
         """Take in what was seen, of a closed ledger too: its bookies are replaced (docs/rules.md, protocol rule 57).

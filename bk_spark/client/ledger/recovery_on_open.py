@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from bk_spark.client.driver.client_context import ClientContext
-from bk_spark.client.driver.run_state_machine import run_to_result
+from bk_spark.client.driver.run_state_machine import run_state_machine_and_wait
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.limits import recover_limits
 from bk_spark.client.protocol.recover_ledger import RecoverLedger
-from bk_spark.entries.digest import master_key
 from bk_spark.errors import MetadataConflictError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
@@ -21,13 +20,12 @@ def recovered(context: ClientContext, ledgers: LedgerStore, metadata: LedgerMeta
     A recovery that finds another one's ensemble in the metadata knows nothing of that one's write-backs: it starts anew
     from what the metadata says now (docs/rules.md, protocol rule 13). Raises what RecoverLedger does.
     """
-    key = master_key(metadata.password)
     for remaining in reversed(range(MAX_RECOVERIES)):
         if metadata.is_closed:
             break
         machine = RecoverLedger(metadata, version, recover_limits(context.config))
         try:
-            metadata, version = run_to_result(context, metadata, key, machine)
+            metadata, version = run_state_machine_and_wait(context, metadata, machine)
         except MetadataConflictError:
             if remaining == 0:
                 raise

@@ -42,7 +42,7 @@ from bk_spark.client.protocol.state_machine import (
 )
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
-from bk_spark.entries.digest import DIGEST_BYTES, master_key, payload_sizes
+from bk_spark.entries.digest import DIGEST_BYTES, payload_sizes
 from bk_spark.errors import AppendWindowFullError, BookKeeperError, InternalError
 
 MAX_REQUESTS = 16
@@ -67,8 +67,7 @@ class WriteQueue:
     def __init__(self, context: ClientContext, machine: AddEntries) -> None:
         self._context = context
         self._machine = machine
-        key = master_key(machine.metadata.password)
-        self._runner = Runner(context, machine.metadata, key, machine, self._on_command)
+        self._runner = Runner(context, machine.metadata, machine, self._on_command)
         self._batch_bytes = context.config.add_batch_bytes
         self._window_bytes = context.config.add_window_bytes
         self._order = threading.Lock()

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from bk_spark.client.driver.client_context import ClientContext
-from bk_spark.client.driver.run_state_machine import run_operation
+from bk_spark.client.driver.run_state_machine import run_state_machine
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.check_replicas import CheckReplicas, CheckTask, ReplicasChecked, checkable
 from bk_spark.client.protocol.last_add_confirmed import ReadLastAddConfirmed
@@ -96,7 +96,7 @@ class LedgerCheck:
     async def _checked(self, metadata: LedgerMetadata, scope: CheckScope) -> ReplicasChecked:
         ranges = checkable(metadata, NO_ENTRY if metadata.is_closed else await self._confirmed(metadata))
         task = CheckTask(metadata, ranges, scope.is_full, scope.bookies, scope.lost)
-        result = await run_operation(self._context, metadata, CheckReplicas(task, self._limits, self._pace))
+        result = await run_state_machine(self._context, metadata, CheckReplicas(task, self._limits, self._pace))
         assert isinstance(result, ReplicasChecked)
         return result
 
@@ -104,7 +104,7 @@ class LedgerCheck:
         """How far the bookies of the last fragment know an open ledger to be confirmed; nothing while too few answer."""
         timeout_ms = self._limits.timeout_ms
         try:
-            return int(await run_operation(self._context, metadata, ReadLastAddConfirmed(metadata, timeout_ms=timeout_ms)))
+            return int(await run_state_machine(self._context, metadata, ReadLastAddConfirmed(metadata, timeout_ms=timeout_ms)))
         except (BookieUnavailableError, UnauthorizedAccessError):
             return NO_ENTRY
 

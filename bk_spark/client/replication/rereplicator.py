@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from bk_spark.client.driver.client_context import ClientContext
-from bk_spark.client.driver.run_state_machine import run_operation
+from bk_spark.client.driver.run_state_machine import run_state_machine
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.limits import CopyLimits, ReadLimits, recover_limits
 from bk_spark.client.replication.ledger_check import CheckScope, LedgerCheck
@@ -88,7 +88,7 @@ class Rereplicator:
         marks = marks or UnderReplication(context.store, context.znodes)
         self._lock = ReplicationLock(context.store, context.znodes, ledgers, marks, owner)
         self._means = RereplicationMeans(
-            partial(run_operation, context),
+            partial(run_state_machine, context),
             limits.copies,
             ByteRate(limits.recovery.replicate_bytes_per_s),
             recover_limits(context.config),
