@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.protocol.verified_entries import HeldEntries, VerifiedEntries
+from bk_spark.client.protocol.recovery_reads import HeldEntries, VerifiedEntries
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES, EntryBatch, seal
 from bk_spark.entries.digest import Digester

@@ -13,7 +13,7 @@ from bk_spark.client.driver.run_state_machine import run_state_machine_and_wait
 from bk_spark.client.driver.runner import Runner
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.last_add_confirmed import AwaitLastAddConfirmed, ReadLastAddConfirmed
-from bk_spark.client.protocol.limits import _ms, read_limits
+from bk_spark.client.protocol.limits import ReadLimits, milliseconds
 from bk_spark.client.protocol.read_entries import ReadEntries
 from bk_spark.client.protocol.state_machine import Command, Consumed, Deliver, Finish, Start
 from bk_spark.entries.batch import NO_ENTRY, EntryBatch
@@ -125,7 +125,7 @@ class ReadHandle:
         """
         _check_wait(beyond, timeout_s)
         if not self.is_closed and self._last_add_confirmed <= beyond:
-            wait_ms, timeout_ms = int(timeout_s * 1000), _ms(self._context.config.read_timeout_s)
+            wait_ms, timeout_ms = milliseconds(timeout_s), milliseconds(self._context.config.read_timeout_s)
             machine = AwaitLastAddConfirmed(self._metadata, beyond, wait_ms=wait_ms, timeout_ms=timeout_ms)
             metadata, found = run_state_machine_and_wait(self._context, self._metadata, machine)
             self._learn(metadata, found)
@@ -163,7 +163,7 @@ class ReadHandle:
         self.close()
 
     def _read(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        limits, started_with = read_limits(self._context.config), self._metadata
+        limits, started_with = ReadLimits.of(self._context.config), self._metadata
         machine = ReadEntries(started_with, first, last, limits, avoid=self._context.avoided())
         queue = ReadQueue(self._context, self._metadata, machine)
         try:
@@ -184,7 +184,7 @@ class ReadHandle:
 
     def _ask_bookies(self, *, quorum: bool) -> None:
         if not self.is_closed:
-            timeout_ms = _ms(self._context.config.read_timeout_s)
+            timeout_ms = milliseconds(self._context.config.read_timeout_s)
             machine = ReadLastAddConfirmed(self._metadata, timeout_ms=timeout_ms, quorum=quorum)
             self._learn(self._metadata, run_state_machine_and_wait(self._context, self._metadata, machine))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.run_state_machine import run_state_machine_and_wait
 from bk_spark.client.ledger.ledger_store import LedgerStore
-from bk_spark.client.protocol.limits import recover_limits
+from bk_spark.client.protocol.limits import RecoverLimits
 from bk_spark.client.protocol.recover_ledger import RecoverLedger
 from bk_spark.errors import MetadataConflictError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
@@ -23,7 +23,7 @@ def recovered(context: ClientContext, ledgers: LedgerStore, metadata: LedgerMeta
     for remaining in reversed(range(MAX_RECOVERIES)):
         if metadata.is_closed:
             break
-        machine = RecoverLedger(metadata, version, recover_limits(context.config))
+        machine = RecoverLedger(metadata, version, RecoverLimits.of(context.config))
         try:
             metadata, version = run_state_machine_and_wait(context, metadata, machine)
         except MetadataConflictError:

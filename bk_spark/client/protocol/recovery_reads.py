@@ -1,36 +1,38 @@
-"""The reads of a recovery: which entries are there, decided one by one, in order, and never on a guess.
+"""The reads of a recovery: decide one id after the other whether its entry is there, and never on a guess.
 
-Every slot of one ensemble, which stays the same to the end, is asked for what its pattern holds of a window of ids, and
-every read fences. An entry is
+Every slot of one ensemble, which stays the same to the end, is asked for the entries of its pattern in a window of ids. Every
+read fences. An entry is
 
-* *there* with one copy whose digest is right,
-* *absent* once ``negatives`` slots of its own write set said explicitly that they do not have it,
-* else unknown: its bookies are asked again, until asking is hopeless.
+* *there* once one copy with the right digest has come,
+* *absent* once ``negatives`` slots of its own write set have said explicitly that they do not have it,
+* otherwise unknown: its bookies are asked again, until asking is hopeless.
 
-Ids are decided from the first one on; the first absent one is the ``end``, even if later ones are readable. A copy whose
-digest is wrong, an answer that breaks off and a silent bookie are unknown. A bookie that says "no such entry" said so of
-that one id. It is asked for higher ones only after others had that entry: usually it is the end for all of them.
+Ids are decided in order. The first absent one is the ``end``, even if later ones are readable. A copy with a wrong digest, an
+answer that breaks off and a silent bookie leave an entry unknown. "No such entry" denies only the one id that it names. The
+bookie is asked for higher ids only after another bookie had that entry, because usually it is the end for all of them.
 
 Worked example, 3/3/2, so two negatives: slots 0, 1, 2 hold entries 0-1, 0 and 0-1. Slot 1 denies entry 1, slot 0 brings
 it, entry 1 is there; then slots 0 and 1 deny entry 2, which is the end whatever slot 2 says.
 
-Memory: bytes of entries above an undecided id are bounded by E requests, and E more that may be under way.
+Memory: the entries held above an undecided id are bounded by the bytes of E requests, plus E requests that may be under way.
 
 Ref: BP-46, "A note on Quorums" (recovery read); docs/rules.md, protocol rules 1, 5, 8, 10 and 39; situation 35.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from bk_spark.client.protocol.asking import Asking
 from bk_spark.client.protocol.limits import RecoverLimits
 from bk_spark.client.protocol.state_machine import CancelRead, Command, ReadArrived, ReadEnded, SendRead
-from bk_spark.client.protocol.verified_entries import HeldEntries, VerifiedEntries
-from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode
-from bk_spark.entries.digest import Digester
+from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES, EncodedBatch, EntryBatch, decode, int64s
+from bk_spark.entries.digest import Digester, payload_bytes, payload_sizes
 from bk_spark.errors import BookieUnavailableError, BookKeeperError, CorruptionError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.quorum import write_set
@@ -39,35 +41,101 @@ from bk_spark.wire.messages import Status, Verdict
 _NOTHING = range(0)
 
 
+@dataclass(frozen=True, slots=True)
+class VerifiedEntries:
+    """Entries whose digests are right, ascending by id, as parallel arrays of one length."""
+
+    entry_ids: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    """The ledger's payload bytes up to and including each entry."""
+    payloads: pa.BinaryArray
+
+    @staticmethod
+    def of(batch: EntryBatch, mask: npt.NDArray[np.bool_]) -> VerifiedEntries:
+        """The entries of ``batch`` where ``mask`` is true. A part is copied, or it would keep the whole message in memory."""
+        chosen = batch.select(mask)
+        payloads = chosen.payloads if chosen is batch else pa.concat_arrays([chosen.payloads])
+        return VerifiedEntries(chosen.entry_ids, chosen.lengths, payloads)
+
+    def __len__(self) -> int:
+        return len(self.entry_ids)
+
+    @property
+    def last(self) -> int:
+        return int(self.entry_ids[-1])
+
+    @property
+    def nbytes(self) -> int:
+        return payload_bytes(self.payloads) + len(self) * ENTRY_OVERHEAD_BYTES
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Payload bytes of each entry."""
+        return payload_sizes(self.payloads)
+
+    def slice(self, start: int, stop: int) -> VerifiedEntries:
+        payloads = self.payloads.slice(start, stop - start)
+        return VerifiedEntries(self.entry_ids[start:stop], self.lengths[start:stop], payloads)
+
+
+class HeldEntries:
+    """Entries that wait for lower ones, without duplicates."""
+
+    def __init__(self) -> None:
+        self.ids: set[int] = set()
+        self.nbytes = 0
+        self._parts: list[VerifiedEntries] = []
+
+    def add(self, entries: VerifiedEntries) -> None:
+        """Add entries that are not held yet."""
+        if len(entries):
+            self.ids.update(entries.entry_ids.tolist())
+            self.nbytes += entries.nbytes
+            self._parts.append(entries)
+
+    def take_run(self, first: int) -> VerifiedEntries | None:
+        """Take the entries from ``first``, the lowest wanted id, up to the next gap; None if ``first`` is missing."""
+        if first not in self.ids:
+            return None
+        held = _in_order(self._parts)
+        # Ascending ids without duplicates lie on id - row = first until there is a gap.
+        count = int(np.searchsorted(held.entry_ids - np.arange(len(held)), first, side="right"))
+        run = held.slice(0, count)
+        self._parts = [held.slice(count, len(held))] if count < len(held) else []
+        self.ids.difference_update(run.entry_ids.tolist())
+        self.nbytes -= run.nbytes
+        return run
+
+
 @dataclass(slots=True)
 class _Slot:
     """What is known of one slot."""
 
     position: int
-    """No id of its pattern below it is wanted."""
+    """All wanted ids of its pattern are at or above it."""
     asked: range = _NOTHING
     """The ids of the request under way."""
     denied: range = _NOTHING
-    """Those ids of its pattern that it said it does not have. Fenced as it is, it does not get them from the writer."""
+    """The ids of its pattern that it does not have. It is fenced, so it will not get them from the writer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Which entries to read: those of ``fragment`` from ``first`` on, to ``last``, inclusive, or as far as there are."""
+    """Which entries to read: those of ``fragment`` from ``first`` to ``last``, inclusive; None: to the first absent one."""
 
     fragment: Fragment
     first: int
     last: int | None
     negatives: int
-    """How many slots of a write set have to deny an entry for it to be absent."""
+    """How many slots of a write set must deny an entry for it to be absent."""
 
 
 class RecoveryReads:
-    """Reads one fragment's entries in order. Over when ``is_done``, or there is an ``error``."""
+    """Reads one fragment's entries in order. It has ended when ``is_done``, or when there is an ``error``."""
 
     def __init__(self, metadata: LedgerMetadata, task: ReadTask, limits: RecoverLimits, asking: Asking) -> None:
         self.end: int | None = None
-        """The first absent id; None as long as none is known to be."""
+        """The first absent id, once it is known."""
         self.error: BookKeeperError | None = None
         self._metadata = metadata
         self._task = task
@@ -84,7 +152,7 @@ class RecoveryReads:
         return self.end is not None or (self._task.last is not None and self._frontier > self._task.last)
 
     def take_ready(self) -> list[VerifiedEntries]:
-        """The next entries that are there, in order, without gaps. Each is given once."""
+        """The next entries that are there, in order and without gaps; each is given once."""
         ready, self._ready = self._ready, []
         return ready
 
@@ -115,7 +183,7 @@ class RecoveryReads:
             self._asking.failed(slot, self._why(slot, event), now_ms)
 
     def go_on(self, now_ms: int, *, may_ask: bool = True) -> list[Command]:
-        """Ask whom there is to ask. Without ``may_ask`` the waiting is not the bookies' fault: no patience runs out."""
+        """Ask the slots that have wanted entries. Without ``may_ask`` only check for timeouts; patience does not run out."""
         commands: list[Command] = [CancelRead(request_id) for request_id in self._asking.time_out(now_ms)]
         if not may_ask:
             self._asking.learnt(now_ms)
@@ -126,7 +194,7 @@ class RecoveryReads:
         return commands
 
     def cancel(self) -> list[Command]:
-        """Nobody waits for any answer any more."""
+        """Cancel all requests under way."""
         return [CancelRead(request_id) for request_id in self._asking.outstanding()]
 
     def deadline_ms(self) -> int:
@@ -139,7 +207,7 @@ class RecoveryReads:
         requests: list[Command] = []
         for slot, one in enumerate(self._slots):
             wanted = self._wanted(slot)
-            # What decides the lowest id may always be asked for: all that is held waits for it.
+            # The lowest undecided id may always be asked for: everything held waits for it.
             if wanted and self._asking.may_ask(slot, now_ms) and (has_room or wanted.start == self._frontier):
                 one.asked = wanted
                 requests.append(self._request(slot, wanted, now_ms))
@@ -157,7 +225,7 @@ class RecoveryReads:
         )
 
     def _wanted(self, slot: int) -> range:
-        """The ids to ask a slot for: in the window, below what it denied, from the first that nobody brought on."""
+        """The ids to ask a slot for: within the window, below the ids that it denied, from the first missing one on."""
         one, pattern = self._slots[slot], self._metadata.slot_pattern(slot)
         stop = self._frontier + self._limits.window_entries
         if self._task.last is not None:
@@ -172,7 +240,7 @@ class RecoveryReads:
     # --- answers
 
     def _verified(self, encoded: EncodedBatch, asked: range) -> EntryBatch | None:
-        """What an answer brings that is wanted and whose digest is right; None for what is no batch of this ledger."""
+        """The wanted entries of an answer with a right digest; None if it is not a batch of this ledger, or not wanted."""
         try:
             batch = decode(encoded)
         except CorruptionError:
@@ -183,7 +251,7 @@ class RecoveryReads:
         return new.select(new.matching(self._digester)) if len(new) else None
 
     def _hold(self, batch: EntryBatch | None) -> bool:
-        """Whether there was anything new."""
+        """Keep the new entries of a batch; returns whether there were any."""
         if batch is None:
             return False
         ids, held = batch.entry_ids.tolist(), self._held.ids
@@ -192,7 +260,7 @@ class RecoveryReads:
         return bool(is_new.any())
 
     def _denied_by(self, slot: int, event: ReadEnded) -> range:
-        """The asked ids that an answer explicitly denies: one with "no such entry", all that are left with "no such ledger"."""
+        """The asked ids that an answer explicitly denies: one with "no such entry", all of them with "no such ledger"."""
         asked = self._slots[slot].asked
         if event.status.verdict is not Verdict.NEGATIVE:
             return _NOTHING
@@ -204,7 +272,7 @@ class RecoveryReads:
         return range(about, about + 1)
 
     def _was_of_use(self, slot: int, next_entry_id: int | None) -> bool:
-        """Whether a read that ended well brought what it says: no entry was left out, and there was at least one."""
+        """Whether a read that ended with OK brought at least one entry, and left out none that it says it sent."""
         asked = self._slots[slot].asked
         wanted = self._wanted(slot)
         return wanted.start > asked.start and (next_entry_id is None or wanted.start >= min(next_entry_id, asked.stop))
@@ -212,12 +280,12 @@ class RecoveryReads:
     def _why(self, slot: int, event: ReadEnded) -> str:
         if event.status is Status.OK:
             return f"it did not send entry {self._slots[slot].position}, or sent it damaged"
-        return f"{event.status.name} {event.detail}".rstrip()
+        return event.problem
 
-    # --- verdicts
+    # --- decisions
 
     def _decide(self) -> None:
-        """Take the ids from the frontier on that can be decided."""
+        """Decide as many ids as possible, from the lowest undecided one on."""
         run = self._held.take_run(self._frontier)
         if run is not None:
             self._ready.append(run)
@@ -235,3 +303,13 @@ class RecoveryReads:
         unknown = [slot for slot in slots if self._frontier not in self._slots[slot].denied]
         reasons = tuple(f"{ensemble[slot]}: {self._asking.reason(slot)}" for slot in unknown)
         return BookieUnavailableError(self._metadata.ledger_id, self._frontier, reasons)
+
+
+def _in_order(parts: Sequence[VerifiedEntries]) -> VerifiedEntries:
+    if len(parts) == 1:
+        return parts[0]
+    entry_ids = np.concatenate([one.entry_ids for one in parts])
+    lengths = np.concatenate([one.lengths for one in parts])
+    order = np.argsort(entry_ids)
+    payloads = pa.concat_arrays([one.payloads for one in parts]).take(int64s(order))
+    return VerifiedEntries(entry_ids[order], lengths[order], payloads)

@@ -1,11 +1,11 @@
-"""The write-backs of a recovery: every entry that it found goes to the whole write set again, and counts at Qa.
+"""The write-backs of a recovery: every entry found is sent to its whole write set again, and is confirmed by Qa acks.
 
-Until that is so the entry may be on one bookie only; a ledger closed behind it would lose it with that bookie. What cannot
-be written back fails the recovery, it never ends the ledger earlier.
+Before that the entry may be on one bookie only, and a ledger closed behind it would lose it with that bookie. An entry that
+cannot be written back fails the recovery; the ledger is never closed shorter instead.
 
-A new bookie may join the ensemble on the way. That stays in ``metadata`` here, and reaches the store with the closing
-write. All entries carry the LAC at which recovery began: another recoverer may still end the ledger anywhere behind it,
-and no bookie may ever show a LAC beyond the end.
+A new bookie may join the ensemble meanwhile. The new ensemble stays in ``metadata`` here, until the closing write stores it.
+All entries carry the LAC at which recovery began: another recoverer may still end the ledger anywhere behind that LAC, and no
+bookie may ever show a LAC beyond the end.
 
 Ref: docs/rules.md, protocol rules 9 and 11, "Recovery's writes".
 """
@@ -19,6 +19,7 @@ import numpy as np
 
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import RecoverLimits
+from bk_spark.client.protocol.recovery_reads import VerifiedEntries
 from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     Append,
@@ -29,7 +30,6 @@ from bk_spark.client.protocol.state_machine import (
     ReplacementsChosen,
     Tick,
 )
-from bk_spark.client.protocol.verified_entries import VerifiedEntries
 from bk_spark.config import MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
 from bk_spark.errors import BookKeeperError, CorruptionError
@@ -51,7 +51,7 @@ class RecoveryWrites:
         self.length = length
         """Payload bytes up to the last entry given to ``write``."""
         self.confirmed = floor
-        """The last entry that its ack quorum has."""
+        """The last entry that Qa bookies have acked."""
         self.error: BookKeeperError | None = None
         self._adder = AddEntries.for_recovery(metadata, limits.adds, last_add_confirmed=floor, length=length)
         self._request_bytes = limits.request_bytes
@@ -61,7 +61,7 @@ class RecoveryWrites:
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """With the fragments of the ensemble changes on the way."""
+        """With the fragments of this recovery's own ensemble changes."""
         return self._adder.metadata
 
     @property
@@ -71,7 +71,7 @@ class RecoveryWrites:
 
     @property
     def is_full(self) -> bool:
-        """Whether the entries that bookies owe answers for are so many that no more should be read."""
+        """Whether so many bytes still wait for answers of bookies that no more should be read."""
         return self._unreleased_bytes >= self.metadata.ensemble_size * self._request_bytes
 
     def write(self, found: list[VerifiedEntries], now_ms: int) -> None:
@@ -111,7 +111,7 @@ class RecoveryWrites:
             self._commands.append(command)
 
     def _measure(self, entries: VerifiedEntries) -> None:
-        """Two writers' entries, or two ledgers', would not add up."""
+        """Check that the entries' lengths add up: those of different writers or ledgers would not."""
         lengths = self.length + np.cumsum(entries.sizes)
         self.length = int(lengths[-1])
         wrong = np.flatnonzero(lengths != entries.lengths)
@@ -122,7 +122,7 @@ class RecoveryWrites:
             self.error = CorruptionError(what, problem)
 
     def _cut(self, entries: VerifiedEntries) -> Iterator[VerifiedEntries]:
-        """Batches that fit into an add."""
+        """Cut into batches that fit into an add."""
         ends = np.cumsum(entries.sizes + ENTRY_OVERHEAD_BYTES)
         start = 0
         while start < len(entries):

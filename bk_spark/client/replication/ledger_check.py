@@ -67,8 +67,7 @@ class LedgerCheck:
         self._context = context
         self._ledgers = LedgerStore(context.store, context.znodes)
         self._pace = ByteRate(config.ledger_check_bytes_per_s)
-        client = context.config
-        self._limits = CheckLimits(int(client.read_timeout_s * 1000), client.read_batch_bytes)
+        self._limits = CheckLimits.of(context.config)
 
     def check(self, ledger_id: int, scope: CheckScope = CheckScope()) -> LedgerReport:
         """Read a ledger's replicas; waits, and not on the event loop. See ``checked``."""

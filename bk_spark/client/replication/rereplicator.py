@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.run_state_machine import run_state_machine
 from bk_spark.client.ledger.ledger_store import LedgerStore
-from bk_spark.client.protocol.limits import CopyLimits, ReadLimits, recover_limits
+from bk_spark.client.protocol.limits import CopyLimits, RecoverLimits
 from bk_spark.client.replication.ledger_check import CheckScope, LedgerCheck
 from bk_spark.client.replication.ledger_rereplication import (
     Leaving,
@@ -34,16 +34,12 @@ from bk_spark.client.replication.ledger_rereplication import (
 )
 from bk_spark.client.replication.lock import ReplicationLock, TakenLedger
 from bk_spark.client.replication.settings import AutoRecoveryConfig
-from bk_spark.config import MIB, ClientConfig
+from bk_spark.config import ClientConfig
 from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment
 from bk_spark.metadata.under_replication import Mark, UnderReplication
 from bk_spark.telemetry.metrics import BYTES_REPLICATED, ENTRIES_REPLICATED, LEDGERS_REPLICATED, REPLICATION_FAILURES
-
-REQUEST_BYTES = 2 * MIB
-"""What one read asks for. With the read-ahead and the window of adds a ledger holds some 10 MiB, and more only for single
-entries that are larger; 16 at once stay below 200 MiB."""
 
 __all__ = ["ReplicationLimits", "RereplicatedLedger", "Rereplicator"]
 
@@ -61,13 +57,7 @@ class ReplicationLimits:
     @staticmethod
     def of(client: ClientConfig, recovery: AutoRecoveryConfig) -> ReplicationLimits:
         """From the settings."""
-        reads = ReadLimits(
-            timeout_ms=int(client.read_timeout_s * 1000),
-            speculative_ms=int(client.speculative_read_s * 1000),
-            request_bytes=REQUEST_BYTES,
-            ahead_bytes=2 * REQUEST_BYTES,
-        )
-        return ReplicationLimits(CopyLimits(reads, int(client.add_timeout_s * 1000), 2 * REQUEST_BYTES), recovery)
+        return ReplicationLimits(CopyLimits.of(client), recovery)
 
 
 class Rereplicator:
@@ -91,7 +81,7 @@ class Rereplicator:
             partial(run_state_machine, context),
             limits.copies,
             ByteRate(limits.recovery.replicate_bytes_per_s),
-            recover_limits(context.config),
+            RecoverLimits.of(context.config),
             context.avoided,
         )
         self._check = LedgerCheck(context, limits.recovery)
