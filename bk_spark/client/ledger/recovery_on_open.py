@@ -1,4 +1,4 @@
-"""Opening a ledger with recovery: run recoveries until the ledger is closed, by this client or by another one."""
+"""Opening a ledger with recovery: run recoveries until this client or another one has closed the ledger."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from bk_spark.errors import MetadataConflictError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 MAX_RECOVERIES = 8
-"""Recoveries of one open. Each lost one means that another recoverer wrote the ledger's metadata, and so got ahead."""
+"""Recoveries of one open. Each lost one means that another recoverer wrote the ledger's metadata, and so made progress."""
 
 
 def recovered(context: ClientContext, ledgers: LedgerStore, metadata: LedgerMetadata, version: int) -> LedgerMetadata:
-    """The ledger CLOSED; ``version`` is the metadata's. The caller has checked the password: from here on it is fenced.
+    """Recover the ledger; returns its CLOSED metadata. ``version`` is the version of ``metadata``.
 
-    A recovery that finds another one's ensemble in the metadata knows nothing of that one's write-backs: it starts anew
-    from what the metadata says now (docs/rules.md, protocol rule 13). Raises what RecoverLedger does.
+    The caller has checked the password, because this fences the ledger. A recovery that finds another one's ensemble in the
+    metadata knows nothing of that one's write-backs: it starts anew from the current metadata (docs/rules.md, protocol rule
+    13). Raises the errors of RecoverLedger.
     """
     for remaining in reversed(range(MAX_RECOVERIES)):
         if metadata.is_closed:
