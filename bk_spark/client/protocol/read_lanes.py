@@ -208,7 +208,7 @@ class Arrivals:
         self._batches = [batch.slice(cut, len(batch) - cut) for batch, cut in cuts if cut < len(batch)]
         self.nbytes = sum(batch.nbytes for batch in self._batches)
         is_ascending = all(a.entry_ids[-1] < b.entry_ids[0] for a, b in pairwise(ready))
-        return ready if is_ascending else [_merged(ready)]
+        return ready if is_ascending else [merged(ready)]
 
 
 class Verifier:
@@ -263,7 +263,7 @@ def failure_of_end(event: ReadEnded, first: int, position: int) -> Failure | Non
     return failure
 
 
-def _merged(batches: list[EntryBatch]) -> EntryBatch:
+def merged(batches: list[EntryBatch]) -> EntryBatch:
     """Batches of disjoint ids as one, ascending."""
     ids = np.concatenate([batch.entry_ids for batch in batches])
     order = np.argsort(ids)

@@ -21,8 +21,7 @@ Ref: BP-46, "A note on Quorums" (recovery read); docs/rules.md, protocol rules 1
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,9 +29,10 @@ import pyarrow as pa
 
 from bk_spark.client.protocol.asking import Asking
 from bk_spark.client.protocol.limits import RecoverLimits
+from bk_spark.client.protocol.read_lanes import merged
 from bk_spark.client.protocol.state_machine import CancelRead, Command, ReadArrived, ReadEnded, SendRead
-from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES, EncodedBatch, EntryBatch, decode, int64s
-from bk_spark.entries.digest import Digester, payload_bytes, payload_sizes
+from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode
+from bk_spark.entries.digest import Digester
 from bk_spark.errors import BookieUnavailableError, BookKeeperError, CorruptionError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.quorum import write_set
@@ -41,67 +41,30 @@ from bk_spark.wire.messages import Status, Verdict
 _NOTHING = range(0)
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedEntries:
-    """Entries whose digests are right, ascending by id, as parallel arrays of one length."""
-
-    entry_ids: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
-    """The ledger's payload bytes up to and including each entry."""
-    payloads: pa.BinaryArray
-
-    @staticmethod
-    def of(batch: EntryBatch, mask: npt.NDArray[np.bool_]) -> VerifiedEntries:
-        """The entries of ``batch`` where ``mask`` is true. A part is copied, or it would keep the whole message in memory."""
-        chosen = batch.select(mask)
-        payloads = chosen.payloads if chosen is batch else pa.concat_arrays([chosen.payloads])
-        return VerifiedEntries(chosen.entry_ids, chosen.lengths, payloads)
-
-    def __len__(self) -> int:
-        return len(self.entry_ids)
-
-    @property
-    def last(self) -> int:
-        return int(self.entry_ids[-1])
-
-    @property
-    def nbytes(self) -> int:
-        return payload_bytes(self.payloads) + len(self) * ENTRY_OVERHEAD_BYTES
-
-    @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """Payload bytes of each entry."""
-        return payload_sizes(self.payloads)
-
-    def slice(self, start: int, stop: int) -> VerifiedEntries:
-        payloads = self.payloads.slice(start, stop - start)
-        return VerifiedEntries(self.entry_ids[start:stop], self.lengths[start:stop], payloads)
-
-
 class HeldEntries:
     """Entries that wait for lower ones, without duplicates."""
 
     def __init__(self) -> None:
         self.ids: set[int] = set()
         self.nbytes = 0
-        self._parts: list[VerifiedEntries] = []
+        self._parts: list[EntryBatch] = []
 
-    def add(self, entries: VerifiedEntries) -> None:
+    def add(self, entries: EntryBatch) -> None:
         """Add entries that are not held yet."""
         if len(entries):
             self.ids.update(entries.entry_ids.tolist())
             self.nbytes += entries.nbytes
             self._parts.append(entries)
 
-    def take_run(self, first: int) -> VerifiedEntries | None:
+    def take_run(self, first: int) -> EntryBatch | None:
         """Take the entries from ``first``, the lowest wanted id, up to the next gap; None if ``first`` is missing."""
         if first not in self.ids:
             return None
-        held = _in_order(self._parts)
+        held = self._parts[0] if len(self._parts) == 1 else merged(self._parts)
         # Ascending ids without duplicates lie on id - row = first until there is a gap.
         count = int(np.searchsorted(held.entry_ids - np.arange(len(held)), first, side="right"))
         run = held.slice(0, count)
-        self._parts = [held.slice(count, len(held))] if count < len(held) else []
+        self._parts = [held.slice(count, len(held) - count)] if count < len(held) else []
         self.ids.difference_update(run.entry_ids.tolist())
         self.nbytes -= run.nbytes
         return run
@@ -145,13 +108,13 @@ class RecoveryReads:
         self._frontier = task.first
         self._slots = [_Slot(task.first) for _ in range(metadata.ensemble_size)]
         self._held = HeldEntries()
-        self._ready: list[VerifiedEntries] = []
+        self._ready: list[EntryBatch] = []
 
     @property
     def is_done(self) -> bool:
         return self.end is not None or (self._task.last is not None and self._frontier > self._task.last)
 
-    def take_ready(self) -> list[VerifiedEntries]:
+    def take_ready(self) -> list[EntryBatch]:
         """The next entries that are there, in order and without gaps; each is given once."""
         ready, self._ready = self._ready, []
         return ready
@@ -256,7 +219,7 @@ class RecoveryReads:
             return False
         ids, held = batch.entry_ids.tolist(), self._held.ids
         is_new = np.fromiter((one not in held for one in ids), np.bool_, len(ids))
-        self._held.add(VerifiedEntries.of(batch, is_new))
+        self._held.add(detached(batch, is_new))
         return bool(is_new.any())
 
     def _denied_by(self, slot: int, event: ReadEnded) -> range:
@@ -289,7 +252,7 @@ class RecoveryReads:
         run = self._held.take_run(self._frontier)
         if run is not None:
             self._ready.append(run)
-            self._frontier = run.last + 1
+            self._frontier = int(run.entry_ids[-1]) + 1
         if not self.is_done and self._is_absent(self._frontier):
             self.end = self._frontier
 
@@ -305,11 +268,15 @@ class RecoveryReads:
         return BookieUnavailableError(self._metadata.ledger_id, self._frontier, reasons)
 
 
-def _in_order(parts: Sequence[VerifiedEntries]) -> VerifiedEntries:
-    if len(parts) == 1:
-        return parts[0]
-    entry_ids = np.concatenate([one.entry_ids for one in parts])
-    lengths = np.concatenate([one.lengths for one in parts])
-    order = np.argsort(entry_ids)
-    payloads = pa.concat_arrays([one.payloads for one in parts]).take(int64s(order))
-    return VerifiedEntries(entry_ids[order], lengths[order], payloads)
+def detached(batch: EntryBatch, mask: npt.NDArray[np.bool_]) -> EntryBatch:
+    """The entries where ``mask`` is true. A part is copied, or it would keep the whole message in memory."""
+    part = batch.select(mask)
+    if part is batch:
+        return batch
+    return replace(
+        part,
+        last_add_confirmed=part.last_add_confirmed.copy(),
+        lengths=part.lengths.copy(),
+        digests=pa.concat_arrays([part.digests]),
+        payloads=pa.concat_arrays([part.payloads]),
+    )

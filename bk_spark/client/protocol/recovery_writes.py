@@ -19,7 +19,6 @@ import numpy as np
 
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import RecoverLimits
-from bk_spark.client.protocol.recovery_reads import VerifiedEntries
 from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     Append,
@@ -31,7 +30,8 @@ from bk_spark.client.protocol.state_machine import (
     Tick,
 )
 from bk_spark.config import MAX_BATCH_ENTRIES
-from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
+from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES, EntryBatch
+from bk_spark.entries.digest import payload_sizes
 from bk_spark.errors import BookKeeperError, CorruptionError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
@@ -74,14 +74,14 @@ class RecoveryWrites:
         """Whether so many bytes still wait for answers of bookies that no more should be read."""
         return self._unreleased_bytes >= self.metadata.ensemble_size * self._request_bytes
 
-    def write(self, found: list[VerifiedEntries], now_ms: int) -> None:
+    def write(self, found: list[EntryBatch], now_ms: int) -> None:
         """Send the next entries."""
         for entries in found:
             self._measure(entries)
         if self.error is not None:
             return
         for batch in (piece for entries in found for piece in self._cut(entries)):
-            token = _Batch(batch.last, batch.nbytes)
+            token = _Batch(int(batch.entry_ids[-1]), batch.nbytes)
             self._written = token.last
             self._unreleased_bytes += token.nbytes
             self.handle(Append(batch.payloads, token), now_ms)
@@ -110,9 +110,9 @@ class RecoveryWrites:
         else:
             self._commands.append(command)
 
-    def _measure(self, entries: VerifiedEntries) -> None:
+    def _measure(self, entries: EntryBatch) -> None:
         """Check that the entries' lengths add up: those of different writers or ledgers would not."""
-        lengths = self.length + np.cumsum(entries.sizes)
+        lengths = self.length + np.cumsum(payload_sizes(entries.payloads))
         self.length = int(lengths[-1])
         wrong = np.flatnonzero(lengths != entries.lengths)
         if len(wrong) and self.error is None:
@@ -121,13 +121,13 @@ class RecoveryWrites:
             problem = f"its length is {entries.lengths[row]}, with the entries before it {lengths[row]}"
             self.error = CorruptionError(what, problem)
 
-    def _cut(self, entries: VerifiedEntries) -> Iterator[VerifiedEntries]:
+    def _cut(self, entries: EntryBatch) -> Iterator[EntryBatch]:
         """Cut into batches that fit into an add."""
-        ends = np.cumsum(entries.sizes + ENTRY_OVERHEAD_BYTES)
+        ends = np.cumsum(payload_sizes(entries.payloads) + ENTRY_OVERHEAD_BYTES)
         start = 0
         while start < len(entries):
             sent = int(ends[start - 1]) if start else 0
             fitting = int(np.searchsorted(ends, sent + self._request_bytes, side="right"))
             stop = min(max(fitting, start + 1), start + MAX_BATCH_ENTRIES)
-            yield entries.slice(start, stop)
+            yield entries.slice(start, stop - start)
             start = stop

@@ -21,11 +21,15 @@ from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.quorum import IdPattern
 from bk_spark.wire.messages import Status
 
-# --- commands: what a state machine wants done
+
+class Command:
+    """What a state machine wants done."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class SendAdd:
+class SendAdd(Command):
     """Send a batch to a bookie. Answer: AddAnswered."""
 
     request_id: int
@@ -38,14 +42,14 @@ class SendAdd:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelAdd:
+class CancelAdd(Command):
     """Ignore the answer to this add; drop the request if it was not sent yet."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class SendRead:
+class SendRead(Command):
     """Ask a bookie for entries. Answer: any number of ReadArrived, then one ReadEnded.
 
     If the read has to wait for other reads of this client, ReadWaits comes first, then ReadSent, unless it is given up while it
@@ -63,14 +67,14 @@ class SendRead:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelRead:
+class CancelRead(Command):
     """Stop this read."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class SendReadLastAddConfirmed:
+class SendReadLastAddConfirmed(Command):
     """Ask a bookie for its highest last add confirmed. Answer: LastAddConfirmedAnswered.
 
     With ``wait_ms`` the bookie answers once it is above ``beyond``, once the ledger is fenced, or after ``wait_ms``.
@@ -85,7 +89,7 @@ class SendReadLastAddConfirmed:
 
 
 @dataclass(frozen=True, slots=True)
-class SendStoreLastAddConfirmed:
+class SendStoreLastAddConfirmed(Command):
     """Tell a bookie how far the ledger is confirmed. The answer is not reported: the next add carries the same news."""
 
     bookie_id: str
@@ -93,7 +97,7 @@ class SendStoreLastAddConfirmed:
 
 
 @dataclass(frozen=True, slots=True)
-class SendForce:
+class SendForce(Command):
     """Ask a bookie to make all adds durable that it has answered. Answer: ForceAnswered."""
 
     request_id: int
@@ -101,7 +105,7 @@ class SendForce:
 
 
 @dataclass(frozen=True, slots=True)
-class ChooseReplacements:
+class ChooseReplacements(Command):
     """Find bookies for ``slots`` of an ensemble. Answer: ReplacementsChosen.
 
     No chosen bookie may be in ``excluded``, or in the ensemble in a slot outside ``slots``.
@@ -116,14 +120,14 @@ class ChooseReplacements:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportFailure:
+class ReportFailure(Command):
     """A bookie failed a request: placement may keep it out of new ensembles for a while."""
 
     bookie_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class WriteMetadata:
+class WriteMetadata(Command):
     """Compare-and-set the ledger's metadata. Answer: a MetadataEvent."""
 
     metadata: LedgerMetadata
@@ -133,12 +137,12 @@ class WriteMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadMetadata:
+class ReadMetadata(Command):
     """Read the ledger's metadata again. Answer: MetadataRead, MetadataGone or MetadataUnknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm:
+class Confirm(Command):
     """The entries appended under ``token`` are confirmed; they start at ``first_entry_id``."""
 
     token: object
@@ -146,7 +150,7 @@ class Confirm:
 
 
 @dataclass(frozen=True, slots=True)
-class Reject:
+class Reject(Command):
     """The entries appended under ``token`` failed."""
 
     token: object
@@ -154,61 +158,45 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class Release(Command):
     """No bookie still owes an answer for what was appended under ``token``: it may leave the writer's window."""
 
     token: object
 
 
 @dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Command):
     """Verified entries, the next ones in order."""
 
     batch: EntryBatch = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(Command):
     """The state machine has ended, with a result or with an error. No command follows."""
 
     result: object = None
     error: BookKeeperError | None = None
 
 
-Command = (
-    SendAdd
-    | CancelAdd
-    | SendRead
-    | CancelRead
-    | SendReadLastAddConfirmed
-    | SendStoreLastAddConfirmed
-    | SendForce
-    | ChooseReplacements
-    | ReportFailure
-    | WriteMetadata
-    | ReadMetadata
-    | Confirm
-    | Reject
-    | Release
-    | Deliver
-    | Finish
-)
+class Event:
+    """What happened."""
 
-# --- events: what happened
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Event):
     """Time has passed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Start(Event):
     """The first event."""
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class Append(Event):
     """The application appends payloads, in this order; ``token`` comes back in Confirm or Reject."""
 
     payloads: pa.BinaryArray
@@ -218,25 +206,25 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class ForceRequested:
+class ForceRequested(Event):
     """The application wants all acked entries to be durable; ``token`` comes back in Confirm (with the LAC) or Reject."""
 
     token: object
 
 
 @dataclass(frozen=True, slots=True)
-class CloseRequested:
+class CloseRequested(Event):
     """The application closes its writer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Consumed:
+class Consumed(Event):
     """The application has consumed delivered batches of ``nbytes`` in total."""
 
     nbytes: int
 
 
-class _Answer:
+class _Answer(Event):
     """A bookie's answer. ``UNKNOWN`` also stands for a broken connection."""
 
     __slots__ = ()
@@ -272,21 +260,21 @@ class ForceAnswered(_Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadWaits:
+class ReadWaits(Event):
     """A SendRead waits for other reads of this client: its bookie was not asked yet."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class ReadSent:
+class ReadSent(Event):
     """A SendRead that waited has been sent."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class ReadArrived:
+class ReadArrived(Event):
     """A part of the answer to SendRead."""
 
     request_id: int
@@ -314,7 +302,7 @@ class LastAddConfirmedAnswered(_Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class ReplacementsChosen:
+class ReplacementsChosen(Event):
     """The answer to ChooseReplacements: slots with their new bookies, fewer than asked for if there are not enough."""
 
     request_id: int
@@ -324,12 +312,12 @@ class ReplacementsChosen:
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataWritten:
+class MetadataWritten(Event):
     version: int
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataRead:
+class MetadataRead(Event):
     """What the store holds now. As an answer to WriteMetadata: the compare-and-set lost against it."""
 
     metadata: LedgerMetadata
@@ -337,12 +325,12 @@ class MetadataRead:
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataGone:
+class MetadataGone(Event):
     """The ledger's metadata no longer exists."""
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataUnknown:
+class MetadataUnknown(Event):
     """The store did not answer: a write may have happened or not."""
 
     error: BookKeeperError
@@ -350,24 +338,6 @@ class MetadataUnknown:
 
 MetadataLook = MetadataRead | MetadataGone | MetadataUnknown
 MetadataEvent = MetadataWritten | MetadataLook
-
-Event = (
-    Tick
-    | Start
-    | Append
-    | ForceRequested
-    | CloseRequested
-    | Consumed
-    | AddAnswered
-    | ForceAnswered
-    | ReadWaits
-    | ReadSent
-    | ReadArrived
-    | ReadEnded
-    | LastAddConfirmedAnswered
-    | ReplacementsChosen
-    | MetadataEvent
-)
 
 
 class StateMachine(ABC):
