@@ -195,7 +195,7 @@ class Runner:
             queued.cancel()
 
     async def _force(self, command: sm.SendForce) -> None:
-        request = ForceRequest(command.bookie_id, self._metadata.ledger_id, self._master_key)
+        request = ForceRequest(*self._addressed(command.bookie_id))
         answer = await self._asked(self._bookie(command.bookie_id).force(request, self._context.config.add_timeout_s))
         reply = answer if isinstance(answer, PlainReply) else PlainReply(Status.UNKNOWN, answer)
         self.post(sm.ForceAnswered(command.request_id, reply.status, reply.detail, reply.boot))
@@ -205,8 +205,10 @@ class Runner:
     async def _read(self, command: sm.SendRead) -> None:
         end = sm.ReadEnded(command.request_id, Status.UNKNOWN, "the answer broke off")
         meter = ReadMeter(self._context.loop.time)
+        ids = self._addressed(command.bookie_id)
+        request = ReadRequest(*ids, command.first, command.last, command.pattern, command.maximum_bytes, command.fence)
         try:
-            async for reply in self._bookie(command.bookie_id).read(self._read_request(command)):
+            async for reply in self._bookie(command.bookie_id).read(request):
                 if isinstance(reply, ReadBatch):
                     meter.take(reply.batch)
                     self.post(sm.ReadArrived(command.request_id, reply.batch))
@@ -232,18 +234,6 @@ class Runner:
         meter.end(end.status)
         self.post(end)
 
-    def _read_request(self, command: sm.SendRead) -> ReadRequest:
-        return ReadRequest(
-            command.bookie_id,
-            self._metadata.ledger_id,
-            self._master_key,
-            command.first,
-            command.last,
-            command.pattern,
-            command.maximum_bytes,
-            command.fence,
-        )
-
     def _heard(self, request_id: int, heard_ms: int | None) -> None:
         if request_id in self._reads:
             self._reads[request_id].heard_ms = heard_ms
@@ -266,9 +256,8 @@ class Runner:
     # --- the last add confirmed
 
     async def _read_last_add_confirmed(self, command: sm.SendReadLastAddConfirmed) -> None:
-        request = LastAddConfirmedRequest(
-            command.bookie_id, self._metadata.ledger_id, self._master_key, command.fence, command.beyond, command.wait_ms
-        )
+        ids = self._addressed(command.bookie_id)
+        request = LastAddConfirmedRequest(*ids, command.fence, command.beyond, command.wait_ms)
         timeout_s = command.wait_ms / 1000 + self._context.config.read_timeout_s
         answer = await self._asked(self._bookie(command.bookie_id).last_add_confirmed(request, timeout_s))
         reply = answer if isinstance(answer, LastAddConfirmedReply) else LastAddConfirmedReply(Status.UNKNOWN, NO_ENTRY, answer)
@@ -276,19 +265,21 @@ class Runner:
         self.post(sm.LastAddConfirmedAnswered(command.request_id, reply.status, confirmed, reply.detail, fenced))
 
     async def _store_last_add_confirmed(self, command: sm.SendStoreLastAddConfirmed) -> None:
-        ledger_id, confirmed = self._metadata.ledger_id, command.last_add_confirmed
-        request = StoreLastAddConfirmedRequest(command.bookie_id, ledger_id, self._master_key, confirmed)
+        bookie_id, confirmed = command.bookie_id, command.last_add_confirmed
+        request = StoreLastAddConfirmedRequest(*self._addressed(bookie_id), confirmed)
         timeout_s = self._context.config.add_timeout_s
-        answer = await self._asked(self._bookie(command.bookie_id).store_last_add_confirmed(request, timeout_s))
-        detail = answer.describe() if isinstance(answer, PlainReply) else answer
-        logger.debug(
-            "bookie %s was told that ledger %d is confirmed up to %d: %s", command.bookie_id, ledger_id, confirmed, detail
-        )
+        answer = await self._asked(self._bookie(bookie_id).store_last_add_confirmed(request, timeout_s))
+        told = (bookie_id, self._metadata.ledger_id, confirmed, answer.describe() if isinstance(answer, PlainReply) else answer)
+        logger.debug("bookie %s was told that ledger %d is confirmed up to %d: %s", *told)
 
     # --- shared by all requests to bookies
 
     def _bookie(self, bookie_id: str) -> BookieConnection:
         return self._context.connections.bookie(bookie_id)
+
+    def _addressed(self, bookie_id: str) -> tuple[str, int, bytes]:
+        """The first fields of every request but an add."""
+        return bookie_id, self._metadata.ledger_id, self._master_key
 
     async def _asked(self, call: Awaitable[_Reply]) -> _Reply | str:
         """A bookie's reply, or in a few words why there is none."""

@@ -29,17 +29,8 @@ import pyarrow as pa
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.runner import Runner
 from bk_spark.client.ledger.write_items import Call, Item, Token, new_future
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.add_entries import AddEntries
-from bk_spark.client.protocol.state_machine import (
-    Append,
-    CloseRequested,
-    Command,
-    Confirm,
-    Finish,
-    ForceRequested,
-    Reject,
-    Release,
-)
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
 from bk_spark.entries.digest import DIGEST_BYTES, payload_sizes
@@ -134,7 +125,7 @@ class WriteQueue:
                 self._closed = new_future()
             closed = self._closed
         if first:
-            self._context.loop.call_soon_threadsafe(self._runner.post, CloseRequested())
+            self._context.loop.call_soon_threadsafe(self._runner.post, sm.CloseRequested())
         closed.result()
 
     def _pieces(self, payloads: pa.BinaryArray, call: Call, first_entry_id: int | None) -> list[Item]:
@@ -213,9 +204,9 @@ class WriteQueue:
         first = token.first_entry_id
         if token.force is not None:
             self._forcing += 1
-            self._runner.post(ForceRequested(token))
+            self._runner.post(sm.ForceRequested(token))
         else:
-            self._runner.post(Append(token.payloads(), token, first))
+            self._runner.post(sm.Append(token.payloads(), token, first))
         if first is not None:
             self._note_gaps(token, first)
 
@@ -257,20 +248,20 @@ class WriteQueue:
             return True
         return not self._gapped and first == self._machine.last_add_pushed + 1 and item.first_entry_id == first + count
 
-    def _on_command(self, command: Command) -> None:
-        if isinstance(command, (Confirm, Reject)):
+    def _on_command(self, command: sm.Command) -> None:
+        if isinstance(command, (sm.Confirm, sm.Reject)):
             token = _token(command.token)
             del self._in_flight[token]
             self._forcing -= token.force is not None
-            if isinstance(command, Confirm):
+            if isinstance(command, sm.Confirm):
                 token.confirm(command.first_entry_id)
             else:
                 token.reject(command.error)
             self._forget_gaps_of_failed()
             self._schedule_pump()
-        elif isinstance(command, Release):
+        elif isinstance(command, sm.Release):
             self._release(_token(command.token).nbytes)
-        elif isinstance(command, Finish):
+        elif isinstance(command, sm.Finish):
             self._finish(command.error)
 
     def _forget_gaps_of_failed(self) -> None:

@@ -7,10 +7,11 @@ for ``RecoverLimits.patience_ms``. Then the recovery gives up, and what is not k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bk_spark.client.protocol.limits import RecoverLimits
+from bk_spark.errors import BookieUnavailableError
 
 FIRST_PAUSE_MS = 100
 """Before a bookie is asked again: a little longer than it takes to rebuild a lost connection."""
@@ -32,10 +33,14 @@ class _Slot:
 
 
 class Asking:
-    """The requests to the slots of one ensemble. ``numbers`` gives their ids."""
+    """The requests to the slots of one ensemble of a ledger. ``numbers`` gives their ids."""
 
-    def __init__(self, size: int, limits: RecoverLimits, numbers: Iterator[int], now_ms: int) -> None:
-        self._slots = [_Slot() for _ in range(size)]
+    def __init__(
+        self, ledger_id: int, ensemble: tuple[str, ...], limits: RecoverLimits, numbers: Iterator[int], now_ms: int
+    ) -> None:
+        self._ledger_id = ledger_id
+        self._ensemble = ensemble
+        self._slots = [_Slot() for _ in ensemble]
         self._timeout_ms = limits.request_timeout_ms
         self._patience_ms = limits.patience_ms
         self._numbers = numbers
@@ -88,8 +93,10 @@ class Asking:
     def outstanding(self) -> list[int]:
         return [one.request_id for one in self._slots if one.request_id is not None]
 
-    def reason(self, slot: int) -> str:
-        return self._slots[slot].reason
+    def unavailable(self, entry_id: int, slots: Iterable[int]) -> BookieUnavailableError:
+        """The error for an entry about which these slots left too much unknown."""
+        reasons = tuple(f"{self._ensemble[slot]}: {self._slots[slot].reason}" for slot in slots)
+        return BookieUnavailableError(self._ledger_id, entry_id, reasons)
 
     def is_hopeless(self, now_ms: int) -> bool:
         return now_ms >= self._learnt_ms + self._patience_ms

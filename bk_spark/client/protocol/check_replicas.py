@@ -25,19 +25,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.limits import CheckLimits
 from bk_spark.client.protocol.read_lanes import Failure, Request, Striping, Verifier, failure_of_end
-from bk_spark.client.protocol.state_machine import (
-    CancelRead,
-    Event,
-    ReadArrived,
-    ReadEnded,
-    ReadSent,
-    ReadWaits,
-    SendRead,
-    Start,
-    StateMachine,
-)
 from bk_spark.entries.rate import ByteRate
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire.messages import Status
@@ -109,7 +99,7 @@ class _Replica:
         return self.next >= len(self.ids)
 
 
-class CheckReplicas(StateMachine):
+class CheckReplicas(sm.StateMachine):
     """The state machine of one ledger's check. Finish comes with a ReplicasChecked, never with an error.
 
     ``rate`` bounds the bytes that are read; several checks may share it.
@@ -129,16 +119,16 @@ class CheckReplicas(StateMachine):
         self._numbers = itertools.count(1)
         self._result = ReplicasChecked()
 
-    def handle(self, event: Event, now_ms: int) -> None:
+    def handle(self, event: sm.Event, now_ms: int) -> None:
         if self._finished:
             return
-        if isinstance(event, Start):
+        if isinstance(event, sm.Start):
             self._next_window()
-        elif isinstance(event, ReadArrived):
+        elif isinstance(event, sm.ReadArrived):
             self._on_arrived(event, now_ms)
-        elif isinstance(event, ReadWaits | ReadSent):
+        elif isinstance(event, sm.ReadWaits | sm.ReadSent):
             self._on_progress(event, now_ms)
-        elif isinstance(event, ReadEnded):
+        elif isinstance(event, sm.ReadEnded):
             self._on_ended(event)
         self._check_timeouts(now_ms)
         while not self._finished and all(replica.is_done for replica in self._replicas):
@@ -226,14 +216,14 @@ class CheckReplicas(StateMachine):
         number, first, last = next(self._numbers), replica.position, self._last_asked(replica)
         replica.request = Request(number, replica.slot, first, now_ms, now_ms)
         pattern = self._task.metadata.slot_pattern(replica.slot)
-        self._commands.append(SendRead(number, replica.bookie_id, first, last, pattern, self._limits.request_bytes))
+        self._commands.append(sm.SendRead(number, replica.bookie_id, first, last, pattern, self._limits.request_bytes))
 
     def _last_asked(self, replica: _Replica) -> int:
         return int(replica.ids[-1]) if self._task.is_full else replica.position
 
     def _cancel(self, replica: _Replica) -> None:
         if replica.request is not None:
-            self._commands.append(CancelRead(replica.request.request_id))
+            self._commands.append(sm.CancelRead(replica.request.request_id))
             replica.request = None
 
     def _check_timeouts(self, now_ms: int) -> None:
@@ -248,7 +238,7 @@ class CheckReplicas(StateMachine):
         pairs = ((replica, replica.request) for replica in self._replicas if replica.request is not None)
         return next((pair for pair in pairs if pair[1].request_id == request_id), None)
 
-    def _on_arrived(self, event: ReadArrived, now_ms: int) -> None:
+    def _on_arrived(self, event: sm.ReadArrived, now_ms: int) -> None:
         found = self._find(event.request_id)
         if found is None:
             return
@@ -268,12 +258,12 @@ class CheckReplicas(StateMachine):
             self._cancel(replica)
             self._fail(replica, failure)
 
-    def _on_progress(self, event: ReadWaits | ReadSent, now_ms: int) -> None:
+    def _on_progress(self, event: sm.ReadWaits | sm.ReadSent, now_ms: int) -> None:
         found = self._find(event.request_id)
         if found is not None:
             found[1].went_on(event, now_ms)
 
-    def _on_ended(self, event: ReadEnded) -> None:
+    def _on_ended(self, event: sm.ReadEnded) -> None:
         found = self._find(event.request_id)
         if found is None:
             return

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from bk_spark.client.protocol.state_machine import Command, Confirm, ForceAnswered, Reject, SendForce
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.errors import BookieUnavailableError, BookKeeperError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.wire.messages import Status
@@ -51,16 +51,16 @@ class ForceAdds:
         """What this slot acked can never again count as durable."""
         self._lost.setdefault(slot, reason)
 
-    def force(self, token: object, last: int, length: int, requests: list[int], now_ms: int) -> list[Command]:
+    def force(self, token: object, last: int, length: int, requests: list[int], now_ms: int) -> list[sm.Command]:
         """Make the entries up to ``last`` durable; ``requests`` are the numbers to use, one a slot."""
         if self._lost:
-            return [Reject(token, self._problem())]
+            return [sm.Reject(token, self._problem())]
         force = _Force(token, last, length, dict(zip(requests, range(self._metadata.ensemble_size), strict=True)), now_ms)
         self._forces.append(force)
         ensemble = self._metadata.last_fragment.ensemble
-        return [SendForce(request_id, ensemble[slot]) for request_id, slot in force.waiting.items()]
+        return [sm.SendForce(request_id, ensemble[slot]) for request_id, slot in force.waiting.items()]
 
-    def answered(self, event: ForceAnswered) -> list[Command]:
+    def answered(self, event: sm.ForceAnswered) -> list[sm.Command]:
         force = next((one for one in self._forces if event.request_id in one.waiting), None)
         if force is None:
             return []
@@ -71,7 +71,7 @@ class ForceAdds:
             self.acked(slot, event.boot)
         return self._settle()
 
-    def check_timeout(self, timeout_ms: int, now_ms: int) -> list[Command]:
+    def check_timeout(self, timeout_ms: int, now_ms: int) -> list[sm.Command]:
         """Give up the slots that did not answer the oldest force in time."""
         if self._forces and now_ms >= self._forces[0].sent_ms + timeout_ms:
             for slot in self._forces[0].waiting.values():
@@ -81,18 +81,18 @@ class ForceAdds:
     def deadline_ms(self, timeout_ms: int) -> int | None:
         return self._forces[0].sent_ms + timeout_ms if self._forces else None
 
-    def fail(self, error: BookKeeperError) -> list[Command]:
+    def fail(self, error: BookKeeperError) -> list[sm.Command]:
         forces, self._forces = self._forces, deque()
-        return [Reject(force.token, error) for force in forces]
+        return [sm.Reject(force.token, error) for force in forces]
 
-    def _settle(self) -> list[Command]:
+    def _settle(self) -> list[sm.Command]:
         if self._lost:
             return self.fail(self._problem())
-        done: list[Command] = []
+        done: list[sm.Command] = []
         while self._forces and not self._forces[0].waiting:
             force = self._forces.popleft()
             self.last_forced, self.length = max(self.last_forced, force.last), max(self.length, force.length)
-            done.append(Confirm(force.token, self.last_forced))
+            done.append(sm.Confirm(force.token, self.last_forced))
         return done
 
     def _problem(self) -> BookKeeperError:

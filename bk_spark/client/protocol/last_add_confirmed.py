@@ -21,17 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bk_spark.client.protocol.state_machine import (
-    Event,
-    LastAddConfirmedAnswered,
-    MetadataGone,
-    MetadataLook,
-    MetadataUnknown,
-    ReadMetadata,
-    SendReadLastAddConfirmed,
-    Start,
-    StateMachine,
-)
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.errors import BookieUnavailableError, NoSuchLedgerError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from bk_spark.quorum import is_covered
@@ -63,7 +53,7 @@ class _Poll:
     reason: str = "no answer yet"
 
 
-class AwaitLastAddConfirmed(StateMachine):
+class AwaitLastAddConfirmed(sm.StateMachine):
     """The state machine of one wait for more than ``beyond``; its result is (LedgerMetadata, last add confirmed).
 
     A bookie counts as silent ``timeout_ms`` after the end of its long poll. Finish comes with an error only if nobody answered
@@ -88,15 +78,15 @@ class AwaitLastAddConfirmed(StateMachine):
         self._routine_look_ms = 0
         self._has_last_look = False
 
-    def handle(self, event: Event, now_ms: int) -> None:
+    def handle(self, event: sm.Event, now_ms: int) -> None:
         if self._finished:
             return
-        if isinstance(event, Start):
+        if isinstance(event, sm.Start):
             self._end_ms, self._routine_look_ms = now_ms + self._wait_ms, now_ms + ROUTINE_LOOK_MS
             self._adopt(self._metadata, now_ms)
-        elif isinstance(event, LastAddConfirmedAnswered):
+        elif isinstance(event, sm.LastAddConfirmedAnswered):
             self._answered(event, now_ms)
-        elif isinstance(event, MetadataLook):
+        elif isinstance(event, sm.MetadataLook):
             self._looked(event, now_ms)
         if self._end_ms is not None and not self._finished:
             self._go_on(self._end_ms, now_ms)
@@ -120,10 +110,10 @@ class AwaitLastAddConfirmed(StateMachine):
                 self._next_request += 1
                 poll.request_id, poll.sent_ms, poll.due_ms = self._next_request, now_ms, now_ms + wait_ms + self._timeout_ms
                 self._commands.append(
-                    SendReadLastAddConfirmed(self._next_request, bookie_id, beyond=self._beyond, wait_ms=wait_ms)
+                    sm.SendReadLastAddConfirmed(self._next_request, bookie_id, beyond=self._beyond, wait_ms=wait_ms)
                 )
 
-    def _answered(self, event: LastAddConfirmedAnswered, now_ms: int) -> None:
+    def _answered(self, event: sm.LastAddConfirmedAnswered, now_ms: int) -> None:
         poll = next((p for p in self._polls.values() if p.request_id == event.request_id), None)
         if poll is None:
             return
@@ -163,11 +153,11 @@ class AwaitLastAddConfirmed(StateMachine):
         self._polls = {b: self._polls.get(b) or _Poll(due_ms=now_ms) for b in metadata.last_fragment.ensemble}
         self._learn(metadata.last_fragment.first_entry_id - 1)
 
-    def _looked(self, event: MetadataLook, now_ms: int) -> None:
+    def _looked(self, event: sm.MetadataLook, now_ms: int) -> None:
         self._is_looking = False
-        if isinstance(event, MetadataGone):
+        if isinstance(event, sm.MetadataGone):
             self._finish(error=NoSuchLedgerError(self._metadata.ledger_id))
-        elif isinstance(event, MetadataUnknown):
+        elif isinstance(event, sm.MetadataUnknown):
             self._wants_look = True
         else:
             self._has_answer_of_store = True
@@ -182,7 +172,7 @@ class AwaitLastAddConfirmed(StateMachine):
     def _look(self, now_ms: int) -> None:
         self._is_looking, self._wants_look = True, False
         self._next_look_ms, self._routine_look_ms = now_ms + RECHECK_MS, now_ms + ROUTINE_LOOK_MS
-        self._commands.append(ReadMetadata())
+        self._commands.append(sm.ReadMetadata())
 
     # --- the steps of the wait
 
@@ -220,7 +210,7 @@ class AwaitLastAddConfirmed(StateMachine):
         self._finish(error=BookieUnavailableError(self._metadata.ledger_id, self._beyond + 1, replicas))
 
 
-class ReadLastAddConfirmed(StateMachine):
+class ReadLastAddConfirmed(sm.StateMachine):
     """The state machine of one question; its result is the last add confirmed.
 
     With ``quorum=False`` any answer is enough: it is true, but perhaps older than what a quorum knows. The first bookie that
@@ -240,12 +230,12 @@ class ReadLastAddConfirmed(StateMachine):
         self._known: set[int] = set()
         self._unknown: dict[int, str] = {}
 
-    def handle(self, event: Event, now_ms: int) -> None:
-        if isinstance(event, Start):
+    def handle(self, event: sm.Event, now_ms: int) -> None:
+        if isinstance(event, sm.Start):
             self._started_ms = now_ms
             for slot, bookie_id in enumerate(self._metadata.last_fragment.ensemble):
-                self._commands.append(SendReadLastAddConfirmed(slot, bookie_id))
-        elif isinstance(event, LastAddConfirmedAnswered):
+                self._commands.append(sm.SendReadLastAddConfirmed(slot, bookie_id))
+        elif isinstance(event, sm.LastAddConfirmedAnswered):
             self._answered(event)
         if self._started_ms is not None and now_ms >= self._started_ms + self._timeout_ms:
             self._give_up(f"no answer for {self._timeout_ms / 1000:g} s")
@@ -253,7 +243,7 @@ class ReadLastAddConfirmed(StateMachine):
     def deadline_ms(self) -> int | None:
         return None if self._finished or self._started_ms is None else self._started_ms + self._timeout_ms
 
-    def _answered(self, event: LastAddConfirmedAnswered) -> None:
+    def _answered(self, event: sm.LastAddConfirmedAnswered) -> None:
         if event.status is Status.UNAUTHORIZED:
             self._finish(error=UnauthorizedAccessError(self._metadata.ledger_id))
         elif event.status.verdict is Verdict.UNKNOWN:

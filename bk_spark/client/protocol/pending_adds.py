@@ -21,7 +21,7 @@ from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from bk_spark.client.protocol.state_machine import Append
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.config import MAX_BATCH_ENTRIES, MIB
 from bk_spark.entries.batch import EncodedBatch
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
@@ -137,17 +137,17 @@ class HeldAppends:
     """Appends beyond a gap. They count in the writer's window, which bounds them."""
 
     def __init__(self) -> None:
-        self._held: dict[int, Append] = {}
+        self._held: dict[int, sm.Append] = {}
         """By their first entry id."""
         self._firsts: list[int] = []
         """The keys of ``_held``, ascending."""
 
-    def hold(self, append: Append) -> None:
+    def hold(self, append: sm.Append) -> None:
         """Keep an append that overlaps no held one."""
         self._held[_first(append)] = append
         insort(self._firsts, _first(append))
 
-    def overlap(self, append: Append) -> int | None:
+    def overlap(self, append: sm.Append) -> int | None:
         """The lowest id of ``append`` that is already held; None if there is none."""
         first = _first(append)
         after = bisect_right(self._firsts, first)
@@ -155,9 +155,9 @@ class HeldAppends:
             return first
         return self._firsts[after] if after < len(self._firsts) and self._firsts[after] <= _last(append) else None
 
-    def take(self, entry_id: int) -> list[Append]:
+    def take(self, entry_id: int) -> list[sm.Append]:
         """Take the appends for one batch that starts at ``entry_id``, without a gap; none if that entry is not held."""
-        run: list[Append] = []
+        run: list[sm.Append] = []
         count = nbytes = 0
         while (append := self._held.get(entry_id + count)) is not None:
             count, nbytes = count + len(append.payloads), nbytes + append.payloads.nbytes
@@ -169,17 +169,17 @@ class HeldAppends:
         del self._firsts[: len(run)]
         return run
 
-    def take_all(self) -> list[Append]:
+    def take_all(self) -> list[sm.Append]:
         """Take all, ascending by id: they will never be sent."""
         held, firsts = self._held, self._firsts
         self._held, self._firsts = {}, []
         return [held[first] for first in firsts]
 
 
-def _first(append: Append) -> int:
+def _first(append: sm.Append) -> int:
     assert append.first_entry_id is not None
     return append.first_entry_id
 
 
-def _last(append: Append) -> int:
+def _last(append: sm.Append) -> int:
     return _first(append) + len(append.payloads) - 1

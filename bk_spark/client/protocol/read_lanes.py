@@ -24,13 +24,7 @@ import pyarrow as pa
 from bk_spark.client.protocol.state_machine import ReadEnded, ReadSent, ReadWaits
 from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode, int64s
 from bk_spark.entries.digest import Digester
-from bk_spark.errors import (
-    BookieUnavailableError,
-    BookKeeperError,
-    CorruptionError,
-    DigestMismatchError,
-    NoSuchEntryError,
-)
+from bk_spark.errors import BookieUnavailableError, BookKeeperError, CorruptionError, DigestMismatchError, NoSuchEntryError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.quorum import write_set
 from bk_spark.wire.messages import Status, Verdict

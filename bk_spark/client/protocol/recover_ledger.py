@@ -25,33 +25,14 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.asking import Asking
 from bk_spark.client.protocol.limits import RecoverLimits
 from bk_spark.client.protocol.recovery_reads import ReadTask, RecoveryReads
 from bk_spark.client.protocol.recovery_writes import RecoveryWrites
-from bk_spark.client.protocol.state_machine import (
-    AddAnswered,
-    Command,
-    Event,
-    LastAddConfirmedAnswered,
-    MetadataEvent,
-    ReadArrived,
-    ReadEnded,
-    ReplacementsChosen,
-    SendReadLastAddConfirmed,
-    Start,
-    StateMachine,
-    Tick,
-)
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
 from bk_spark.entries.batch import NO_ENTRY
-from bk_spark.errors import (
-    BookieUnavailableError,
-    BookKeeperError,
-    CorruptionError,
-    MetadataConflictError,
-    UnauthorizedAccessError,
-)
+from bk_spark.errors import BookKeeperError, CorruptionError, MetadataConflictError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from bk_spark.quorum import is_covered
 from bk_spark.wire.messages import Status, Verdict
@@ -85,7 +66,7 @@ class RecoveryFencing:
         metadata = self._metadata
         return is_covered(frozenset(self._known), metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
 
-    def answered(self, event: LastAddConfirmedAnswered, now_ms: int) -> None:
+    def answered(self, event: sm.LastAddConfirmedAnswered, now_ms: int) -> None:
         slot = self._asking.slot_of(event.request_id)
         if slot is None:
             return
@@ -98,35 +79,32 @@ class RecoveryFencing:
         else:
             self._learn(slot, event, now_ms)
 
-    def go_on(self, now_ms: int) -> list[Command]:
+    def go_on(self, now_ms: int) -> list[sm.Command]:
         """Ask the slots that are not known and may be asked now."""
         self._asking.time_out(now_ms)
         if self.error is None and not self.is_done and self._asking.is_hopeless(now_ms):
-            self.error = self._unavailable()
+            self.error = self._asking.unavailable(self.floor + 1, self._unknown())
         if self.error is not None or self.is_done:
             return []
         ensemble = self._metadata.last_fragment.ensemble
-        slots = [slot for slot in range(len(ensemble)) if slot not in self._known and self._asking.may_ask(slot, now_ms)]
-        return [SendReadLastAddConfirmed(self._asking.ask(slot, now_ms), ensemble[slot], fence=True) for slot in slots]
+        slots = [slot for slot in self._unknown() if self._asking.may_ask(slot, now_ms)]
+        return [sm.SendReadLastAddConfirmed(self._asking.ask(slot, now_ms), ensemble[slot], fence=True) for slot in slots]
 
     def deadline_ms(self) -> int:
         return self._asking.deadline_ms()
 
-    def _learn(self, slot: int, event: LastAddConfirmedAnswered, now_ms: int) -> None:
+    def _learn(self, slot: int, event: sm.LastAddConfirmedAnswered, now_ms: int) -> None:
         self._asking.answered(slot)
         self._asking.learnt(now_ms)
         self._known.add(slot)
         if event.status is Status.OK:
             self.floor = max(self.floor, event.last_add_confirmed)
 
-    def _unavailable(self) -> BookieUnavailableError:
-        ensemble = self._metadata.last_fragment.ensemble
-        unknown = [slot for slot in range(len(ensemble)) if slot not in self._known]
-        reasons = tuple(f"{ensemble[slot]}: {self._asking.reason(slot)}" for slot in unknown)
-        return BookieUnavailableError(self._metadata.ledger_id, self.floor + 1, reasons)
+    def _unknown(self) -> list[int]:
+        return [slot for slot in range(self._metadata.ensemble_size) if slot not in self._known]
 
 
-class RecoverLedger(StateMachine):
+class RecoverLedger(sm.StateMachine):
     """The state machine of one recovery; its result is the CLOSED metadata with its version.
 
     ``version`` is the metadata's in the store. Errors: BookieUnavailableError if too few bookies answer, NotEnoughBookiesError
@@ -144,21 +122,21 @@ class RecoverLedger(StateMachine):
         self._writes: RecoveryWrites | None = None
         self._is_closing = False
 
-    def handle(self, event: Event, now_ms: int) -> None:
+    def handle(self, event: sm.Event, now_ms: int) -> None:
         if self._finished:
             return
-        if isinstance(event, Start):
+        if isinstance(event, sm.Start):
             self._commands += self._update.start()
             self._updated(now_ms)
-        elif isinstance(event, MetadataEvent):
+        elif isinstance(event, sm.MetadataEvent):
             self._metadata_answered(event, now_ms)
-        elif isinstance(event, LastAddConfirmedAnswered) and self._fencing is not None:
+        elif isinstance(event, sm.LastAddConfirmedAnswered) and self._fencing is not None:
             self._fencing.answered(event, now_ms)
-        elif isinstance(event, ReadArrived) and self._reads is not None:
+        elif isinstance(event, sm.ReadArrived) and self._reads is not None:
             self._reads.arrived(event, now_ms)
-        elif isinstance(event, ReadEnded) and self._reads is not None:
+        elif isinstance(event, sm.ReadEnded) and self._reads is not None:
             self._reads.ended(event, now_ms)
-        elif isinstance(event, (AddAnswered, ReplacementsChosen, Tick)) and self._writes is not None:
+        elif isinstance(event, (sm.AddAnswered, sm.ReplacementsChosen, sm.Tick)) and self._writes is not None:
             self._writes.handle(event, now_ms)
         self._go_on(now_ms)
 
@@ -171,7 +149,7 @@ class RecoverLedger(StateMachine):
 
     # --- the steps, in their order
 
-    def _metadata_answered(self, event: MetadataEvent, now_ms: int) -> None:
+    def _metadata_answered(self, event: sm.MetadataEvent, now_ms: int) -> None:
         if not self._update.is_done:
             self._commands += self._update.handle(event)
             self._updated(now_ms)
@@ -184,7 +162,7 @@ class RecoverLedger(StateMachine):
         if update.error is not None or update.metadata.is_closed:
             self._end_recovery(update.error)
         else:
-            self._fencing = RecoveryFencing(update.metadata, self._asking(now_ms))
+            self._fencing = RecoveryFencing(update.metadata, self._asking(update.metadata.last_fragment, now_ms))
 
     def _go_on(self, now_ms: int) -> None:
         """Do all steps that are possible with what is known."""
@@ -250,7 +228,7 @@ class RecoverLedger(StateMachine):
     # --- inside
 
     def _begin_reads(self, task: ReadTask, now_ms: int) -> None:
-        self._reads = RecoveryReads(self._update.metadata, task, self._limits, self._asking(now_ms))
+        self._reads = RecoveryReads(self._update.metadata, task, self._limits, self._asking(task.fragment, now_ms))
 
     def _begin_writes(self, floor: int, length: int, now_ms: int) -> None:
         metadata = self._update.metadata
@@ -258,8 +236,8 @@ class RecoverLedger(StateMachine):
         negatives = metadata.write_quorum - metadata.ack_quorum + 1
         self._begin_reads(ReadTask(metadata.last_fragment, floor + 1, None, negatives), now_ms)
 
-    def _asking(self, now_ms: int) -> Asking:
-        return Asking(self._update.metadata.ensemble_size, self._limits, self._numbers, now_ms)
+    def _asking(self, fragment: Fragment, now_ms: int) -> Asking:
+        return Asking(self._update.metadata.ledger_id, fragment.ensemble, self._limits, self._numbers, now_ms)
 
     def _end_recovery(self, error: BookKeeperError | None) -> None:
         if self._finished:

@@ -27,13 +27,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.asking import Asking
 from bk_spark.client.protocol.limits import RecoverLimits
 from bk_spark.client.protocol.read_lanes import merged
-from bk_spark.client.protocol.state_machine import CancelRead, Command, ReadArrived, ReadEnded, SendRead
 from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode
 from bk_spark.entries.digest import Digester
-from bk_spark.errors import BookieUnavailableError, BookKeeperError, CorruptionError, UnauthorizedAccessError
+from bk_spark.errors import BookKeeperError, CorruptionError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.quorum import write_set
 from bk_spark.wire.messages import Status, Verdict
@@ -119,7 +119,7 @@ class RecoveryReads:
         ready, self._ready = self._ready, []
         return ready
 
-    def arrived(self, event: ReadArrived, now_ms: int) -> None:
+    def arrived(self, event: sm.ReadArrived, now_ms: int) -> None:
         slot = self._asking.slot_of(event.request_id)
         if slot is None or self.is_done:
             return
@@ -128,7 +128,7 @@ class RecoveryReads:
             self._asking.learnt(now_ms)
             self._decide()
 
-    def ended(self, event: ReadEnded, now_ms: int) -> None:
+    def ended(self, event: sm.ReadEnded, now_ms: int) -> None:
         slot = self._asking.slot_of(event.request_id)
         if slot is None or self.is_done:
             return
@@ -145,29 +145,30 @@ class RecoveryReads:
         else:
             self._asking.failed(slot, self._why(slot, event), now_ms)
 
-    def go_on(self, now_ms: int, *, may_ask: bool = True) -> list[Command]:
+    def go_on(self, now_ms: int, *, may_ask: bool = True) -> list[sm.Command]:
         """Ask the slots that have wanted entries. Without ``may_ask`` only check for timeouts; patience does not run out."""
-        commands: list[Command] = [CancelRead(request_id) for request_id in self._asking.time_out(now_ms)]
+        commands: list[sm.Command] = [sm.CancelRead(request_id) for request_id in self._asking.time_out(now_ms)]
         if not may_ask:
             self._asking.learnt(now_ms)
         elif self.error is None and not self.is_done and self._asking.is_hopeless(now_ms):
-            self.error = self._unavailable()
+            unknown = [slot for slot in self._write_set(self._frontier) if self._frontier not in self._slots[slot].denied]
+            self.error = self._asking.unavailable(self._frontier, unknown)
         if may_ask and self.error is None and not self.is_done:
             commands += self._requests(now_ms)
         return commands
 
-    def cancel(self) -> list[Command]:
+    def cancel(self) -> list[sm.Command]:
         """Cancel all requests under way."""
-        return [CancelRead(request_id) for request_id in self._asking.outstanding()]
+        return [sm.CancelRead(request_id) for request_id in self._asking.outstanding()]
 
     def deadline_ms(self) -> int:
         return self._asking.deadline_ms()
 
     # --- requests
 
-    def _requests(self, now_ms: int) -> list[Command]:
+    def _requests(self, now_ms: int) -> list[sm.Command]:
         has_room = self._held.nbytes < self._metadata.ensemble_size * self._limits.request_bytes
-        requests: list[Command] = []
+        requests: list[sm.Command] = []
         for slot, one in enumerate(self._slots):
             wanted = self._wanted(slot)
             # The lowest undecided id may always be asked for: everything held waits for it.
@@ -176,8 +177,8 @@ class RecoveryReads:
                 requests.append(self._request(slot, wanted, now_ms))
         return requests
 
-    def _request(self, slot: int, wanted: range, now_ms: int) -> SendRead:
-        return SendRead(
+    def _request(self, slot: int, wanted: range, now_ms: int) -> sm.SendRead:
+        return sm.SendRead(
             self._asking.ask(slot, now_ms),
             self._task.fragment.ensemble[slot],
             wanted.start,
@@ -222,7 +223,7 @@ class RecoveryReads:
         self._held.add(detached(batch, is_new))
         return bool(is_new.any())
 
-    def _denied_by(self, slot: int, event: ReadEnded) -> range:
+    def _denied_by(self, slot: int, event: sm.ReadEnded) -> range:
         """The asked ids that an answer explicitly denies: one with "no such entry", all of them with "no such ledger"."""
         asked = self._slots[slot].asked
         if event.status.verdict is not Verdict.NEGATIVE:
@@ -240,7 +241,7 @@ class RecoveryReads:
         wanted = self._wanted(slot)
         return wanted.start > asked.start and (next_entry_id is None or wanted.start >= min(next_entry_id, asked.stop))
 
-    def _why(self, slot: int, event: ReadEnded) -> str:
+    def _why(self, slot: int, event: sm.ReadEnded) -> str:
         if event.status is Status.OK:
             return f"it did not send entry {self._slots[slot].position}, or sent it damaged"
         return event.problem
@@ -257,15 +258,10 @@ class RecoveryReads:
             self.end = self._frontier
 
     def _is_absent(self, entry_id: int) -> bool:
-        slots = write_set(entry_id, self._metadata.ensemble_size, self._metadata.write_quorum)
-        return sum(entry_id in self._slots[slot].denied for slot in slots) >= self._task.negatives
+        return sum(entry_id in self._slots[slot].denied for slot in self._write_set(entry_id)) >= self._task.negatives
 
-    def _unavailable(self) -> BookieUnavailableError:
-        ensemble = self._task.fragment.ensemble
-        slots = write_set(self._frontier, self._metadata.ensemble_size, self._metadata.write_quorum)
-        unknown = [slot for slot in slots if self._frontier not in self._slots[slot].denied]
-        reasons = tuple(f"{ensemble[slot]}: {self._asking.reason(slot)}" for slot in unknown)
-        return BookieUnavailableError(self._metadata.ledger_id, self._frontier, reasons)
+    def _write_set(self, entry_id: int) -> tuple[int, ...]:
+        return write_set(entry_id, self._metadata.ensemble_size, self._metadata.write_quorum)
 
 
 def detached(batch: EntryBatch, mask: npt.NDArray[np.bool_]) -> EntryBatch:

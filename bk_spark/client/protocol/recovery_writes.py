@@ -17,18 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import RecoverLimits
-from bk_spark.client.protocol.state_machine import (
-    AddAnswered,
-    Append,
-    Command,
-    Confirm,
-    Reject,
-    Release,
-    ReplacementsChosen,
-    Tick,
-)
 from bk_spark.config import MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES, EntryBatch
 from bk_spark.entries.digest import payload_sizes
@@ -57,7 +48,7 @@ class RecoveryWrites:
         self._request_bytes = limits.request_bytes
         self._written = floor
         self._unreleased_bytes = 0
-        self._commands: list[Command] = []
+        self._commands: list[sm.Command] = []
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -84,27 +75,27 @@ class RecoveryWrites:
             token = _Batch(int(batch.entry_ids[-1]), batch.nbytes)
             self._written = token.last
             self._unreleased_bytes += token.nbytes
-            self.handle(Append(batch.payloads, token), now_ms)
+            self.handle(sm.Append(batch.payloads, token), now_ms)
 
-    def handle(self, event: Append | AddAnswered | ReplacementsChosen | Tick, now_ms: int) -> None:
+    def handle(self, event: sm.Append | sm.AddAnswered | sm.ReplacementsChosen | sm.Tick, now_ms: int) -> None:
         self._adder.handle(event, now_ms)
         for command in self._adder.take_commands():
             self._take(command)
 
-    def take_commands(self) -> list[Command]:
+    def take_commands(self) -> list[sm.Command]:
         commands, self._commands = self._commands, []
         return commands
 
     def deadline_ms(self) -> int | None:
         return self._adder.deadline_ms()
 
-    def _take(self, command: Command) -> None:
-        if isinstance(command, Confirm):
+    def _take(self, command: sm.Command) -> None:
+        if isinstance(command, sm.Confirm):
             assert isinstance(command.token, _Batch)
             self.confirmed = command.token.last
-        elif isinstance(command, Reject):
+        elif isinstance(command, sm.Reject):
             self.error = self.error or command.error
-        elif isinstance(command, Release):
+        elif isinstance(command, sm.Release):
             assert isinstance(command.token, _Batch)
             self._unreleased_bytes -= command.token.nbytes
         else:

@@ -15,15 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bk_spark.client.protocol.state_machine import (
-    Command,
-    MetadataEvent,
-    MetadataGone,
-    MetadataUnknown,
-    MetadataWritten,
-    ReadMetadata,
-    WriteMetadata,
-)
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.errors import BookKeeperError, LedgerFencedError, MetadataConflictError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 
@@ -50,25 +42,25 @@ class UpdateMetadata:
         self._lost_writes = 0
         self._unknown_answers = 0
 
-    def start(self) -> list[Command]:
+    def start(self) -> list[sm.Command]:
         return self._apply()
 
-    def handle(self, event: MetadataEvent) -> list[Command]:
+    def handle(self, event: sm.MetadataEvent) -> list[sm.Command]:
         """The next commands; none once the update is done."""
-        if isinstance(event, MetadataWritten):
+        if isinstance(event, sm.MetadataWritten):
             assert self._wanted is not None
             self.metadata, self.version, self.is_done = self._wanted, event.version, True
             return []
-        if isinstance(event, MetadataGone):
+        if isinstance(event, sm.MetadataGone):
             return self._fail(NoSuchLedgerError(self.metadata.ledger_id))
-        if isinstance(event, MetadataUnknown):
+        if isinstance(event, sm.MetadataUnknown):
             self._unknown_answers += 1
-            return [ReadMetadata()] if self._unknown_answers <= MAX_UNKNOWN_ANSWERS else self._fail(event.error)
+            return [sm.ReadMetadata()] if self._unknown_answers <= MAX_UNKNOWN_ANSWERS else self._fail(event.error)
         self.metadata, self.version = event.metadata, event.version
         self._lost_writes += 1
         return self._apply()
 
-    def _apply(self) -> list[Command]:
+    def _apply(self) -> list[sm.Command]:
         if self._lost_writes > MAX_LOST_WRITES:
             what = f"the metadata of ledger {self.metadata.ledger_id}"
             return self._fail(MetadataConflictError(what, f"{MAX_LOST_WRITES} compare-and-sets in a row were lost"))
@@ -79,9 +71,9 @@ class UpdateMetadata:
         if self._wanted == self.metadata:
             self.is_done = True
             return []
-        return [WriteMetadata(self._wanted, self.version)]
+        return [sm.WriteMetadata(self._wanted, self.version)]
 
-    def _fail(self, error: BookKeeperError) -> list[Command]:
+    def _fail(self, error: BookKeeperError) -> list[sm.Command]:
         self.error, self.is_done = error, True
         return []
 

@@ -28,9 +28,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.limits import AddLimits
 from bk_spark.client.protocol.pending_adds import fewest_left
-from bk_spark.client.protocol.state_machine import ChooseReplacements, Command, MetadataEvent, ReplacementsChosen
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
 from bk_spark.errors import (
     BookKeeperError,
@@ -89,13 +89,13 @@ class ChangeEnsemble:
         """The fragment that the metadata may hold, whether or not the change succeeded."""
         return self._new_fragment() if self._update is not None else None
 
-    def choose(self, request_id: int, slots: Collection[int], excluded: frozenset[str]) -> list[Command]:
+    def choose(self, request_id: int, slots: Collection[int], excluded: frozenset[str]) -> list[sm.Command]:
         """Ask for bookies for ``slots``."""
         self._request_id = request_id
         self._asked.update(slots)
-        return [ChooseReplacements(request_id, self._ensemble(), tuple(sorted(slots)), excluded)]
+        return [sm.ChooseReplacements(request_id, self._ensemble(), tuple(sorted(slots)), excluded)]
 
-    def chosen(self, event: ReplacementsChosen, failed: Mapping[int, str]) -> list[Command] | None:
+    def chosen(self, event: sm.ReplacementsChosen, failed: Mapping[int, str]) -> list[sm.Command] | None:
         """Take in the answer. None if slots have failed since the request: then call ``choose`` for those ``unasked``."""
         if event.request_id != self._request_id or self._update is not None:
             return []
@@ -108,14 +108,14 @@ class ChangeEnsemble:
     def unasked(self, failed: Mapping[int, str]) -> list[int]:
         return sorted(failed.keys() - self._asked)
 
-    def handle(self, event: MetadataEvent) -> list[Command]:
+    def handle(self, event: sm.MetadataEvent) -> list[sm.Command]:
         if self._update is None:
             return []
         commands = self._update.handle(event)
         self._take_result(self._update)
         return commands
 
-    def _write(self) -> list[Command]:
+    def _write(self) -> list[sm.Command]:
         if not self.replaced:
             self.is_done = True
             return []
@@ -188,7 +188,7 @@ class WriterEnsemble:
         replaced, self._replaced = self._replaced, []
         return replaced
 
-    def replace_failed(self, first: int, now_ms: int, *, may_delay: bool) -> list[Command]:
+    def replace_failed(self, first: int, now_ms: int, *, may_delay: bool) -> list[sm.Command]:
         """Start to replace the failed bookies from the first unconfirmed entry on, ``first``, unless a change is running."""
         if self.error is not None or self._change is not None:
             self._must_follow = self._must_follow or not may_delay
@@ -198,13 +198,13 @@ class WriterEnsemble:
             return []
         return self._begin(first, self._excluded(now_ms))
 
-    def retry(self, first: int, now_ms: int) -> list[Command]:
+    def retry(self, first: int, now_ms: int) -> list[sm.Command]:
         """Look again for bookies that were not found, if it is time."""
         if self.retry_ms is None or now_ms < self.retry_ms or self._change is not None:
             return []
         return self._begin(first, frozenset())
 
-    def chosen(self, event: ReplacementsChosen, first: int, now_ms: int) -> list[Command]:
+    def chosen(self, event: sm.ReplacementsChosen, first: int, now_ms: int) -> list[sm.Command]:
         change = self._change
         if change is None or self.error is not None:
             return []
@@ -214,7 +214,7 @@ class WriterEnsemble:
             commands = self._choose(change, change.unasked(self.failed), excluded)
         return commands + self._end(change, first, now_ms)
 
-    def metadata_answered(self, event: MetadataEvent, first: int, now_ms: int) -> list[Command]:
+    def metadata_answered(self, event: sm.MetadataEvent, first: int, now_ms: int) -> list[sm.Command]:
         change = self._change
         if change is None:
             return []
@@ -228,7 +228,7 @@ class WriterEnsemble:
 
     # --- inside
 
-    def _begin(self, first: int, excluded: frozenset[str]) -> list[Command]:
+    def _begin(self, first: int, excluded: frozenset[str]) -> list[sm.Command]:
         self.retry_ms = None
         if self._changes >= self._limits.max_ensemble_changes:
             self.error = EnsembleChangesExceededError(self.metadata.ledger_id, self._changes)
@@ -236,11 +236,11 @@ class WriterEnsemble:
         self._change = ChangeEnsemble(self.metadata, self.version, first, is_local=self.is_local)
         return self._choose(self._change, list(self.failed), excluded)
 
-    def _choose(self, change: ChangeEnsemble, slots: list[int], excluded: frozenset[str]) -> list[Command]:
+    def _choose(self, change: ChangeEnsemble, slots: list[int], excluded: frozenset[str]) -> list[sm.Command]:
         self._must_follow = False
         return change.choose(next(self._numbers), slots, excluded)
 
-    def _end(self, change: ChangeEnsemble, first: int, now_ms: int) -> list[Command]:
+    def _end(self, change: ChangeEnsemble, first: int, now_ms: int) -> list[sm.Command]:
         if not change.is_done:
             return []
         self._change = None
@@ -261,7 +261,7 @@ class WriterEnsemble:
         for slot in self._replaced:
             del self.failed[slot]
 
-    def _look_again(self, change: ChangeEnsemble, first: int, now_ms: int) -> list[Command]:
+    def _look_again(self, change: ChangeEnsemble, first: int, now_ms: int) -> list[sm.Command]:
         """Replace the slots that failed while the metadata was written; retry later those that got no bookie."""
         if not self.failed or self.error is not None:
             return []
