@@ -205,12 +205,10 @@ class BookieConnection:
     async def _drain(self) -> None:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + CLOSE_GRACE_S
-        while self._sender is not None and not self._sender.done() and self._owes_adds and loop.time() < deadline_s:
+        while self._sender is not None and not self._sender.done() and loop.time() < deadline_s:
+            if not self._waiting and self._outgoing.empty():
+                return
             await asyncio.sleep(_DRAIN_LOOK_S)
-
-    @property
-    def _owes_adds(self) -> bool:
-        return bool(self._waiting) or not self._outgoing.empty()
 
     async def _stub(self) -> Any:
         """The service at the bookie's registered address, looked up again whenever the channel is not connected."""

@@ -194,20 +194,18 @@ class AwaitLastAddConfirmed(sm.StateMachine):
         is_patience_over = now_ms >= end_ms + self._timeout_ms
         is_answer_awaited = any(poll.request_id is not None for poll in self._polls.values())
         has_heard = not self._is_looking and (self._has_answer_of_bookie or not is_answer_awaited)
-        if is_patience_over or has_heard:
-            self._finish_with_what_is_known()
+        if not is_patience_over and not has_heard:
+            return
+        if self._has_answer_of_bookie or self._has_answer_of_store:
+            self._finish((self._metadata, self._highest))
+        else:
+            replicas = tuple(f"{bookie_id}: {poll.reason}" for bookie_id, poll in self._polls.items())
+            self._finish(error=BookieUnavailableError(self._metadata.ledger_id, self._beyond + 1, replicas))
 
     def _learn(self, last_add_confirmed: int) -> None:
         self._highest = max(self._highest, last_add_confirmed)
         if self._highest > self._beyond:
             self._finish((self._metadata, self._highest))
-
-    def _finish_with_what_is_known(self) -> None:
-        if self._has_answer_of_bookie or self._has_answer_of_store:
-            self._finish((self._metadata, self._highest))
-            return
-        replicas = tuple(f"{bookie_id}: {poll.reason}" for bookie_id, poll in self._polls.items())
-        self._finish(error=BookieUnavailableError(self._metadata.ledger_id, self._beyond + 1, replicas))
 
 
 class ReadLastAddConfirmed(sm.StateMachine):

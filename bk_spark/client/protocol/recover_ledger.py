@@ -225,8 +225,6 @@ class RecoverLedger(sm.StateMachine):
         self._commands += self._update.start()
         self._updated(now_ms)
 
-    # --- inside
-
     def _begin_reads(self, task: ReadTask, now_ms: int) -> None:
         self._reads = RecoveryReads(self._update.metadata, task, self._limits, self._asking(task.fragment, now_ms))
 

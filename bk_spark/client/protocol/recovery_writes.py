@@ -13,7 +13,6 @@ Ref: docs/rules.md, protocol rules 9 and 11, "Recovery's writes".
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,26 +26,15 @@ from bk_spark.errors import BookKeeperError, CorruptionError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """The token of one append."""
-
-    last: int
-    nbytes: int
-
-
 class RecoveryWrites:
     """Writes back the entries after ``floor``, up to where the ledger's payload bytes are ``length``."""
 
     def __init__(self, metadata: LedgerMetadata, limits: RecoverLimits, *, floor: int, length: int) -> None:
         self.length = length
         """Payload bytes up to the last entry given to ``write``."""
-        self.confirmed = floor
-        """The last entry that Qa bookies have acked."""
         self.error: BookKeeperError | None = None
         self._adder = AddEntries.for_recovery(metadata, limits.adds, last_add_confirmed=floor, length=length)
         self._request_bytes = limits.request_bytes
-        self._written = floor
         self._unreleased_bytes = 0
         self._commands: list[sm.Command] = []
 
@@ -56,9 +44,14 @@ class RecoveryWrites:
         return self._adder.metadata
 
     @property
+    def confirmed(self) -> int:
+        """The last entry that Qa bookies have acked."""
+        return self._adder.last_add_confirmed
+
+    @property
     def is_done(self) -> bool:
-        """Whether everything given to ``write`` is confirmed."""
-        return self.confirmed == self._written
+        """Whether everything given to ``write`` is confirmed, unless there is an ``error``."""
+        return self.confirmed == self._adder.last_add_pushed
 
     @property
     def is_full(self) -> bool:
@@ -72,10 +65,8 @@ class RecoveryWrites:
         if self.error is not None:
             return
         for batch in (piece for entries in found for piece in self._cut(entries)):
-            token = _Batch(int(batch.entry_ids[-1]), batch.nbytes)
-            self._written = token.last
-            self._unreleased_bytes += token.nbytes
-            self.handle(sm.Append(batch.payloads, token), now_ms)
+            self._unreleased_bytes += batch.nbytes
+            self.handle(sm.Append(batch.payloads, token=batch.nbytes), now_ms)
 
     def handle(self, event: sm.Append | sm.AddAnswered | sm.ReplacementsChosen | sm.Tick, now_ms: int) -> None:
         self._adder.handle(event, now_ms)
@@ -90,15 +81,12 @@ class RecoveryWrites:
         return self._adder.deadline_ms()
 
     def _take(self, command: sm.Command) -> None:
-        if isinstance(command, sm.Confirm):
-            assert isinstance(command.token, _Batch)
-            self.confirmed = command.token.last
-        elif isinstance(command, sm.Reject):
+        if isinstance(command, sm.Reject):
             self.error = self.error or command.error
         elif isinstance(command, sm.Release):
-            assert isinstance(command.token, _Batch)
-            self._unreleased_bytes -= command.token.nbytes
-        else:
+            assert isinstance(command.token, int)
+            self._unreleased_bytes -= command.token
+        elif not isinstance(command, sm.Confirm):
             self._commands.append(command)
 
     def _measure(self, entries: EntryBatch) -> None:

@@ -226,8 +226,6 @@ class WriterEnsemble:
         if self._change is not None and self._change.attempted is None:
             self._change = None
 
-    # --- inside
-
     def _begin(self, first: int, excluded: frozenset[str]) -> list[sm.Command]:
         self.retry_ms = None
         if self._changes >= self._limits.max_ensemble_changes:
