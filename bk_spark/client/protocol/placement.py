@@ -219,68 +219,52 @@ class _Filling:
         self._ensemble = ensemble
         self._write_quorum = write_quorum
         self._preferred = preferred
-        self._racks = dict(settled)
-        self._taken: set[str] = set()
+        self._settled = dict(settled)
         self._tries = 0
 
     def fill(self, slots: Sequence[int]) -> dict[int, str]:
         """Slots that can keep their own bookie are filled last, so that the others get a bookie if there are enough."""
         ids = {candidate.bookie_id for candidate in self._preferred}
         order = sorted(slots, key=lambda slot: self._ensemble[slot] in ids)
-        spread = self._search(order) if len(ids) >= len(slots) else None
-        return spread if spread is not None else self._nearest(order)
+        spread = self._search(order, {}) if len(ids) >= len(slots) else None
+        found = spread if spread is not None else self._nearest(order)
+        return {slot: candidate.bookie_id for slot, candidate in found.items()}
 
-    def _search(self, slots: Sequence[int]) -> dict[int, str] | None:
-        """Bookies that spread all write sets, if found. Of equivalent bookies only the most preferred one is tried."""
+    def _search(self, slots: Sequence[int], found: dict[int, Candidate]) -> dict[int, Candidate] | None:
+        """Bookies that spread all write sets, if there are. Of equivalent bookies only the most preferred one is tried."""
         if not slots:
-            return {}
+            return found
         slot, *rest = slots
         seen = set()
-        for candidate in self._options(slot):
+        for candidate in self._options(slot, found):
             kind = (candidate.rack, candidate.bookie_id == self._ensemble[slot])
             if kind in seen or self._tries >= MAX_TRIES:
                 continue
             seen.add(kind)
             self._tries += 1
-            self._take(slot, candidate)
-            found = self._search(rest) if self._unspread(slot) == 0 else None
-            if found is not None:
-                return {slot: candidate.bookie_id, **found}
-            self._give_back(slot, candidate)
+            more = {**found, slot: candidate}
+            complete = self._search(rest, more) if self._unspread(slot, more) == 0 else None
+            if complete is not None:
+                return complete
         return None
 
-    def _nearest(self, slots: Sequence[int]) -> dict[int, str]:
+    def _nearest(self, slots: Sequence[int]) -> dict[int, Candidate]:
         """For each slot in turn the bookie that leaves the fewest write sets in a single rack."""
-        found = {}
+        found: dict[int, Candidate] = {}
         for slot in slots:
-            options = self._options(slot)
+            options = self._options(slot, found)
             if options:
-                best = min(options, key=lambda candidate: self._unspread_with(slot, candidate))
-                self._take(slot, best)
-                found[slot] = best.bookie_id
+                found[slot] = min(options, key=lambda candidate: self._unspread(slot, {**found, slot: candidate}))
         return found
 
-    def _options(self, slot: int) -> list[Candidate]:
+    def _options(self, slot: int, found: Mapping[int, Candidate]) -> list[Candidate]:
         """The bookies that the slot may get, most preferred first."""
-        elsewhere = self._taken | set(self._ensemble) - {self._ensemble[slot]}
+        elsewhere = {candidate.bookie_id for candidate in found.values()} | set(self._ensemble) - {self._ensemble[slot]}
         return [candidate for candidate in self._preferred if candidate.bookie_id not in elsewhere]
 
-    def _unspread_with(self, slot: int, candidate: Candidate) -> int:
-        self._take(slot, candidate)
-        unspread = self._unspread(slot)
-        self._give_back(slot, candidate)
-        return unspread
-
-    def _unspread(self, slot: int) -> int:
-        return _unspread(self._racks, len(self._ensemble), self._write_quorum, [slot]) if self._write_quorum > 1 else 0
-
-    def _take(self, slot: int, candidate: Candidate) -> None:
-        self._racks[slot] = candidate.rack
-        self._taken.add(candidate.bookie_id)
-
-    def _give_back(self, slot: int, candidate: Candidate) -> None:
-        del self._racks[slot]
-        self._taken.remove(candidate.bookie_id)
+    def _unspread(self, slot: int, found: Mapping[int, Candidate]) -> int:
+        racks = self._settled | {other: candidate.rack for other, candidate in found.items()}
+        return _unspread(racks, len(self._ensemble), self._write_quorum, [slot]) if self._write_quorum > 1 else 0
 
 
 @dataclass(slots=True)
