@@ -9,7 +9,7 @@ All of this runs on the process's one background event loop.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeAlias
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -40,17 +40,12 @@ HOLDS_S = 5.0
 _SIGNS = ("Socket closed", "reset by peer", "handshake", "SSL", "Verification", "verification")
 """What gRPC says when the other side was reached but the two did not understand each other."""
 
-_READ = "/bk_spark.v1.Bookie/Read"
-_ADD = "/bk_spark.v1.Bookie/Add"
-
-_Place: TypeAlias = tuple[str, int]
-
 
 def bookie_stub(channel: grpc.aio.Channel) -> Any:
-    """The service behind a channel. Adds take serialized requests, reads give serialized replies (body.py)."""
+    """The service behind a channel. Adds take serialized requests, reads give serialized replies (wire/body.py)."""
     stub = BookieStub(channel)
-    stub.Read = channel.unary_stream(_READ, request_serializer=pb.ReadRequest.SerializeToString)
-    stub.Add = channel.stream_stream(_ADD, response_deserializer=pb.AddReply.FromString)
+    stub.Read = channel.unary_stream("/bk_spark.v1.Bookie/Read", request_serializer=pb.ReadRequest.SerializeToString)
+    stub.Add = channel.stream_stream("/bk_spark.v1.Bookie/Add", response_deserializer=pb.AddReply.FromString)
     return stub
 
 
@@ -61,7 +56,7 @@ class Channels:
         """Raises ConfigError if the TLS files cannot be used."""
         files = TlsFiles.of(config)
         self._source = TlsSource(files) if files else None
-        self._diagnoses: dict[_Place, tuple[float, asyncio.Task[str | None]]] = {}
+        self._diagnoses: dict[BookieAddress, tuple[float, asyncio.Task[str | None]]] = {}
 
     def content(self) -> TlsContent | None:
         """The TLS files for a channel opened now; the same object until the files change."""
@@ -77,14 +72,14 @@ class Channels:
         """Why the channel to ``address`` could not be opened, given gRPC's ``details``; None if TLS is not the reason."""
         if address is None or "failed to connect" not in details or not any(sign in details for sign in _SIGNS):
             return None
-        return await asyncio.shield(self._diagnosis((address.host, address.port)))
+        return await asyncio.shield(self._diagnosis(address))
 
-    def _diagnosis(self, place: _Place) -> asyncio.Task[str | None]:
+    def _diagnosis(self, address: BookieAddress) -> asyncio.Task[str | None]:
         """The bookie's last diagnosis if it is new enough, otherwise a new one. At most one for each bookie is under way."""
         loop = asyncio.get_running_loop()
-        until, task = self._diagnoses.get(place, (0.0, None))
+        until, task = self._diagnoses.get(address, (0.0, None))
         if task is None or (task.done() and loop.time() > until):
             files = self._source.files if self._source else None
-            task = loop.create_task(asyncio.to_thread(diagnose, *place, files))
-            self._diagnoses[place] = loop.time() + HOLDS_S, task
+            task = loop.create_task(asyncio.to_thread(diagnose, address.host, address.port, files))
+            self._diagnoses[address] = loop.time() + HOLDS_S, task
         return task

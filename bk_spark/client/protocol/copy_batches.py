@@ -50,8 +50,11 @@ class CopyBatches:
 
     def _join(self, encoded: EncodedBatch) -> list[EncodedBatch]:
         nbytes = len(encoded.body)
-        is_full = bool(self._waiting) and (self._nbytes + nbytes > self._fill_bytes or not _fit(self._waiting[0], encoded))
-        full = self.rest() if is_full else []
+        full: list[EncodedBatch] = []
+        if self._waiting:
+            span = encoded.header.last_entry_id - self._waiting[0].header.first_entry_id
+            if self._nbytes + nbytes > self._fill_bytes or span >= MAX_BATCH_ENTRIES:
+                full = self.rest()
         self._waiting.append(encoded)
         self._nbytes += nbytes
         return full
@@ -72,11 +75,6 @@ def _cut(batch: EntryBatch, fill_bytes: int) -> Iterator[EntryBatch]:
     borders = np.flatnonzero((np.diff(by_size) != 0) | (np.diff(by_span) != 0)) + 1
     for start, end in pairwise([0, *borders.tolist(), len(batch)]):
         yield batch.slice(start, end - start)
-
-
-def _fit(first: EncodedBatch, other: EncodedBatch) -> bool:
-    """Whether a batch may span the ids of both."""
-    return other.header.last_entry_id - first.header.first_entry_id < MAX_BATCH_ENTRIES
 
 
 def _joined(batches: list[EncodedBatch]) -> list[EncodedBatch]:

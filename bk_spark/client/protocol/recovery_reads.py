@@ -143,7 +143,8 @@ class RecoveryReads:
         elif event.status is Status.OK and self._was_of_use(slot, event.entry_id):
             self._asking.answered(slot)
         else:
-            self._asking.failed(slot, self._why(slot, event), now_ms)
+            useless = f"it did not send entry {self._slots[slot].position}, or sent it damaged"
+            self._asking.failed(slot, useless if event.status is Status.OK else event.problem, now_ms)
 
     def go_on(self, now_ms: int, *, may_ask: bool = True) -> list[sm.Command]:
         """Ask the slots that have wanted entries. Without ``may_ask`` only check for timeouts; patience does not run out."""
@@ -240,11 +241,6 @@ class RecoveryReads:
         asked = self._slots[slot].asked
         wanted = self._wanted(slot)
         return wanted.start > asked.start and (next_entry_id is None or wanted.start >= min(next_entry_id, asked.stop))
-
-    def _why(self, slot: int, event: sm.ReadEnded) -> str:
-        if event.status is Status.OK:
-            return f"it did not send entry {self._slots[slot].position}, or sent it damaged"
-        return event.problem
 
     # --- decisions
 

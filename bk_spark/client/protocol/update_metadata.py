@@ -42,9 +42,6 @@ class UpdateMetadata:
         self._lost_writes = 0
         self._unknown_answers = 0
 
-    def start(self) -> list[sm.Command]:
-        return self._apply()
-
     def handle(self, event: sm.MetadataEvent) -> list[sm.Command]:
         """The next commands; none once the update is done."""
         if isinstance(event, sm.MetadataWritten):
@@ -58,9 +55,10 @@ class UpdateMetadata:
             return [sm.ReadMetadata()] if self._unknown_answers <= MAX_UNKNOWN_ANSWERS else self._fail(event.error)
         self.metadata, self.version = event.metadata, event.version
         self._lost_writes += 1
-        return self._apply()
+        return self.start()
 
-    def _apply(self) -> list[sm.Command]:
+    def start(self) -> list[sm.Command]:
+        """Apply the change to ``metadata``; also after each lost compare-and-set."""
         if self._lost_writes > MAX_LOST_WRITES:
             what = f"the metadata of ledger {self.metadata.ledger_id}"
             return self._fail(MetadataConflictError(what, f"{MAX_LOST_WRITES} compare-and-sets in a row were lost"))
