@@ -339,11 +339,9 @@ class AddEntries(sm.StateMachine):
             self._ensemble_acted(self._ensemble.metadata_answered(event, self._next_unconfirmed, now_ms), now_ms)
             self._begin_close()
         elif not self._closing.is_done:
-            self._commands += self._closing.handle(event)
-            self._end_close(self._closing)
-
-    def _end_close(self, closing: UpdateMetadata) -> None:
-        if closing.is_done:
-            if closing.error is None:
-                self._ensemble.metadata, self._ensemble.version = closing.metadata, closing.version
-            self._finish(error=closing.error)
+            closing = self._closing
+            self._commands += closing.handle(event)
+            if closing.is_done:
+                if closing.error is None:
+                    self._ensemble.metadata, self._ensemble.version = closing.metadata, closing.version
+                self._finish(error=closing.error)

@@ -159,7 +159,8 @@ class RereplicateFragment(sm.StateMachine):
         if event.request_id != self._asked:
             return
         self._asked = 0
-        own = {slot: bookie_id for slot in self._left if (bookie_id := self._task.fragment.ensemble[slot]) in self._restorable}
+        restorable = self._task.alive - self._failed
+        own = {slot: bookie_id for slot in self._left if (bookie_id := self._task.fragment.ensemble[slot]) in restorable}
         for slot, bookie_id in {**own, **dict(event.bookies)}.items():
             pattern = self._task.metadata.slot_pattern(slot)
             self._targets[slot] = _Target(bookie_id, CopyBatches(self._task.metadata, pattern, self._limits.batch_bytes))
@@ -168,10 +169,6 @@ class RereplicateFragment(sm.StateMachine):
             self._problem = event.detail or "there is no bookie for every slot"
             self._left.clear()
         self._begin_reads(now_ms)
-
-    @property
-    def _restorable(self) -> frozenset[str]:
-        return self._task.alive - self._failed
 
     def _begin_reads(self, now_ms: int) -> None:
         task = self._task
