@@ -124,12 +124,8 @@ class CheckReplicas(sm.StateMachine):
             return
         if isinstance(event, sm.Start):
             self._next_window()
-        elif isinstance(event, sm.ReadArrived):
-            self._on_arrived(event, now_ms)
-        elif isinstance(event, sm.ReadWaits | sm.ReadSent):
-            self._on_progress(event, now_ms)
-        elif isinstance(event, sm.ReadEnded):
-            self._on_ended(event)
+        elif isinstance(event, sm.ReadEvent):
+            self._on_read(event, now_ms)
         self._check_timeouts(now_ms)
         while not self._finished and all(replica.is_done for replica in self._replicas):
             self._tally()
@@ -234,15 +230,19 @@ class CheckReplicas(sm.StateMachine):
 
     # --- answers
 
-    def _find(self, request_id: int) -> tuple[_Replica, Request] | None:
+    def _on_read(self, event: sm.ReadEvent, now_ms: int) -> None:
         pairs = ((replica, replica.request) for replica in self._replicas if replica.request is not None)
-        return next((pair for pair in pairs if pair[1].request_id == request_id), None)
-
-    def _on_arrived(self, event: sm.ReadArrived, now_ms: int) -> None:
-        found = self._find(event.request_id)
+        found = next((pair for pair in pairs if pair[1].request_id == event.request_id), None)
         if found is None:
             return
-        replica, request = found
+        if isinstance(event, sm.ReadArrived):
+            self._on_arrived(event, *found, now_ms)
+        elif isinstance(event, sm.ReadEnded):
+            self._on_ended(event, *found)
+        else:
+            found[1].went_on(event, now_ms)
+
+    def _on_arrived(self, event: sm.ReadArrived, replica: _Replica, request: Request, now_ms: int) -> None:
         request.heard_ms = now_ms
         self._rate.take(len(event.batch.body), now_ms)
         if replica.is_done:
@@ -258,16 +258,7 @@ class CheckReplicas(sm.StateMachine):
             self._cancel(replica)
             self._fail(replica, failure)
 
-    def _on_progress(self, event: sm.ReadWaits | sm.ReadSent, now_ms: int) -> None:
-        found = self._find(event.request_id)
-        if found is not None:
-            found[1].went_on(event, now_ms)
-
-    def _on_ended(self, event: sm.ReadEnded) -> None:
-        found = self._find(event.request_id)
-        if found is None:
-            return
-        replica, request = found
+    def _on_ended(self, event: sm.ReadEnded, replica: _Replica, request: Request) -> None:
         replica.request = None
         failure = None if replica.is_done else failure_of_end(event, request.first, replica.position)
         if failure is not None:

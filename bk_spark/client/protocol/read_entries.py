@@ -1,4 +1,4 @@
-"""Reading a range of a ledger: from one replica at a time, verified, in order.
+"""Reading a range of a ledger: every entry verified, in order, from other replicas if some fail.
 
 The range is cut at fragment borders. Within a fragment the reader keeps lanes (``read_lanes.py``). Without striping there
 is one lane for everything; with striping a few lanes on different bookies cover all residues, and their entries are
@@ -13,8 +13,8 @@ written, and closed ledgers are re-replicated (docs/rules.md, protocol rule 57; 
 the entry now, the read continues there, along the new metadata. Otherwise it fails: with "no such entry" only if **every**
 slot of the write set said so, else as unknown. What was delivered stays delivered.
 
-The range may lie beyond the last add confirmed: this state machine never asks for that, and never moves it (protocol rule 14).
-The LAC that entries carry is delivered as data and not used.
+The range may lie beyond the LAC: this state machine never asks for the LAC, and never moves it (protocol rule 14). The LAC that
+entries carry is delivered as data and not used.
 
 Memory: a new request is sent only while the bytes that were delivered and not yet consumed are below the read-ahead. A
 speculative request adds at most one answer for each lane. Requests grow with quick answers (``read_lanes.py``).
@@ -101,12 +101,8 @@ class ReadEntries(sm.StateMachine):
             return
         if isinstance(event, sm.Start):
             self._cut_ranges()
-        elif isinstance(event, sm.ReadArrived):
-            self._on_arrived(event, now_ms)
-        elif isinstance(event, sm.ReadWaits | sm.ReadSent):
-            self._on_progress(event, now_ms)
-        elif isinstance(event, sm.ReadEnded):
-            self._on_ended(event, now_ms)
+        elif isinstance(event, sm.ReadEvent):
+            self._on_read(event, now_ms)
         elif isinstance(event, sm.MetadataLook):
             self._on_metadata(event)
         self._check_timeouts(now_ms)
@@ -231,15 +227,19 @@ class ReadEntries(sm.StateMachine):
 
     # --- answers
 
-    def _find(self, request_id: int) -> tuple[Lane, Request] | None:
+    def _on_read(self, event: sm.ReadEvent, now_ms: int) -> None:
         pairs = ((lane, request) for lane in self._unfinished() for request in lane.requests)
-        return next((pair for pair in pairs if pair[1].request_id == request_id), None)
-
-    def _on_arrived(self, event: sm.ReadArrived, now_ms: int) -> None:
-        found = self._find(event.request_id)
+        found = next((pair for pair in pairs if pair[1].request_id == event.request_id), None)
         if found is None:
             return
-        lane, request = found
+        if isinstance(event, sm.ReadArrived):
+            self._on_arrived(event, *found, now_ms)
+        elif isinstance(event, sm.ReadEnded):
+            self._on_ended(event, *found, now_ms)
+        else:  # while its read waits a bookie is not given up; yet the lane may ask another one beside it
+            found[1].went_on(event, now_ms)
+
+    def _on_arrived(self, event: sm.ReadArrived, lane: Lane, request: Request, now_ms: int) -> None:
         residues = lane.residues & self._striping.residues_of(request.slot)
         good, failure = self._verifier.good_prefix(event.batch, residues, lane.position, self._last)
         request.useless = 0 if good is not None else request.useless + 1
@@ -250,12 +250,6 @@ class ReadEntries(sm.StateMachine):
             self._accept(lane, good)
         if failure is not None:
             self._leave(lane, request, failure)
-
-    def _on_progress(self, event: sm.ReadWaits | sm.ReadSent, now_ms: int) -> None:
-        """While its read waits a bookie is not given up; yet the lane may ask another one beside it."""
-        found = self._find(event.request_id)
-        if found is not None:
-            found[1].went_on(event, now_ms)
 
     def _go_on_with(self, lane: Lane, request: Request) -> None:
         """The request brought the lane's next entry: keep the other one only for residues that this slot does not hold."""
@@ -285,11 +279,7 @@ class ReadEntries(sm.StateMachine):
             # The end of the answer is not needed; an open answer would keep a place at the bookie.
             self._cancel_all(lane)
 
-    def _on_ended(self, event: sm.ReadEnded, now_ms: int) -> None:
-        found = self._find(event.request_id)
-        if found is None:
-            return
-        lane, request = found
+    def _on_ended(self, event: sm.ReadEnded, lane: Lane, request: Request, now_ms: int) -> None:
         request.is_open = False
         failure = failure_of_end(event, request.first, lane.position)
         if event.status is Status.UNAUTHORIZED:

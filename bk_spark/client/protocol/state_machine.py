@@ -336,6 +336,7 @@ class MetadataUnknown(Event):
     error: BookKeeperError
 
 
+ReadEvent = ReadWaits | ReadSent | ReadArrived | ReadEnded
 MetadataLook = MetadataRead | MetadataGone | MetadataUnknown
 MetadataEvent = MetadataWritten | MetadataLook
 
