@@ -79,7 +79,7 @@ class EnsembleChoice:
 
     def _candidates(self, registered: Sequence[RegisteredBookie], now_ms: int) -> list[Candidate]:
         out = self._quarantine.bookies(now_ms)
-        return [Candidate(one.bookie_id, one.rack, one.bookie_id in out, one.read_only) for one in registered]
+        return [Candidate(bookie.bookie_id, bookie.rack, bookie.bookie_id in out, bookie.read_only) for bookie in registered]
 
     def _warn_of_racks(self, is_spread: bool, bookies: tuple[str, ...]) -> None:
         """Warn once in a client's life: the same is true for every new ledger until bookies are added."""

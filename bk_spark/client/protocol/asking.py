@@ -49,17 +49,17 @@ class Asking:
 
     def slot_of(self, request_id: int) -> int | None:
         """The slot that was asked; None if the request is over."""
-        return next((slot for slot, one in enumerate(self._slots) if one.request_id == request_id), None)
+        return next((slot for slot, state in enumerate(self._slots) if state.request_id == request_id), None)
 
     def may_ask(self, slot: int, now_ms: int) -> bool:
         return self._slots[slot].request_id is None and now_ms >= self._slots[slot].not_before_ms
 
     def ask(self, slot: int, now_ms: int) -> int:
         """Note a new request, and return its id."""
-        one = self._slots[slot]
-        one.request_id, one.heard_ms = next(self._numbers), now_ms
-        one.reason = f"no answer for {self._timeout_ms / 1000:g} s"
-        return one.request_id
+        state = self._slots[slot]
+        state.request_id, state.heard_ms = next(self._numbers), now_ms
+        state.reason = f"no answer for {self._timeout_ms / 1000:g} s"
+        return state.request_id
 
     def heard(self, slot: int, now_ms: int) -> None:
         """A part of an answer arrived."""
@@ -75,23 +75,23 @@ class Asking:
 
     def failed(self, slot: int, reason: str, now_ms: int) -> None:
         """The request is over and was of no use."""
-        one = self._slots[slot]
-        one.request_id, one.reason = None, reason
-        one.pause_ms = min(max(FIRST_PAUSE_MS, 2 * one.pause_ms), LONGEST_PAUSE_MS)
-        one.not_before_ms = now_ms + one.pause_ms
+        state = self._slots[slot]
+        state.request_id, state.reason = None, reason
+        state.pause_ms = min(max(FIRST_PAUSE_MS, 2 * state.pause_ms), LONGEST_PAUSE_MS)
+        state.not_before_ms = now_ms + state.pause_ms
 
     def time_out(self, now_ms: int) -> list[int]:
         """End the requests that were silent for too long; returns their ids."""
         self._now_ms = now_ms
         silent: list[int] = []
-        for slot, one in enumerate(self._slots):
-            if one.request_id is not None and now_ms >= one.heard_ms + self._timeout_ms:
-                silent.append(one.request_id)
-                self.failed(slot, one.reason, now_ms)
+        for slot, state in enumerate(self._slots):
+            if state.request_id is not None and now_ms >= state.heard_ms + self._timeout_ms:
+                silent.append(state.request_id)
+                self.failed(slot, state.reason, now_ms)
         return silent
 
     def outstanding(self) -> list[int]:
-        return [one.request_id for one in self._slots if one.request_id is not None]
+        return [state.request_id for state in self._slots if state.request_id is not None]
 
     def unavailable(self, entry_id: int, slots: Iterable[int]) -> BookieUnavailableError:
         """The error for an entry about which these slots left too much unknown."""
@@ -102,7 +102,7 @@ class Asking:
         return now_ms >= self._learnt_ms + self._patience_ms
 
     def deadline_ms(self) -> int:
-        silences = [one.heard_ms + self._timeout_ms for one in self._slots if one.request_id is not None]
-        pauses = [one.not_before_ms for one in self._slots if one.request_id is None]
+        silences = [state.heard_ms + self._timeout_ms for state in self._slots if state.request_id is not None]
+        pauses = [state.not_before_ms for state in self._slots if state.request_id is None]
         # A pause that has ended needs no call: its slot was asked again at once, or there is nothing to ask it for.
         return min([self._learnt_ms + self._patience_ms, *silences, *(end for end in pauses if end > self._now_ms)])

@@ -136,7 +136,7 @@ class CheckReplicas(sm.StateMachine):
         if self._finished:
             return None
         requests = [replica.request for replica in self._replicas]
-        times = [one.heard_ms + self._limits.timeout_ms for one in requests if one is not None and not one.is_waiting]
+        times = [asked.heard_ms + self._limits.timeout_ms for asked in requests if asked is not None and not asked.is_waiting]
         if any(not replica.is_done and replica.request is None for replica in self._replicas):
             times.append(self._rate.due_ms(0))
         return min(times, default=None)
@@ -191,8 +191,8 @@ class CheckReplicas(sm.StateMachine):
                 self._result.lacking[replica.bookie_id] += missing
         if not self._replicas:
             return
-        ids, places = np.unique(np.concatenate([one.ids for one in self._replicas]), return_inverse=True)
-        known = np.concatenate([one.known for one in self._replicas])
+        ids, places = np.unique(np.concatenate([replica.ids for replica in self._replicas]), return_inverse=True)
+        known = np.concatenate([replica.known for replica in self._replicas])
         lacking = np.bincount(places[known == _LACKING], minlength=len(ids))
         left, quorum = self._task.metadata.write_quorum - lacking, self._task.metadata.ack_quorum
         self._result.without_replica += int((left == 0).sum())
@@ -294,4 +294,4 @@ def checkable(metadata: LedgerMetadata, confirmed: int) -> list[tuple[Fragment, 
     if metadata.last_entry_id is not None:
         return metadata.fragment_ranges(metadata.last_entry_id)
     before = metadata.fragment_ranges(metadata.last_fragment.first_entry_id - 1)
-    return [one for one in before if one[2] <= confirmed]
+    return [(fragment, first, last) for fragment, first, last in before if last <= confirmed]

@@ -61,7 +61,7 @@ class ForceAdds:
         return [sm.SendForce(request_id, ensemble[slot]) for request_id, slot in force.waiting.items()]
 
     def answered(self, event: sm.ForceAnswered) -> list[sm.Command]:
-        force = next((one for one in self._forces if event.request_id in one.waiting), None)
+        force = next((force for force in self._forces if event.request_id in force.waiting), None)
         if force is None:
             return []
         slot = force.waiting.pop(event.request_id)

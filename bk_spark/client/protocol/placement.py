@@ -299,7 +299,7 @@ class Quarantine:
             del self._records[next(iter(self._records))]
         if now_ms < record.out_until_ms:
             return False
-        record.failed_ms = [one for one in record.failed_ms if one > now_ms - self._period_ms] + [now_ms]
+        record.failed_ms = [failed_ms for failed_ms in record.failed_ms if failed_ms > now_ms - self._period_ms] + [now_ms]
         if len(record.failed_ms) < self._errors:
             return False
         record.out_until_ms = now_ms + self._period_ms

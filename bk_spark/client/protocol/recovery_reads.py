@@ -170,11 +170,11 @@ class RecoveryReads:
     def _requests(self, now_ms: int) -> list[sm.Command]:
         has_room = self._held.nbytes < self._metadata.ensemble_size * self._limits.request_bytes
         requests: list[sm.Command] = []
-        for slot, one in enumerate(self._slots):
+        for slot, state in enumerate(self._slots):
             wanted = self._wanted(slot)
             # The lowest undecided id may always be asked for: everything held waits for it.
             if wanted and self._asking.may_ask(slot, now_ms) and (has_room or wanted.start == self._frontier):
-                one.asked = wanted
+                state.asked = wanted
                 requests.append(self._request(slot, wanted, now_ms))
         return requests
 
@@ -191,16 +191,16 @@ class RecoveryReads:
 
     def _wanted(self, slot: int) -> range:
         """The ids to ask a slot for: within the window, below the ids that it denied, from the first missing one on."""
-        one, pattern = self._slots[slot], self._metadata.slot_pattern(slot)
+        state, pattern = self._slots[slot], self._metadata.slot_pattern(slot)
         stop = self._frontier + self._limits.window_entries
         if self._task.last is not None:
             stop = min(stop, self._task.last + 1)
-        if one.denied.stop > self._frontier:
-            stop = min(stop, one.denied.start)
-        one.position = max(one.position, self._frontier)
-        while one.position < stop and (one.position in self._held.ids or not pattern.holds(one.position)):
-            one.position += 1
-        return range(one.position, stop)
+        if state.denied.stop > self._frontier:
+            stop = min(stop, state.denied.start)
+        state.position = max(state.position, self._frontier)
+        while state.position < stop and (state.position in self._held.ids or not pattern.holds(state.position)):
+            state.position += 1
+        return range(state.position, stop)
 
     # --- answers
 
@@ -220,7 +220,7 @@ class RecoveryReads:
         if batch is None:
             return False
         ids, held = batch.entry_ids.tolist(), self._held.ids
-        is_new = np.fromiter((one not in held for one in ids), np.bool_, len(ids))
+        is_new = np.fromiter((entry_id not in held for entry_id in ids), np.bool_, len(ids))
         self._held.add(detached(batch, is_new))
         return bool(is_new.any())
 

@@ -40,7 +40,7 @@ class ReplaceBookies:
         return replace(current, fragments=(*current.fragments[:index], changed, *current.fragments[index + 1 :]))
 
     def _index_in(self, current: LedgerMetadata) -> int:
-        firsts = [one.first_entry_id for one in current.fragments]
+        firsts = [fragment.first_entry_id for fragment in current.fragments]
         if self.fragment.first_entry_id not in firsts:
             raise self._conflict(current, f"fragments start at {firsts}")
         index = firsts.index(self.fragment.first_entry_id)

@@ -137,7 +137,7 @@ class RereplicateFragment(sm.StateMachine):
     def deadline_ms(self) -> int | None:
         if self._finished:
             return None
-        times = [one.sent_ms + self._limits.add_timeout_ms for one in itertools.islice(self._sent.values(), 1)]
+        times = [sent.sent_ms + self._limits.add_timeout_ms for sent in itertools.islice(self._sent.values(), 1)]
         if self._reads is not None and (reading := self._reads.deadline_ms()) is not None:
             times.append(reading)
         if self._has_room and any(target.waiting for target in self._targets.values()):
@@ -151,7 +151,7 @@ class RereplicateFragment(sm.StateMachine):
             self._replace()
             return
         self._asked = next(self._numbers)
-        ensemble = tuple(self._complete.get(slot, one) for slot, one in enumerate(self._task.fragment.ensemble))
+        ensemble = tuple(self._complete.get(slot, bookie_id) for slot, bookie_id in enumerate(self._task.fragment.ensemble))
         excluded, slots = self._task.leaving | self._failed, tuple(sorted(self._left))
         self._commands.append(sm.ChooseReplacements(self._asked, ensemble, slots, excluded, is_patient=True))
 
@@ -218,7 +218,7 @@ class RereplicateFragment(sm.StateMachine):
 
     @property
     def _has_room(self) -> bool:
-        return sum(one.nbytes for one in self._sent.values()) < self._limits.window_bytes
+        return sum(sent.nbytes for sent in self._sent.values()) < self._limits.window_bytes
 
     def _go_on(self, now_ms: int) -> None:
         """Send what may be sent, read on once everything is sent, end when nothing is left."""
@@ -257,7 +257,7 @@ class RereplicateFragment(sm.StateMachine):
             self._nbytes += sent.nbytes
 
     def _check_timeouts(self, now_ms: int) -> None:
-        silent = {one.slot for one in self._sent.values() if now_ms >= one.sent_ms + self._limits.add_timeout_ms}
+        silent = {sent.slot for sent in self._sent.values() if now_ms >= sent.sent_ms + self._limits.add_timeout_ms}
         for slot in sorted(silent):
             self._lose(slot)
 
@@ -267,7 +267,7 @@ class RereplicateFragment(sm.StateMachine):
         self._failed.add(target.bookie_id)
         self._left.add(slot)
         self._commands.append(sm.ReportFailure(target.bookie_id))
-        for request_id in [number for number, one in self._sent.items() if one.slot == slot]:
+        for request_id in [number for number, sent in self._sent.items() if sent.slot == slot]:
             del self._sent[request_id]
             self._commands.append(sm.CancelAdd(request_id))
         if not self._targets:
