@@ -1,7 +1,7 @@
 """What a bookie's background threads go by: a rate of bytes that leaves most of the disk to adds and reads, and clocks.
 
-Clocks and pauses are handed in, so that a test can turn them. ``time`` is imported here, against the import table, so that no
-module that is driven by a clock imports it.
+Clocks and pauses are handed in, so that a test can control them. ``time`` is imported here so that the modules which are given
+a clock need not import it.
 """
 
 from __future__ import annotations
