@@ -1,7 +1,7 @@
-"""Bytes per second: how background work leaves most of the disk to adds and reads.
+"""What a bookie's background threads go by: a rate of bytes that leaves most of the disk to adds and reads, and clocks.
 
-Every amount is taken before it is read or written, and is paid for by a pause before the next one. Time that was not used is
-not saved up, so work never comes in a burst larger than one amount. The clock and the pause are handed in.
+Clocks and pauses are handed in, so that a test can control them. ``time`` is imported here so that the modules which are given
+a clock need not import it.
 """
 
 from __future__ import annotations
@@ -10,33 +10,29 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bk_spark.entries.rate import ByteRate
+
 MIN_PAUSE_S = 0.01
 """Shorter pauses are put together: a sleep takes some 0.1 ms more than asked for, which small records would feel."""
 
 
 class RateLimiter:
-    """For one thread."""
+    """Pauses one thread so that it keeps to a rate: each amount is taken before it is read or written."""
 
     def __init__(self, bytes_per_s: int, clock_s: Callable[[], float], pause: Callable[[float], object]) -> None:
         """``clock_s`` never goes back; ``pause`` waits so many seconds, or shorter if the work is to end."""
-        self._bytes_per_s = bytes_per_s
+        self._rate = ByteRate(bytes_per_s)
         self._clock_s = clock_s
         self._pause = pause
-        self._paid_at = clock_s()
 
     def take(self, nbytes: int) -> None:
         """Wait until what was taken before is paid for, then take ``nbytes``."""
-        now = self._clock_s()
-        debt_s = self._paid_at - now
-        if debt_s >= MIN_PAUSE_S:
-            self._pause(debt_s)
-            now = self._clock_s()
-        self._paid_at = max(self._paid_at, now) + nbytes / self._bytes_per_s
-
-
-# --- The clocks that a bookie's background threads go by, handed in so that a test can turn them
-#
-# ``time`` is here, against the import table, so that it is in none of the modules that are driven.
+        now_s = self._clock_s()
+        owed_s = self._rate.paid_ms / 1000 - now_s
+        if owed_s >= MIN_PAUSE_S:
+            self._pause(owed_s)
+            now_s = self._clock_s()
+        self._rate.take(nbytes, now_s * 1000)
 
 
 @dataclass(frozen=True, slots=True)

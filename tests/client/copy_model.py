@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from bk_spark.client.protocol.limits import CopyLimits, ReadLimits, ReplicationPace
+from bk_spark.client.protocol.limits import CopyLimits, ReadLimits
 from bk_spark.client.protocol.replace_bookies import last_entry_of
 from bk_spark.client.protocol.rereplicate_fragment import FragmentCopied, FragmentTask, RereplicateFragment
 from bk_spark.client.protocol.state_machine import (
@@ -35,6 +35,7 @@ from bk_spark.client.protocol.state_machine import (
 from bk_spark.config import DigestType, LedgerOptions
 from bk_spark.entries.batch import EntryBatch, decode, encode, seal
 from bk_spark.entries.digest import Digester
+from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError, MetadataConflictError, MetadataUnavailableError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.wire.messages import Status
@@ -164,11 +165,9 @@ class World:
 class Copying:
     """One state machine in a world. What it asked for is answered when ``step`` says so: then it takes effect, too."""
 
-    def __init__(
-        self, world: World, task: FragmentTask, limits: CopyLimits = LIMITS, pace: ReplicationPace | None = None
-    ) -> None:
+    def __init__(self, world: World, task: FragmentTask, limits: CopyLimits = LIMITS, pace: ByteRate | None = None) -> None:
         self.world = world
-        self.machine = RereplicateFragment(task, limits, pace or ReplicationPace(1 << 40))
+        self.machine = RereplicateFragment(task, limits, pace or ByteRate(1 << 40))
         self.now_ms = 0
         self.waiting: list[Command] = []
         self.log: list[Command] = []

@@ -9,7 +9,7 @@ import pytest
 
 from bk_spark.client.protocol import check_replicas
 from bk_spark.client.protocol.check_replicas import CheckReplicas, CheckTask, ReplicasChecked, checkable
-from bk_spark.client.protocol.limits import CheckLimits, ReplicationPace
+from bk_spark.client.protocol.limits import CheckLimits
 from bk_spark.client.protocol.state_machine import (
     CancelRead,
     Command,
@@ -23,6 +23,7 @@ from bk_spark.client.protocol.state_machine import (
     Start,
     Tick,
 )
+from bk_spark.entries.rate import ByteRate
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire.messages import Status
 from tests.client.reader_model import (
@@ -74,7 +75,7 @@ class Check:
     ) -> ReplicasChecked:
         asked = None if bookies is None else frozenset(bookies)
         task = CheckTask(self.metadata, checkable(self.metadata, LAST), is_full, asked, frozenset(lost))
-        machine = CheckReplicas(task, LIMITS, ReplicationPace(self.bytes_per_s))
+        machine = CheckReplicas(task, LIMITS, ByteRate(self.bytes_per_s))
         for _ in range(20_000):
             machine.handle(self._next(machine), self.now_ms)
             for command in machine.take_commands():
@@ -299,7 +300,7 @@ def test_no_more_bytes_a_second_are_read_than_allowed() -> None:
 def test_the_time_in_which_a_read_waits_to_be_sent_is_not_the_bookies_fault() -> None:
     metadata = ledger().closed_at(20, 0)
     task = CheckTask(metadata, checkable(metadata, LAST), True, None, frozenset())
-    machine = CheckReplicas(task, LIMITS, ReplicationPace(UNBOUNDED))
+    machine = CheckReplicas(task, LIMITS, ByteRate(UNBOUNDED))
     machine.handle(Start(), 0)
     sent = []
     for send in machine.take_commands():

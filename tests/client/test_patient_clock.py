@@ -23,7 +23,7 @@ with BookKeeper(sys.argv[1], ClientConfig(add_timeout_s=1.5)) as client, client.
     for _ in range(2000):
         future = writer.append_async(b"x" * 50_000)
     future.result()
-    print(sorted(writer._operation._ensemble.failed.values()), flush=True)
+    print(sorted(writer._machine._ensemble.failed.values()), flush=True)
 """
 """100 MB: it is in the middle of them when it is suspended."""
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.client.protocol.limits import ReplicationPace
 from bk_spark.client.protocol.replace_bookies import ReplaceBookies, last_entry_of
 from bk_spark.client.protocol.rereplicate_fragment import FragmentCopied
 from bk_spark.client.protocol.state_machine import ChooseReplacements, Finish, ReportFailure, SendAdd, SendRead, WriteMetadata
 from bk_spark.config import MIB
 from bk_spark.entries.batch import decode
+from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookieUnavailableError, MetadataConflictError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerState
 from tests.client.copy_model import LIMITS, Copying, World, by_chance, ledger
@@ -123,7 +123,7 @@ def test_no_more_bytes_are_under_way_than_the_window_and_one_batch() -> None:
 def test_the_rate_of_bytes_is_kept() -> None:
     """A new batch goes out when the one before is paid for, but for a few milliseconds of credit."""
     world = World(ledger(40))
-    copying = Copying(world, world.task("b0", "b1"), pace=ReplicationPace(1000))
+    copying = Copying(world, world.task("b0", "b1"), pace=ByteRate(1000))
     sent: list[int] = []
     while copying.end is None:
         sent += [copying.now_ms] * (len(world.adds) - len(sent))
@@ -134,7 +134,7 @@ def test_the_rate_of_bytes_is_kept() -> None:
 
 
 def test_bytes_that_were_not_used_are_not_saved_up() -> None:
-    pace = ReplicationPace(MIB * 1000)
+    pace = ByteRate(MIB * 1000)
     pace.take(10 * MIB, 0)
     assert (pace.due_ms(0), pace.due_ms(7)) == (6, 7)
     pace.take(10 * MIB, 50_000)

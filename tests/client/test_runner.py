@@ -42,7 +42,7 @@ from bk_spark.client.protocol.state_machine import (
 )
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, encode, seal
-from bk_spark.entries.digest import Digester, master_key
+from bk_spark.entries.digest import Digester
 from bk_spark.errors import ConfigError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.metadata.ledger_metadata import Fragment, new_ledger
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, list_bookies, register, unregister
@@ -55,7 +55,6 @@ from bk_spark.wire.messages import Status
 from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes("/ledgers")
-KEY = master_key(b"")
 METADATA = new_ledger(7, LedgerOptions(), ("b1", "b2", "b3"), created_ms=0, creator_token=1)
 HURRIED = ClientConfig(read_timeout_s=0.3, add_timeout_s=0.3, speculative_read_s=0.05)
 
@@ -184,7 +183,7 @@ def run(context: ClientContext, operation: Scripted) -> list[Event]:
         assert isinstance(command, Finish)
         finished.set_exception(command.error) if command.error else finished.set_result(command.result)
 
-    runner = Runner(context, METADATA, KEY, operation, on_command)
+    runner = Runner(context, METADATA, operation, on_command)
     context.loop.call_soon_threadsafe(runner.post, Start())
     return finished.result(timeout=10)
 
@@ -242,7 +241,7 @@ def test_the_last_add_confirmed_of_an_idle_writer_is_told_without_an_answer(
     context: ClientContext, bookie: RecordingBookie
 ) -> None:
     operation = Scripted([SendStoreLastAddConfirmed("b1", 9)], lambda seen: False)
-    runner = Runner(context, METADATA, KEY, operation, lambda command: None)
+    runner = Runner(context, METADATA, operation, lambda command: None)
     context.loop.call_soon_threadsafe(runner.post, Start())
     assert bookie.arrived.wait(10)
     assert [(one.ledger_id, one.last_add_confirmed) for one in bookie.requests] == [(7, 9)]

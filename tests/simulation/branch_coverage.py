@@ -12,18 +12,12 @@ import coverage
 STATE_MACHINES = (
     "add_entries",
     "asking",
-    "await_last_add_confirmed",
-    "change_ensemble",
-    "close_ledger",
     "force_adds",
-    "held_appends",
-    "ledger_copying",
+    "last_add_confirmed",
     "pending_adds",
     "read_entries",
     "read_lanes",
-    "read_last_add_confirmed",
     "recover_ledger",
-    "recovery_fencing",
     "recovery_reads",
     "recovery_writes",
     "replace_bookies",
@@ -38,7 +32,8 @@ class Coverage:
 
     def __init__(self) -> None:
         client = Path(__file__).parents[2] / "bk_spark" / "client"
-        files = [str(client / f"{name}.py") for name in STATE_MACHINES]
+        files = [str(client / "protocol" / f"{name}.py") for name in STATE_MACHINES]
+        files.append(str(client / "replication" / "ledger_rereplication.py"))
         self._coverage = coverage.Coverage(branch=True, include=files, data_file=None, config_file=False)
         self._coverage.start()
 

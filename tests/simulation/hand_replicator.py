@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bk_spark.client.protocol.limits import CopyLimits, ReplicationPace
+from bk_spark.client.protocol.limits import CopyLimits
 from bk_spark.client.protocol.state_machine import Finish, Start, StateMachine
 from bk_spark.client.replication.ledger_rereplication import (
     Leaving,
@@ -10,6 +10,7 @@ from bk_spark.client.replication.ledger_rereplication import (
     RereplicatedLedger,
     RereplicationMeans,
 )
+from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from tests.simulation.hand_clients import READS, RECOVERY, TIMEOUT_MS, Client
@@ -27,7 +28,7 @@ class Replicator(Client):
         self.done: RereplicatedLedger | None = None
         self._problem: BookKeeperError | None = None
         limits = CopyLimits(READS, TIMEOUT_MS, 100_000)
-        pace = ReplicationPace(1_000_000_000)
+        pace = ByteRate(1_000_000_000)
         means = RereplicationMeans(self._perform, limits, pace, RECOVERY, frozenset)
         guard = f"{name} 0"
         lock.guards[guard] = name

@@ -7,7 +7,7 @@ still there. Whoever stood still longer than its session lasts goes on, and does
 from __future__ import annotations
 
 from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS
-from bk_spark.client.protocol.limits import CopyLimits, ReadLimits, ReplicationPace
+from bk_spark.client.protocol.limits import CopyLimits, ReadLimits
 from bk_spark.client.protocol.state_machine import StateMachine
 from bk_spark.client.replication.ledger_rereplication import (
     Leaving,
@@ -15,6 +15,7 @@ from bk_spark.client.replication.ledger_rereplication import (
     RereplicatedLedger,
     RereplicationMeans,
 )
+from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire.messages import DeleteLedgerRequest, PlainReply
@@ -125,7 +126,7 @@ class Replicator(LockingClient):
         self._means = RereplicationMeans(
             lambda metadata, machine: Step(lambda done: self._perform(metadata, machine, done)),
             copy_limits(schedule, plan),
-            ReplicationPace(plan.bytes_per_s),
+            ByteRate(plan.bytes_per_s),
             recover_limits(schedule),
             frozenset,
         )

@@ -75,10 +75,13 @@ def a_refused_copy_counts() -> Any:
 
 
 def copies_are_ordinary_adds() -> Any:
-    def send(*args: Any, recovery: bool) -> SendAdd:
-        return SendAdd(args[0], args[1], args[2], recovery=False)
+    original = RereplicateFragment._send
 
-    return patch.object(rereplicate_fragment, "SendAdd", send)
+    def send(self: Any, now_ms: int) -> None:
+        original(self, now_ms)
+        self._commands = [replace(one, recovery=False) if isinstance(one, SendAdd) else one for one in self._commands]
+
+    return patch.object(RereplicateFragment, "_send", send)
 
 
 def joining_batches_drops_one() -> Any:

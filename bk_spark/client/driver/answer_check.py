@@ -1,8 +1,8 @@
-"""What the answer to one read may look like: whoever sends anything else is not believed, and not listened to any longer.
+"""Checks the form of a bookie's answer to one read. An answer of another form ends with a CorruptionError.
 
-Batches come in ascending order, each of the ledger and inside of the range that was asked for, none twice, within the budget
-of bytes and one batch more; then one end, and nothing behind it. So no bookie keeps a reader busy with what it did not ask for.
-Whether the entries are right is for their digests to say.
+Batches come in ascending order without duplicates. Each is of the requested ledger and range, and all together exceed the
+requested bytes by one batch at most. One end follows, and nothing after it. So no bookie can keep a reader busy with data that
+it did not ask for. The content of entries is not checked here: their digests protect it.
 
 Ref: proto/bookie.proto; docs/rules.md, protocol rule 58.
 """
@@ -15,7 +15,7 @@ from bk_spark.errors import CorruptionError
 from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
 
 LEAST_BATCH_BYTES = 64
-"""A batch counts as no less: those that have no body are bounded in number, too."""
+"""A batch counts as at least this many bytes, so that the number of batches without a body is bounded, too."""
 
 _WHAT = "an answer to a read"
 
@@ -30,7 +30,7 @@ class ReadAnswer:
         self._is_over = False
 
     def checked(self, reply: ReadBatch | ReadEnd) -> ReadBatch | ReadEnd:
-        """The next reply. Raises CorruptionError for one that may not come here."""
+        """The next reply, unchanged. Raises CorruptionError if it may not come here."""
         if self._is_over:
             raise CorruptionError(_WHAT, "it goes on behind its end")
         if isinstance(reply, ReadEnd):

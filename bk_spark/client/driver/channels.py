@@ -1,15 +1,15 @@
-"""Channels to bookies, with TLS where the client's settings name its files, and words for why one could not be opened.
+"""Channels to bookies, with TLS if the client's settings name its files, and an explanation if TLS fails.
 
-gRPC says of most refusals only that the socket was closed. So after such a failure the bookie is asked once more in a way that
-tells why (``diagnosis.py``), beside the event loop; what came out holds for a few seconds, for whoever fails meanwhile.
+For most refusals gRPC only says that the socket was closed. After such a failure a thread connects to the bookie once more, in
+a way that tells why (``tls/diagnosis.py``). The diagnosis is kept for a few seconds, for all requests that fail meanwhile.
 
-All of this runs on the one background event loop of the process.
+All of this runs on the process's one background event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeAlias
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -30,27 +30,22 @@ CHANNEL_OPTIONS = (
     ("grpc.keepalive_timeout_ms", KEEPALIVE_MS // 2),
     ("grpc.enable_http_proxy", 0),
 )
-"""A connection that failed is made anew with a new channel, which must not inherit the back-off of the old one from the
-pool that channels share by default: a bookie that came back is reached at once. A bookie that does not even answer the
-transport's pings is given up, so that nothing waits for a machine that vanished. Bookies are never behind an HTTP proxy."""
+"""A failed connection is replaced by a new channel. It must not inherit the back-off of the old one from the pool that channels
+share by default, so that a bookie that came back is reached at once. A bookie that does not even answer the transport's pings
+is given up, so that nothing waits for a machine that vanished. Bookies are never behind an HTTP proxy."""
 
 HOLDS_S = 5.0
-"""How long a diagnosis holds: many requests fail at once, and an operator who mends something waits no longer."""
+"""How long a diagnosis is kept: many requests fail at once, and an operator who repairs something waits no longer than this."""
 
 _SIGNS = ("Socket closed", "reset by peer", "handshake", "SSL", "Verification", "verification")
-"""What gRPC says where the other side was reached and the two did not understand each other."""
-
-_READ = "/bk_spark.v1.Bookie/Read"
-_ADD = "/bk_spark.v1.Bookie/Add"
-
-_Place: TypeAlias = tuple[str, int]
+"""What gRPC says when the other side was reached but the two did not understand each other."""
 
 
 def bookie_stub(channel: grpc.aio.Channel) -> Any:
-    """The service behind a channel. Adds take serialized requests, reads give serialized replies (body.py)."""
+    """The service behind a channel. Adds take serialized requests, reads give serialized replies (wire/body.py)."""
     stub = BookieStub(channel)
-    stub.Read = channel.unary_stream(_READ, request_serializer=pb.ReadRequest.SerializeToString)
-    stub.Add = channel.stream_stream(_ADD, response_deserializer=pb.AddReply.FromString)
+    stub.Read = channel.unary_stream("/bk_spark.v1.Bookie/Read", request_serializer=pb.ReadRequest.SerializeToString)
+    stub.Add = channel.stream_stream("/bk_spark.v1.Bookie/Add", response_deserializer=pb.AddReply.FromString)
     return stub
 
 
@@ -58,13 +53,13 @@ class Channels:
     """Opens the channels of one client."""
 
     def __init__(self, config: ClientConfig) -> None:
-        """Raises ConfigError where the TLS files cannot be used."""
+        """Raises ConfigError if the TLS files cannot be used."""
         files = TlsFiles.of(config)
         self._source = TlsSource(files) if files else None
-        self._diagnoses: dict[_Place, tuple[float, asyncio.Task[str | None]]] = {}
+        self._diagnoses: dict[BookieAddress, tuple[float, asyncio.Task[str | None]]] = {}
 
     def content(self) -> TlsContent | None:
-        """What a channel that is opened now is made with; the same object until the files change."""
+        """The TLS files for a channel opened now; the same object until the files change."""
         return self._source.content() if self._source else None
 
     def open(self, address: BookieAddress, content: TlsContent | None) -> grpc.aio.Channel:
@@ -74,17 +69,17 @@ class Channels:
         return grpc.aio.secure_channel(target, channel_credentials(content), options=CHANNEL_OPTIONS)
 
     async def explain(self, details: str, address: BookieAddress | None) -> str | None:
-        """Why a channel to ``address`` could not be opened, by what gRPC said; None where it is nothing about TLS."""
+        """Why the channel to ``address`` could not be opened, given gRPC's ``details``; None if TLS is not the reason."""
         if address is None or "failed to connect" not in details or not any(sign in details for sign in _SIGNS):
             return None
-        return await asyncio.shield(self._diagnosis((address.host, address.port)))
+        return await asyncio.shield(self._diagnosis(address))
 
-    def _diagnosis(self, place: _Place) -> asyncio.Task[str | None]:
-        """The latest one of this bookie if it is new enough. At most one for each is under way."""
+    def _diagnosis(self, address: BookieAddress) -> asyncio.Task[str | None]:
+        """The bookie's last diagnosis if it is new enough, otherwise a new one. At most one for each bookie is under way."""
         loop = asyncio.get_running_loop()
-        until, task = self._diagnoses.get(place, (0.0, None))
+        until, task = self._diagnoses.get(address, (0.0, None))
         if task is None or (task.done() and loop.time() > until):
             files = self._source.files if self._source else None
-            task = loop.create_task(asyncio.to_thread(diagnose, *place, files))
-            self._diagnoses[place] = loop.time() + HOLDS_S, task
+            task = loop.create_task(asyncio.to_thread(diagnose, address.host, address.port, files))
+            self._diagnoses[address] = loop.time() + HOLDS_S, task
         return task

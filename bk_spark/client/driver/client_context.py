@@ -1,4 +1,4 @@
-"""What all operations of one client share: connections, the metadata store, clock and chance, and what it knows of bookies.
+"""What all state machines of one client share: connections, the metadata store, clock and randomness, knowledge of bookies.
 
 ``runner.py`` drives the state machines with it.
 """
@@ -18,6 +18,7 @@ import grpc.aio
 from bk_spark.client.driver.channels import Channels
 from bk_spark.client.driver.connections import Connections, describe_failure
 from bk_spark.client.driver.event_loop import BEAT_MS, EventLoop, PatientClock, check_may_wait
+from bk_spark.client.protocol.limits import milliseconds
 from bk_spark.client.protocol.placement import Candidate, Choose, Quarantine, choose_ensemble, choose_replacements
 from bk_spark.client.protocol.state_machine import ChooseReplacements, ReplacementsChosen
 from bk_spark.config import ClientConfig
@@ -27,22 +28,32 @@ from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.wire.messages import AdministerReply, AdminOperation, BookieDescription, Status
 
-# --- One client's choices of bookies: placement over who is registered, without those that it has in quarantine
-
 logger = logging.getLogger(__name__)
+
+METADATA_THREADS = 8
+"""Threads for blocking calls to the metadata store, started when they are first needed. The store syncs concurrent writes
+together."""
+
+AVOID_S = 30.0
+"""How long a bookie that did not answer a read is asked last: as long as an operator's restart takes."""
+
+_Result = TypeVar("_Result")
 
 
 class EnsembleChoice:
-    """Chooses for all operations of a client. ``now_ms`` is the client's clock for deadlines."""
+    """Chooses bookies for all of a client's ledgers: placement over the registered ones, with quarantine.
+
+    ``now_ms`` is the client's clock for deadlines.
+    """
 
     def __init__(self, config: ClientConfig, choose: Choose) -> None:
         self._config = config
         self._choose = choose
-        self._quarantine = Quarantine(config.quarantine_errors, int(config.quarantine_s * 1000))
-        self._told_of_racks = False
+        self._quarantine = Quarantine(config.quarantine_errors, milliseconds(config.quarantine_s))
+        self._has_warned_of_racks = False
 
     def report_failure(self, bookie_id: str, now_ms: int) -> None:
-        """A bookie failed a request."""
+        """Count a failed request of a bookie."""
         if self._quarantine.report(bookie_id, now_ms):
             errors, period_s = self._config.quarantine_errors, self._config.quarantine_s
             logger.warning("bookie %s failed %d times: new ensembles do without it for %g s", bookie_id, errors, period_s)
@@ -52,7 +63,7 @@ class EnsembleChoice:
     ) -> tuple[str, ...]:
         """The bookies of a new ledger. Raises NotEnoughBookiesError."""
         chosen = choose_ensemble(self._candidates(registered, now_ms), ensemble_size, write_quorum, self._choose)
-        self._tell_of_racks(chosen.is_spread, chosen.bookies)
+        self._warn_of_racks(chosen.is_spread, chosen.bookies)
         return chosen.bookies
 
     def replacements(
@@ -63,36 +74,26 @@ class EnsembleChoice:
         chosen = choose_replacements(
             candidates, wanted.ensemble, wanted.slots, wanted.excluded, write_quorum=write_quorum, choose=self._choose
         )
-        self._tell_of_racks(chosen.is_spread, tuple(bookie_id for _, bookie_id in chosen.bookies))
+        self._warn_of_racks(chosen.is_spread, tuple(bookie_id for _, bookie_id in chosen.bookies))
         return ReplacementsChosen(wanted.request_id, chosen.bookies, str(chosen.problem or ""))
 
     def _candidates(self, registered: Sequence[RegisteredBookie], now_ms: int) -> list[Candidate]:
         out = self._quarantine.bookies(now_ms)
-        return [Candidate(one.bookie_id, one.rack, one.bookie_id in out, one.read_only) for one in registered]
+        return [Candidate(bookie.bookie_id, bookie.rack, bookie.bookie_id in out, bookie.read_only) for bookie in registered]
 
-    def _tell_of_racks(self, is_spread: bool, bookies: tuple[str, ...]) -> None:
-        """Once in a client's life: it holds for one ledger after the other until bookies are added."""
-        if not is_spread and not self._told_of_racks:
-            self._told_of_racks = True
+    def _warn_of_racks(self, is_spread: bool, bookies: tuple[str, ...]) -> None:
+        """Warn once in a client's life: the same is true for every new ledger until bookies are added."""
+        if not is_spread and not self._has_warned_of_racks:
+            self._has_warned_of_racks = True
             advice = "start writable bookies in other racks"
             logger.warning("with %s some entries have all their copies in one rack: %s", ", ".join(bookies), advice)
 
 
-METADATA_THREADS = 8
-"""Threads for blocking calls to the metadata store, made when they are first needed: the store syncs what is written at the
-same time together."""
-
-AVOID_S = 30.0
-"""How long a bookie that did not answer a read is asked last: as long as an operator's restart takes."""
-
-_Result = TypeVar("_Result")
-
-
 class ClientContext:
-    """What a client's operations run on."""
+    """What a client's state machines run on."""
 
     def __init__(self, store: MetadataStore, znodes: Znodes, config: ClientConfig) -> None:
-        """Raises ConfigError where the TLS files that ``config`` names cannot be used."""
+        """Raises ConfigError if the TLS files that ``config`` names cannot be used."""
         channels = Channels(config)
         self.store = store
         self.znodes = znodes
@@ -105,17 +106,17 @@ class ClientContext:
         self._ensembles = EnsembleChoice(config, self.choose)
         self._clock = PatientClock(_monotonic_ms())
         self.loop.call_soon_threadsafe(self._beat)
-        self._silent: dict[str, float] = {}
+        self._avoided_until_s: dict[str, float] = {}
         self._registered: asyncio.Task[list[RegisteredBookie]] | None = None
-        """None after a change."""
+        """The list of registered bookies; None after a change."""
         self._is_watching = False
 
     def now_ms(self) -> int:
-        """A clock for deadlines, on the event loop alone: it never goes back, and does not count stalls of this process."""
+        """A clock for deadlines: it never goes back, and does not count stalls of this process. On the event loop only."""
         return self._clock.look(_monotonic_ms())
 
     def _beat(self) -> None:
-        """Look at the clock, so that idleness is told from a stall; until the client is closed."""
+        """Look at the clock until the client is closed, or it would take idleness for a stall."""
         if not self._closed:
             self.now_ms()
             self.loop.call_later(BEAT_MS / 1000, self._beat)
@@ -131,13 +132,13 @@ class ClientContext:
     # --- which bookies to use
 
     def choose_ensemble(self, ensemble_size: int, write_quorum: int) -> tuple[str, ...]:
-        """Writable bookies for a new ledger. Waits. Raises NotEnoughBookiesError, MetadataUnavailableError."""
+        """Choose writable bookies for a new ledger; waits. Raises NotEnoughBookiesError, MetadataUnavailableError."""
         self.check_open()
         self.check_may_wait()
         return self.submit(self._choose_ensemble(ensemble_size, write_quorum)).result()
 
     async def choose_replacements(self, wanted: ChooseReplacements, write_quorum: int) -> ReplacementsChosen:
-        """The answer to a ChooseReplacements: none, and why, while it is not known who is registered."""
+        """The answer to a ChooseReplacements: no bookie, with the reason, if the registered bookies cannot be listed."""
         try:
             registered = await (self.registered() if wanted.is_patient else self._list_bookies())
         except BookKeeperError as failure:
@@ -145,7 +146,7 @@ class ClientContext:
         return self._ensembles.replacements(registered, wanted, write_quorum, self.now_ms())
 
     async def registered(self) -> list[RegisteredBookie]:
-        """The registered bookies. They are read again only after a change, of which a watch tells within milliseconds."""
+        """The registered bookies. They are listed again only after a change, which a watch reports within milliseconds."""
         listing = self._registered
         if listing is None:
             listing = self._registered = self.loop.create_task(self._watch_and_list_bookies())
@@ -156,17 +157,17 @@ class ClientContext:
             raise
 
     def report_failure(self, bookie_id: str) -> None:
-        """A bookie failed a request: often, and new ensembles do without it for a while. On the event loop alone."""
+        """Count a failed request: after many, new ensembles do without the bookie for a while. On the event loop only."""
         self._ensembles.report_failure(bookie_id, self.now_ms())
 
     def avoided(self) -> frozenset[str]:
-        """Bookies that lately did not answer reads."""
-        now = time.monotonic()
-        return frozenset(bookie for bookie, until in list(self._silent.items()) if until > now)
+        """Bookies that recently did not answer reads."""
+        now_s = time.monotonic()
+        return frozenset(bookie_id for bookie_id, until_s in list(self._avoided_until_s.items()) if until_s > now_s)
 
     def avoid(self, bookie_id: str) -> None:
         """Have new reads ask this bookie last, for a while."""
-        self._silent[bookie_id] = time.monotonic() + AVOID_S
+        self._avoided_until_s[bookie_id] = time.monotonic() + AVOID_S
 
     # --- running things
 
@@ -181,7 +182,7 @@ class ClientContext:
         return await self.loop.run_in_executor(self._executor, call)
 
     def describe(self, bookie_id: str) -> BookieDescription | None:
-        """What a bookie says of itself; None if it does not answer."""
+        """A bookie's description of itself; None if it does not answer."""
         bookie = self.connections.bookie(bookie_id)
         try:
             return self.submit(bookie.describe(self.config.read_timeout_s)).result()
@@ -189,7 +190,7 @@ class ClientContext:
             return None
 
     def administer(self, bookie_id: str, operation: AdminOperation) -> AdministerReply:
-        """What a bookie says to an operation of its own; UNKNOWN, and why, where no answer came."""
+        """Have a bookie carry out an administrator's request; UNKNOWN with the reason if it does not answer."""
         bookie = self.connections.bookie(bookie_id)
         try:
             return self.submit(bookie.administer(operation, self.config.read_timeout_s)).result()
@@ -202,7 +203,7 @@ class ClientContext:
             raise ConfigError("this client", "closed", "its handles are of no use any more: open a new BookKeeper")
 
     def check_may_wait(self) -> None:
-        """Raise ConfigError on the event loop's own thread, where waiting for the event loop would never end."""
+        """Raise ConfigError on the event loop's own thread: to wait there for the event loop would never end."""
         check_may_wait(self.loop)
 
     def close(self) -> None:
@@ -215,7 +216,7 @@ class ClientContext:
         try:
             return self._ensembles.ensemble(await self.registered(), ensemble_size, write_quorum, self.now_ms())
         except NotEnoughBookiesError:
-            self._forget_registered()  # the news of one that just came may be on its way
+            self._forget_registered()  # the watch may not have reported a new bookie yet
             return self._ensembles.ensemble(await self.registered(), ensemble_size, write_quorum, self.now_ms())
 
     async def _watch_and_list_bookies(self) -> list[RegisteredBookie]:

@@ -1,7 +1,7 @@
-"""Connections to bookies: one channel and one add stream each, shared by all operations of a client.
+"""Connections to bookies: one channel and one add stream for each bookie, shared by all state machines of a client.
 
-All of this runs on the one background event loop of the process (``event_loop.py``). A broken stream answers everything
-that waits on it with UNKNOWN; the next send opens a new one.
+All of this runs on the process's one background event loop (``event_loop.py``). When a stream breaks, everything that waits
+on it is answered with UNKNOWN; the next send opens a new stream.
 """
 
 from __future__ import annotations
@@ -21,22 +21,7 @@ from bk_spark.client.driver.channels import Channels, bookie_stub
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 from bk_spark.metadata.registration import BookieAddress
 from bk_spark.tls.files import TlsContent
-from bk_spark.wire.codec import (
-    decode_add_reply,
-    decode_administer_reply,
-    decode_description,
-    decode_force_reply,
-    decode_last_add_confirmed_reply,
-    decode_read_reply,
-    decode_store_last_add_confirmed_reply,
-    encode_administer_request,
-    encode_describe_request,
-    encode_force_request,
-    encode_last_add_confirmed_request,
-    encode_read_request,
-    encode_store_last_add_confirmed_request,
-    pack_add_request,
-)
+from bk_spark.wire import codec
 from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
@@ -55,16 +40,16 @@ from bk_spark.wire.messages import (
 )
 
 CLOSE_GRACE_S = 1.0
-"""How long adds of a closed ledger may still take to reach the bookies that were not needed to confirm them. It bounds what a
-bookie that stands still makes this client hold: the windows of the writers that closed within this time."""
+"""How long adds of a closed ledger may still take to reach the bookies that were not needed to confirm them. It bounds how much
+this client holds for a bookie that stands still: the windows of the writers that closed within this time."""
 
 MOST_READS = 16
-"""Reads under way at one bookie; further ones wait here. So many keep a bookie busy; a thousand at once were all answered at
-the same time in the end, each later than its reader waited for it. Reads that fence are not counted and do not wait: a recovery
-has one under way at a bookie, which keeps capacity for them apart."""
+"""Reads under way at one bookie; further ones wait here. This many keep a bookie busy. Of a thousand at once all were answered
+at the same time in the end, each after its reader had given up. Reads that fence are not counted and do not wait: a recovery
+has one of them under way at a bookie, and bookies reserve capacity for them."""
 
 MOST_WAITING_S = 60.0
-"""How long a read waits here, twelve times as long as a reader waits for a bookie by default: it had better go elsewhere."""
+"""How long a read waits here: twelve times as long as a reader waits for a bookie by default. Then another bookie is better."""
 
 _DRAIN_LOOK_S = 0.005
 
@@ -75,26 +60,26 @@ Lookup = Callable[[str], Awaitable[BookieAddress | None]]
 
 
 class ReadProgress(Enum):
-    """What becomes of a read, before its answer, that has to wait for others."""
+    """Reported before the answer if a read has to wait for others."""
 
     WAITS = "waits"
     SENT = "sent"
 
 
 class ReadNotSentError(ConnectionError):
-    """The read waited too long for others. Its bookie was not asked, so that this says nothing about it."""
+    """The read waited too long for others. Its bookie was not asked, so this says nothing about the bookie."""
 
 
 @dataclass(slots=True, eq=False)
 class QueuedAdd:
-    """An add until it is answered. ``request`` is None once it was sent, or nobody wants it sent any more."""
+    """An add until it is answered. ``request`` is None once it was sent or cancelled."""
 
     request_id: int
     request: AddRequest | None
     on_reply: Callable[[AddReply], None]
 
     def cancel(self) -> None:
-        """Let go of the bytes: the queue of a bookie that stands still holds only what somebody still waits for."""
+        """Drop the bytes, so that the queue of a bookie that stands still holds only what is still wanted."""
         self.request = None
 
 
@@ -113,7 +98,7 @@ class Connections:
         return self._bookies[bookie_id]
 
     async def close(self) -> None:
-        """Answer everything that waits. Whatever is asked for later fails at once."""
+        """Answer everything that waits. Later requests fail at once."""
         self._closed = True
         await asyncio.gather(*(bookie.close() for bookie in list(self._bookies.values())))
 
@@ -139,7 +124,7 @@ class BookieConnection:
     def send_add(self, request: AddRequest, on_reply: Callable[[AddReply], None]) -> QueuedAdd:
         """Send over the bookie's add stream; ``on_reply`` is called exactly once, later.
 
-        The queue holds no more bytes than the windows of the client's writers, for they cancel what they give up.
+        The queue holds no more bytes than the windows of the client's writers, because they cancel what they give up.
         """
         queued = QueuedAdd(request.request_id, request, on_reply)
         self._outgoing.put_nowait(queued)
@@ -148,10 +133,10 @@ class BookieConnection:
         return queued
 
     async def read(self, request: ReadRequest) -> AsyncIterator[ReadProgress | ReadBatch | ReadEnd]:
-        """The bookie's answer; before it WAITS and SENT, if the read waits for others.
+        """The bookie's answer; if the read waits for others, WAITS and SENT come first.
 
-        Raises BookKeeperError for a malformed answer, AioRpcError when the connection breaks, ConnectionError, of which
-        ReadNotSentError.
+        Raises BookKeeperError for a malformed answer, AioRpcError if the connection breaks, and ConnectionError, whose subclass
+        ReadNotSentError means that the read waited for too long.
         """
         if request.fence:
             async for part in self._answered(request):
@@ -160,7 +145,7 @@ class BookieConnection:
         waits = self._reads.locked()
         if waits:
             yield ReadProgress.WAITS
-        await self._take_place()
+        await self._begin_read()
         try:
             if waits:
                 yield ReadProgress.SENT
@@ -169,8 +154,8 @@ class BookieConnection:
         finally:
             self._reads.release()
 
-    async def _take_place(self) -> None:
-        """One of MOST_READS. Without a switch of tasks where one is free."""
+    async def _begin_read(self) -> None:
+        """Take one of the MOST_READS places. Does not switch tasks if a place is free."""
         try:
             async with asyncio.timeout(MOST_WAITING_S):
                 await self._reads.acquire()
@@ -181,39 +166,34 @@ class BookieConnection:
     async def _answered(self, request: ReadRequest) -> AsyncIterator[ReadBatch | ReadEnd]:
         async with self._explained():
             stub, answer = await self._stub(), ReadAnswer(request)
-            async for data in stub.Read(encode_read_request(request)):
-                yield answer.checked(decode_read_reply(data))
+            async for data in stub.Read(codec.encode_read_request(request)):
+                yield answer.checked(codec.decode_read_reply(data))
 
     async def last_add_confirmed(self, request: LastAddConfirmedRequest, timeout_s: float) -> LastAddConfirmedReply:
-        message = encode_last_add_confirmed_request(request)
-        async with self._explained():
-            stub = await self._stub()
-            return decode_last_add_confirmed_reply(await stub.ReadLastAddConfirmed(message, timeout=timeout_s))
+        message = codec.encode_last_add_confirmed_request(request)
+        return codec.decode_last_add_confirmed_reply(await self._call("ReadLastAddConfirmed", message, timeout_s))
 
     async def store_last_add_confirmed(self, request: StoreLastAddConfirmedRequest, timeout_s: float) -> PlainReply:
-        message = encode_store_last_add_confirmed_request(request)
-        async with self._explained():
-            stub = await self._stub()
-            return decode_store_last_add_confirmed_reply(await stub.StoreLastAddConfirmed(message, timeout=timeout_s))
+        message = codec.encode_store_last_add_confirmed_request(request)
+        return codec.decode_store_last_add_confirmed_reply(await self._call("StoreLastAddConfirmed", message, timeout_s))
 
     async def force(self, request: ForceRequest, timeout_s: float) -> PlainReply:
-        async with self._explained():
-            stub = await self._stub()
-            return decode_force_reply(await stub.Force(encode_force_request(request), timeout=timeout_s))
+        return codec.decode_force_reply(await self._call("Force", codec.encode_force_request(request), timeout_s))
 
     async def describe(self, timeout_s: float) -> BookieDescription:
-        async with self._explained():
-            stub = await self._stub()
-            return decode_description(await stub.Describe(encode_describe_request(self.bookie_id), timeout=timeout_s))
+        message = codec.encode_describe_request(self.bookie_id)
+        return codec.decode_description(await self._call("Describe", message, timeout_s))
 
     async def administer(self, operation: AdminOperation, timeout_s: float) -> AdministerReply:
-        message = encode_administer_request(self.bookie_id, operation)
+        message = codec.encode_administer_request(self.bookie_id, operation)
+        return codec.decode_administer_reply(await self._call("Administer", message, timeout_s))
+
+    async def _call(self, method: str, message: object, timeout_s: float) -> Any:
         async with self._explained():
-            stub = await self._stub()
-            return decode_administer_reply(await stub.Administer(message, timeout=timeout_s))
+            return await getattr(await self._stub(), method)(message, timeout=timeout_s)
 
     async def close(self) -> None:
-        """What a closed ledger's writer has left to send is waited for, up to CLOSE_GRACE_S."""
+        """Wait up to CLOSE_GRACE_S for the remaining adds of closed ledgers, then disconnect."""
         await self._drain()
         self._closed = True
         if self._sender is not None:
@@ -225,12 +205,10 @@ class BookieConnection:
     async def _drain(self) -> None:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + CLOSE_GRACE_S
-        while self._sender is not None and not self._sender.done() and self._owes_adds and loop.time() < deadline_s:
+        while self._sender is not None and not self._sender.done() and loop.time() < deadline_s:
+            if not self._waiting and self._outgoing.empty():
+                return
             await asyncio.sleep(_DRAIN_LOOK_S)
-
-    @property
-    def _owes_adds(self) -> bool:
-        return bool(self._waiting) or not self._outgoing.empty()
 
     async def _stub(self) -> Any:
         """The service at the bookie's registered address, looked up again whenever the channel is not connected."""
@@ -242,7 +220,7 @@ class BookieConnection:
             return bookie_stub(self._channel)
 
     async def _reconnect(self) -> None:
-        """Take a new channel if the bookie moved, the old one failed, or TLS files changed. An idle one connects by itself."""
+        """Open a new channel if the bookie moved, the channel failed, or TLS files changed. An idle one connects by itself."""
         address = await self._current_address()
         content = self._channels.content()
         failed = self._channel is not None and self._channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
@@ -253,7 +231,7 @@ class BookieConnection:
             self._address, self._content = address, content
 
     async def _current_address(self) -> BookieAddress:
-        """Where the bookie is registered; where it was while the metadata store does not answer. Requests name the bookie."""
+        """The registered address; while the metadata store does not answer the last one, as requests name their bookie."""
         try:
             address = await self._lookup(self.bookie_id)
         except MetadataUnavailableError:
@@ -266,7 +244,7 @@ class BookieConnection:
 
     @asynccontextmanager
     async def _explained(self) -> AsyncIterator[None]:
-        """A ConnectionError that says what is wrong with TLS, in the place of a failed call to which that happened."""
+        """If TLS made the call fail, raise a ConnectionError that says what is wrong with it."""
         try:
             yield
         except grpc.aio.AioRpcError as failure:
@@ -287,7 +265,7 @@ class BookieConnection:
             self._answer_all(await self._run_stream())
 
     async def _run_stream(self) -> str:
-        """Send what is queued over one stream until it breaks; gives back why."""
+        """Send the queue over one stream until it breaks; returns the reason."""
         failure: BaseException | None
         try:
             stub = await self._stub()
@@ -317,7 +295,7 @@ class BookieConnection:
             if queued.request is None:
                 self._waiting.pop(self._next_request).on_reply(AddReply(queued.request_id, Status.UNKNOWN, "it was cancelled"))
                 continue
-            data = pack_add_request(queued.request, self._next_request)
+            data = codec.pack_add_request(queued.request, self._next_request)
             queued.request = None
             await call.write(data)
 
@@ -326,7 +304,7 @@ class BookieConnection:
             message = await call.read()
             if message is grpc.aio.EOF:
                 raise ConnectionError(f"the bookie ended the stream: {await call.details()}")
-            reply = decode_add_reply(message)
+            reply = codec.decode_add_reply(message)
             queued = self._waiting.pop(reply.request_id, None)
             if queued is not None:
                 queued.on_reply(AddReply(queued.request_id, reply.status, reply.detail, reply.boot))
@@ -340,7 +318,7 @@ class BookieConnection:
 
 
 def _details(failure: BaseException | None) -> str:
-    """All that a failed call says."""
+    """Everything that a failed call says."""
     return failure.details() or "" if isinstance(failure, grpc.aio.AioRpcError) else str(failure)
 
 

@@ -1,8 +1,8 @@
-"""The event loop on which every client of this process runs its state machines.
+"""The event loop that runs the state machines of all clients of this process, and its clock for deadlines.
 
-One background thread runs one loop for all clients; every state machine of every client runs on it, so its events come
-one after the other. Application threads hand work over and wait; nothing of theirs runs on the loop but the callbacks of
-their futures. The loop is never closed: calls under way on it would disturb those of other clients.
+One background thread runs one loop for all clients, so the events of a state machine come one after the other. Application
+threads hand work over and wait; of their code only the callbacks of futures run on the loop. The loop is never closed: to
+close it with calls under way would disturb other clients.
 """
 
 from __future__ import annotations
@@ -41,31 +41,30 @@ def check_may_wait(loop: asyncio.AbstractEventLoop) -> None:
         raise ConfigError(what, "not possible", "callbacks run on the client's event loop: hand the call to a thread of yours")
 
 
-# --- A clock for deadlines that does not count the time in which its own process stood still
-#
-# A process that is suspended, swapped out or held up finds, when it goes on, that all its deadlines have passed, while the
-# answers that came in time wait in its sockets: it would blame its peers for its own stall. This clock is looked at in
-# short intervals, the *beats*; a gap between two looks that is far longer than a beat counts as one beat.
-#
-# Worked example, beats every 250 ms, stalls from 1,000 ms on: looks at 0, 250, 500, then at 8,500 after a stall, give 0, 250,
-# 500, 750.
-
 BEAT_MS = 250
-"""Between two looks: four wake-ups a second cost nothing, and deadlines are seconds."""
+"""The time between two looks at the clock: four wake-ups a second cost nothing, and deadlines are seconds."""
 
 STALL_MS = 1000
-"""A gap of this length is a stall: a loop that is merely busy comes back sooner."""
+"""A gap of this length is a stall: a loop that is merely busy looks again sooner."""
 
 
 class PatientClock:
-    """Never goes back. To be looked at at least once a beat, from one thread."""
+    """A clock for deadlines that does not count the time in which its own process stood still. It never goes back.
+
+    When a process continues after it was suspended, swapped out or held up, all its deadlines have passed, while the answers
+    that came in time still wait in its sockets: it would blame its peers for its own stall. So this clock must be looked at
+    once in every *beat*, from one thread. A gap between two looks that is far longer than a beat counts as one beat.
+
+    Worked example, beats every 250 ms, stalls from 1,000 ms on: looks at 0, 250, 500, then at 8,500 after a stall, give 0, 250,
+    500, 750.
+    """
 
     def __init__(self, now_ms: int) -> None:
         self._seen_ms = now_ms
         self._skipped_ms = 0
 
     def look(self, now_ms: int) -> int:
-        """The time by this clock; ``now_ms`` is that of one that counts everything."""
+        """The time by this clock; ``now_ms`` is the time by a clock that counts stalls, too."""
         gap = now_ms - self._seen_ms
         if gap >= STALL_MS:
             self._skipped_ms += gap - BEAT_MS

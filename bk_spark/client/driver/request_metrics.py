@@ -1,6 +1,6 @@
-"""What is counted of a client's requests to bookies, one batch each, and of what becomes of its operations.
+"""Metrics of a client: its requests to bookies, its ensemble changes, and the errors of its appends and state machines.
 
-Ref: metrics.py; docs/metrics.md.
+Ref: telemetry/metrics.py; docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bk_spark.telemetry.registry import by_label
 from bk_spark.wire.messages import AddReply, Status
 
 STOPPED = "stopped"
-"""The status of a read that its reader ended: it had all that it wanted, or another bookie was quicker."""
+"""The status of a read that its reader stopped: it had everything that it wanted, or another bookie was quicker."""
 
 _STATUSES = [status.name.lower() for status in Status]
 _ADDS = by_label(ADDS, _STATUSES)
@@ -35,7 +35,7 @@ Clock = Callable[[], float]
 
 
 def counted_add(batch: EncodedBatch, clock_s: Clock, on_reply: Callable[[AddReply], None]) -> Callable[[AddReply], None]:
-    """``on_reply``, which also counts. To be made when the add is sent."""
+    """Wrap ``on_reply`` so that it also counts the add. Call this when the add is sent."""
     nbytes, began_s = len(batch.body), clock_s()
 
     def answered(reply: AddReply) -> None:
@@ -48,7 +48,7 @@ def counted_add(batch: EncodedBatch, clock_s: Clock, on_reply: Callable[[AddRepl
 
 
 class ReadMeter:
-    """Counts one read of one bookie. To be made when it is sent."""
+    """Counts one read of one bookie. Create it when the read is sent."""
 
     def __init__(self, clock_s: Clock) -> None:
         self._clock_s = clock_s
@@ -59,14 +59,14 @@ class ReadMeter:
         self._nbytes += len(batch.body)
 
     def end(self, status: Status | None) -> None:
-        """The read ended or broke off, or, None, was stopped."""
+        """The read ended with ``status``; None: its reader stopped it."""
         _READS[STOPPED if status is None else status.name.lower()].inc()
         READ_BYTES.inc(self._nbytes)
         READ_S.observe(self._clock_s() - self._began_s)
 
 
 def count_choice(wanted: ChooseReplacements, chosen: ReplacementsChosen) -> None:
-    """A writer looked for other bookies in the place of those that failed."""
+    """Bookies were chosen to replace others in an ensemble."""
     if chosen.bookies:
         ENSEMBLE_CHANGES.inc()
     if len(chosen.bookies) < len(wanted.slots):
@@ -74,5 +74,5 @@ def count_choice(wanted: ChooseReplacements, chosen: ReplacementsChosen) -> None
 
 
 def count_error(error: BookKeeperError) -> None:
-    """An append, or an operation, ended in an error."""
+    """An append or a state machine ended with an error."""
     ERRORS.labels(type(error).__name__).inc()

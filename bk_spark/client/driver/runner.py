@@ -1,6 +1,6 @@
-"""The driver of one state machine: carries out its commands, reports what comes of them, keeps its deadlines.
+"""The driver of one state machine: carries out its commands, reports the results as events, and keeps its deadlines.
 
-A driver has no opinion on the protocol: what a bookie or the metadata store answers is for the state machine to judge.
+The driver decides nothing about the protocol: only the state machine judges what bookies and the metadata store answer.
 """
 
 from __future__ import annotations
@@ -23,37 +23,9 @@ from bk_spark.client.driver.connections import (
     describe_failure,
 )
 from bk_spark.client.driver.request_metrics import ReadMeter, count_choice, count_error, counted_add
-from bk_spark.client.protocol.state_machine import (
-    AddAnswered,
-    CancelAdd,
-    CancelRead,
-    ChooseReplacements,
-    Command,
-    Event,
-    Finish,
-    ForceAnswered,
-    LastAddConfirmedAnswered,
-    MetadataGone,
-    MetadataRead,
-    MetadataUnknown,
-    MetadataWritten,
-    ReadArrived,
-    ReadEnded,
-    ReadMetadata,
-    ReadSent,
-    ReadWaits,
-    Reject,
-    ReportFailure,
-    SendAdd,
-    SendForce,
-    SendRead,
-    SendReadLastAddConfirmed,
-    SendStoreLastAddConfirmed,
-    StateMachine,
-    Tick,
-    WriteMetadata,
-)
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.entries.digest import master_key
 from bk_spark.errors import BookKeeperError, InternalError, MetadataConflictError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import BadVersionError, Check, NoNodeError, SetValue, TransactionFailedError
@@ -82,25 +54,25 @@ class _Read:
     bookie_id: str
     task: asyncio.Task[None]
     heard_ms: int | None
-    """When the bookie was asked, or last sent something; None: it was not asked yet, for the read waits for others."""
+    """When the bookie was asked or last sent something; None: it was not asked yet, because the read waits for others."""
 
 
 class Runner:
-    """Runs one operation. ``on_command`` is given the commands that are for the application: Confirm, Reject, Release,
-    Deliver, Finish. All methods run on the event loop.
+    """Runs one state machine. ``on_command`` gets the commands for the application: Confirm, Reject, Release, Deliver, Finish.
+
+    All methods run on the event loop.
     """
 
     def __init__(
         self,
         context: ClientContext,
         metadata: LedgerMetadata,
-        master_key: bytes,
-        machine: StateMachine,
-        on_command: Callable[[Command], None],
+        machine: sm.StateMachine,
+        on_command: Callable[[sm.Command], None],
     ) -> None:
         self._context = context
         self._metadata = metadata
-        self._master_key = master_key
+        self._master_key = master_key(metadata.password)
         self._machine = machine
         self._on_command = on_command
         self._timer: asyncio.TimerHandle | None = None
@@ -111,10 +83,10 @@ class Runner:
         self._background: set[asyncio.Task[None]] = set()
         self._stopped = False
 
-    def post(self, event: Event) -> None:
-        """Report an event, carry out what the operation wants in return.
+    def post(self, event: sm.Event) -> None:
+        """Report an event and carry out the commands that follow.
 
-        A failure of the operation itself ends it with an InternalError, for somebody waits for its result.
+        An exception of the state machine itself ends it with an InternalError, because somebody waits for its result.
         """
         if self._stopped:
             return
@@ -124,14 +96,14 @@ class Runner:
             commands = self._machine.take_commands()
         except Exception as problem:
             logger.exception("an operation on ledger %d failed", self._metadata.ledger_id)
-            commands = [Finish(error=InternalError(self._metadata.ledger_id, repr(problem)))]
+            commands = [sm.Finish(error=InternalError(self._metadata.ledger_id, repr(problem)))]
         for command in commands:
             self._carry_out(command)
         if not self._stopped:
             self._keep_deadline()
 
     def stop(self, unsent_grace_s: float = 0.0) -> None:
-        """The operation is over, or nobody waits for it any more. Adds that wait to be sent are dropped after the grace."""
+        """Stop the state machine, whether it has ended or not. Adds that are still unsent after the grace are dropped."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -140,35 +112,35 @@ class Runner:
         unsent, self._adds = list(self._adds.values()), {}
         self._context.loop.call_later(unsent_grace_s, _cancel_all, unsent)
 
-    def _carry_out(self, command: Command) -> None:
+    def _carry_out(self, command: sm.Command) -> None:
         match command:
-            case SendAdd():
+            case sm.SendAdd():
                 self._send_add(command)
-            case CancelAdd():
+            case sm.CancelAdd():
                 self._cancel_add(command)
-            case SendRead():
+            case sm.SendRead():
                 self._reads[command.request_id] = _Read(command.bookie_id, self._start(self._read(command)), self._now_ms)
-            case CancelRead():
+            case sm.CancelRead():
                 self._cancel_read(command)
-            case SendReadLastAddConfirmed():
+            case sm.SendReadLastAddConfirmed():
                 self._start(self._read_last_add_confirmed(command))
-            case SendStoreLastAddConfirmed():
+            case sm.SendStoreLastAddConfirmed():
                 self._start(self._store_last_add_confirmed(command))
-            case SendForce():
+            case sm.SendForce():
                 self._start(self._force(command))
-            case ChooseReplacements():
+            case sm.ChooseReplacements():
                 self._start(self._choose_replacements(command))
-            case ReportFailure():
+            case sm.ReportFailure():
                 self._context.report_failure(command.bookie_id)
-            case WriteMetadata():
+            case sm.WriteMetadata():
                 self._start(self._write_metadata(command))
-            case ReadMetadata():
+            case sm.ReadMetadata():
                 self._start(self._read_metadata())
             case _:
                 self._on_command(command)
-                if isinstance(command, Finish | Reject) and command.error is not None:
+                if isinstance(command, sm.Finish | sm.Reject) and command.error is not None:
                     count_error(command.error)
-                if isinstance(command, Finish):
+                if isinstance(command, sm.Finish):
                     self.stop(CLOSE_GRACE_S if command.error is None else 0.0)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -178,15 +150,15 @@ class Runner:
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A command that could not be carried out for a reason that nobody thought of is a bug; somebody waits for it."""
+        """An unexpected exception while a command was carried out is a bug: end, because somebody waits for the result."""
         self._background.discard(task)
         problem = None if task.cancelled() else task.exception()
         if problem is not None and not self._stopped:
             logger.error("an operation on ledger %d failed", self._metadata.ledger_id, exc_info=problem)
-            self._carry_out(Finish(error=InternalError(self._metadata.ledger_id, repr(problem))))
+            self._carry_out(sm.Finish(error=InternalError(self._metadata.ledger_id, repr(problem))))
 
     def _keep_deadline(self) -> None:
-        """Nearly every event puts the deadline off: a timer that comes early is left, its tick is harmless."""
+        """Set the timer. Nearly every event moves the deadline later: then the old timer stays, an early tick is harmless."""
         deadline = self._machine.deadline_ms()
         if deadline is None or (self._timer_ms is not None and self._timer_ms <= deadline):
             return
@@ -197,11 +169,11 @@ class Runner:
 
     def _tick(self) -> None:
         self._timer, self._timer_ms = None, None
-        self.post(Tick())
+        self.post(sm.Tick())
 
     # --- adds
 
-    def _send_add(self, command: SendAdd) -> None:
+    def _send_add(self, command: sm.SendAdd) -> None:
         request = AddRequest(
             command.request_id,
             command.bookie_id,
@@ -215,72 +187,62 @@ class Runner:
 
     def _add_answered(self, reply: AddReply) -> None:
         self._adds.pop(reply.request_id, None)
-        self.post(AddAnswered(reply.request_id, reply.status, reply.detail, reply.boot))
+        self.post(sm.AddAnswered(reply.request_id, reply.status, reply.detail, reply.boot))
 
-    def _cancel_add(self, command: CancelAdd) -> None:
+    def _cancel_add(self, command: sm.CancelAdd) -> None:
         queued = self._adds.pop(command.request_id, None)
         if queued is not None:
             queued.cancel()
 
-    async def _force(self, command: SendForce) -> None:
-        request = ForceRequest(command.bookie_id, self._metadata.ledger_id, self._master_key)
+    async def _force(self, command: sm.SendForce) -> None:
+        request = ForceRequest(*self._addressed(command.bookie_id))
         answer = await self._asked(self._bookie(command.bookie_id).force(request, self._context.config.add_timeout_s))
         reply = answer if isinstance(answer, PlainReply) else PlainReply(Status.UNKNOWN, answer)
-        self.post(ForceAnswered(command.request_id, reply.status, reply.detail, reply.boot))
+        self.post(sm.ForceAnswered(command.request_id, reply.status, reply.detail, reply.boot))
 
     # --- reads
 
-    async def _read(self, command: SendRead) -> None:
-        end = ReadEnded(command.request_id, Status.UNKNOWN, "the answer broke off")
+    async def _read(self, command: sm.SendRead) -> None:
+        end = sm.ReadEnded(command.request_id, Status.UNKNOWN, "the answer broke off")
         meter = ReadMeter(self._context.loop.time)
+        ids = self._addressed(command.bookie_id)
+        request = ReadRequest(*ids, command.first, command.last, command.pattern, command.maximum_bytes, command.fence)
         try:
-            async for reply in self._bookie(command.bookie_id).read(self._read_request(command)):
+            async for reply in self._bookie(command.bookie_id).read(request):
                 if isinstance(reply, ReadBatch):
                     meter.take(reply.batch)
-                    self.post(ReadArrived(command.request_id, reply.batch))
+                    self.post(sm.ReadArrived(command.request_id, reply.batch))
                     self._heard(command.request_id, self._now_ms)
                 elif reply is ReadProgress.WAITS:
-                    self.post(ReadWaits(command.request_id))
+                    self.post(sm.ReadWaits(command.request_id))
                     self._heard(command.request_id, None)
                 elif reply is ReadProgress.SENT:
-                    self.post(ReadSent(command.request_id))
+                    self.post(sm.ReadSent(command.request_id))
                     self._heard(command.request_id, self._now_ms)
                 else:
-                    end = ReadEnded(command.request_id, reply.status, reply.detail, reply.next_entry_id)
+                    end = sm.ReadEnded(command.request_id, reply.status, reply.detail, reply.next_entry_id)
         except asyncio.CancelledError:
             if self._stopped or command.request_id not in self._reads:
                 meter.end(None)
                 raise
-            end = ReadEnded(command.request_id, Status.UNKNOWN, "its connection was closed")
+            end = sm.ReadEnded(command.request_id, Status.UNKNOWN, "its connection was closed")
         except (grpc.aio.AioRpcError, BookKeeperError, OSError) as failure:
             if not isinstance(failure, ReadNotSentError):
                 self._context.avoid(command.bookie_id)
-            end = ReadEnded(command.request_id, Status.UNKNOWN, describe_failure(failure))
+            end = sm.ReadEnded(command.request_id, Status.UNKNOWN, describe_failure(failure))
         self._reads.pop(command.request_id, None)
         meter.end(end.status)
         self.post(end)
-
-    def _read_request(self, command: SendRead) -> ReadRequest:
-        return ReadRequest(
-            command.bookie_id,
-            self._metadata.ledger_id,
-            self._master_key,
-            command.first,
-            command.last,
-            command.pattern,
-            command.maximum_bytes,
-            command.fence,
-        )
 
     def _heard(self, request_id: int, heard_ms: int | None) -> None:
         if request_id in self._reads:
             self._reads[request_id].heard_ms = heard_ms
 
-    def _cancel_read(self, command: CancelRead) -> None:
-        """A bookie that was silent until another one was asked beside it is asked last for a while, no more.
+    def _cancel_read(self, command: sm.CancelRead) -> None:
+        """If the bookie was silent for so long that another one is asked beside it, ask it last for a while.
 
-        It may be slow and no failure; but if it stands still, every new read would wait for it first. One that merely
-        lost a race, or was at work when its reader stopped, keeps its place.
+        That is no failure, it may only be slow. But if it stands still, every new read would wait for it first. A bookie that
+        merely lost a race, or was sending when its reader stopped, keeps its place.
         """
         read = self._reads.pop(command.request_id, None)
         if read is None:
@@ -293,33 +255,34 @@ class Runner:
 
     # --- the last add confirmed
 
-    async def _read_last_add_confirmed(self, command: SendReadLastAddConfirmed) -> None:
-        request = LastAddConfirmedRequest(
-            command.bookie_id, self._metadata.ledger_id, self._master_key, command.fence, command.beyond, command.wait_ms
-        )
+    async def _read_last_add_confirmed(self, command: sm.SendReadLastAddConfirmed) -> None:
+        ids = self._addressed(command.bookie_id)
+        request = LastAddConfirmedRequest(*ids, command.fence, command.beyond, command.wait_ms)
         timeout_s = command.wait_ms / 1000 + self._context.config.read_timeout_s
         answer = await self._asked(self._bookie(command.bookie_id).last_add_confirmed(request, timeout_s))
         reply = answer if isinstance(answer, LastAddConfirmedReply) else LastAddConfirmedReply(Status.UNKNOWN, NO_ENTRY, answer)
         confirmed, fenced = reply.last_add_confirmed, reply.is_fenced
-        self.post(LastAddConfirmedAnswered(command.request_id, reply.status, confirmed, reply.detail, fenced))
+        self.post(sm.LastAddConfirmedAnswered(command.request_id, reply.status, confirmed, reply.detail, fenced))
 
-    async def _store_last_add_confirmed(self, command: SendStoreLastAddConfirmed) -> None:
-        ledger_id, confirmed = self._metadata.ledger_id, command.last_add_confirmed
-        request = StoreLastAddConfirmedRequest(command.bookie_id, ledger_id, self._master_key, confirmed)
+    async def _store_last_add_confirmed(self, command: sm.SendStoreLastAddConfirmed) -> None:
+        bookie_id, confirmed = command.bookie_id, command.last_add_confirmed
+        request = StoreLastAddConfirmedRequest(*self._addressed(bookie_id), confirmed)
         timeout_s = self._context.config.add_timeout_s
-        answer = await self._asked(self._bookie(command.bookie_id).store_last_add_confirmed(request, timeout_s))
-        detail = answer.describe() if isinstance(answer, PlainReply) else answer
-        logger.debug(
-            "bookie %s was told that ledger %d is confirmed up to %d: %s", command.bookie_id, ledger_id, confirmed, detail
-        )
+        answer = await self._asked(self._bookie(bookie_id).store_last_add_confirmed(request, timeout_s))
+        told = (bookie_id, self._metadata.ledger_id, confirmed, answer.describe() if isinstance(answer, PlainReply) else answer)
+        logger.debug("bookie %s was told that ledger %d is confirmed up to %d: %s", *told)
 
-    # --- what all requests to bookies share
+    # --- shared by all requests to bookies
 
     def _bookie(self, bookie_id: str) -> BookieConnection:
         return self._context.connections.bookie(bookie_id)
 
+    def _addressed(self, bookie_id: str) -> tuple[str, int, bytes]:
+        """The first fields of every request but an add."""
+        return bookie_id, self._metadata.ledger_id, self._master_key
+
     async def _asked(self, call: Awaitable[_Reply]) -> _Reply | str:
-        """A bookie's reply; in a few words why there is none."""
+        """A bookie's reply, or in a few words why there is none."""
         try:
             return await call
         except asyncio.CancelledError:
@@ -329,14 +292,14 @@ class Runner:
         except (grpc.aio.AioRpcError, BookKeeperError, OSError) as failure:
             return describe_failure(failure)
 
-    # --- what the commands want of the metadata store
+    # --- the metadata store
 
-    async def _choose_replacements(self, command: ChooseReplacements) -> None:
+    async def _choose_replacements(self, command: sm.ChooseReplacements) -> None:
         chosen = await self._context.choose_replacements(command, self._metadata.write_quorum)
         count_choice(command, chosen)
         self.post(chosen)
 
-    async def _write_metadata(self, command: WriteMetadata) -> None:
+    async def _write_metadata(self, command: sm.WriteMetadata) -> None:
         path = self._context.znodes.ledger(self._metadata.ledger_id)
         value = command.metadata.encode()
         try:
@@ -344,14 +307,14 @@ class Runner:
         except BadVersionError:
             await self._read_metadata()
         except NoNodeError:
-            self.post(MetadataGone())
+            self.post(sm.MetadataGone())
         except BookKeeperError as failure:
-            self.post(MetadataUnknown(failure))
+            self.post(sm.MetadataUnknown(failure))
         else:
-            self.post(MetadataWritten(version))
+            self.post(sm.MetadataWritten(version))
 
-    def _compare_and_set(self, path: str, value: bytes, command: WriteMetadata) -> int:
-        """Gives back the new version. Raises what the store's ``set`` does, MetadataConflictError without the guard."""
+    def _compare_and_set(self, path: str, value: bytes, command: sm.WriteMetadata) -> int:
+        """Returns the new version. Raises the errors of the store's ``set``; MetadataConflictError if the guard is gone."""
         store, version = self._context.store, command.expected_version
         if not command.guard:
             return store.set(path, value, version)
@@ -367,11 +330,11 @@ class Runner:
         path = self._context.znodes.ledger(self._metadata.ledger_id)
         try:
             found = await self._context.blocking(lambda: self._context.store.get(path))
-            self.post(MetadataRead(LedgerMetadata.decode(self._metadata.ledger_id, found.value), found.version))
+            self.post(sm.MetadataRead(LedgerMetadata.decode(self._metadata.ledger_id, found.value), found.version))
         except NoNodeError:
-            self.post(MetadataGone())
+            self.post(sm.MetadataGone())
         except BookKeeperError as failure:
-            self.post(MetadataUnknown(failure))
+            self.post(sm.MetadataUnknown(failure))
 
 
 def _cancel_all(adds: list[QueuedAdd]) -> None:

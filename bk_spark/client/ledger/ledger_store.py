@@ -1,7 +1,7 @@
-"""The ledgers' metadata in the metadata store, as a client looks at it and creates it.
+"""How a client looks up, creates and deletes the metadata of ledgers.
 
-A creation whose reply was lost may have happened, and its repetition by the store's own client then finds that the ledger
-exists already: both are settled by the creator's token in the stored value, never by a guess.
+If the reply to a creation is lost, the ledger may have been created, and when the store's own client repeats the request it
+finds that the ledger exists. In both cases the creator's token in the stored value decides, never a guess.
 
 Ref: docs/rules.md, protocol rule 31.
 """
@@ -27,11 +27,11 @@ from bk_spark.metadata.store import (
 from bk_spark.metadata.znodes import Znodes
 
 Explain = Callable[[TransactionFailedError], BookKeeperError | None]
-"""What it means that one of the other operations of a creation was refused; None if it means nothing known."""
+"""The error to raise if one of the other changes of a creation was refused; None if the refusal has no known meaning."""
 
 
 class LedgerStore:
-    """What a client does with ledgers' metadata outside of its state machines. Threads may share it."""
+    """A client's work on ledgers' metadata outside of its state machines. Threads may share it."""
 
     def __init__(self, store: MetadataStore, znodes: Znodes) -> None:
         self._store = store
@@ -44,28 +44,24 @@ class LedgerStore:
     def versioned(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
         """The metadata and its version, for a compare-and-set. Raises NoSuchLedgerError."""
         self._check_id(ledger_id)
-        found = self._store.get_many([self._znodes.ledger(ledger_id)])[0]
+        [(_, found)] = self._stored([ledger_id])
         if found is None:
             raise NoSuchLedgerError(ledger_id)
-        return LedgerMetadata.decode(ledger_id, found.value), found.version
+        return _decoded(ledger_id, found), found.version
 
     def metadata_many(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata]:
         """In their order. Raises NoSuchLedgerError."""
         for ledger_id in ledger_ids:
             self._check_id(ledger_id)
-        found = self._store.get_many([self._znodes.ledger(ledger_id) for ledger_id in ledger_ids])
-        return [_decoded(ledger_id, value) for ledger_id, value in zip(ledger_ids, found, strict=True)]
+        return [_decoded(ledger_id, value) for ledger_id, value in self._stored(ledger_ids)]
 
     def existing(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata]:
-        """As ``metadata_many``, without those that do not exist (any more)."""
-        found = self._store.get_many([self._znodes.ledger(ledger_id) for ledger_id in ledger_ids])
-        pairs = zip(ledger_ids, found, strict=True)
-        return [LedgerMetadata.decode(ledger_id, value.value) for ledger_id, value in pairs if value is not None]
+        """As ``metadata_many``, without the ledgers that do not exist (any more)."""
+        return [_decoded(ledger_id, value) for ledger_id, value in self._stored(ledger_ids) if value is not None]
 
     def readable(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata | BookKeeperError | None]:
-        """In their order: None for one that does not exist, an error for one whose stored value cannot be read."""
-        found = self._store.get_many([self._znodes.ledger(ledger_id) for ledger_id in ledger_ids])
-        return [None if value is None else _tried(ledger_id, value) for ledger_id, value in zip(ledger_ids, found, strict=True)]
+        """In their order: None if the ledger does not exist, an error if its stored value cannot be read."""
+        return [None if value is None else _decoded_or_error(ledger_id, value) for ledger_id, value in self._stored(ledger_ids)]
 
     def ids(self, after: int = -1) -> Iterator[int]:
         """The ids of all ledgers above ``after``, ascending."""
@@ -73,12 +69,12 @@ class LedgerStore:
 
     @contextmanager
     def new_id(self) -> Iterator[IssuedId]:
-        """An id that no other ledger of this cluster got, for ``create``. Where the block fails it is given up."""
+        """An id for ``create`` that no other ledger of this cluster ever gets. If the block fails it is given up."""
         issued = issue_ledger_id(self._store, self._znodes)
         try:
             yield issued
         except MetadataUnavailableError:
-            raise  # the store would not answer this either: the znode goes with the session
+            raise  # the store would not answer ``forget`` either: the znode goes with the session
         except BaseException:
             forget(self._store, issued)
             raise
@@ -86,10 +82,10 @@ class LedgerStore:
     def create(
         self, metadata: LedgerMetadata, changes: Sequence[StoreChange], explain: Explain, issued: IssuedId | None = None
     ) -> None:
-        """Store a new ledger's metadata together with ``changes``, and delete what ``issued`` its id: all or none.
+        """Store a new ledger's metadata and apply ``changes``, and delete the znode that issued its id: all or nothing.
 
-        Raises LedgerExistsError where somebody else's ledger has the id, what ``explain`` makes of a refused operation, and
-        MetadataUnavailableError where the store did not answer and does not hold the ledger: then it may still come.
+        Raises LedgerExistsError if another creator's ledger has the id, the error of ``explain`` for a refused change, and
+        MetadataUnavailableError if the store did not answer and does not hold the ledger: then it may still appear.
         """
         creation = Create(self._znodes.ledger(metadata.ledger_id), metadata.encode())
         try:
@@ -105,9 +101,9 @@ class LedgerStore:
                 raise
 
     def _create(self, changes: Sequence[StoreChange], issued: IssuedId | None) -> None:
-        """Two paths may be missing, which is no refusal: the ledger's parent, and that of the id, if its session expired.
+        """Missing paths are no refusal: the ledger's parent may be missing, and the id's znode, if its session expired.
 
-        Thousands of ids share a parent, so it is looked for only then.
+        Thousands of ids share a parent, so it is created only when it is missed.
         """
         end = [] if issued is None else [Delete(issued.path)]
         try:
@@ -129,10 +125,13 @@ class LedgerStore:
 
     def _is_mine(self, metadata: LedgerMetadata) -> bool:
         """Whether this very creation took effect: then the stored value carries its token."""
-        path = self._znodes.ledger(metadata.ledger_id)
-        self._store.sync(path)
-        found = self._store.get_many([path])[0]
-        return found is not None and _decoded(metadata.ledger_id, found).creator_token == metadata.creator_token
+        self._store.sync(self._znodes.ledger(metadata.ledger_id))
+        found = self.existing([metadata.ledger_id])
+        return bool(found) and found[0].creator_token == metadata.creator_token
+
+    def _stored(self, ledger_ids: Sequence[int]) -> list[tuple[int, Versioned | None]]:
+        found = self._store.get_many([self._znodes.ledger(ledger_id) for ledger_id in ledger_ids])
+        return list(zip(ledger_ids, found, strict=True))
 
     def _check_id(self, ledger_id: object) -> None:
         if not isinstance(ledger_id, int) or isinstance(ledger_id, bool):
@@ -141,7 +140,7 @@ class LedgerStore:
             raise NoSuchLedgerError(ledger_id)
 
 
-def _tried(ledger_id: int, value: Versioned) -> LedgerMetadata | BookKeeperError:
+def _decoded_or_error(ledger_id: int, value: Versioned) -> LedgerMetadata | BookKeeperError:
     try:
         return _decoded(ledger_id, value)
     except BookKeeperError as problem:

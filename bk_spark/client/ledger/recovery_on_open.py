@@ -1,33 +1,32 @@
-"""Opening a ledger with recovery: run recoveries until the ledger is closed, by this client or by another one."""
+"""Opening a ledger with recovery: run recoveries until this client or another one has closed the ledger."""
 
 from __future__ import annotations
 
 from bk_spark.client.driver.client_context import ClientContext
-from bk_spark.client.driver.run_state_machine import run_to_result
+from bk_spark.client.driver.run_state_machine import run_state_machine_and_wait
 from bk_spark.client.ledger.ledger_store import LedgerStore
-from bk_spark.client.protocol.limits import recover_limits
+from bk_spark.client.protocol.limits import RecoverLimits
 from bk_spark.client.protocol.recover_ledger import RecoverLedger
-from bk_spark.entries.digest import master_key
 from bk_spark.errors import MetadataConflictError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 MAX_RECOVERIES = 8
-"""Recoveries of one open. Each lost one means that another recoverer wrote the ledger's metadata, and so got ahead."""
+"""Recoveries of one open. Each lost one means that another recoverer wrote the ledger's metadata, and so made progress."""
 
 
 def recovered(context: ClientContext, ledgers: LedgerStore, metadata: LedgerMetadata, version: int) -> LedgerMetadata:
-    """The ledger CLOSED; ``version`` is the metadata's. The caller has checked the password: from here on it is fenced.
+    """Recover the ledger; returns its CLOSED metadata. ``version`` is the version of ``metadata``.
 
-    A recovery that finds another one's ensemble in the metadata knows nothing of that one's write-backs: it starts anew
-    from what the metadata says now (docs/rules.md, protocol rule 13). Raises what RecoverLedger does.
+    The caller has checked the password, because this fences the ledger. A recovery that finds another one's ensemble in the
+    metadata knows nothing of that one's write-backs: it starts anew from the current metadata (docs/rules.md, protocol rule
+    13). Raises the errors of RecoverLedger.
     """
-    key = master_key(metadata.password)
     for remaining in reversed(range(MAX_RECOVERIES)):
         if metadata.is_closed:
             break
-        machine = RecoverLedger(metadata, version, recover_limits(context.config))
+        machine = RecoverLedger(metadata, version, RecoverLimits.of(context.config))
         try:
-            metadata, version = run_to_result(context, metadata, key, machine)
+            metadata, version = run_state_machine_and_wait(context, metadata, machine)
         except MetadataConflictError:
             if remaining == 0:
                 raise

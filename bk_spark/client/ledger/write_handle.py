@@ -16,7 +16,7 @@ import pyarrow as pa
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.ledger.write_queue import WriteQueue
 from bk_spark.client.protocol.add_entries import AddEntries
-from bk_spark.client.protocol.limits import add_limits
+from bk_spark.client.protocol.limits import AddLimits
 from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.entries.digest import payload_sizes
 from bk_spark.errors import BookKeeperError, ConfigError, EntryTooLargeError
@@ -31,8 +31,7 @@ class _Writer:
     """What all writers of a ledger have in common."""
 
     def __init__(self, context: ClientContext, metadata: LedgerMetadata, version: int, *, deferred_sync: bool = False) -> None:
-        limits = add_limits(context.config)
-        self._machine = AddEntries(metadata, version, limits, deferred_sync=deferred_sync)
+        self._machine = AddEntries(metadata, version, AddLimits.of(context.config), deferred_sync=deferred_sync)
         self._queue = WriteQueue(context, self._machine)
 
     @property

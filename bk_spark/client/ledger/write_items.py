@@ -1,9 +1,9 @@
-"""What waits in a writer's queue, and how its callers are answered."""
+"""The items of a writer's queue, and the futures with which their callers are answered."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -15,7 +15,7 @@ from bk_spark.errors import BookKeeperError
 
 @dataclass(slots=True)
 class Call:
-    """One ``append_batch_async``: done when its last batch is confirmed."""
+    """One call of ``append_batch_async``. Its future is done when its last batch is confirmed."""
 
     future: Future[tuple[int, int]]
     first: int = -1
@@ -23,7 +23,7 @@ class Call:
 
 @dataclass(slots=True)
 class Item:
-    """A piece of an application's call: entries to be sent as one batch or merged with their neighbours, or a force."""
+    """A piece of an application's call: a force, or entries that are sent as one batch or together with their neighbours."""
 
     nbytes: int
     payload: bytes | pa.BinaryArray = b""
@@ -39,7 +39,7 @@ class Item:
         return 1 if self.single is not None else len(self.payload)
 
     def confirm(self, first_entry_id: int) -> int:
-        """Gives back the next entry id."""
+        """Returns the next entry id."""
         if self.single is not None:
             _resolve(self.single, first_entry_id)
             return first_entry_id + 1
@@ -58,10 +58,10 @@ class Item:
 
 @dataclass(slots=True, eq=False)
 class Token:
-    """What travels through the state machine with a batch, or with a force."""
+    """The token that a batch or a force has in the state machine."""
 
     items: list[Item]
-    nbytes: int = field(default=0)
+    nbytes: int = 0
 
     @property
     def force(self) -> Future[int] | None:
@@ -72,7 +72,7 @@ class Token:
         return self.items[0].first_entry_id
 
     def confirm(self, entry_id: int) -> None:
-        """The batch starts at ``entry_id``; or it is the last add confirmed after a force."""
+        """``entry_id`` is the first one of the batch, or the last add confirmed after a force."""
         if self.force is not None:
             _resolve(self.force, entry_id)
             return
@@ -98,7 +98,7 @@ class _Uncancellable(Future[Any]):
 
 
 def new_future() -> Future[Any]:
-    """A future that cannot be cancelled: what was appended cannot be taken back."""
+    """A future that cannot be cancelled, because an append cannot be taken back."""
     return _Uncancellable()
 
 
@@ -106,4 +106,4 @@ def _resolve(future: Future[Any], value: object) -> None:
     try:
         future.set_result(value)
     except InvalidStateError:
-        return  # it failed before
+        return  # it has already failed

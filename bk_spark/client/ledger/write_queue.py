@@ -1,14 +1,14 @@
-"""What lies between an application's threads and the state machine that adds their entries.
+"""The queue between an application's threads and the state machine that adds their entries.
 
-Appends are queued, cut and merged into batches, and handed over while fewer than ``MAX_REQUESTS`` are on their way, small
-batches while none is: what is appended meanwhile travels together in the next one, so batches grow with the load. Queued and
-unsettled bytes together are bounded by the window; an append waits for room. The wait is bounded too, because a batch that is
-not confirmed in time fails the writer and with it everything that waits.
+Appends are cut and merged into batches. A batch is handed to the state machine while fewer than ``MAX_REQUESTS`` are under
+way, a small batch only while none is. Appends that come meanwhile go together into the next batch, so batches grow with the
+load. The window bounds the bytes that are queued or unsettled; an append waits for room. This wait ends, too, because a batch
+that is not confirmed in time fails the writer and with it everything that waits.
 
-Where the application chooses the ids, an append beyond a gap stands still until the gap is filled, and must not keep out
-what fills it. So what stands still counts as room for an append that fills the first gap: memory is bounded by two
-windows. An append beyond a gap for which there is no room waits while anything is on its way, and is refused when
-nothing is any more: then only the missing entry can make room, and whoever shall append it may be the one who waits.
+If the application chooses the ids, an append beyond a gap is stuck until the gap is filled, and must not keep out the append
+that fills it. So stuck bytes count as free for an append that fills the first gap; memory is bounded by two windows. An append
+beyond a gap without room waits while anything is moving, and is refused when nothing is: then only the missing entry can make
+room, and perhaps the waiting thread is the one that should append it.
 
     window 4, all of size 1: entries 1 2 3 4 are held, 0 is missing → 5 is refused, 0 is admitted and takes 1–4 along.
 
@@ -29,36 +29,27 @@ import pyarrow as pa
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.runner import Runner
 from bk_spark.client.ledger.write_items import Call, Item, Token, new_future
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.add_entries import AddEntries
-from bk_spark.client.protocol.state_machine import (
-    Append,
-    CloseRequested,
-    Command,
-    Confirm,
-    Finish,
-    ForceRequested,
-    Reject,
-    Release,
-)
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
-from bk_spark.entries.digest import DIGEST_BYTES, master_key, payload_sizes
+from bk_spark.entries.digest import DIGEST_BYTES, payload_sizes
 from bk_spark.errors import AppendWindowFullError, BookKeeperError, InternalError
 
 MAX_REQUESTS = 16
-"""Batches on their way per writer: enough to cover the latency of group commit."""
+"""Batches under way per writer: enough to cover the latency of group commit."""
 
 COLUMNS_SHARE = 32
-"""A batch may be larger by this part of ``add_batch_bytes`` with its digests and offsets: a megabyte of small entries stays in
-one piece, and below what bookies always take (open_calls.py, USUAL_ADD_BYTES)."""
+"""With its digests and offsets a batch may exceed ``add_batch_bytes`` by one part in this many: a megabyte of small entries
+stays in one piece, and below the size that bookies always accept (open_calls.py, USUAL_ADD_BYTES)."""
 
 OFFSET_BYTES = 4
-"""Of one payload, in the column of payloads."""
+"""The offset of one payload in the column of payloads."""
 
 SMALL_BYTES = 64 * KIB
-"""Less than this waits while anything is on its way, and then goes out as one batch. A request costs its bookies a hundred
-times what an entry in it does, and what comes while one is synced has to wait for that sync in any case. At 1,000 adds a second
-on two cores an add so takes a fifth of the time that it takes with as many small batches on their way."""
+"""Less than this waits while anything is under way, and then goes out as one batch. A request costs its bookies a hundred
+times as much as an entry in it, and while one is synced the next has to wait for that sync anyway. At 1,000 adds a second on
+two cores an add takes a fifth of the time that it takes if many small batches are under way."""
 
 
 class WriteQueue:
@@ -67,8 +58,7 @@ class WriteQueue:
     def __init__(self, context: ClientContext, machine: AddEntries) -> None:
         self._context = context
         self._machine = machine
-        key = master_key(machine.metadata.password)
-        self._runner = Runner(context, machine.metadata, key, machine, self._on_command)
+        self._runner = Runner(context, machine.metadata, machine, self._on_command)
         self._batch_bytes = context.config.add_batch_bytes
         self._window_bytes = context.config.add_window_bytes
         self._order = threading.Lock()
@@ -78,18 +68,20 @@ class WriteQueue:
         self._queued_bytes = 0
         self._held_bytes = 0
         self._gapped: list[tuple[int, int]] = []
-        """A heap of what stands still beyond a gap: first entry id and bytes of each batch."""
+        """A heap of the batches that are stuck beyond a gap: first entry id and bytes of each."""
         self._gapped_bytes = 0
         self._next_entry_id = 0
-        """Every lower id has been handed over without a gap."""
+        """All lower ids have been handed over without a gap."""
         self._is_pumped = False
-        """The event loop looks at the queue again by itself: it is about to, or will once something that moves is confirmed."""
+        """Whether the event loop will look at the queue by itself: at once, or when something under way is confirmed."""
         self._is_pump_due = False
         self._in_flight: dict[Token, None] = {}
         self._forcing = 0
-        """How many of them are forces, which entries need not wait for."""
+        """How many of ``_in_flight`` are forces; entries need not wait for them."""
         self._broken: BookKeeperError | None = None
+        """The bug that ended the state machine."""
         self._closed: Future[None] | None = None
+        """The result of the close, once it was requested."""
 
     def append_one(self, payload: bytes, entry_id: int | None = None) -> Future[int]:
         future: Future[int] = new_future()
@@ -102,9 +94,9 @@ class WriteQueue:
         return future
 
     def append_many(self, payloads: pa.BinaryArray, first_entry_id: int | None = None) -> Future[tuple[int, int]]:
-        """Nothing of other threads comes between the pieces of one call: its entries have consecutive ids.
+        """The entries of one call get consecutive ids: no append of another thread comes between its pieces.
 
-        Where the application chooses the ids a call gets into the window as a whole or not at all.
+        If the application chooses the ids a call enters the window as a whole or not at all.
         """
         call = Call(new_future())
         items = self._pieces(payloads, call, first_entry_id)
@@ -117,7 +109,7 @@ class WriteQueue:
         return call.future
 
     def force(self) -> int:
-        """Wait until the state machine has forced all that was handed over; gives back the last add confirmed."""
+        """Wait until all earlier appends are forced; returns the last add confirmed."""
         self._context.check_may_wait()
         future: Future[int] = new_future()
         self._put([Item(0, force=future)])
@@ -133,7 +125,7 @@ class WriteQueue:
                 self._closed = new_future()
             closed = self._closed
         if first:
-            self._context.loop.call_soon_threadsafe(self._runner.post, CloseRequested())
+            self._context.loop.call_soon_threadsafe(self._runner.post, sm.CloseRequested())
         closed.result()
 
     def _pieces(self, payloads: pa.BinaryArray, call: Call, first_entry_id: int | None) -> list[Item]:
@@ -152,7 +144,7 @@ class WriteQueue:
         return items
 
     def _enter_order(self) -> None:
-        """One call at a time puts its pieces; the others wait, in no particular order."""
+        """Let one call at a time put its pieces; the others wait, in no particular order."""
         if not self._order.acquire(blocking=False):
             self._context.check_may_wait()
             self._order.acquire()
@@ -166,15 +158,15 @@ class WriteQueue:
                 self._context.check_may_wait()
                 self._room.wait_for(lambda: self._has_room(nbytes, first))
             self._held_bytes += nbytes
-            is_news = not self._is_pumped or self._queued_bytes < SMALL_BYTES <= self._queued_bytes + nbytes
+            must_pump = not self._is_pumped or self._queued_bytes < SMALL_BYTES <= self._queued_bytes + nbytes
             self._queued_bytes += nbytes
             self._items.extend(items)
             self._is_pumped = True
-        if is_news:
+        if must_pump:
             self._context.loop.call_soon_threadsafe(self._pump)
 
     def _has_room(self, nbytes: int, first: int | None) -> bool:
-        """Whether an append may come in now; False: something is on its way that will make room. See the module's text."""
+        """Whether an append may enter now; False: something under way will make room. See the module's docstring."""
         if self._broken is not None or self._held_bytes == 0 or self._held_bytes + nbytes <= self._window_bytes:
             return True
         if first is None or self._items:
@@ -190,7 +182,7 @@ class WriteQueue:
     # --- on the event loop
 
     def _pump(self) -> None:
-        """Hand over batches while there is something to send and few are on their way."""
+        """Hand over batches while there is something to send and few batches are under way."""
         self._is_pump_due = False
         while self._may_send():
             token = self._next_batch()
@@ -212,14 +204,14 @@ class WriteQueue:
         first = token.first_entry_id
         if token.force is not None:
             self._forcing += 1
-            self._runner.post(ForceRequested(token))
+            self._runner.post(sm.ForceRequested(token))
         else:
-            self._runner.post(Append(token.payloads(), token, first))
+            self._runner.post(sm.Append(token.payloads(), token, first))
         if first is not None:
             self._note_gaps(token, first)
 
     def _note_gaps(self, token: Token, first: int) -> None:
-        """Whether a batch stands still beyond a gap, and which ones it has set moving."""
+        """Note whether a batch is stuck beyond a gap, and which stuck batches it has freed."""
         pushed = self._machine.last_add_pushed
         with self._room:
             if token in self._in_flight and first > pushed:
@@ -246,10 +238,7 @@ class WriteQueue:
         return token if token.items else None
 
     def _may_join(self, token: Token, count: int, item: Item) -> bool:
-        """Whether an item may travel in a batch.
-
-        With chosen ids only if none can be a duplicate: a batch is refused as a whole.
-        """
+        """Whether an item may join a batch. With chosen ids only if it is no duplicate: a batch is refused as a whole."""
         if token.nbytes + item.nbytes > self._batch_bytes or count + item.count > MAX_BATCH_ENTRIES:
             return False
         if token.force is not None or item.force is not None:
@@ -259,24 +248,24 @@ class WriteQueue:
             return True
         return not self._gapped and first == self._machine.last_add_pushed + 1 and item.first_entry_id == first + count
 
-    def _on_command(self, command: Command) -> None:
-        if isinstance(command, (Confirm, Reject)):
+    def _on_command(self, command: sm.Command) -> None:
+        if isinstance(command, (sm.Confirm, sm.Reject)):
             token = _token(command.token)
             del self._in_flight[token]
             self._forcing -= token.force is not None
-            if isinstance(command, Confirm):
+            if isinstance(command, sm.Confirm):
                 token.confirm(command.first_entry_id)
             else:
                 token.reject(command.error)
             self._forget_gaps_of_failed()
             self._schedule_pump()
-        elif isinstance(command, Release):
+        elif isinstance(command, sm.Release):
             self._release(_token(command.token).nbytes)
-        elif isinstance(command, Finish):
+        elif isinstance(command, sm.Finish):
             self._finish(command.error)
 
     def _forget_gaps_of_failed(self) -> None:
-        """After a failure nothing stands still: the state machine rejects all of it."""
+        """After a failure nothing is stuck: the state machine rejects everything."""
         if self._machine.error is not None or self._broken is not None:
             with self._room:
                 self._gapped.clear()
@@ -294,7 +283,7 @@ class WriteQueue:
             self._room.notify_all()
 
     def _finish(self, error: BookKeeperError | None) -> None:
-        """The writer is closed; or it failed itself, and nothing that waits will ever be confirmed."""
+        """The writer is closed; or a bug ended the state machine, and nothing that waits will ever be confirmed."""
         if isinstance(error, InternalError):
             with self._room:
                 self._broken = error

@@ -2,22 +2,23 @@
 
 Rules, with their numbers in docs/rules.md, "Protocol":
 
-* An entry's id is the next one, its LAC the highest confirmed entry when it is sent.
+* An entry gets the next id. The LAC that it carries is the highest confirmed entry when it is sent.
 * An entry is confirmed once Qa bookies **of its own write set in the last ensemble** have acked it and every earlier entry
   is confirmed, and never while the ensemble changes (16). A batch is confirmed as a whole: when its last entry is.
-* A bookie that refuses, breaks off or stays silent for the add timeout is *failed*: it is sent nothing more, and another one
-  takes its slot from the first unconfirmed entry on. Then the acks of the slot are taken back from **all** unconfirmed
-  batches before any is confirmed (17, 18), and the new bookie is sent all of them. Where no other bookie is found the
-  writer goes on while every write set keeps Qa bookies that have not failed, and looks again later; below that it fails.
-* ``fenced`` and ``unauthorized`` displace the writer: no ensemble change, the outcome of what is unconfirmed is unknown (24).
-* Close first rejects what is unconfirmed, waits for a metadata write under way, then writes CLOSED with the last confirmed
-  entry by compare-and-set (25); a ledger that is in recovery is its recoverer's (26).
-* With deferred sync acks do not move the LAC, ``force`` does, once the whole ensemble answered; it cannot change (30).
+* A bookie has *failed* if it refuses, breaks off or stays silent for the add timeout. It is sent nothing more, and another one
+  takes its slot from the first unconfirmed entry on. The acks of the slot are taken back from **all** unconfirmed batches
+  before any is confirmed (17, 18), and the new bookie is sent all these batches. If there is no other bookie the writer goes on
+  while every write set keeps Qa bookies that have not failed, and tries again later; below Qa it fails.
+* ``fenced`` and ``unauthorized`` end the writer: no ensemble change, the outcome of unconfirmed entries is unknown (24).
+* Close first rejects unconfirmed entries and waits for a metadata write under way. Then it writes CLOSED with the last
+  confirmed entry by compare-and-set (25). If the ledger is in recovery, close fails: the recoverer decides the end (26).
+* With deferred sync acks do not move the LAC. ``force`` moves it, once the whole ensemble has answered; the ensemble cannot
+  change (30).
 
-A recovery writes back through the same machine (``for_recovery``): its adds are taken by fenced bookies, its ensemble
-changes stay local, and all its entries carry the LAC that recovery started from.
+A recovery writes back through the same state machine (``for_recovery``): fenced bookies accept its adds, its ensemble changes
+stay local, and all its entries carry the LAC that recovery started from.
 
-States: open → failed → closing → closed, any step may be left out but the last one.
+States: open → failed → closing → closed. Any step but the last may be skipped.
 
 Ref: the BookKeeper protocol, "Writing to ledgers", "Changing ensembles", "Closing a ledger as a writer".
 """
@@ -28,32 +29,11 @@ import itertools
 
 import pyarrow as pa
 
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.force_adds import ForceAdds
 from bk_spark.client.protocol.limits import AddLimits
 from bk_spark.client.protocol.pending_adds import HeldAppends, PendingAdds, PendingBatch, has_ack_quorum
-from bk_spark.client.protocol.state_machine import (
-    AddAnswered,
-    Append,
-    CancelAdd,
-    CloseRequested,
-    Command,
-    Confirm,
-    Event,
-    Finish,
-    ForceAnswered,
-    ForceRequested,
-    MetadataGone,
-    MetadataRead,
-    MetadataUnknown,
-    MetadataWritten,
-    Reject,
-    Release,
-    ReplacementsChosen,
-    ReportFailure,
-    SendAdd,
-    SendStoreLastAddConfirmed,
-)
-from bk_spark.client.protocol.update_metadata import CloseLedger, MetadataEvent, UpdateMetadata
+from bk_spark.client.protocol.update_metadata import CloseLedger, UpdateMetadata
 from bk_spark.client.protocol.writer_ensemble import WriterEnsemble
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch, encode, seal
 from bk_spark.entries.digest import Digester
@@ -69,10 +49,11 @@ from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.wire.messages import Status
 
 
-class AddEntries:
+class AddEntries(sm.StateMachine):
     """The state machine of one writer. ``version`` is the metadata's in the store."""
 
     def __init__(self, metadata: LedgerMetadata, version: int, limits: AddLimits, *, deferred_sync: bool = False) -> None:
+        super().__init__()
         self.last_add_pushed = NO_ENTRY
         self.last_add_confirmed = NO_ENTRY
         self.length = 0
@@ -82,28 +63,32 @@ class AddEntries:
         self._limits = limits
         self._digester = Digester(metadata.digest_type, metadata.password)
         self._frozen_lac: int | None = None
+        """The LAC that all entries of a recovery carry."""
         self._length_pushed = self._length_acked = 0
-        self._last_acked = self._told_lac = NO_ENTRY
+        self._last_acked = NO_ENTRY
+        self._announced_lac = NO_ENTRY
+        """The highest LAC that bookies were told, in an add or explicitly."""
         self._active_ms = 0
+        """When bookies were last told a LAC."""
         self._numbers = itertools.count(1)
         self._ensemble = WriterEnsemble(metadata, version, limits, self._numbers)
         self._pending = PendingAdds()
         self._held = HeldAppends()
         self._flushes: list[tuple[int, object]] = []
+        """Forces without deferred sync: the entry that each waits for, and its token."""
         self._forces = ForceAdds(metadata, NO_ENTRY) if deferred_sync else None
         self._ensemble.may_change = not deferred_sync
         self._close_requested = False
         self._closing: UpdateMetadata | None = None
-        self._commands: list[Command] = []
 
     @classmethod
     def for_recovery(cls, metadata: LedgerMetadata, limits: AddLimits, *, last_add_confirmed: int, length: int) -> AddEntries:
-        """The writer of a recovery, which goes on after ``last_add_confirmed``, up to where payload bytes are ``length``.
+        """The writer of a recovery: it continues after ``last_add_confirmed``, where the ledger has ``length`` payload bytes.
 
-        All its entries carry that LAC: what a later recoverer may still cut off is never shown as confirmed.
+        All its entries carry that LAC, so that no bookie shows an entry as confirmed that a later recoverer may still cut off.
         """
         writer = cls(metadata, version=-1, limits=limits)
-        writer._frozen_lac = writer._last_acked = writer._told_lac = last_add_confirmed
+        writer._frozen_lac = writer._last_acked = writer._announced_lac = last_add_confirmed
         writer.last_add_pushed = writer.last_add_confirmed = last_add_confirmed
         writer.length = writer._length_pushed = writer._length_acked = length
         writer._ensemble.is_local = True
@@ -113,27 +98,23 @@ class AddEntries:
     def metadata(self) -> LedgerMetadata:
         return self._ensemble.metadata
 
-    def handle(self, event: Event, now_ms: int) -> None:
-        if isinstance(event, Append):
+    def handle(self, event: sm.Event, now_ms: int) -> None:
+        if isinstance(event, sm.Append):
             self._append(event, now_ms)
-        elif isinstance(event, AddAnswered):
+        elif isinstance(event, sm.AddAnswered):
             self._answered(event, now_ms)
-        elif isinstance(event, ReplacementsChosen):
+        elif isinstance(event, sm.ReplacementsChosen):
             self._ensemble_acted(self._ensemble.chosen(event, self._next_unconfirmed, now_ms), now_ms)
-        elif isinstance(event, (MetadataWritten, MetadataRead, MetadataGone, MetadataUnknown)):
+        elif isinstance(event, sm.MetadataEvent):
             self._metadata_answered(event, now_ms)
-        elif isinstance(event, ForceRequested):
+        elif isinstance(event, sm.ForceRequested):
             self._force(event.token, now_ms)
-        elif isinstance(event, ForceAnswered) and self._forces is not None:
-            self._forced(self._forces.answered(event.request_id, event.status, event.detail, event.boot))
-        elif isinstance(event, CloseRequested):
+        elif isinstance(event, sm.ForceAnswered) and self._forces is not None:
+            self._forced(self._forces.answered(event))
+        elif isinstance(event, sm.CloseRequested):
             self._close()
         self._check_times(now_ms)
         self._settle()
-
-    def take_commands(self) -> list[Command]:
-        commands, self._commands = self._commands, []
-        return commands
 
     def deadline_ms(self) -> int | None:
         if self.error is not None:
@@ -152,11 +133,11 @@ class AddEntries:
     def _is_recovery(self) -> bool:
         return self._frozen_lac is not None
 
-    def _append(self, event: Append, now_ms: int) -> None:
-        """Send an append, and what waited for it; one that does not fit is refused alone."""
-        refusal = self.error or self._misplaced(event)
+    def _append(self, event: sm.Append, now_ms: int) -> None:
+        """Send an append and those that waited for it. A duplicate is rejected, and the writer goes on."""
+        refusal = self.error or self._duplicate(event)
         if refusal is not None:
-            self._commands += [Reject(event.token, refusal), Release(event.token)]
+            self._commands += [sm.Reject(event.token, refusal), sm.Release(event.token)]
         elif event.first_entry_id is not None and event.first_entry_id > self.last_add_pushed + 1:
             self._held.hold(event)
         else:
@@ -164,14 +145,14 @@ class AddEntries:
             while followers := self._held.take(self.last_add_pushed + 1):
                 self._push(followers, now_ms)
 
-    def _misplaced(self, event: Append) -> BookKeeperError | None:
+    def _duplicate(self, event: sm.Append) -> BookKeeperError | None:
         if event.first_entry_id is None:
             return None
         taken = event.first_entry_id if event.first_entry_id <= self.last_add_pushed else self._held.overlap(event)
         return None if taken is None else DuplicateEntryError(self.metadata.ledger_id, taken)
 
-    def _push(self, appends: list[Append], now_ms: int) -> None:
-        """Send appends that follow one another as one batch."""
+    def _push(self, appends: list[sm.Append], now_ms: int) -> None:
+        """Send consecutive appends as one batch."""
         counts = (len(append.payloads) for append in appends[:-1])
         firsts = itertools.accumulate(counts, initial=self.last_add_pushed + 1)
         tokens = tuple(zip((append.token for append in appends), firsts, strict=True))
@@ -187,14 +168,14 @@ class AddEntries:
         first, last = int(sealed.entry_ids[0]), int(sealed.entry_ids[-1])
         batch = PendingBatch(first, last, int(sealed.lengths[-1]), tokens, now_ms, self._encoded_for_slots(sealed))
         self.last_add_pushed, self._length_pushed = batch.last, batch.length
-        self._told_lac, self._active_ms = max(self._told_lac, lac), now_ms
+        self._announced_lac, self._active_ms = max(self._announced_lac, lac), now_ms
         self._pending.add(batch)
         for slot in range(self.metadata.ensemble_size):
             if slot not in self._ensemble.failed:
                 self._send(batch, slot, now_ms)
 
     def _encoded_for_slots(self, sealed: EntryBatch) -> tuple[EncodedBatch | None, ...]:
-        """What each slot is sent: without striping one and the same batch, encoded once."""
+        """What each slot is sent: without striping all get the same batch, which is encoded once."""
         size, digest_type = self.metadata.ensemble_size, self.metadata.digest_type
         if size == self.metadata.write_quorum:
             return (encode(sealed, digest_type),) * size
@@ -208,9 +189,9 @@ class AddEntries:
         self._pending.sent(request_id, batch, slot, now_ms)
         bookie_id = self._ensemble.bookies[slot]
         deferred = self._forces is not None
-        self._commands.append(SendAdd(request_id, bookie_id, encoded, self._is_recovery, deferred))
+        self._commands.append(sm.SendAdd(request_id, bookie_id, encoded, self._is_recovery, deferred))
 
-    def _answered(self, event: AddAnswered, now_ms: int) -> None:
+    def _answered(self, event: sm.AddAnswered, now_ms: int) -> None:
         request = self._pending.answered(event.request_id)
         if request is None:
             return
@@ -224,13 +205,13 @@ class AddEntries:
             self._fail(LedgerFencedError(self.metadata.ledger_id))
         else:
             may_delay = self._limits.delay_ensemble_change and event.status is not Status.READ_ONLY
-            self._fail_slots([request.slot], f"{event.status.name} {event.detail}".rstrip(), now_ms, may_delay=may_delay)
+            self._fail_slots([request.slot], event.problem, now_ms, may_delay=may_delay)
 
     def _settle(self) -> None:
-        """Confirm what may be confirmed, then give back the window of what no bookie owes an answer for."""
+        """Confirm what may be confirmed, then release the batches that no bookie owes an answer for."""
         self._confirm_in_order()
         for batch in self._pending.settled(is_over=self.error is not None):
-            self._commands += [Release(token) for token, _ in batch.appends]
+            self._commands += [sm.Release(token) for token, _ in batch.appends]
 
     def _confirm_in_order(self) -> None:
         unconfirmed = self._pending.unconfirmed
@@ -240,56 +221,56 @@ class AddEntries:
             self._last_acked, self._length_acked = batch.last, batch.length
             if self._forces is None:
                 self.last_add_confirmed, self.length = batch.last, batch.length
-            self._commands += [Confirm(token, first) for token, first in batch.appends]
+            self._commands += [sm.Confirm(token, first) for token, first in batch.appends]
         while self._flushes and self._flushes[0][0] <= self.last_add_confirmed:
-            self._commands.append(Confirm(self._flushes.pop(0)[1], self.last_add_confirmed))
+            self._commands.append(sm.Confirm(self._flushes.pop(0)[1], self.last_add_confirmed))
 
     # --- force and the explicit LAC
 
     def _force(self, token: object, now_ms: int) -> None:
-        """Without deferred sync every confirmed entry is durable already: wait for those on their way."""
+        """Without deferred sync every confirmed entry is durable already: only wait for those under way."""
         if self.error is not None:
-            self._commands.append(Reject(token, self.error))
+            self._commands.append(sm.Reject(token, self.error))
         elif self._forces is None:
             self._flushes.append((self.last_add_pushed, token))
         else:
             requests = list(itertools.islice(self._numbers, self.metadata.ensemble_size))
             self._commands += self._forces.force(token, self._last_acked, self._length_acked, requests, now_ms)
 
-    def _forced(self, commands: list[Command]) -> None:
+    def _forced(self, commands: list[sm.Command]) -> None:
         assert self._forces is not None
         self.last_add_confirmed, self.length = self._forces.last_forced, self._forces.length
         self._commands += commands
 
     def _explicit_lac_due_ms(self) -> int | None:
-        if self._is_recovery or self.error is not None or self._told_lac >= self.last_add_confirmed:
+        if self._is_recovery or self.error is not None or self._announced_lac >= self.last_add_confirmed:
             return None
         return self._active_ms + self._limits.explicit_lac_ms
 
-    def _tell_lac(self, now_ms: int) -> None:
-        """An idle writer's readers see its last entries, too; what is confirmed later is told after another pause."""
-        self._told_lac, self._active_ms = self.last_add_confirmed, now_ms
+    def _announce_lac(self, now_ms: int) -> None:
+        """Let readers see the last entries of an idle writer. A later LAC is announced after another pause."""
+        self._announced_lac, self._active_ms = self.last_add_confirmed, now_ms
         for slot, bookie_id in enumerate(self._ensemble.bookies):
             if slot not in self._ensemble.failed:
-                self._commands.append(SendStoreLastAddConfirmed(bookie_id, self.last_add_confirmed))
+                self._commands.append(sm.SendStoreLastAddConfirmed(bookie_id, self.last_add_confirmed))
 
     # --- failures
 
     def _fail_slots(self, slots: list[int], reason: str, now_ms: int, *, may_delay: bool) -> None:
         for slot in slots:
             self._ensemble.failed.setdefault(slot, reason)
-            self._commands.append(ReportFailure(self._ensemble.bookies[slot]))
+            self._commands.append(sm.ReportFailure(self._ensemble.bookies[slot]))
             if self._forces is not None:
                 self._forces.lose(slot, reason)
-        self._commands += [CancelAdd(request_id) for request_id in self._pending.cancel(slots)]
+        self._commands += [sm.CancelAdd(request_id) for request_id in self._pending.cancel(slots)]
         self._ensemble_acted(self._ensemble.replace_failed(self._next_unconfirmed, now_ms, may_delay=may_delay), now_ms)
 
     @property
     def _next_unconfirmed(self) -> int:
         return self.last_add_confirmed + 1
 
-    def _ensemble_acted(self, commands: list[Command], now_ms: int) -> None:
-        """Take in what became of the ensemble. No batch is confirmed before all of them have lost the replaced slots' acks."""
+    def _ensemble_acted(self, commands: list[sm.Command], now_ms: int) -> None:
+        """Act on a step of the ensemble: all batches lose the replaced slots' acks before any batch is confirmed."""
         self._commands += commands
         replaced = self._ensemble.take_replaced()
         if replaced:
@@ -301,20 +282,20 @@ class AddEntries:
             self._fail(self._ensemble.error)
 
     def _fail(self, error: BookKeeperError) -> None:
-        """Accept nothing more and reject what is unconfirmed: its outcome is unknown."""
+        """Accept nothing more and reject all unconfirmed entries: their outcome is unknown."""
         if self.error is not None:
             return
         self.error = error
         void = self._pending.cancel(range(self.metadata.ensemble_size))
-        if not self._close_requested:  # what is confirmed when the ledger is closed still goes to all of its write quorum
-            self._commands += [CancelAdd(request_id) for request_id in void]
+        if not self._close_requested:  # on a close, adds of confirmed entries still go to their whole write quorum
+            self._commands += [sm.CancelAdd(request_id) for request_id in void]
         rejected = [token for batch in self._pending.unconfirmed for token, _ in batch.appends]
         rejected += [token for _, token in self._flushes]
         self._pending.unconfirmed.clear()
         self._flushes.clear()
-        self._commands += [Reject(token, error) for token in rejected]
+        self._commands += [sm.Reject(token, error) for token in rejected]
         for append in self._held.take_all():
-            self._commands += [Reject(append.token, error), Release(append.token)]
+            self._commands += [sm.Reject(append.token, error), sm.Release(append.token)]
         if self._forces is not None:
             self._forced(self._forces.fail(error))
         self._ensemble.give_up(error)
@@ -332,7 +313,7 @@ class AddEntries:
         self._ensemble_acted(self._ensemble.retry(self._next_unconfirmed, now_ms), now_ms)
         due = self._explicit_lac_due_ms()
         if due is not None and now_ms >= due:
-            self._tell_lac(now_ms)
+            self._announce_lac(now_ms)
         oldest = self._pending.unconfirmed[0] if self._pending.unconfirmed else None
         if oldest is not None and now_ms >= oldest.appended_ms + limits.add_quorum_timeout_ms:
             self._fail(AddQuorumTimeoutError(self.metadata.ledger_id, oldest.first, limits.add_quorum_timeout_ms / 1000))
@@ -345,7 +326,7 @@ class AddEntries:
         self._begin_close()
 
     def _begin_close(self) -> None:
-        """Once: when it was asked for and no other metadata write is under way."""
+        """Write CLOSED, once: when close was requested and no other metadata write is under way."""
         ensemble = self._ensemble
         if not self._close_requested or self._closing is not None or ensemble.is_changing:
             return
@@ -353,16 +334,14 @@ class AddEntries:
         self._closing = UpdateMetadata(ensemble.metadata, ensemble.version, close)
         self._commands += self._closing.start()
 
-    def _metadata_answered(self, event: MetadataEvent, now_ms: int) -> None:
+    def _metadata_answered(self, event: sm.MetadataEvent, now_ms: int) -> None:
         if self._closing is None:
             self._ensemble_acted(self._ensemble.metadata_answered(event, self._next_unconfirmed, now_ms), now_ms)
             self._begin_close()
         elif not self._closing.is_done:
-            self._commands += self._closing.handle(event)
-            self._end_close(self._closing)
-
-    def _end_close(self, closing: UpdateMetadata) -> None:
-        if closing.is_done:
-            if closing.error is None:
-                self._ensemble.metadata, self._ensemble.version = closing.metadata, closing.version
-            self._commands.append(Finish(error=closing.error))
+            closing = self._closing
+            self._commands += closing.handle(event)
+            if closing.is_done:
+                if closing.error is None:
+                    self._ensemble.metadata, self._ensemble.version = closing.metadata, closing.version
+                self._finish(error=closing.error)

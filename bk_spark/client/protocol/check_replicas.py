@@ -1,14 +1,14 @@
-"""Checking replicas: every bookie of a fragment's ensemble is asked for what it should hold, and each entry is verified.
+"""Checking replicas: ask every bookie of a fragment's ensemble for the entries that it should hold, and verify each entry.
 
-A bookie *lacks* an entry if it says that it has none (or nothing of the ledger), that what it has is damaged, or if it sends
-one whose digest is wrong. A bookie that does not answer, cannot read its disk, is in limbo, or refuses the request is
-**unknown**: that counts for nothing, unless the caller knows that the bookie is lost. Damage is searched for entry by entry, up
-to ``MAX_LACKING`` entries of one bookie and fragment: that is enough to know that it must be copied, and the rest is unknown.
+A bookie *lacks* an entry if it says that it does not have it (or nothing of the ledger), that its copy is damaged, or if it
+sends a copy with a wrong digest. A bookie that does not answer, cannot read its disk, is in limbo, or refuses the request is
+**unknown**. That counts for nothing, unless the caller knows that the bookie is lost. Damage is searched for entry by entry, up
+to ``MAX_LACKING`` entries of one bookie and fragment: then it is certain that it must be copied, and the rest stays unknown.
 
-A check reads everything, or, as a sample, the first and the last entry that each bookie should hold of each fragment.
+A check reads everything or a sample: the first and the last entry that each bookie should hold of each fragment.
 
-All bookies of an ensemble are asked at once, each for one answer at a time, window by window, for what they say of each entry
-must be put together: how many entries have no, or too few, replicas.
+All bookies of an ensemble are asked at once, each for one answer at a time. The check proceeds in windows of entries, because
+the answers of all bookies about an entry are needed together to count the entries with no replica, or too few.
 
 Memory: one answer of each bookie, and a byte for each entry and bookie of a window.
 
@@ -25,28 +25,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from bk_spark.client.protocol.limits import CheckLimits, ReplicationPace
-from bk_spark.client.protocol.read_lanes import Failure, Striping, Verifier, failure_of_end
-from bk_spark.client.protocol.state_machine import (
-    CancelRead,
-    Command,
-    Event,
-    Finish,
-    ReadArrived,
-    ReadEnded,
-    ReadSent,
-    ReadWaits,
-    SendRead,
-    Start,
-)
+from bk_spark.client.protocol import state_machine as sm
+from bk_spark.client.protocol.limits import CheckLimits
+from bk_spark.client.protocol.read_lanes import Failure, Request, Striping, Verifier, failure_of_end
+from bk_spark.entries.rate import ByteRate
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire.messages import Status
 
 WINDOW_ENTRIES = 65_536
-"""Entries that are judged together: half a megabyte for the largest usual ensembles."""
+"""Entries that are counted together: half a megabyte for the largest usual ensembles."""
 
 MAX_LACKING = 1_000
-"""Entries that one bookie may lack of one fragment before the rest of it is left: each costs a request of its own."""
+"""After so many lacking entries of one bookie and fragment the rest is skipped: each costs a request of its own."""
 
 _UNKNOWN, _GOOD, _LACKING = 0, 1, 2
 
@@ -61,28 +51,28 @@ class CheckTask:
     is_full: bool = True
     """False: of each bookie and fragment the first and the last entry alone."""
     bookies: frozenset[str] | None = None
-    """Whom to ask; None: all."""
+    """The bookies to check; None: all."""
     lost: frozenset[str] = frozenset()
-    """Bookies that are not asked, and lack everything."""
+    """Bookies that are not asked, and count as lacking everything."""
 
 
 @dataclass(slots=True)
 class ReplicasChecked:
-    """The result. An entry's replicas are those that are not known to be lacking."""
+    """The result. An entry counts as having a replica unless its bookie is known to lack it."""
 
     entries: int = 0
     """Entries that were read, each counted once for each replica."""
     nbytes: int = 0
     lacking: Counter[str] = field(default_factory=Counter)
-    """Bookies, and how many entries each one lacks, at least; one that is lost is in it with as many as it should hold."""
+    """Bookies, and how many entries each of them lacks at least. A lost bookie counts with all that it should hold."""
     unknown: dict[str, str] = field(default_factory=dict)
-    """Bookies of which not everything was learnt, and why."""
+    """Bookies about which something stayed unknown, and why."""
     without_replica: int = 0
     """Entries that no bookie has."""
     below_ack_quorum: int = 0
-    """Entries with some replicas, fewer than the ack quorum."""
+    """Entries with some replicas, but fewer than the ack quorum."""
     below_write_quorum: int = 0
-    """Entries with at least the ack quorum and fewer than the write quorum."""
+    """Entries with at least the ack quorum, but fewer than the write quorum."""
 
 
 @dataclass(slots=True)
@@ -92,22 +82,13 @@ class _Replica:
     slot: int
     bookie_id: str
     ids: npt.NDArray[np.int64]
-    """To be asked for, ascending."""
+    """The ids to ask for, ascending."""
     known: npt.NDArray[np.int8]
-    """Of each of ``ids``."""
+    """What is known of each of ``ids``."""
     next: int = 0
-    """The index in ``ids`` from which on nothing is known yet."""
-    request_id: int | None = None
-    first: int = 0
-    """The first id of the request under way."""
-    heard_ms: int = 0
-    is_waiting: bool = False
-    """Whether the request was not sent yet, as it waits for others."""
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether its bookie can be late with an answer."""
-        return self.request_id is not None and not self.is_waiting
+    """From this index in ``ids`` on nothing is known yet."""
+    request: Request | None = None
+    """The request under way."""
 
     @property
     def position(self) -> int:
@@ -118,13 +99,17 @@ class _Replica:
         return self.next >= len(self.ids)
 
 
-class CheckReplicas:
-    """The state machine of one ledger's check. Finish comes with a ReplicasChecked, never with an error."""
+class CheckReplicas(sm.StateMachine):
+    """The state machine of one ledger's check. Finish comes with a ReplicasChecked, never with an error.
 
-    def __init__(self, task: CheckTask, limits: CheckLimits, pace: ReplicationPace) -> None:
+    ``rate`` bounds the bytes that are read; several checks may share it.
+    """
+
+    def __init__(self, task: CheckTask, limits: CheckLimits, rate: ByteRate) -> None:
+        super().__init__()
         self._task = task
         self._limits = limits
-        self._pace = pace
+        self._rate = rate
         self._striping = Striping(task.metadata.ensemble_size, task.metadata.write_quorum)
         self._verifier = Verifier(task.metadata)
         self._windows = self._cut(task.ranges)
@@ -133,36 +118,28 @@ class CheckReplicas:
         self._replicas: list[_Replica] = []
         self._numbers = itertools.count(1)
         self._result = ReplicasChecked()
-        self._finished = False
-        self._commands: list[Command] = []
 
-    def handle(self, event: Event, now_ms: int) -> None:
+    def handle(self, event: sm.Event, now_ms: int) -> None:
         if self._finished:
             return
-        if isinstance(event, Start):
+        if isinstance(event, sm.Start):
             self._next_window()
-        elif isinstance(event, ReadArrived):
-            self._on_arrived(event, now_ms)
-        elif isinstance(event, ReadWaits | ReadSent):
-            self._on_progress(event, now_ms)
-        elif isinstance(event, ReadEnded):
-            self._on_ended(event)
+        elif isinstance(event, sm.ReadEvent):
+            self._on_read(event, now_ms)
         self._check_timeouts(now_ms)
         while not self._finished and all(replica.is_done for replica in self._replicas):
             self._tally()
             self._next_window()
         self._request(now_ms)
 
-    def take_commands(self) -> list[Command]:
-        commands, self._commands = self._commands, []
-        return commands
-
     def deadline_ms(self) -> int | None:
         if self._finished:
             return None
-        silent = [one.heard_ms + self._limits.timeout_ms for one in self._replicas if one.is_asked]
-        is_paced = any(not one.is_done and one.request_id is None for one in self._replicas)
-        return min(silent + ([self._pace.due_ms(0)] if is_paced else []), default=None)
+        requests = [replica.request for replica in self._replicas]
+        times = [asked.heard_ms + self._limits.timeout_ms for asked in requests if asked is not None and not asked.is_waiting]
+        if any(not replica.is_done and replica.request is None for replica in self._replicas):
+            times.append(self._rate.due_ms(0))
+        return min(times, default=None)
 
     # --- windows
 
@@ -177,18 +154,15 @@ class CheckReplicas:
     def _next_window(self) -> None:
         window = next(self._windows, None)
         if window is None:
-            self._finished = True
-            self._commands.append(Finish(result=self._result))
+            self._finish(self._result)
             return
         fragment, first, last = window
         if fragment is not self._fragment:
             self._fragment = fragment
             self._lacking_in_fragment.clear()
-        asked = enumerate(fragment.ensemble)
-        self._replicas = [self._replica(slot, bookie_id, first, last) for slot, bookie_id in asked if self._is_asked(bookie_id)]
-
-    def _is_asked(self, bookie_id: str) -> bool:
-        return self._task.bookies is None or bookie_id in self._task.bookies
+        checked = fragment.ensemble if self._task.bookies is None else self._task.bookies
+        slots = [(slot, bookie_id) for slot, bookie_id in enumerate(fragment.ensemble) if bookie_id in checked]
+        self._replicas = [self._replica(slot, bookie_id, first, last) for slot, bookie_id in slots]
 
     def _replica(self, slot: int, bookie_id: str, first: int, last: int) -> _Replica:
         ids = self._ids(slot, first, last)
@@ -209,7 +183,7 @@ class CheckReplicas:
         return np.unique(np.concatenate(ends))
 
     def _tally(self) -> None:
-        """Put together what the replicas said of each entry."""
+        """Count the entries of the window by how many replicas lack them."""
         for replica in self._replicas:
             missing = int((replica.known == _LACKING).sum())
             self._lacking_in_fragment[replica.slot] += missing
@@ -217,8 +191,8 @@ class CheckReplicas:
                 self._result.lacking[replica.bookie_id] += missing
         if not self._replicas:
             return
-        ids, places = np.unique(np.concatenate([one.ids for one in self._replicas]), return_inverse=True)
-        known = np.concatenate([one.known for one in self._replicas])
+        ids, places = np.unique(np.concatenate([replica.ids for replica in self._replicas]), return_inverse=True)
+        known = np.concatenate([replica.known for replica in self._replicas])
         lacking = np.bincount(places[known == _LACKING], minlength=len(ids))
         left, quorum = self._task.metadata.write_quorum - lacking, self._task.metadata.ack_quorum
         self._result.without_replica += int((left == 0).sum())
@@ -228,43 +202,49 @@ class CheckReplicas:
     # --- requests
 
     def _request(self, now_ms: int) -> None:
-        if self._finished or now_ms < self._pace.due_ms(now_ms):
+        if self._finished or now_ms < self._rate.due_ms(now_ms):
             return
         for replica in self._replicas:
-            if not replica.is_done and replica.request_id is None:
+            if not replica.is_done and replica.request is None:
                 self._send(replica, now_ms)
 
     def _send(self, replica: _Replica, now_ms: int) -> None:
-        replica.request_id, replica.first, replica.heard_ms = next(self._numbers), replica.position, now_ms
-        pattern, last = self._task.metadata.slot_pattern(replica.slot), self._last_asked(replica)
-        self._commands.append(
-            SendRead(replica.request_id, replica.bookie_id, replica.position, last, pattern, self._limits.request_bytes)
-        )
+        number, first, last = next(self._numbers), replica.position, self._last_asked(replica)
+        replica.request = Request(number, replica.slot, first, now_ms, now_ms)
+        pattern = self._task.metadata.slot_pattern(replica.slot)
+        self._commands.append(sm.SendRead(number, replica.bookie_id, first, last, pattern, self._limits.request_bytes))
 
     def _last_asked(self, replica: _Replica) -> int:
         return int(replica.ids[-1]) if self._task.is_full else replica.position
 
     def _cancel(self, replica: _Replica) -> None:
-        if replica.request_id is not None:
-            self._commands.append(CancelRead(replica.request_id))
-            replica.request_id = None
+        if replica.request is not None:
+            self._commands.append(sm.CancelRead(replica.request.request_id))
+            replica.request = None
 
     def _check_timeouts(self, now_ms: int) -> None:
+        timeout_ms = self._limits.timeout_ms
         for replica in self._replicas:
-            if replica.is_asked and now_ms >= replica.heard_ms + self._limits.timeout_ms:
-                self._give_up(replica, f"no answer for {self._limits.timeout_ms / 1000:g} s")
+            if replica.request is not None and replica.request.is_silent(timeout_ms, now_ms):
+                self._give_up(replica, f"no answer for {timeout_ms / 1000:g} s")
 
     # --- answers
 
-    def _find(self, request_id: int) -> _Replica | None:
-        return next((one for one in self._replicas if one.request_id == request_id), None)
-
-    def _on_arrived(self, event: ReadArrived, now_ms: int) -> None:
-        replica = self._find(event.request_id)
-        if replica is None:
+    def _on_read(self, event: sm.ReadEvent, now_ms: int) -> None:
+        pairs = ((replica, replica.request) for replica in self._replicas if replica.request is not None)
+        found = next((pair for pair in pairs if pair[1].request_id == event.request_id), None)
+        if found is None:
             return
-        replica.heard_ms = now_ms
-        self._pace.take(len(event.batch.body), now_ms)
+        if isinstance(event, sm.ReadArrived):
+            self._on_arrived(event, *found, now_ms)
+        elif isinstance(event, sm.ReadEnded):
+            self._on_ended(event, *found)
+        else:
+            found[1].went_on(event, now_ms)
+
+    def _on_arrived(self, event: sm.ReadArrived, replica: _Replica, request: Request, now_ms: int) -> None:
+        request.heard_ms = now_ms
+        self._rate.take(len(event.batch.body), now_ms)
         if replica.is_done:
             return
         residues = self._striping.residues_of(replica.slot)
@@ -278,23 +258,14 @@ class CheckReplicas:
             self._cancel(replica)
             self._fail(replica, failure)
 
-    def _on_progress(self, event: ReadWaits | ReadSent, now_ms: int) -> None:
-        replica = self._find(event.request_id)
-        if replica is not None:
-            replica.is_waiting, replica.heard_ms = isinstance(event, ReadWaits), now_ms
-
-    def _on_ended(self, event: ReadEnded) -> None:
-        replica = self._find(event.request_id)
-        if replica is None:
-            return
-        replica.request_id = None
-        if not replica.is_done:
-            failure = failure_of_end(event, replica.first, replica.position)
-            if failure is not None:
-                self._fail(replica, failure)
+    def _on_ended(self, event: sm.ReadEnded, replica: _Replica, request: Request) -> None:
+        replica.request = None
+        failure = None if replica.is_done else failure_of_end(event, request.first, replica.position)
+        if failure is not None:
+            self._fail(replica, failure)
 
     def _fail(self, replica: _Replica, failure: Failure) -> None:
-        """The entry at the replica's position could not be had."""
+        """The entry at the replica's position was not obtained."""
         if failure.status is Status.NO_SUCH_LEDGER:
             replica.known[replica.next :] = _LACKING
             replica.next = len(replica.ids)
@@ -308,19 +279,19 @@ class CheckReplicas:
                 self._give_up(replica, f"it lacks {found} entries of a fragment, the rest was not looked at")
 
     def _give_up(self, replica: _Replica, reason: str) -> None:
-        """What is not known of it stays unknown, and it is not asked again for this ledger."""
+        """Leave the rest unknown, and do not ask this bookie again for this ledger."""
         self._cancel(replica)
         self._result.unknown[replica.bookie_id] = reason
         replica.next = len(replica.ids)
 
 
 def checkable(metadata: LedgerMetadata, confirmed: int) -> list[tuple[Fragment, int, int]]:
-    """The fragments of which every bookie should hold its entries, each with its first and last one.
+    """The fragments whose entries every bookie should hold already, each with its first and last entry.
 
-    Of a ledger that is not CLOSED the last fragment still grows, and so may others whose end is not yet known to be confirmed
-    (protocol rule 55): ``confirmed`` is what its bookies know.
+    If the ledger is not CLOSED its last fragment still grows, and so may others whose end is not yet known to be confirmed
+    (protocol rule 55): ``confirmed`` is the LAC that its bookies know.
     """
     if metadata.last_entry_id is not None:
         return metadata.fragment_ranges(metadata.last_entry_id)
     before = metadata.fragment_ranges(metadata.last_fragment.first_entry_id - 1)
-    return [one for one in before if one[2] <= confirmed]
+    return [(fragment, first, last) for fragment, first, last in before if last <= confirmed]

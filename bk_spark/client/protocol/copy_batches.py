@@ -1,6 +1,7 @@
-"""Verified entries as the batches that a replica is made of: small ones joined, large ones cut, striped ones sorted out.
+"""Making copies: verified entries become the batches that are sent to a new replica.
 
-Entries keep their digests and the last add confirmed that came with them, so that what is copied is what the writer made.
+Small batches are joined, large ones are cut, and only the entries of the replica's slot are taken. Entries keep their digests
+and the LAC that came with them, so that a copy is exactly what the writer made.
 
 Ref: docs/formats.md, "A batch of entries".
 """
@@ -20,11 +21,11 @@ from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.quorum import IdPattern
 
 COPY_BYTES = 512 * KIB
-"""What a copied batch is filled up to: one write and one row; with one more entry of the maximum size still a batch."""
+"""A copied batch is filled up to this: it costs one write and one row, and one more entry of the maximum size still fits in."""
 
 
 class CopyBatches:
-    """Takes consecutive entries of one ledger, gives batches of ``pattern``. At most one batch is held back."""
+    """Takes consecutive entries of one ledger, and makes batches of ``pattern``. At most one batch is held back."""
 
     def __init__(self, metadata: LedgerMetadata, pattern: IdPattern, fill_bytes: int = COPY_BYTES) -> None:
         self._fill_bytes = fill_bytes
@@ -34,7 +35,7 @@ class CopyBatches:
         self._nbytes = 0
 
     def add(self, batch: EntryBatch) -> list[EncodedBatch]:
-        """What is full now."""
+        """Returns the batches that are full now."""
         full: list[EncodedBatch] = []
         for piece in _cut(batch, self._fill_bytes):
             encoded = encode(piece, self._digest_type, self._pattern)
@@ -43,16 +44,17 @@ class CopyBatches:
         return full
 
     def rest(self) -> list[EncodedBatch]:
-        """What is left, after the last entry."""
+        """Returns what is left after the last entry."""
         waiting, self._waiting, self._nbytes = self._waiting, [], 0
         return _joined(waiting) if waiting else []
 
     def _join(self, encoded: EncodedBatch) -> list[EncodedBatch]:
         nbytes = len(encoded.body)
-        is_over = bool(self._waiting) and (
-            self._nbytes + nbytes > self._fill_bytes or not _is_in_reach(self._waiting[0], encoded)
-        )
-        full = self.rest() if is_over else []
+        full: list[EncodedBatch] = []
+        if self._waiting:
+            span = encoded.header.last_entry_id - self._waiting[0].header.first_entry_id
+            if self._nbytes + nbytes > self._fill_bytes or span >= MAX_BATCH_ENTRIES:
+                full = self.rest()
         self._waiting.append(encoded)
         self._nbytes += nbytes
         return full
@@ -67,7 +69,7 @@ def copies(batches: Iterable[EntryBatch], metadata: LedgerMetadata, pattern: IdP
 
 
 def _cut(batch: EntryBatch, fill_bytes: int) -> Iterator[EntryBatch]:
-    """Pieces of less than ``fill_bytes`` and one entry, each of which spans no more ids than a batch may."""
+    """Pieces that exceed ``fill_bytes`` by less than one entry, and span no more ids than a batch may."""
     sizes = payload_sizes(batch.payloads) + ENTRY_OVERHEAD_BYTES
     by_size, by_span = (np.cumsum(sizes) - sizes) // fill_bytes, (batch.entry_ids - batch.entry_ids[0]) // MAX_BATCH_ENTRIES
     borders = np.flatnonzero((np.diff(by_size) != 0) | (np.diff(by_span) != 0)) + 1
@@ -75,12 +77,8 @@ def _cut(batch: EntryBatch, fill_bytes: int) -> Iterator[EntryBatch]:
         yield batch.slice(start, end - start)
 
 
-def _is_in_reach(first: EncodedBatch, other: EncodedBatch) -> bool:
-    return other.header.last_entry_id - first.header.first_entry_id < MAX_BATCH_ENTRIES
-
-
 def _joined(batches: list[EncodedBatch]) -> list[EncodedBatch]:
-    """As one; as they are where a writer's lengths do not add up."""
+    """As one batch; unchanged if a writer's lengths do not add up."""
     try:
         return [coalesce(batches)]
     except CorruptionError:

@@ -1,8 +1,8 @@
-"""Force: what the bookies acked becomes durable on the whole ensemble, and only then the LAC moves over it.
+"""Force: acked entries become durable on the whole ensemble, and only then the LAC moves over them.
 
-An acked entry may be in the memory of its bookies only. A bookie that crashed since has lost it, although it answers
-a later force: an answer counts only if it comes from the same life of the bookie, its *boot*, as its acks. A slot that
-failed, or that came back in another boot, fails every force from then on: the ensemble of such a ledger cannot change.
+An acked entry may be in the memory of its bookies only. A bookie that has crashed since then has lost it, although it answers a
+later force. So an answer counts only if it comes from the same run of the bookie's process, its *boot*, as the bookie's acks.
+Once a slot failed or came back in another boot every force fails, because the ensemble of such a ledger cannot change.
 
 Ref: docs/rules.md, protocol rule 30.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from bk_spark.client.protocol.state_machine import Command, Confirm, Reject, SendForce
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.errors import BookieUnavailableError, BookKeeperError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.wire.messages import Status
@@ -22,7 +22,7 @@ from bk_spark.wire.messages import Status
 class _Force:
     token: object
     last: int
-    """The last entry that was acked when it was asked for."""
+    """The last acked entry at the time of the request."""
     length: int
     waiting: dict[int, int]
     """Request → slot."""
@@ -30,47 +30,49 @@ class _Force:
 
 
 class ForceAdds:
-    """The forces of one writer, oldest first. ``last_forced`` and ``length`` are what is durable on all bookies."""
+    """The forces of one writer, oldest first."""
 
     def __init__(self, metadata: LedgerMetadata, last_forced: int) -> None:
         self.last_forced = last_forced
+        """Entries up to it are durable on all bookies."""
         self.length = 0
+        """The ledger's payload bytes up to ``last_forced``."""
         self._metadata = metadata
         self._forces: deque[_Force] = deque()
         self._boots: dict[int, int] = {}
         self._lost: dict[int, str] = {}
 
     def acked(self, slot: int, boot: int) -> None:
-        """A slot acked an add in the life ``boot``."""
+        """The bookie of a slot acked an add while it ran as ``boot``."""
         if self._boots.setdefault(slot, boot) != boot:
             self.lose(slot, "it was started again since it acked entries, which it may have lost")
 
     def lose(self, slot: int, reason: str) -> None:
-        """What this slot acked can never be counted as durable any more."""
+        """What this slot acked can never again count as durable."""
         self._lost.setdefault(slot, reason)
 
-    def force(self, token: object, last: int, length: int, requests: list[int], now_ms: int) -> list[Command]:
+    def force(self, token: object, last: int, length: int, requests: list[int], now_ms: int) -> list[sm.Command]:
         """Make the entries up to ``last`` durable; ``requests`` are the numbers to use, one a slot."""
         if self._lost:
-            return [Reject(token, self._problem())]
+            return [sm.Reject(token, self._problem())]
         force = _Force(token, last, length, dict(zip(requests, range(self._metadata.ensemble_size), strict=True)), now_ms)
         self._forces.append(force)
         ensemble = self._metadata.last_fragment.ensemble
-        return [SendForce(request_id, ensemble[slot]) for request_id, slot in force.waiting.items()]
+        return [sm.SendForce(request_id, ensemble[slot]) for request_id, slot in force.waiting.items()]
 
-    def answered(self, request_id: int, status: Status, detail: str, boot: int) -> list[Command]:
-        force = next((one for one in self._forces if request_id in one.waiting), None)
+    def answered(self, event: sm.ForceAnswered) -> list[sm.Command]:
+        force = next((force for force in self._forces if event.request_id in force.waiting), None)
         if force is None:
             return []
-        slot = force.waiting.pop(request_id)
-        if status is not Status.OK:
-            self.lose(slot, f"{status.name} {detail}".rstrip())
+        slot = force.waiting.pop(event.request_id)
+        if event.status is not Status.OK:
+            self.lose(slot, event.problem)
         else:
-            self.acked(slot, boot)
+            self.acked(slot, event.boot)
         return self._settle()
 
-    def check_timeout(self, timeout_ms: int, now_ms: int) -> list[Command]:
-        """Give up on slots that did not answer the oldest force in time."""
+    def check_timeout(self, timeout_ms: int, now_ms: int) -> list[sm.Command]:
+        """Give up the slots that did not answer the oldest force in time."""
         if self._forces and now_ms >= self._forces[0].sent_ms + timeout_ms:
             for slot in self._forces[0].waiting.values():
                 self.lose(slot, f"no answer for {timeout_ms / 1000:g} s")
@@ -79,18 +81,18 @@ class ForceAdds:
     def deadline_ms(self, timeout_ms: int) -> int | None:
         return self._forces[0].sent_ms + timeout_ms if self._forces else None
 
-    def fail(self, error: BookKeeperError) -> list[Command]:
+    def fail(self, error: BookKeeperError) -> list[sm.Command]:
         forces, self._forces = self._forces, deque()
-        return [Reject(force.token, error) for force in forces]
+        return [sm.Reject(force.token, error) for force in forces]
 
-    def _settle(self) -> list[Command]:
+    def _settle(self) -> list[sm.Command]:
         if self._lost:
             return self.fail(self._problem())
-        done: list[Command] = []
+        done: list[sm.Command] = []
         while self._forces and not self._forces[0].waiting:
             force = self._forces.popleft()
             self.last_forced, self.length = max(self.last_forced, force.last), max(self.length, force.length)
-            done.append(Confirm(force.token, self.last_forced))
+            done.append(sm.Confirm(force.token, self.last_forced))
         return done
 
     def _problem(self) -> BookKeeperError:

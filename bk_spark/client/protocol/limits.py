@@ -1,11 +1,70 @@
-"""How long each state machine waits, and how much it holds: made from ClientConfig."""
+"""The limits of each state machine, from ClientConfig: how long it waits, how much it asks for and how much it holds.
+
+Times are in milliseconds. Where a field only repeats one of ClientConfig, its reason stands there.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bk_spark.client.protocol.copy_batches import COPY_BYTES
-from bk_spark.config import ClientConfig
+from bk_spark.config import MIB, ClientConfig
+
+RECOVERY_WINDOW_ENTRIES = 4096
+"""Ids that a recovery asks for at a time: a look-up each on the bookies where they are absent, for ledgers of tiny entries."""
+
+COPY_REQUEST_BYTES = 2 * MIB
+"""What one read of a re-replication asks for. With the read-ahead and the window of adds a ledger holds some 10 MiB, and more
+only for single entries that are larger; 16 ledgers at once stay below 200 MiB."""
+
+
+def milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class AddLimits:
+    """A writer's timeouts and retry limits."""
+
+    add_timeout_ms: int
+    add_quorum_timeout_ms: int
+    delay_ensemble_change: bool
+    max_ensemble_changes: int
+    replacement_retry_ms: int
+    explicit_lac_ms: int
+
+    @staticmethod
+    def of(config: ClientConfig) -> AddLimits:
+        return AddLimits(
+            milliseconds(config.add_timeout_s),
+            milliseconds(config.add_quorum_timeout_s),
+            config.delay_ensemble_change,
+            config.max_ensemble_changes,
+            milliseconds(config.replacement_retry_s),
+            milliseconds(config.explicit_lac_s),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """How much a reader asks for and holds, and how long it waits for a bookie that sends nothing."""
+
+    timeout_ms: int
+    """After it the bookie's slot counts as failed."""
+    speculative_ms: int
+    """After it another slot is asked as well; never, if this is not below ``timeout_ms``."""
+    request_bytes: int
+    """Of the first request; later ones grow from it (``read_lanes.py``)."""
+    ahead_bytes: int
+
+    @staticmethod
+    def of(config: ClientConfig) -> ReadLimits:
+        return ReadLimits(
+            milliseconds(config.read_timeout_s),
+            milliseconds(config.speculative_read_s),
+            config.read_batch_bytes,
+            config.read_ahead_requests * config.read_batch_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,122 +74,49 @@ class RecoverLimits:
     request_timeout_ms: int
     """A bookie that has sent nothing for this long is asked again."""
     patience_ms: int
-    """The recovery gives up once it has learnt nothing for this long."""
+    """The recovery fails after this long without learning anything new."""
     window_entries: int
-    """Ids, from the first undecided one on, that bookies are asked for at a time."""
+    """How many ids, from the first undecided one on, bookies are asked for at a time."""
     request_bytes: int
     """What one read asks for, and the payload of one write-back."""
     adds: AddLimits
 
-
-@dataclass(frozen=True, slots=True)
-class CheckLimits:
-    """How much is asked for at once, and how long a bookie may be silent."""
-
-    timeout_ms: int
-    request_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLimits:
-    """How much a reader asks for and holds, and how long it waits for a bookie that sends nothing."""
-
-    timeout_ms: int
-    """Then its slot has failed."""
-    speculative_ms: int
-    """Then another slot is asked beside it; no less than ``timeout_ms`` means never."""
-    request_bytes: int
-    """Of the first request; later ones grow from it (``read_lanes.py``)."""
-    ahead_bytes: int
-
-
-def read_limits(config: ClientConfig) -> ReadLimits:
-    """How much a reader asks for and holds, as the state machine takes it."""
-    return ReadLimits(
-        timeout_ms=_ms(config.read_timeout_s),
-        request_bytes=config.read_batch_bytes,
-        ahead_bytes=config.read_ahead_requests * config.read_batch_bytes,
-        speculative_ms=_ms(config.speculative_read_s),
-    )
-
-
-def _ms(seconds: float) -> int:
-    return int(seconds * 1000)
-
-
-WINDOW_ENTRIES = 4096
-"""Ids that a recovery asks for at a time: a look-up each on the bookies where they are absent, for ledgers of tiny entries."""
-
-
-def recover_limits(config: ClientConfig) -> RecoverLimits:
-    """A recovery's patience, as the state machine takes it."""
-    return RecoverLimits(
-        request_timeout_ms=int(config.read_timeout_s * 1000),
-        patience_ms=int(config.recovery_timeout_s * 1000),
-        window_entries=WINDOW_ENTRIES,
-        request_bytes=config.read_batch_bytes,
-        adds=add_limits(config),
-    )
+    @staticmethod
+    def of(config: ClientConfig) -> RecoverLimits:
+        return RecoverLimits(
+            milliseconds(config.read_timeout_s),
+            milliseconds(config.recovery_timeout_s),
+            RECOVERY_WINDOW_ENTRIES,
+            config.read_batch_bytes,
+            AddLimits.of(config),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class CopyLimits:
-    """How much one fragment's copying holds, and how long it waits."""
+    """How much the copying of one fragment holds, and how long it waits."""
 
     reads: ReadLimits
     add_timeout_ms: int
     """A new bookie that has not answered an add for this long is given up."""
     window_bytes: int
-    """Of adds that are not answered yet; one may exceed it."""
+    """Bytes of unanswered adds. A single batch may exceed it."""
     batch_bytes: int = COPY_BYTES
-    """What a copied batch is filled up to."""
+    """Up to how many bytes a copied batch is filled."""
 
-
-def add_limits(config: ClientConfig) -> AddLimits:
-    """A writer's patience, as the state machine takes it."""
-    return AddLimits(
-        add_timeout_ms=int(config.add_timeout_s * 1000),
-        add_quorum_timeout_ms=int(config.add_quorum_timeout_s * 1000),
-        delay_ensemble_change=config.delay_ensemble_change,
-        max_ensemble_changes=config.max_ensemble_changes,
-        replacement_retry_ms=int(config.replacement_retry_s * 1000),
-        explicit_lac_ms=int(config.explicit_lac_s * 1000),
-    )
+    @staticmethod
+    def of(config: ClientConfig) -> CopyLimits:
+        reads = replace(ReadLimits.of(config), request_bytes=COPY_REQUEST_BYTES, ahead_bytes=2 * COPY_REQUEST_BYTES)
+        return CopyLimits(reads, milliseconds(config.add_timeout_s), 2 * COPY_REQUEST_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
-class AddLimits:
-    """Times in milliseconds. What each is for stands at the fields of ClientConfig."""
+class CheckLimits:
+    """How much a check of replicas asks for at once, and how long a bookie may stay silent."""
 
-    add_timeout_ms: int
-    add_quorum_timeout_ms: int
-    delay_ensemble_change: bool
-    max_ensemble_changes: int
-    replacement_retry_ms: int
-    explicit_lac_ms: int
+    timeout_ms: int
+    request_bytes: int
 
-
-# --- How fast copies may be sent: one rate for all fragments that are copied at once. Pure: the time is handed in
-#
-# Every batch is paid for after it was sent, and time that was not used is not saved up: no burst is larger than one batch and
-# what ``SLACK_MS`` allows. Worked example, 100 bytes a millisecond: 1,000 bytes at 0 ms; the next may go at 6 ms, for 4 of
-# the 10 that those take are granted ahead.
-
-SLACK_MS = 4
-"""Timers come about a millisecond late; without some credit each batch would lose that."""
-
-
-class ReplicationPace:
-    """Shared by operations of one event loop, and given their clock's time."""
-
-    def __init__(self, bytes_per_s: int) -> None:
-        self._bytes_per_ms = bytes_per_s / 1000
-        self._paid_ms = 0.0
-
-    def due_ms(self, now_ms: int) -> int:
-        """When the next batch may be sent; ``now_ms`` if that is now."""
-        return max(now_ms, int(self._paid_ms) - SLACK_MS)
-
-    def take(self, nbytes: int, now_ms: int) -> None:
-        """A batch was sent."""
-        self._paid_ms = max(self._paid_ms, now_ms) + nbytes / self._bytes_per_ms
+    @staticmethod
+    def of(config: ClientConfig) -> CheckLimits:
+        return CheckLimits(milliseconds(config.read_timeout_s), config.read_batch_bytes)

@@ -1,13 +1,15 @@
-"""What a read keeps of its lanes, and the pure questions about them: who holds what, what came, why nothing came.
+"""The parts of a read: lanes and their requests, which slots hold what, what arrived, and why something did not arrive.
 
 A *lane* reads the entries of some residues (id modulo E) from one slot, from its own position on. It has one request
-under way, and, while that one's bookie is silent, a speculative one beside it, to another slot that holds the entry at
-its position. Whichever brings that entry first goes on.
+under way. While the bookie of that request is silent it has a second, speculative one to another slot that holds the entry
+at its position. The lane continues with the request that brings that entry first.
 
-A slot's failure counts for the entry at the lane's position only, or for all its entries; both are forgotten as soon as
-the lane gets on, so that a bookie that failed once is not given up for good.
+A slot's failure counts either for the entry at the lane's position only, or for all entries of the slot. Both are forgotten as
+soon as the lane advances, so that a bookie that failed once is not given up for good.
 
-Ref: BP-46, "A note on Quorums" (read entry), for what failures together say of an entry.
+A check of replicas uses ``Request``, ``Striping`` and ``Verifier``, too.
+
+Ref: BP-46, "A note on Quorums" (read entry), for what the failures of a write set say about an entry.
 """
 
 from __future__ import annotations
@@ -19,16 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bk_spark.client.protocol.state_machine import ReadEnded
+from bk_spark.client.protocol.state_machine import ReadEnded, ReadSent, ReadWaits
 from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode, int64s
 from bk_spark.entries.digest import Digester
-from bk_spark.errors import (
-    BookieUnavailableError,
-    BookKeeperError,
-    CorruptionError,
-    DigestMismatchError,
-    NoSuchEntryError,
-)
+from bk_spark.errors import BookieUnavailableError, BookKeeperError, CorruptionError, DigestMismatchError, NoSuchEntryError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.quorum import write_set
 from bk_spark.wire.messages import Status, Verdict
@@ -36,20 +32,20 @@ from bk_spark.wire.messages import Status, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a slot did not give an entry. ``status`` is None for a wrong digest."""
+    """Why a slot did not give an entry. ``status`` is None if the digest is wrong."""
 
     status: Status | None
     detail: str
 
     @property
     def is_of_entry(self) -> bool:
-        """Whether it says nothing about the slot's other entries."""
+        """Whether it concerns one entry only, not the slot's other entries."""
         return self.status in (None, Status.NO_SUCH_ENTRY, Status.DAMAGED)
 
 
 @dataclass(slots=True)
 class Request:
-    """A read that was sent to a slot's bookie."""
+    """A read of a slot's bookie."""
 
     request_id: int
     slot: int
@@ -58,11 +54,17 @@ class Request:
     heard_ms: int
     """When it was sent, or when the bookie last sent something."""
     is_waiting: bool = False
-    """Whether it was not sent yet, as it waits for others: its bookie cannot be late."""
+    """Whether it waits for other reads and was not sent yet: then its bookie cannot be late."""
     is_open: bool = True
-    """Whether its end has not come yet."""
+    """Whether its answer has not ended yet."""
     useless: int = 0
-    """Batches without an entry that was due, since the last with one."""
+    """Batches without a due entry, since the last batch with one."""
+
+    def went_on(self, event: ReadWaits | ReadSent, now_ms: int) -> None:
+        self.is_waiting, self.heard_ms = isinstance(event, ReadWaits), now_ms
+
+    def is_silent(self, timeout_ms: int, now_ms: int) -> bool:
+        return not self.is_waiting and now_ms >= self.heard_ms + timeout_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Striping:
         return write_set(entry_id, self.ensemble_size, self.write_quorum)
 
     def starts(self) -> list[frozenset[int]]:
-        """The residues in as few parts as there must be slots to hold them all."""
+        """All residues in as few parts as possible, each part held by one slot."""
         size, quorum = self.ensemble_size, self.write_quorum
         return [frozenset(range(start, min(start + quorum, size))) for start in range(0, size, quorum)]
 
@@ -104,13 +106,13 @@ class Lane:
     slot: int
     residues: frozenset[int]
     position: int
-    """The next entry of the residues: every one below it has arrived."""
+    """The next entry of the residues: all their entries below it have arrived."""
     failures: dict[int, Failure] = field(default_factory=dict)
     """Slots that could not give the entry at ``position``."""
     own: Request | None = None
-    """To ``slot``."""
+    """The request to ``slot``."""
     beside: Request | None = None
-    """The speculative one. It was sent for the entry at ``position``: the first entry that arrives ends the race."""
+    """The speculative request, for the entry at ``position``: the first entry that arrives ends the race."""
 
     @property
     def requests(self) -> list[Request]:
@@ -118,17 +120,17 @@ class Lane:
 
     @property
     def failures_of_slots(self) -> dict[int, Failure]:
-        """The failures that concern more than the entry at ``position``."""
+        """The failures that concern all entries of their slots."""
         return {slot: failure for slot, failure in self.failures.items() if not failure.is_of_entry}
 
     def failed_residues(self, striping: Striping) -> frozenset[int]:
-        """The residues that must go elsewhere. Without striping all of them, for one lane reads the whole fragment."""
+        """The residues that another slot must read: without striping all, as one lane reads the whole fragment."""
         if self.residues == striping.residues or self.failures == self.failures_of_slots:
             return self.residues
         return frozenset({self.position % striping.ensemble_size})
 
     def prefer_beside(self, striping: Striping) -> frozenset[int]:
-        """Make the speculative request the lane's own. Gives back the residues that its slot does not hold."""
+        """Make the speculative request the lane's own. Returns the residues that its slot does not hold."""
         assert self.beside is not None
         served = self.residues & striping.residues_of(self.beside.slot)
         rest = self.residues - served
@@ -138,7 +140,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class SlotChoice:
-    """Whom to ask of one fragment's ensemble."""
+    """Chooses the slots to ask within one fragment's ensemble."""
 
     ledger_id: int
     striping: Striping
@@ -147,7 +149,7 @@ class SlotChoice:
     """Bookies to ask last."""
 
     def cover(self, residues: frozenset[int], position: int, failures: dict[int, Failure]) -> tuple[list[Lane], frozenset[int]]:
-        """Lanes for residues, as few as there must be, and the residues that only slots in ``failures`` hold."""
+        """As few lanes as possible for the residues, and the residues that only slots in ``failures`` hold."""
         lanes: list[Lane] = []
         left = residues
         while usable := [s for s in range(len(self.ensemble)) if s not in failures and self.striping.residues_of(s) & left]:
@@ -158,7 +160,7 @@ class SlotChoice:
         return lanes, left
 
     def best(self, slots: list[int], residues: frozenset[int], position: int) -> int:
-        """Bookies to avoid come last; then those that serve most; the readers of ledgers and ranges are spread evenly."""
+        """Bookies to avoid come last, then the slot that serves most residues wins; ties are spread over ledgers and ranges."""
 
         def rank(slot: int) -> tuple[bool, int, int]:
             served = len(self.striping.residues_of(slot) & residues)
@@ -167,11 +169,11 @@ class SlotChoice:
         return min(slots, key=rank)
 
     def others(self, lane: Lane) -> list[int]:
-        """The slots that may be asked for the entry at the lane's position beside its own one."""
+        """The other slots that may be asked for the entry at the lane's position."""
         return [s for s in self.striping.holders(lane.position) if s != lane.slot and s not in lane.failures]
 
     def verdict(self, entry_id: int, failures: dict[int, Failure]) -> BookKeeperError:
-        """What the failures of an entry's whole write set say together. It is missing only if all of them said so."""
+        """The error that follows if the whole write set failed. The entry is missing only if all its slots said so."""
         slots = sorted(self.striping.holders(entry_id))
         statuses = [failures[slot].status for slot in slots]
         if all(status is not None and status.verdict is Verdict.NEGATIVE for status in statuses):
@@ -183,7 +185,7 @@ class SlotChoice:
 
 
 class Arrivals:
-    """Verified entries of all lanes that cannot be delivered yet, because entries before them are still missing."""
+    """Verified entries of all lanes that cannot be delivered yet, because earlier entries are still missing."""
 
     def __init__(self) -> None:
         self.nbytes = 0
@@ -194,17 +196,17 @@ class Arrivals:
         self.nbytes += batch.nbytes
 
     def take_below(self, frontier: int) -> list[EntryBatch]:
-        """The entries below ``frontier``, ascending: in the batches in which they came, or as one if those interleave."""
+        """The entries below ``frontier``, ascending: in the batches in which they came, or in one if these interleave."""
         cuts = [(batch, int(np.searchsorted(batch.entry_ids, frontier))) for batch in self._batches]
         ready = [batch if cut == len(batch) else batch.slice(0, cut) for batch, cut in cuts if cut]
         self._batches = [batch.slice(cut, len(batch) - cut) for batch, cut in cuts if cut < len(batch)]
         self.nbytes = sum(batch.nbytes for batch in self._batches)
         is_ascending = all(a.entry_ids[-1] < b.entry_ids[0] for a, b in pairwise(ready))
-        return ready if is_ascending else [_merged(ready)]
+        return ready if is_ascending else [merged(ready)]
 
 
 class Verifier:
-    """What of a bookie's answer may be believed."""
+    """Tells which entries of a bookie's answer are good."""
 
     def __init__(self, metadata: LedgerMetadata) -> None:
         self._ledger_id = metadata.ledger_id
@@ -214,9 +216,9 @@ class Verifier:
     def good_prefix(
         self, encoded: EncodedBatch, residues: frozenset[int], position: int, last: int
     ) -> tuple[EntryBatch | None, Failure | None]:
-        """The entries due from ``position`` to ``last`` up to the first that is wrong, and what is wrong with that one.
+        """The due entries from ``position`` to ``last`` before the first wrong one, and what is wrong with that one.
 
-        Every entry is verified by itself, and each has to be the next one (docs/rules.md, protocol rule 58).
+        Every entry is verified by itself, and has to be the next due one (docs/rules.md, protocol rule 58).
         """
         try:
             batch = self._due(decode(encoded), residues, position, last)
@@ -243,19 +245,19 @@ class Verifier:
 
 
 def failure_of_end(event: ReadEnded, first: int, position: int) -> Failure | None:
-    """What the end of an answer from ``first`` on says against its slot, for a lane that came to ``position``."""
+    """The slot's failure that the end of an answer from ``first`` on tells to a lane that has reached ``position``, if any."""
     about = event.entry_id
     if event.status is Status.OK:
         return Failure(Status.UNKNOWN, "an answer without any entry") if position == first else None
     if about is not None and first <= about < position:
-        return None  # about an entry of the slot that another lane reads: ask on behind it
-    failure = Failure(event.status, f"{event.status.name} {event.detail}".rstrip())
+        return None  # about an entry of the slot that another lane reads: ask again behind it
+    failure = Failure(event.status, event.problem)
     if failure.is_of_entry and about not in (None, position):
         return Failure(Status.UNKNOWN, f"{failure.detail} (about entry {about}, where entry {position} was due)")
     return failure
 
 
-def _merged(batches: list[EntryBatch]) -> EntryBatch:
+def merged(batches: list[EntryBatch]) -> EntryBatch:
     """Batches of disjoint ids as one, ascending."""
     ids = np.concatenate([batch.entry_ids for batch in batches])
     order = np.argsort(ids)
@@ -276,28 +278,27 @@ def _wrong_entry(entry_id: int, expected: int) -> Failure:
     return Failure(Status.BAD_REQUEST, f"entry {entry_id} came where entry {expected} was due")
 
 
-# --- How much a reader's next request asks a bookie for
-#
-# Between two requests nothing travels, so they ask for more while answers come quickly. Where bookies have many readers answers
-# are slow, and requests stay small, so that no reader waits for long ones.
-
 QUICK_MS = 250
-"""An answer that takes longer loses next to nothing by the milliseconds that pass between two of them."""
+"""For answers that take longer the few milliseconds between two requests hardly matter."""
 
 MOST_GROWTH = 4
-"""Times the first one's bytes that a request asks for at most. With three messages of a MiB a third of the time passes between
-two requests, with fifteen a tenth; the more it is, the longer a bookie's readers wait for each other."""
+"""A request asks at most for this many times the bytes of the first one. With three messages of a MiB a third of the time
+passes between two requests, with fifteen a tenth; but the more it is, the longer a bookie's readers wait for each other."""
 
 
 class RequestSize:
-    """Of one reader."""
+    """How many bytes a reader's next request asks for.
+
+    Nothing travels between two requests, so they ask for more while answers come quickly. If bookies have many readers answers
+    are slow, and requests stay small, so that no reader waits for the long requests of others.
+    """
 
     def __init__(self, first_bytes: int) -> None:
         self._first_bytes = first_bytes
         self.nbytes = first_bytes
 
     def answered(self, taken_ms: int) -> None:
-        """A request was answered well, in so much time."""
+        """A request was answered completely, within this time."""
         if taken_ms <= QUICK_MS:
             self.nbytes = min(2 * self.nbytes, MOST_GROWTH * self._first_bytes)
         else:

@@ -1,17 +1,18 @@
 """Recovering a ledger: take it from its writer, find where it ends, and close it there.
 
-1. *Mark* it IN_RECOVERY in the metadata, before anything is fenced: a writer that wants another ensemble from then on is
-   refused. A ledger that is IN_RECOVERY already is joined without a write; a CLOSED one is the result.
-2. *Fence* the last fragment's ensemble until no ack quorum could take the writer's adds any more (recover_ledger.py).
-   This ensemble is the *recovery ensemble*, to the end. Its answers give the *floor*, up to which entries are confirmed.
-3. *Measure*: read the entry at the floor for the ledger's length up to there, from the fragment that holds it. A LAC answer
-   carries no digest; this read, which has one, also proves that the ledger does reach the floor.
-4. *Read on* from there, one id after the other, to the first that is absent (recovery_reads.py), and *write back* what is
-   there (recovery_writes.py), both at once.
-5. *Close* with one compare-and-set of end, length and the fragments of one's own ensemble changes, once all is written back.
-   Who finds it CLOSED by then takes that end for his own.
+1. *Mark* it IN_RECOVERY in the metadata before anything is fenced: from then on the writer cannot change its ensemble. If the
+   ledger is IN_RECOVERY already, this recovery joins without a write; if it is CLOSED, that is the result.
+2. *Fence* the last fragment's ensemble until no ack quorum can accept the writer's adds any more (``RecoveryFencing``).
+   This ensemble stays the *recovery ensemble* to the end. Its answers give the *floor*, up to which entries are confirmed.
+3. *Measure*: read the entry at the floor, from the fragment that holds it, for the ledger's length up to there. A LAC answer
+   carries no digest; this read does, so it also proves that the ledger reaches the floor.
+4. *Read on* from there, one id after the other, to the first absent one (``recovery_reads.py``), and at the same time *write
+   back* the entries that are there (``recovery_writes.py``).
+5. *Close*, once everything is written back, with one compare-and-set of the end, the length and the fragments of this
+   recovery's own ensemble changes. If the ledger is CLOSED by then, its end is the result.
 
-Whatever stays unknown fails the recovery, and the ledger stays IN_RECOVERY for the next try. Nothing is decided on a guess.
+Anything that stays unknown fails the recovery, and the ledger stays IN_RECOVERY for the next try. Nothing is decided on a
+guess.
 
 Worked example, 3/3/2 on b0, b1, b2: entries 0-4 confirmed, LAC 3 carried by entry 4, entry 5 on b1 only. The fence answers
 say 3, 3, 2; floor 3, its length is read; 4 and 5 are read, and written to all three; b0 and b2 deny entry 6: closed at 5.
@@ -24,60 +25,37 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.asking import Asking
 from bk_spark.client.protocol.limits import RecoverLimits
 from bk_spark.client.protocol.recovery_reads import ReadTask, RecoveryReads
 from bk_spark.client.protocol.recovery_writes import RecoveryWrites
-from bk_spark.client.protocol.state_machine import (
-    AddAnswered,
-    Command,
-    Event,
-    Finish,
-    LastAddConfirmedAnswered,
-    MetadataGone,
-    MetadataRead,
-    MetadataUnknown,
-    MetadataWritten,
-    ReadArrived,
-    ReadEnded,
-    ReplacementsChosen,
-    SendReadLastAddConfirmed,
-    Start,
-    Tick,
-)
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
 from bk_spark.entries.batch import NO_ENTRY
-from bk_spark.errors import (
-    BookieUnavailableError,
-    BookKeeperError,
-    CorruptionError,
-    MetadataConflictError,
-    UnauthorizedAccessError,
-)
+from bk_spark.errors import BookKeeperError, CorruptionError, MetadataConflictError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from bk_spark.quorum import is_covered
 from bk_spark.wire.messages import Status, Verdict
 
-# --- The fencing phase of a recovery: no ack quorum of the last fragment may be able to take an old writer's add
-#
-# Every bookie of the ensemble is told to fence the ledger and asked for its last add confirmed (LAC). A slot is *known* once
-# it answered OK, from a fenced ledger, or explicitly that it holds nothing, which it says only after fencing too. Anything
-# else is unknown, and the slot is asked again. The phase is over once every write set has fewer than Qa unknown slots: then
-# no entry can collect its ack quorum any more without a fenced bookie's ack.
-#
-# The answers also give the *floor*, up to which all entries are confirmed: the highest LAC, and at least the entry before the
-# last fragment, which only started after everything below it was confirmed. A LAC answer carries no digest, so a bookie that
-# errs could name any floor; whoever uses it must read the entry at the floor, which has one.
-#
-# Ref: the BookKeeper protocol, "Closing a ledger as a reader"; docs/rules.md, protocol rules 2, 3, 6 and 15.
-
 
 class RecoveryFencing:
-    """Fences the last fragment of ``metadata``. Over when ``is_done``, or there is an ``error``."""
+    """The fencing phase: afterwards no ack quorum of the last fragment can accept an old writer's add.
+
+    Every bookie of the ensemble is told to fence the ledger and asked for its last add confirmed (LAC). A slot is *known* once
+    it answered OK, from a fenced ledger, or explicitly that it holds nothing, which it says only after fencing too. Anything
+    else is unknown, and the slot is asked again. The phase is over once every write set has fewer than Qa unknown slots: then
+    no entry can collect its ack quorum any more without a fenced bookie's ack.
+
+    The answers also give the ``floor``, up to which all entries are confirmed: the highest LAC, and at least the entry before
+    the last fragment, which only started after everything below it was confirmed. A LAC answer carries no digest, so a faulty
+    bookie could name any floor: before the floor is used, the entry there must be read, which has a digest.
+
+    It has ended when ``is_done``, or when there is an ``error``. Ref: docs/rules.md, protocol rules 2, 3, 6 and 15.
+    """
 
     def __init__(self, metadata: LedgerMetadata, asking: Asking) -> None:
         self.floor = metadata.last_fragment.first_entry_id - 1
-        """All entries up to it are confirmed, as far as is known; -1: none."""
+        """All entries up to it are known to be confirmed; -1: none."""
         self.error: BookKeeperError | None = None
         self._metadata = metadata
         self._asking = asking
@@ -88,51 +66,45 @@ class RecoveryFencing:
         metadata = self._metadata
         return is_covered(frozenset(self._known), metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
 
-    def answered(self, event: LastAddConfirmedAnswered, now_ms: int) -> None:
+    def answered(self, event: sm.LastAddConfirmedAnswered, now_ms: int) -> None:
         slot = self._asking.slot_of(event.request_id)
         if slot is None:
             return
         if event.status is Status.UNAUTHORIZED:
             self.error = UnauthorizedAccessError(self._metadata.ledger_id)
         elif event.status.verdict is Verdict.UNKNOWN:
-            self._asking.failed(slot, f"{event.status.name} {event.detail}".rstrip(), now_ms)
+            self._asking.failed(slot, event.problem, now_ms)
         elif event.status is Status.OK and not event.is_fenced:
             self._asking.failed(slot, "it answered without having fenced the ledger", now_ms)
         else:
             self._learn(slot, event, now_ms)
 
-    def go_on(self, now_ms: int) -> list[Command]:
-        """Ask whom there is to ask."""
+    def go_on(self, now_ms: int) -> list[sm.Command]:
+        """Ask the slots that are not known and may be asked now."""
         self._asking.time_out(now_ms)
         if self.error is None and not self.is_done and self._asking.is_hopeless(now_ms):
-            self.error = self._unavailable()
+            self.error = self._asking.unavailable(self.floor + 1, self._unknown())
         if self.error is not None or self.is_done:
             return []
         ensemble = self._metadata.last_fragment.ensemble
-        slots = [slot for slot in range(len(ensemble)) if slot not in self._known and self._asking.may_ask(slot, now_ms)]
-        return [SendReadLastAddConfirmed(self._asking.ask(slot, now_ms), ensemble[slot], fence=True) for slot in slots]
+        slots = [slot for slot in self._unknown() if self._asking.may_ask(slot, now_ms)]
+        return [sm.SendReadLastAddConfirmed(self._asking.ask(slot, now_ms), ensemble[slot], fence=True) for slot in slots]
 
     def deadline_ms(self) -> int:
         return self._asking.deadline_ms()
 
-    def _learn(self, slot: int, event: LastAddConfirmedAnswered, now_ms: int) -> None:
+    def _learn(self, slot: int, event: sm.LastAddConfirmedAnswered, now_ms: int) -> None:
         self._asking.answered(slot)
         self._asking.learnt(now_ms)
         self._known.add(slot)
         if event.status is Status.OK:
             self.floor = max(self.floor, event.last_add_confirmed)
 
-    def _unavailable(self) -> BookieUnavailableError:
-        ensemble = self._metadata.last_fragment.ensemble
-        unknown = [slot for slot in range(len(ensemble)) if slot not in self._known]
-        reasons = tuple(f"{ensemble[slot]}: {self._asking.reason(slot)}" for slot in unknown)
-        return BookieUnavailableError(self._metadata.ledger_id, self.floor + 1, reasons)
+    def _unknown(self) -> list[int]:
+        return [slot for slot in range(self._metadata.ensemble_size) if slot not in self._known]
 
 
-__all__ = ["RecoverLedger", "RecoverLimits"]
-
-
-class RecoverLedger:
+class RecoverLedger(sm.StateMachine):
     """The state machine of one recovery; its result is the CLOSED metadata with its version.
 
     ``version`` is the metadata's in the store. Errors: BookieUnavailableError if too few bookies answer, NotEnoughBookiesError
@@ -140,38 +112,33 @@ class RecoverLedger:
     """
 
     def __init__(self, metadata: LedgerMetadata, version: int, limits: RecoverLimits) -> None:
+        super().__init__()
         self._limits = limits
         self._numbers = itertools.count(1)
         self._update = UpdateMetadata(metadata, version, _in_recovery)
         self._fencing: RecoveryFencing | None = None
         self._reads: RecoveryReads | None = None
-        """At the floor while there are no ``_writes``, then of what lies above it."""
+        """Of the entry at the floor while there are no ``_writes``, then of the entries above it."""
         self._writes: RecoveryWrites | None = None
         self._is_closing = False
-        self._finished = False
-        self._commands: list[Command] = []
 
-    def handle(self, event: Event, now_ms: int) -> None:
+    def handle(self, event: sm.Event, now_ms: int) -> None:
         if self._finished:
             return
-        if isinstance(event, Start):
+        if isinstance(event, sm.Start):
             self._commands += self._update.start()
             self._updated(now_ms)
-        elif isinstance(event, (MetadataWritten, MetadataRead, MetadataGone, MetadataUnknown)):
+        elif isinstance(event, sm.MetadataEvent):
             self._metadata_answered(event, now_ms)
-        elif isinstance(event, LastAddConfirmedAnswered) and self._fencing is not None:
+        elif isinstance(event, sm.LastAddConfirmedAnswered) and self._fencing is not None:
             self._fencing.answered(event, now_ms)
-        elif isinstance(event, ReadArrived) and self._reads is not None:
+        elif isinstance(event, sm.ReadArrived) and self._reads is not None:
             self._reads.arrived(event, now_ms)
-        elif isinstance(event, ReadEnded) and self._reads is not None:
+        elif isinstance(event, sm.ReadEnded) and self._reads is not None:
             self._reads.ended(event, now_ms)
-        elif isinstance(event, (AddAnswered, ReplacementsChosen, Tick)) and self._writes is not None:
+        elif isinstance(event, (sm.AddAnswered, sm.ReplacementsChosen, sm.Tick)) and self._writes is not None:
             self._writes.handle(event, now_ms)
         self._go_on(now_ms)
-
-    def take_commands(self) -> list[Command]:
-        commands, self._commands = self._commands, []
-        return commands
 
     def deadline_ms(self) -> int | None:
         if self._finished or self._is_closing:
@@ -182,25 +149,23 @@ class RecoverLedger:
 
     # --- the steps, in their order
 
-    def _metadata_answered(self, event: MetadataWritten | MetadataRead | MetadataGone | MetadataUnknown, now_ms: int) -> None:
+    def _metadata_answered(self, event: sm.MetadataEvent, now_ms: int) -> None:
         if not self._update.is_done:
             self._commands += self._update.handle(event)
             self._updated(now_ms)
 
     def _updated(self, now_ms: int) -> None:
-        """A metadata update went on, perhaps to its end."""
+        """Act on the end of a metadata update, if it has ended."""
         update = self._update
         if not update.is_done:
             return
-        if update.error is not None:
-            self._finish(update.error)
-        elif update.metadata.is_closed:
-            self._finish(None)
+        if update.error is not None or update.metadata.is_closed:
+            self._end_recovery(update.error)
         else:
-            self._fencing = RecoveryFencing(update.metadata, self._asking(now_ms))
+            self._fencing = RecoveryFencing(update.metadata, self._asking(update.metadata.last_fragment, now_ms))
 
     def _go_on(self, now_ms: int) -> None:
-        """Go as far as what is known allows."""
+        """Do all steps that are possible with what is known."""
         if self._fencing is not None:
             self._fence(self._fencing, now_ms)
         if self._reads is not None and self._writes is None:
@@ -213,7 +178,7 @@ class RecoverLedger:
     def _fence(self, fencing: RecoveryFencing, now_ms: int) -> None:
         self._commands += fencing.go_on(now_ms)
         if fencing.error is not None:
-            self._finish(fencing.error)
+            self._end_recovery(fencing.error)
         elif fencing.is_done:
             self._fencing = None
             if fencing.floor == NO_ENTRY:
@@ -230,17 +195,17 @@ class RecoverLedger:
             self._commands += reads.cancel()
             self._begin_writes(int(found[0].entry_ids[0]), int(found[0].lengths[0]), now_ms)
         elif reads.error is not None:
-            self._finish(reads.error)
+            self._end_recovery(reads.error)
         elif reads.end is not None:
             what = f"ledger {self._update.metadata.ledger_id}"
             problem = f"its entry {reads.end} is confirmed, and every bookie that should have it says that it has not"
-            self._finish(CorruptionError(what, problem))
+            self._end_recovery(CorruptionError(what, problem))
 
     def _read_on(self, reads: RecoveryReads, writes: RecoveryWrites, now_ms: int) -> None:
         writes.write(reads.take_ready(), now_ms)
         self._commands += reads.go_on(now_ms, may_ask=not writes.is_full)
         if reads.error is not None:
-            self._finish(reads.error)
+            self._end_recovery(reads.error)
         elif reads.is_done:
             self._commands += reads.cancel()
             self._reads = None
@@ -248,7 +213,7 @@ class RecoverLedger:
     def _end_writes(self, writes: RecoveryWrites, now_ms: int) -> None:
         self._commands += writes.take_commands()
         if writes.error is not None:
-            self._finish(writes.error)
+            self._end_recovery(writes.error)
         elif self._reads is None and writes.is_done and not self._is_closing:
             self._close(writes, now_ms)
 
@@ -260,10 +225,8 @@ class RecoverLedger:
         self._commands += self._update.start()
         self._updated(now_ms)
 
-    # --- inside
-
     def _begin_reads(self, task: ReadTask, now_ms: int) -> None:
-        self._reads = RecoveryReads(self._update.metadata, task, self._limits, self._asking(now_ms))
+        self._reads = RecoveryReads(self._update.metadata, task, self._limits, self._asking(task.fragment, now_ms))
 
     def _begin_writes(self, floor: int, length: int, now_ms: int) -> None:
         metadata = self._update.metadata
@@ -271,32 +234,30 @@ class RecoverLedger:
         negatives = metadata.write_quorum - metadata.ack_quorum + 1
         self._begin_reads(ReadTask(metadata.last_fragment, floor + 1, None, negatives), now_ms)
 
-    def _asking(self, now_ms: int) -> Asking:
-        return Asking(self._update.metadata.ensemble_size, self._limits, self._numbers, now_ms)
+    def _asking(self, fragment: Fragment, now_ms: int) -> Asking:
+        return Asking(self._update.metadata.ledger_id, fragment.ensemble, self._limits, self._numbers, now_ms)
 
-    def _finish(self, error: BookKeeperError | None) -> None:
+    def _end_recovery(self, error: BookKeeperError | None) -> None:
         if self._finished:
             return
-        self._finished = True
         if self._reads is not None:
             self._commands += self._reads.cancel()
-        result = None if error is not None else (self._update.metadata, self._update.version)
-        self._commands.append(Finish(result, error))
+        self._finish(None if error is not None else (self._update.metadata, self._update.version), error=error)
 
 
 def _in_recovery(current: LedgerMetadata) -> LedgerMetadata:
-    """The mark: a change for UpdateMetadata."""
+    """A change for UpdateMetadata: the mark."""
     return replace(current, state=LedgerState.IN_RECOVERY) if current.state is LedgerState.OPEN else current
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The closing write: a change for UpdateMetadata."""
+    """A change for UpdateMetadata: the closing write."""
 
     before: tuple[Fragment, ...]
     """The fragments when recovery began."""
     after: tuple[Fragment, ...]
-    """The same with recovery's own ensemble changes, which concern the last one only."""
+    """The same with recovery's own ensemble changes, which concern only the last one."""
     last_entry_id: int
     length: int
 
@@ -311,6 +272,6 @@ class _End:
         return replace(current, fragments=(*older, *own)).closed_at(self.last_entry_id, self.length)
 
     def _has_same_tail(self, current: LedgerMetadata) -> bool:
-        """Others may replace bookies of older fragments; their borders, and the last one, are recovery's alone."""
+        """Others may replace bookies of older fragments; only recovery may change borders and the last fragment."""
         borders = [fragment.first_entry_id for fragment in current.fragments]
         return borders == [fragment.first_entry_id for fragment in self.before] and current.last_fragment == self.before[-1]

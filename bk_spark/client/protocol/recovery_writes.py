@@ -1,11 +1,11 @@
-"""The write-backs of a recovery: every entry that it found goes to the whole write set again, and counts at Qa.
+"""The write-backs of a recovery: every entry found is sent to its whole write set again, and is confirmed by Qa acks.
 
-Until that is so the entry may be on one bookie only; a ledger closed behind it would lose it with that bookie. What cannot
-be written back fails the recovery, it never ends the ledger earlier.
+Before that the entry may be on one bookie only, and a ledger closed behind it would lose it with that bookie. An entry that
+cannot be written back fails the recovery; the ledger is never closed shorter instead.
 
-A new bookie may join the ensemble on the way. That stays in ``metadata`` here, and reaches the store with the closing
-write. All entries carry the LAC at which recovery began: another recoverer may still end the ledger anywhere behind it,
-and no bookie may ever show a LAC beyond the end.
+A new bookie may join the ensemble meanwhile. The new ensemble stays in ``metadata`` here, until the closing write stores it.
+All entries carry the LAC at which recovery began: another recoverer may still end the ledger anywhere behind that LAC, and no
+bookie may ever show a LAC beyond the end.
 
 Ref: docs/rules.md, protocol rules 9 and 11, "Recovery's writes".
 """
@@ -13,35 +13,17 @@ Ref: docs/rules.md, protocol rules 9 and 11, "Recovery's writes".
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import RecoverLimits
-from bk_spark.client.protocol.state_machine import (
-    AddAnswered,
-    Append,
-    Command,
-    Confirm,
-    Reject,
-    Release,
-    ReplacementsChosen,
-    Tick,
-)
-from bk_spark.client.protocol.verified_entries import VerifiedEntries
 from bk_spark.config import MAX_BATCH_ENTRIES
-from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
+from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES, EntryBatch
+from bk_spark.entries.digest import payload_sizes
 from bk_spark.errors import BookKeeperError, CorruptionError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """The token of one append."""
-
-    last: int
-    nbytes: int
 
 
 class RecoveryWrites:
@@ -50,69 +32,66 @@ class RecoveryWrites:
     def __init__(self, metadata: LedgerMetadata, limits: RecoverLimits, *, floor: int, length: int) -> None:
         self.length = length
         """Payload bytes up to the last entry given to ``write``."""
-        self.confirmed = floor
-        """The last entry that its ack quorum has."""
         self.error: BookKeeperError | None = None
         self._adder = AddEntries.for_recovery(metadata, limits.adds, last_add_confirmed=floor, length=length)
         self._request_bytes = limits.request_bytes
-        self._written = floor
         self._unreleased_bytes = 0
-        self._commands: list[Command] = []
+        self._commands: list[sm.Command] = []
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """With the fragments of the ensemble changes on the way."""
+        """With the fragments of this recovery's own ensemble changes."""
         return self._adder.metadata
 
     @property
+    def confirmed(self) -> int:
+        """The last entry that Qa bookies have acked."""
+        return self._adder.last_add_confirmed
+
+    @property
     def is_done(self) -> bool:
-        """Whether everything given to ``write`` is confirmed."""
-        return self.confirmed == self._written
+        """Whether everything given to ``write`` is confirmed, unless there is an ``error``."""
+        return self.confirmed == self._adder.last_add_pushed
 
     @property
     def is_full(self) -> bool:
-        """Whether the entries that bookies owe answers for are so many that no more should be read."""
+        """Whether so many bytes still wait for answers of bookies that no more should be read."""
         return self._unreleased_bytes >= self.metadata.ensemble_size * self._request_bytes
 
-    def write(self, found: list[VerifiedEntries], now_ms: int) -> None:
+    def write(self, found: list[EntryBatch], now_ms: int) -> None:
         """Send the next entries."""
         for entries in found:
             self._measure(entries)
         if self.error is not None:
             return
         for batch in (piece for entries in found for piece in self._cut(entries)):
-            token = _Batch(batch.last, batch.nbytes)
-            self._written = token.last
-            self._unreleased_bytes += token.nbytes
-            self.handle(Append(batch.payloads, token), now_ms)
+            self._unreleased_bytes += batch.nbytes
+            self.handle(sm.Append(batch.payloads, token=batch.nbytes), now_ms)
 
-    def handle(self, event: Append | AddAnswered | ReplacementsChosen | Tick, now_ms: int) -> None:
+    def handle(self, event: sm.Append | sm.AddAnswered | sm.ReplacementsChosen | sm.Tick, now_ms: int) -> None:
         self._adder.handle(event, now_ms)
         for command in self._adder.take_commands():
             self._take(command)
 
-    def take_commands(self) -> list[Command]:
+    def take_commands(self) -> list[sm.Command]:
         commands, self._commands = self._commands, []
         return commands
 
     def deadline_ms(self) -> int | None:
         return self._adder.deadline_ms()
 
-    def _take(self, command: Command) -> None:
-        if isinstance(command, Confirm):
-            assert isinstance(command.token, _Batch)
-            self.confirmed = command.token.last
-        elif isinstance(command, Reject):
+    def _take(self, command: sm.Command) -> None:
+        if isinstance(command, sm.Reject):
             self.error = self.error or command.error
-        elif isinstance(command, Release):
-            assert isinstance(command.token, _Batch)
-            self._unreleased_bytes -= command.token.nbytes
-        else:
+        elif isinstance(command, sm.Release):
+            assert isinstance(command.token, int)
+            self._unreleased_bytes -= command.token
+        elif not isinstance(command, sm.Confirm):
             self._commands.append(command)
 
-    def _measure(self, entries: VerifiedEntries) -> None:
-        """Two writers' entries, or two ledgers', would not add up."""
-        lengths = self.length + np.cumsum(entries.sizes)
+    def _measure(self, entries: EntryBatch) -> None:
+        """Check that the entries' lengths add up: those of different writers or ledgers would not."""
+        lengths = self.length + np.cumsum(payload_sizes(entries.payloads))
         self.length = int(lengths[-1])
         wrong = np.flatnonzero(lengths != entries.lengths)
         if len(wrong) and self.error is None:
@@ -121,13 +100,13 @@ class RecoveryWrites:
             problem = f"its length is {entries.lengths[row]}, with the entries before it {lengths[row]}"
             self.error = CorruptionError(what, problem)
 
-    def _cut(self, entries: VerifiedEntries) -> Iterator[VerifiedEntries]:
-        """Batches that fit into an add."""
-        ends = np.cumsum(entries.sizes + ENTRY_OVERHEAD_BYTES)
+    def _cut(self, entries: EntryBatch) -> Iterator[EntryBatch]:
+        """Cut into batches that fit into an add."""
+        ends = np.cumsum(payload_sizes(entries.payloads) + ENTRY_OVERHEAD_BYTES)
         start = 0
         while start < len(entries):
             sent = int(ends[start - 1]) if start else 0
             fitting = int(np.searchsorted(ends, sent + self._request_bytes, side="right"))
             stop = min(max(fitting, start + 1), start + MAX_BATCH_ENTRIES)
-            yield entries.slice(start, stop)
+            yield entries.slice(start, stop - start)
             start = stop

@@ -1,7 +1,7 @@
 """The change that ends a re-replication: the new bookies take their slots in one fragment's ensemble, and nothing else changes.
 
-Worked example: fragments 0: (b1, b2, b3), 42: (b1, b4, b3); b2 is lost, b5 holds what slot 1 of the first one should. The
-change makes of it 0: (b1, b5, b3), 42: (b1, b4, b3), also if a writer has added 77: (b1, b6, b3) meanwhile.
+Worked example: the fragments are 0: (b1, b2, b3), 42: (b1, b4, b3). b2 is lost, and b5 holds what slot 1 of the first fragment
+should hold. The change results in 0: (b1, b5, b3), 42: (b1, b4, b3), even if a writer has added 77: (b1, b6, b3) meanwhile.
 
 Ref: docs/rules.md, protocol rules 6, 20 and 22; situation 6.
 """
@@ -16,20 +16,20 @@ from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 
 @dataclass(frozen=True, slots=True)
 class ReplaceBookies:
-    """A change for UpdateMetadata. Raises MetadataConflictError where the fragment is not the one that was copied."""
+    """A change for UpdateMetadata. Raises MetadataConflictError if the fragment is not the one that was copied."""
 
     fragment: Fragment
     """As it was when its entries were read."""
     last: int
-    """Its last entry; below its first one if it has none."""
+    """Its last entry; below its first one if it has no entries."""
     bookies: tuple[tuple[int, str], ...]
-    """Slots, and the bookies that hold, durably, all that these should."""
+    """Slots, each with a bookie that holds everything that the slot should hold, durably."""
 
     def __call__(self, current: LedgerMetadata) -> LedgerMetadata:
         index = self._index_in(current)
         ensemble = list(current.fragments[index].ensemble)
         for slot, bookie_id in self.bookies:
-            # A slot that somebody else filled by now keeps its bookie: what was copied here is one copy too many.
+            # A slot that was filled by others meanwhile keeps its bookie: then this copy is superfluous.
             if ensemble[slot] == self.fragment.ensemble[slot]:
                 ensemble[slot] = bookie_id
         if len(set(ensemble)) < len(ensemble):
@@ -40,7 +40,7 @@ class ReplaceBookies:
         return replace(current, fragments=(*current.fragments[:index], changed, *current.fragments[index + 1 :]))
 
     def _index_in(self, current: LedgerMetadata) -> int:
-        firsts = [one.first_entry_id for one in current.fragments]
+        firsts = [fragment.first_entry_id for fragment in current.fragments]
         if self.fragment.first_entry_id not in firsts:
             raise self._conflict(current, f"fragments start at {firsts}")
         index = firsts.index(self.fragment.first_entry_id)
@@ -54,9 +54,9 @@ class ReplaceBookies:
 
 
 def last_entry_of(metadata: LedgerMetadata, index: int) -> int | None:
-    """Where a fragment ends: before the next one, or where the ledger was closed; None for one that is still open.
+    """The last entry of a fragment, below its first one if it has no entries; None if the fragment is still open.
 
-    Below its first entry if it has none.
+    It is the entry before the next fragment, or the last entry of the closed ledger.
     """
     if index + 1 < len(metadata.fragments):
         end = metadata.fragments[index + 1].first_entry_id - 1

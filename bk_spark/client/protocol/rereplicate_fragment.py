@@ -1,13 +1,14 @@
-"""Re-replicating a fragment: new bookies get what some slots of its ensemble should hold, and then take these slots.
+"""Re-replicating a fragment: copy what some slots of its ensemble should hold to new bookies, which then take these slots.
 
-1. *Choose* bookies for the slots of those that are leaving: placement, none that is in the ensemble.
-2. *Copy* what the slots hold, from any replica, each entry verified (``read_entries.py``); a bookie that is leaving is asked
-   last. Entries keep their digests and LACs. The adds carry the recovery flag: a fence does not refuse them (protocol rule 53).
-3. A new bookie that fails is given up: the others go on, then another one is chosen and copied to from the start. What it
-   was given stays where it is, and harms nobody: nothing names it.
-4. *Replace*: once every entry is durable on a new bookie one compare-and-set gives it its slot, if that still names the bookie
-   that is leaving (``replace_bookies.py``). Until then readers know nothing of it, so two that copy one fragment at
-   once, or one whose lock is gone, never make the metadata name a bookie that lacks entries.
+1. *Choose* new bookies for the slots of the leaving ones: by placement, and none that is in the ensemble.
+2. *Copy* what the slots hold, from any replica, with each entry verified (``read_entries.py``); a leaving bookie is asked
+   last. Entries keep their digests and LACs. The adds carry the recovery flag, so that a fence does not refuse them (protocol
+   rule 53).
+3. A new bookie that fails is given up. The others continue; then another one is chosen and copied to from the start. The copies
+   on the failed one stay there and do no harm, because nothing names them.
+4. *Replace*: once every entry is durable on a new bookie one compare-and-set gives it the slot, if that still names the
+   leaving bookie (``replace_bookies.py``). Until then readers do not know the new bookie. So the metadata never names a bookie
+   that lacks entries, even if two workers copy one fragment at once, or one has lost its lock.
 
 The fragment must have an end: an open tail still grows. A fragment without entries needs the last step alone (rule 54).
 
@@ -23,38 +24,14 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.copy_batches import CopyBatches
-from bk_spark.client.protocol.limits import CopyLimits, ReplicationPace
+from bk_spark.client.protocol.limits import CopyLimits
 from bk_spark.client.protocol.read_entries import ReadEntries
 from bk_spark.client.protocol.replace_bookies import ReplaceBookies
-from bk_spark.client.protocol.state_machine import (
-    AddAnswered,
-    CancelAdd,
-    CancelRead,
-    ChooseReplacements,
-    Command,
-    Consumed,
-    Deliver,
-    Event,
-    Finish,
-    MetadataGone,
-    MetadataRead,
-    MetadataUnknown,
-    MetadataWritten,
-    ReadArrived,
-    ReadEnded,
-    ReadSent,
-    ReadWaits,
-    ReplacementsChosen,
-    ReportFailure,
-    SendAdd,
-    SendRead,
-    Start,
-    Tick,
-    WriteMetadata,
-)
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
 from bk_spark.entries.batch import EncodedBatch, EntryBatch
+from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire.messages import Status
@@ -62,37 +39,37 @@ from bk_spark.wire.messages import Status
 
 @dataclass(frozen=True, slots=True)
 class FragmentTask:
-    """What is to be copied."""
+    """What to copy."""
 
     metadata: LedgerMetadata
     version: int
-    """The metadata's, in the store."""
+    """The version of ``metadata`` in the store."""
     fragment: Fragment
     last: int
-    """The fragment's last entry, inclusive; below its first one if it has none."""
+    """The fragment's last entry, inclusive; below its first one if the fragment has no entries."""
     leaving: frozenset[str]
-    """The bookies that the fragment's ensemble shall no longer name."""
+    """Bookies that the fragment's ensemble should no longer name."""
     guard: str = ""
     """The path that must exist when the metadata is changed (``WriteMetadata.guard``)."""
     avoid: frozenset[str] = frozenset()
-    """Bookies to read from last, beside those that are leaving."""
+    """Further bookies to read from last."""
     alive: frozenset[str] = frozenset()
-    """Those of ``leaving`` that are there and merely lack entries: where there is no other bookie they get them back."""
+    """Bookies of ``leaving`` that are there and merely lack entries: if there is no other bookie they get them back."""
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentCopied:
-    """The result: the metadata as it stands now, with its version, and what was copied for it."""
+    """The result: the metadata as it is now, with its version, and how much was copied."""
 
     metadata: LedgerMetadata
     version: int
     entries: int
     nbytes: int
-    """Of the batches that were sent."""
+    """Bytes of the batches that were sent."""
     restored: frozenset[str]
-    """Bookies that got their own entries back, and stay."""
+    """Leaving bookies that got their own entries back, and stay."""
     problem: str
-    """Why some slots still name a bookie that is leaving and was not restored; empty if none does."""
+    """Why some slots still name a leaving bookie that was not restored; empty if none does."""
 
 
 @dataclass(slots=True)
@@ -112,20 +89,23 @@ class _Sent:
     sent_ms: int
 
 
-class RereplicateFragment:
-    """The state machine of one fragment. Finish comes with a FragmentCopied, or with the error of a read (an entry of which
-    no replica can be read), UnauthorizedAccessError, NoSuchLedgerError, MetadataConflictError, or what the store failed with.
+class RereplicateFragment(sm.StateMachine):
+    """The state machine of one fragment. ``rate`` bounds the bytes that are sent; several fragments may share it.
+
+    Finish comes with a FragmentCopied, or with the error of a read (no replica of an entry can be read),
+    UnauthorizedAccessError, NoSuchLedgerError, MetadataConflictError, or the error of the metadata store.
     """
 
-    def __init__(self, task: FragmentTask, limits: CopyLimits, pace: ReplicationPace) -> None:
+    def __init__(self, task: FragmentTask, limits: CopyLimits, rate: ByteRate) -> None:
+        super().__init__()
         self._task = task
         self._limits = limits
-        self._pace = pace
+        self._rate = rate
         self._numbers: Iterator[int] = itertools.count(1)
         self._asked = 0
-        """The number of the question for bookies."""
+        """The id of the ChooseReplacements under way."""
         self._left = {slot for slot, bookie_id in enumerate(task.fragment.ensemble) if bookie_id in task.leaving}
-        """Slots that have no complete copy, nor one under way."""
+        """Slots with neither a complete copy nor one under way."""
         self._failed: set[str] = set()
         self._targets: dict[int, _Target] = {}
         self._complete: dict[int, str] = {}
@@ -136,58 +116,51 @@ class RereplicateFragment:
         self._problem = ""
         self._update: UpdateMetadata | None = None
         self._entries = self._nbytes = 0
-        self._finished = False
-        self._commands: list[Command] = []
 
-    def handle(self, event: Event, now_ms: int) -> None:
+    def handle(self, event: sm.Event, now_ms: int) -> None:
         if self._finished:
             return
-        if isinstance(event, Start):
+        if isinstance(event, sm.Start):
             self._choose()
-        elif isinstance(event, ReplacementsChosen):
+        elif isinstance(event, sm.ReplacementsChosen):
             self._chosen(event, now_ms)
-        elif isinstance(event, AddAnswered):
+        elif isinstance(event, sm.AddAnswered):
             self._add_answered(event)
-        elif isinstance(event, (MetadataWritten, MetadataRead, MetadataGone, MetadataUnknown)) and self._update is not None:
+        elif isinstance(event, sm.MetadataEvent) and self._update is not None:
             self._commands += [self._guarded(command) for command in self._update.handle(event)]
             self._updated()
-        elif isinstance(
-            event, (ReadArrived, ReadWaits, ReadSent, ReadEnded, MetadataRead, MetadataGone, MetadataUnknown, Tick)
-        ):
+        else:
             self._read(event, now_ms)
         self._check_timeouts(now_ms)
         self._go_on(now_ms)
 
-    def take_commands(self) -> list[Command]:
-        commands, self._commands = self._commands, []
-        return commands
-
     def deadline_ms(self) -> int | None:
         if self._finished:
             return None
-        times = [one.sent_ms + self._limits.add_timeout_ms for one in itertools.islice(self._sent.values(), 1)]
+        times = [sent.sent_ms + self._limits.add_timeout_ms for sent in itertools.islice(self._sent.values(), 1)]
         if self._reads is not None and (reading := self._reads.deadline_ms()) is not None:
             times.append(reading)
         if self._has_room and any(target.waiting for target in self._targets.values()):
-            times.append(self._pace.due_ms(0))
+            times.append(self._rate.due_ms(0))
         return min(times, default=None)
 
-    # --- whom to copy to
+    # --- the bookies to copy to
 
     def _choose(self) -> None:
         if not self._left:
             self._replace()
             return
         self._asked = next(self._numbers)
-        ensemble = tuple(self._complete.get(slot, one) for slot, one in enumerate(self._task.fragment.ensemble))
-        excluded = self._task.leaving | self._failed
-        self._commands.append(ChooseReplacements(self._asked, ensemble, tuple(sorted(self._left)), excluded, is_patient=True))
+        ensemble = tuple(self._complete.get(slot, bookie_id) for slot, bookie_id in enumerate(self._task.fragment.ensemble))
+        excluded, slots = self._task.leaving | self._failed, tuple(sorted(self._left))
+        self._commands.append(sm.ChooseReplacements(self._asked, ensemble, slots, excluded, is_patient=True))
 
-    def _chosen(self, event: ReplacementsChosen, now_ms: int) -> None:
+    def _chosen(self, event: sm.ReplacementsChosen, now_ms: int) -> None:
         if event.request_id != self._asked:
             return
         self._asked = 0
-        own = {slot: bookie_id for slot in self._left if (bookie_id := self._task.fragment.ensemble[slot]) in self._restorable}
+        restorable = self._task.alive - self._failed
+        own = {slot: bookie_id for slot in self._left if (bookie_id := self._task.fragment.ensemble[slot]) in restorable}
         for slot, bookie_id in {**own, **dict(event.bookies)}.items():
             pattern = self._task.metadata.slot_pattern(slot)
             self._targets[slot] = _Target(bookie_id, CopyBatches(self._task.metadata, pattern, self._limits.batch_bytes))
@@ -197,10 +170,6 @@ class RereplicateFragment:
             self._left.clear()
         self._begin_reads(now_ms)
 
-    @property
-    def _restorable(self) -> frozenset[str]:
-        return self._task.alive - self._failed
-
     def _begin_reads(self, now_ms: int) -> None:
         task = self._task
         first = task.fragment.first_entry_id
@@ -209,27 +178,27 @@ class RereplicateFragment:
             return
         avoid = task.avoid | task.leaving
         self._reads = ReadEntries(task.metadata, first, task.last, self._limits.reads, avoid=avoid, numbers=self._numbers)
-        self._read(Start(), now_ms)
+        self._read(sm.Start(), now_ms)
 
     # --- reading
 
-    def _read(self, event: Event, now_ms: int) -> None:
+    def _read(self, event: sm.Event, now_ms: int) -> None:
         if self._reads is None:
             return
         self._reads.handle(event, now_ms)
         for command in self._reads.take_commands():
             self._take_from_reads(command)
 
-    def _take_from_reads(self, command: Command) -> None:
-        if isinstance(command, Deliver):
+    def _take_from_reads(self, command: sm.Command) -> None:
+        if isinstance(command, sm.Deliver):
             self._delivered(command.batch)
-        elif isinstance(command, Finish):
+        elif isinstance(command, sm.Finish):
             self._reads = None
             self._reads_ended(command.error)
         else:
-            if isinstance(command, SendRead):
+            if isinstance(command, sm.SendRead):
                 self._open_reads.add(command.request_id)
-            elif isinstance(command, CancelRead):
+            elif isinstance(command, sm.CancelRead):
                 self._open_reads.discard(command.request_id)
             self._commands.append(command)
 
@@ -240,7 +209,7 @@ class RereplicateFragment:
 
     def _reads_ended(self, error: BookKeeperError | None) -> None:
         if error is not None:
-            self._finish(Finish(error=error))
+            self._end(error=error)
             return
         for target in self._targets.values():
             target.waiting += target.batches.rest()
@@ -249,10 +218,10 @@ class RereplicateFragment:
 
     @property
     def _has_room(self) -> bool:
-        return sum(one.nbytes for one in self._sent.values()) < self._limits.window_bytes
+        return sum(sent.nbytes for sent in self._sent.values()) < self._limits.window_bytes
 
     def _go_on(self, now_ms: int) -> None:
-        """Send what may be sent, read on once all of it is, end when nothing is left."""
+        """Send what may be sent, read on once everything is sent, end when nothing is left."""
         while not self._finished and self._targets:
             self._send(now_ms)
             if any(target.waiting for target in self._targets.values()):
@@ -264,23 +233,23 @@ class RereplicateFragment:
             if not self._unconsumed_bytes:
                 return
             consumed, self._unconsumed_bytes = self._unconsumed_bytes, 0
-            self._read(Consumed(consumed), now_ms)
+            self._read(sm.Consumed(consumed), now_ms)
 
     def _send(self, now_ms: int) -> None:
         for slot, target in self._targets.items():
-            while target.waiting and self._has_room and self._pace.due_ms(now_ms) <= now_ms:
+            while target.waiting and self._has_room and self._rate.due_ms(now_ms) <= now_ms:
                 batch = target.waiting.popleft()
                 request_id, nbytes = next(self._numbers), len(batch.body)
-                self._pace.take(nbytes, now_ms)
+                self._rate.take(nbytes, now_ms)
                 self._sent[request_id] = _Sent(slot, nbytes, batch.header.count, now_ms)
-                self._commands.append(SendAdd(request_id, target.bookie_id, batch, recovery=True))
+                self._commands.append(sm.SendAdd(request_id, target.bookie_id, batch, recovery=True))
 
-    def _add_answered(self, event: AddAnswered) -> None:
+    def _add_answered(self, event: sm.AddAnswered) -> None:
         sent = self._sent.pop(event.request_id, None)
         if sent is None:
             return
         if event.status is Status.UNAUTHORIZED:
-            self._finish(Finish(error=UnauthorizedAccessError(self._task.metadata.ledger_id)))
+            self._end(error=UnauthorizedAccessError(self._task.metadata.ledger_id))
         elif event.status is not Status.OK:
             self._lose(sent.slot)
         else:
@@ -288,19 +257,19 @@ class RereplicateFragment:
             self._nbytes += sent.nbytes
 
     def _check_timeouts(self, now_ms: int) -> None:
-        silent = {one.slot for one in self._sent.values() if now_ms >= one.sent_ms + self._limits.add_timeout_ms}
+        silent = {sent.slot for sent in self._sent.values() if now_ms >= sent.sent_ms + self._limits.add_timeout_ms}
         for slot in sorted(silent):
             self._lose(slot)
 
     def _lose(self, slot: int) -> None:
-        """The slot's new bookie failed: another one is looked for when the others are done."""
+        """Give up the slot's new bookie. Another one is chosen when the copies to the others are done."""
         target = self._targets.pop(slot)
         self._failed.add(target.bookie_id)
         self._left.add(slot)
-        self._commands.append(ReportFailure(target.bookie_id))
-        for request_id in [number for number, one in self._sent.items() if one.slot == slot]:
+        self._commands.append(sm.ReportFailure(target.bookie_id))
+        for request_id in [number for number, sent in self._sent.items() if sent.slot == slot]:
             del self._sent[request_id]
-            self._commands.append(CancelAdd(request_id))
+            self._commands.append(sm.CancelAdd(request_id))
         if not self._targets:
             self._drop_reads()
             self._end_pass()
@@ -308,13 +277,13 @@ class RereplicateFragment:
     def _drop_reads(self) -> None:
         self._reads = None
         self._unconsumed_bytes = 0
-        self._commands += [CancelRead(request_id) for request_id in sorted(self._open_reads)]
+        self._commands += [sm.CancelRead(request_id) for request_id in sorted(self._open_reads)]
         self._open_reads.clear()
 
     # --- the end
 
     def _end_pass(self) -> None:
-        """All that was to be copied to the present targets is durable there."""
+        """The current targets have durable copies of everything: go on with the slots that are left."""
         self._complete.update((slot, target.bookie_id) for slot, target in self._targets.items())
         self._targets.clear()
         self._open_reads.clear()
@@ -328,23 +297,21 @@ class RereplicateFragment:
         self._commands += [self._guarded(command) for command in self._update.start()]
         self._updated()
 
-    def _guarded(self, command: Command) -> Command:
-        return replace(command, guard=self._task.guard) if isinstance(command, WriteMetadata) else command
+    def _guarded(self, command: sm.Command) -> sm.Command:
+        return replace(command, guard=self._task.guard) if isinstance(command, sm.WriteMetadata) else command
 
     def _updated(self) -> None:
         update = self._update
         if update is None or not update.is_done:
             return
         if update.error is not None:
-            self._finish(Finish(error=update.error))
+            self._end(error=update.error)
             return
         restored = self._task.leaving.intersection(self._complete.values())
-        result = FragmentCopied(update.metadata, update.version, self._entries, self._nbytes, restored, self._problem)
-        self._finish(Finish(result))
+        self._end(FragmentCopied(update.metadata, update.version, self._entries, self._nbytes, restored, self._problem))
 
-    def _finish(self, end: Finish) -> None:
-        self._finished = True
+    def _end(self, result: FragmentCopied | None = None, *, error: BookKeeperError | None = None) -> None:
         self._drop_reads()
-        self._commands += [CancelAdd(request_id) for request_id in self._sent]
+        self._commands += [sm.CancelAdd(request_id) for request_id in self._sent]
         self._sent.clear()
-        self._commands.append(end)
+        self._finish(result, error=error)

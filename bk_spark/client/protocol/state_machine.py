@@ -1,17 +1,17 @@
-"""The vocabulary of the client's state machines.
+"""The vocabulary of the client's state machines: their commands, their events, and what they have in common.
 
-A state machine takes events and the time (``handle(event, now_ms)``), and gives back commands (``take_commands()``) and
-the time at which it next wants to be called although nothing happened (``deadline_ms()``). It touches no thread, clock,
-socket or random source, so that a test can play any schedule of events with the code that the driver runs.
+A state machine takes events and the time (``handle(event, now_ms)``). It gives back commands (``take_commands()``), and the
+time at which it wants to be called even if nothing happens (``deadline_ms()``). It touches no thread, clock, socket or random
+source, so a test can play any schedule of events with the very code that the driver runs.
 
-A driver's whole duty: after every ``handle`` carry out all commands in their order, and call ``handle(Tick(), now_ms)``
-at the deadline. Requests are numbered by the state machine; an answer to a number that it no longer waits for is ignored.
+The driver's whole duty: after every ``handle`` carry out all commands in their order, and call ``handle(Tick(), now_ms)`` at
+the deadline. The state machine numbers its requests, and ignores answers to numbers that it no longer waits for.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -21,34 +21,40 @@ from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.quorum import IdPattern
 from bk_spark.wire.messages import Status
 
-# --- commands: what a state machine wants done
+
+class Command:
+    """What a state machine wants done."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class SendAdd:
-    """Send a batch to a bookie; answered by AddAnswered."""
+class SendAdd(Command):
+    """Send a batch to a bookie. Answer: AddAnswered."""
 
     request_id: int
     bookie_id: str
     batch: EncodedBatch = field(repr=False)
     recovery: bool = False
-    """An add of a recovery: a fenced ledger takes it, too."""
+    """An add of a recovery: a fenced ledger accepts it, too."""
     deferred_sync: bool = False
-    """The answer need not wait until it is durable."""
+    """The bookie may answer before the batch is durable."""
 
 
 @dataclass(frozen=True, slots=True)
-class CancelAdd:
-    """The answer to this add is of no interest any more; what was not sent yet need not be."""
+class CancelAdd(Command):
+    """Ignore the answer to this add; drop the request if it was not sent yet."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class SendRead:
-    """Ask a bookie for entries; answered by ReadArrived, any number of times, and then one ReadEnded. Where it has to wait for
-    others before it is sent there is a ReadWaits before that, and, unless it is given up, a ReadSent. One that fences waits
-    for no other."""
+class SendRead(Command):
+    """Ask a bookie for entries. Answer: any number of ReadArrived, then one ReadEnded.
+
+    If the read has to wait for other reads of this client, ReadWaits comes first, then ReadSent, unless it is given up while it
+    waits. A read that fences never waits.
+    """
 
     request_id: int
     bookie_id: str
@@ -61,15 +67,15 @@ class SendRead:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelRead:
-    """Nobody waits for this read any more."""
+class CancelRead(Command):
+    """Stop this read."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class SendReadLastAddConfirmed:
-    """Ask a bookie for its highest last add confirmed; answered by LastAddConfirmedAnswered.
+class SendReadLastAddConfirmed(Command):
+    """Ask a bookie for its highest last add confirmed. Answer: LastAddConfirmedAnswered.
 
     With ``wait_ms`` the bookie answers once it is above ``beyond``, once the ledger is fenced, or after ``wait_ms``.
     """
@@ -83,26 +89,26 @@ class SendReadLastAddConfirmed:
 
 
 @dataclass(frozen=True, slots=True)
-class SendStoreLastAddConfirmed:
-    """Tell a bookie how far the ledger is confirmed. Nobody waits for the answer: the next add tells it as well."""
+class SendStoreLastAddConfirmed(Command):
+    """Tell a bookie how far the ledger is confirmed. The answer is not reported: the next add carries the same news."""
 
     bookie_id: str
     last_add_confirmed: int
 
 
 @dataclass(frozen=True, slots=True)
-class SendForce:
-    """Ask a bookie to make all adds that it answered durable; answered by ForceAnswered."""
+class SendForce(Command):
+    """Ask a bookie to make all adds durable that it has answered. Answer: ForceAnswered."""
 
     request_id: int
     bookie_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class ChooseReplacements:
-    """Find bookies for ``slots`` of an ensemble; answered by ReplacementsChosen.
+class ChooseReplacements(Command):
+    """Find bookies for ``slots`` of an ensemble. Answer: ReplacementsChosen.
 
-    None of them may be in the ensemble, save in one of ``slots``, nor among ``excluded``.
+    No chosen bookie may be in ``excluded``, or in the ensemble in a slot outside ``slots``.
     """
 
     request_id: int
@@ -110,33 +116,33 @@ class ChooseReplacements:
     slots: tuple[int, ...]
     excluded: frozenset[str]
     is_patient: bool = False
-    """Who was registered a moment ago will do: a bookie that is gone since only costs another choice."""
+    """A cached list of registered bookies will do: a bookie that has gone since then only costs another choice."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReportFailure:
+class ReportFailure(Command):
     """A bookie failed a request: placement may keep it out of new ensembles for a while."""
 
     bookie_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class WriteMetadata:
-    """Compare-and-set the ledger's metadata; answered by MetadataWritten, MetadataRead, MetadataGone or MetadataUnknown."""
+class WriteMetadata(Command):
+    """Compare-and-set the ledger's metadata. Answer: a MetadataEvent."""
 
     metadata: LedgerMetadata
     expected_version: int
     guard: str = ""
-    """A path that must exist at the moment of the write, or nothing is written: MetadataUnknown says so. Empty: none."""
+    """A path that must exist at the moment of the write, or nothing is written and MetadataUnknown says so. Empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadMetadata:
-    """Read the ledger's metadata again; answered by MetadataRead, MetadataGone or MetadataUnknown."""
+class ReadMetadata(Command):
+    """Read the ledger's metadata again. Answer: MetadataRead, MetadataGone or MetadataUnknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm:
+class Confirm(Command):
     """The entries appended under ``token`` are confirmed; they start at ``first_entry_id``."""
 
     token: object
@@ -144,7 +150,7 @@ class Confirm:
 
 
 @dataclass(frozen=True, slots=True)
-class Reject:
+class Reject(Command):
     """The entries appended under ``token`` failed."""
 
     token: object
@@ -152,61 +158,45 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
-    """No bookie owes an answer for what was appended under ``token`` any more: it may leave the writer's window."""
+class Release(Command):
+    """No bookie still owes an answer for what was appended under ``token``: it may leave the writer's window."""
 
     token: object
 
 
 @dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Command):
     """Verified entries, the next ones in order."""
 
     batch: EntryBatch = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
-    """The operation is over: with a result, or with an error. Nothing follows."""
+class Finish(Command):
+    """The state machine has ended, with a result or with an error. No command follows."""
 
     result: object = None
     error: BookKeeperError | None = None
 
 
-Command = (
-    SendAdd
-    | CancelAdd
-    | SendRead
-    | CancelRead
-    | SendReadLastAddConfirmed
-    | SendStoreLastAddConfirmed
-    | SendForce
-    | ChooseReplacements
-    | ReportFailure
-    | WriteMetadata
-    | ReadMetadata
-    | Confirm
-    | Reject
-    | Release
-    | Deliver
-    | Finish
-)
+class Event:
+    """What happened."""
 
-# --- events: what happened
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Event):
     """Time has passed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """The operation begins."""
+class Start(Event):
+    """The first event."""
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class Append(Event):
     """The application appends payloads, in this order; ``token`` comes back in Confirm or Reject."""
 
     payloads: pa.BinaryArray
@@ -216,63 +206,94 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class ForceRequested:
-    """The application wants all that was acked to be durable; ``token`` comes back in Confirm (with the LAC) or Reject."""
+class ForceRequested(Event):
+    """The application wants all acked entries to be durable; ``token`` comes back in Confirm (with the LAC) or Reject."""
 
     token: object
 
 
 @dataclass(frozen=True, slots=True)
-class AddAnswered:
-    """A bookie's answer to SendAdd. ``UNKNOWN`` also stands for a broken connection."""
+class CloseRequested(Event):
+    """The application closes its writer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed(Event):
+    """The application has consumed delivered batches of ``nbytes`` in total."""
+
+    nbytes: int
+
+
+class _Answer(Event):
+    """A bookie's answer. ``UNKNOWN`` also stands for a broken connection."""
+
+    __slots__ = ()
+    status: Status
+    detail: str
+
+    @property
+    def problem(self) -> str:
+        """Status and detail in words."""
+        return f"{self.status.name} {self.detail}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class AddAnswered(_Answer):
+    """The answer to SendAdd."""
 
     request_id: int
     status: Status
     detail: str = ""
     boot: int = 0
-    """Which life of the bookie answered."""
+    """Which run of the bookie's process answered."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadArrived:
+class ForceAnswered(_Answer):
+    """The answer to SendForce."""
+
+    request_id: int
+    status: Status
+    detail: str = ""
+    boot: int = 0
+    """Which run of the bookie's process answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWaits(Event):
+    """A SendRead waits for other reads of this client: its bookie was not asked yet."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSent(Event):
+    """A SendRead that waited has been sent."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadArrived(Event):
+    """A part of the answer to SendRead."""
+
     request_id: int
     batch: EncodedBatch = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class ReadWaits:
-    """A SendRead waits for others of this client before it is sent: its bookie cannot answer until ReadSent."""
-
-    request_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSent:
-    """A SendRead that waited is sent now."""
-
-    request_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadEnded:
-    """The end of an answer to SendRead. ``UNKNOWN`` also stands for a broken connection."""
+class ReadEnded(_Answer):
+    """The end of the answer to SendRead."""
 
     request_id: int
     status: Status
     detail: str = ""
     entry_id: int | None = None
-    """What ``status`` is about; None for the bookie as a whole."""
+    """The entry that ``status`` is about; None: the bookie as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
-class Consumed:
-    """The application took delivered batches of together this ``nbytes``."""
-
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class LastAddConfirmedAnswered:
+class LastAddConfirmedAnswered(_Answer):
     request_id: int
     status: Status
     last_add_confirmed: int
@@ -281,19 +302,8 @@ class LastAddConfirmedAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class ForceAnswered:
-    """A bookie's answer to SendForce. ``UNKNOWN`` also stands for a broken connection."""
-
-    request_id: int
-    status: Status
-    detail: str = ""
-    boot: int = 0
-    """Which life of the bookie answered."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplacementsChosen:
-    """The answer to ChooseReplacements: slots with their new bookies; fewer than asked for, or none, where there are none."""
+class ReplacementsChosen(Event):
+    """The answer to ChooseReplacements: slots with their new bookies, fewer than asked for if there are not enough."""
 
     request_id: int
     bookies: tuple[tuple[int, str], ...]
@@ -302,65 +312,57 @@ class ReplacementsChosen:
 
 
 @dataclass(frozen=True, slots=True)
-class CloseRequested:
-    """The application closes its writer."""
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataWritten:
+class MetadataWritten(Event):
     version: int
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataRead:
-    """What the store holds now. As an answer to WriteMetadata: the compare-and-set lost against this."""
+class MetadataRead(Event):
+    """What the store holds now. As an answer to WriteMetadata: the compare-and-set lost against it."""
 
     metadata: LedgerMetadata
     version: int
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataGone:
-    """The ledger's metadata does not exist any more."""
+class MetadataGone(Event):
+    """The ledger's metadata no longer exists."""
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataUnknown:
+class MetadataUnknown(Event):
     """The store did not answer: a write may have happened or not."""
 
     error: BookKeeperError
 
 
-Event = (
-    Tick
-    | Start
-    | Append
-    | ForceRequested
-    | AddAnswered
-    | ReadArrived
-    | ReadWaits
-    | ReadSent
-    | ReadEnded
-    | Consumed
-    | LastAddConfirmedAnswered
-    | ForceAnswered
-    | ReplacementsChosen
-    | CloseRequested
-    | MetadataWritten
-    | MetadataRead
-    | MetadataGone
-    | MetadataUnknown
-)
+ReadEvent = ReadWaits | ReadSent | ReadArrived | ReadEnded
+MetadataLook = MetadataRead | MetadataGone | MetadataUnknown
+MetadataEvent = MetadataWritten | MetadataLook
 
 
-class StateMachine(Protocol):
-    """A state machine as its driver sees it."""
+class StateMachine(ABC):
+    """A state machine as its driver sees it, and what all of them share."""
 
+    def __init__(self) -> None:
+        self._commands: list[Command] = []
+        self._finished = False
+
+    @abstractmethod
     def handle(self, event: Event, now_ms: int) -> None:
         """Take in what happened. Afterwards carry out ``take_commands()``."""
 
-    def take_commands(self) -> list[Command]:
-        """What is to be done, in this order. Each command is given once."""
-
+    @abstractmethod
     def deadline_ms(self) -> int | None:
         """When to call ``handle(Tick(), …)`` at the latest; None: not needed."""
+
+    def take_commands(self) -> list[Command]:
+        """What is to be done, in this order. Each command is given once."""
+        commands, self._commands = self._commands, []
+        return commands
+
+    def _finish(self, result: object = None, *, error: BookKeeperError | None = None) -> None:
+        """End with a result or an error; after the end this does nothing."""
+        if not self._finished:
+            self._finished = True
+            self._commands.append(Finish(result, error))

@@ -1,13 +1,13 @@
-"""A compare-and-set loop on a ledger's metadata: read, change by a pure function, write; again while others were faster.
+"""Updates of a ledger's metadata: a compare-and-set loop around a pure change, and the change that closes a writer's ledger.
 
-The change is a function from what the store holds to what it shall hold. It decides by the state that it is given, each
-time anew: it returns another value to be written, the same value if nothing is left to be done, or raises what the
-caller is told. So one function answers all three questions that a lost compare-and-set, a lost reply and a foreign
-edit raise: was it me, does it still apply, and what of the others' edits stays.
+A *change* is a function from the stored metadata to the wanted metadata. It is applied to what the store holds, and again after
+every lost compare-and-set. It returns a new value, which is written; or the same value if nothing is left to do; or it raises
+the error that the caller gets. So one function decides after a lost compare-and-set, a lost reply and an edit by others: was
+the write mine, does the change still apply, and which edits of others stay.
 
-A write whose reply was lost is never taken as done nor as not done: the store is read again.
+If the reply to a write is lost, the write counts neither as done nor as not done: the store is read again.
 
-Ref: docs/rules.md, protocol rules 22 and 26; situation 43.
+Ref: the BookKeeper protocol, "Closing a ledger as a writer"; docs/rules.md, protocol rules 22, 25 and 26; situation 43.
 """
 
 from __future__ import annotations
@@ -15,31 +15,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bk_spark.client.protocol.state_machine import (
-    Command,
-    MetadataGone,
-    MetadataRead,
-    MetadataUnknown,
-    MetadataWritten,
-    ReadMetadata,
-    WriteMetadata,
-)
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.errors import BookKeeperError, LedgerFencedError, MetadataConflictError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 
 MAX_LOST_WRITES = 10
-"""Compare-and-sets of one update. Each lost one means that somebody else changed the metadata in between."""
+"""Compare-and-sets of one update that may be lost. Each means that somebody else changed the metadata in between."""
 
 MAX_UNKNOWN_ANSWERS = 3
-"""Calls of one update that the metadata store may leave unanswered, each after its own time-out."""
-
-MetadataEvent = MetadataWritten | MetadataRead | MetadataGone | MetadataUnknown
+"""Calls of one update that the metadata store may leave unanswered, each for its own timeout."""
 
 Change = Callable[[LedgerMetadata], LedgerMetadata]
 
 
 class UpdateMetadata:
-    """One update under way. Done when ``metadata`` is what the store holds, with ``version``, or there is an ``error``."""
+    """One update under way. After ``is_done`` either ``error`` is set, or the store holds ``metadata`` at ``version``."""
 
     def __init__(self, metadata: LedgerMetadata, version: int, change: Change) -> None:
         """``metadata`` is what the store held at ``version``, as far as the caller knows."""
@@ -52,25 +42,23 @@ class UpdateMetadata:
         self._lost_writes = 0
         self._unknown_answers = 0
 
-    def start(self) -> list[Command]:
-        return self._apply()
-
-    def handle(self, event: MetadataEvent) -> list[Command]:
-        """What to do next; nothing once it is done."""
-        if isinstance(event, MetadataWritten):
+    def handle(self, event: sm.MetadataEvent) -> list[sm.Command]:
+        """The next commands; none once the update is done."""
+        if isinstance(event, sm.MetadataWritten):
             assert self._wanted is not None
             self.metadata, self.version, self.is_done = self._wanted, event.version, True
             return []
-        if isinstance(event, MetadataGone):
+        if isinstance(event, sm.MetadataGone):
             return self._fail(NoSuchLedgerError(self.metadata.ledger_id))
-        if isinstance(event, MetadataUnknown):
+        if isinstance(event, sm.MetadataUnknown):
             self._unknown_answers += 1
-            return [ReadMetadata()] if self._unknown_answers <= MAX_UNKNOWN_ANSWERS else self._fail(event.error)
+            return [sm.ReadMetadata()] if self._unknown_answers <= MAX_UNKNOWN_ANSWERS else self._fail(event.error)
         self.metadata, self.version = event.metadata, event.version
         self._lost_writes += 1
-        return self._apply()
+        return self.start()
 
-    def _apply(self) -> list[Command]:
+    def start(self) -> list[sm.Command]:
+        """Apply the change to ``metadata``; also after each lost compare-and-set."""
         if self._lost_writes > MAX_LOST_WRITES:
             what = f"the metadata of ledger {self.metadata.ledger_id}"
             return self._fail(MetadataConflictError(what, f"{MAX_LOST_WRITES} compare-and-sets in a row were lost"))
@@ -81,30 +69,26 @@ class UpdateMetadata:
         if self._wanted == self.metadata:
             self.is_done = True
             return []
-        return [WriteMetadata(self._wanted, self.version)]
+        return [sm.WriteMetadata(self._wanted, self.version)]
 
-    def _fail(self, error: BookKeeperError) -> list[Command]:
+    def _fail(self, error: BookKeeperError) -> list[sm.Command]:
         self.error, self.is_done = error, True
         return []
 
 
-# --- What a writer's close makes of a ledger's metadata: a change for UpdateMetadata
-#
-# * OPEN becomes CLOSED at the last confirmed entry; what others changed in older fragments stays.
-# * CLOSED at the same end is what was wanted: by this writer, whose reply was lost, or by a recoverer that came to the same
-#   end.
-# * CLOSED at another end, and IN_RECOVERY, fail: the recoverer decides the end.
-#
-# Ref: the BookKeeper protocol, "Closing a ledger as a writer"; docs/rules.md, protocol rules 25 and 26.
-
-
 @dataclass(frozen=True, slots=True)
 class CloseLedger:
-    """``tails`` are the last fragments that this writer wrote, or tried to."""
+    """The change with which a writer closes its ledger (protocol rules 25 and 26).
+
+    * OPEN becomes CLOSED at the last confirmed entry; what others changed in older fragments stays.
+    * CLOSED at the same end is a success: this writer closed it and lost the reply, or a recoverer found the same end.
+    * CLOSED at another end, and IN_RECOVERY, fail: the recoverer decides the end.
+    """
 
     last_entry_id: int
     length: int
     tails: tuple[Fragment, ...]
+    """The last fragments that this writer wrote, or tried to write."""
 
     def __call__(self, current: LedgerMetadata) -> LedgerMetadata:
         what = f"the metadata of ledger {current.ledger_id}"

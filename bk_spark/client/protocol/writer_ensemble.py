@@ -1,14 +1,26 @@
-"""The bookies of a writer: which of its last ensemble failed, and the change that replaces them.
+"""The bookies of a writer: which of its last ensemble have failed, and the ensemble changes that replace them.
 
-* One change at a time; slots that fail meanwhile join it, or the next one, which follows at once.
-* A change may be delayed while every write set keeps Qa slots that have not failed (docs/rules.md, protocol rule 23).
-* Slots for which there was no bookie stay failed; at growing intervals they are tried again, and then the former bookie
-  itself is welcome, if it is back. Below Qa in any write set, and after too many changes, there is an ``error``.
-* While every write set keeps Qa slots, a bookie that was replaced comes back after such an interval at the earliest:
-  otherwise two registered bookies that refuse every add would take turns, a fragment each time.
+When to change (``WriterEnsemble``):
 
-Used by AddEntries, which sends to the slots that have not failed, and takes acks back and sends anew what ``take_replaced``
-names.
+* Only one change runs at a time. Slots that fail meanwhile join it, or the next change, which follows at once (21).
+* A change may be delayed while every write set keeps Qa slots that have not failed (23).
+* A slot for which there is no other bookie stays failed. It is tried again at growing intervals; its former bookie may then
+  take it again, if it is back. Below Qa in any write set, and after too many changes, there is an ``error``.
+* While every write set keeps Qa slots, a replaced bookie may return after one such interval at the earliest. Otherwise two
+  registered bookies that refuse every add would take turns, each time with a new fragment.
+
+How to change (``ChangeEnsemble``): find bookies for the failed slots, then put the new fragment into the metadata.
+
+* The new fragment is in the metadata before anything relies on it (20). It is written by compare-and-set, and what others
+  changed in older fragments stays. A ledger that is in recovery or closed is not changed (12, 22).
+* A recovery's changes are local: its closing write stores them all at once (9).
+
+Worked example, E = 3, entries up to 41 confirmed, fragments 0: (b1, b2, b3): b2 fails, b4 is found. The fragments become
+0: (b1, b2, b3), 42: (b1, b4, b3). Before entry 42 is confirmed b1 fails, b2 is back: 0: (b1, b2, b3), 42: (b2, b4, b3).
+
+AddEntries sends to the slots that have not failed. For the slots in ``take_replaced`` it takes acks back and sends again.
+
+Ref: the BookKeeper protocol, "Changing ensembles". The numbers are those of docs/rules.md, "Protocol".
 """
 
 from __future__ import annotations
@@ -16,10 +28,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.limits import AddLimits
 from bk_spark.client.protocol.pending_adds import fewest_left
-from bk_spark.client.protocol.state_machine import ChooseReplacements, Command, ReplacementsChosen
-from bk_spark.client.protocol.update_metadata import MetadataEvent, UpdateMetadata
+from bk_spark.client.protocol.update_metadata import UpdateMetadata
 from bk_spark.errors import (
     BookKeeperError,
     EnsembleChangesExceededError,
@@ -30,24 +42,13 @@ from bk_spark.errors import (
 )
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 
-# --- One ensemble change: find bookies for the failed slots, then put the new fragment into the metadata
-#
-# Rules, each with its number in docs/rules.md, "Protocol":
-#
-# * Bookies that fail meanwhile join the change; there is never a second one beside it (21).
-# * The new fragment is in the metadata before anything relies on it (20); it is written by compare-and-set, what others
-#   changed in older fragments stays, and a ledger that is in recovery or closed is left alone (12, 22).
-# * A recovery's changes are local: they reach the metadata in its closing write, all at once (9).
-#
-# Worked example, E = 3, entries up to 41 confirmed, fragments 0: (b1, b2, b3): b2 fails, b4 is found. The fragments become
-# 0: (b1, b2, b3), 42: (b1, b4, b3). Before entry 42 is confirmed b1 fails, b2 is back: 0: (b1, b2, b3), 42: (b2, b4, b3).
-#
-# Ref: the BookKeeper protocol, "Changing ensembles".
+MAX_RETRY_DOUBLINGS = 6
+"""The pause between fruitless searches for a replacement grows up to 64 times the first one, which is minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """What the last fragment is to become: a change for UpdateMetadata."""
+    """A change for UpdateMetadata: the new last fragment."""
 
     before: Fragment
     after: Fragment
@@ -66,10 +67,10 @@ class _Tail:
 
 
 class ChangeEnsemble:
-    """A change under way. Done when ``is_done``: with an ``error``, or ``replaced`` slots, none where no bookie was found."""
+    """A change under way. After ``is_done`` there is an ``error``, or ``replaced`` has the slots that got a bookie."""
 
     def __init__(self, metadata: LedgerMetadata, version: int, first_entry_id: int, *, is_local: bool) -> None:
-        """``first_entry_id`` is the first that is not confirmed; none may be confirmed before the change is done."""
+        """``first_entry_id`` is the first unconfirmed entry; nothing may be confirmed before the change is done."""
         self.metadata = metadata
         self.version = version
         self.is_done = False
@@ -85,17 +86,17 @@ class ChangeEnsemble:
 
     @property
     def attempted(self) -> Fragment | None:
-        """The fragment that may be in the metadata, whatever became of the change."""
+        """The fragment that the metadata may hold, whether or not the change succeeded."""
         return self._new_fragment() if self._update is not None else None
 
-    def choose(self, request_id: int, slots: Collection[int], excluded: frozenset[str]) -> list[Command]:
+    def choose(self, request_id: int, slots: Collection[int], excluded: frozenset[str]) -> list[sm.Command]:
         """Ask for bookies for ``slots``."""
         self._request_id = request_id
         self._asked.update(slots)
-        return [ChooseReplacements(request_id, self._ensemble(), tuple(sorted(slots)), excluded)]
+        return [sm.ChooseReplacements(request_id, self._ensemble(), tuple(sorted(slots)), excluded)]
 
-    def chosen(self, event: ReplacementsChosen, failed: Mapping[int, str]) -> list[Command] | None:
-        """Take the answer in; None if slots failed since the question: ``choose`` for ``unasked`` is due then."""
+    def chosen(self, event: sm.ReplacementsChosen, failed: Mapping[int, str]) -> list[sm.Command] | None:
+        """Take in the answer. None if slots have failed since the request: then call ``choose`` for those ``unasked``."""
         if event.request_id != self._request_id or self._update is not None:
             return []
         self.replaced.update(event.bookies)
@@ -107,14 +108,14 @@ class ChangeEnsemble:
     def unasked(self, failed: Mapping[int, str]) -> list[int]:
         return sorted(failed.keys() - self._asked)
 
-    def handle(self, event: MetadataEvent) -> list[Command]:
+    def handle(self, event: sm.MetadataEvent) -> list[sm.Command]:
         if self._update is None:
             return []
         commands = self._update.handle(event)
         self._take_result(self._update)
         return commands
 
-    def _write(self) -> list[Command]:
+    def _write(self) -> list[sm.Command]:
         if not self.replaced:
             self.is_done = True
             return []
@@ -141,33 +142,30 @@ class ChangeEnsemble:
         return Fragment(self._first_entry_id, self._ensemble())
 
 
-MAX_RETRY_DOUBLINGS = 6
-"""Looking for a replacement again and again in vain slows down to 64 times the first pause, minutes."""
-
-
 class WriterEnsemble:
-    """Gives back commands; after every call the writer looks at ``error`` and ``take_replaced()``."""
+    """Its methods return commands. After every call the writer looks at ``error`` and ``take_replaced()``."""
 
     def __init__(self, metadata: LedgerMetadata, version: int, limits: AddLimits, numbers: Iterator[int]) -> None:
-        """``numbers`` are those of requests."""
+        """``numbers`` gives the ids of requests."""
         self.metadata = metadata
         self.version = version
         self.failed: dict[int, str] = {}
         """Slots that are sent nothing, with the reason."""
         self.may_change = True
         self.is_local = False
-        """Whether changes stay out of the metadata store: a recovery's do, until it closes the ledger."""
+        """Whether changes stay out of the metadata store: those of a recovery do, until it closes the ledger."""
         self.error: BookKeeperError | None = None
         self.retry_ms: int | None = None
-        """When to try again to replace what could not be replaced."""
+        """When to look again for bookies that were not found."""
         self._limits = limits
         self._numbers = numbers
         self._change: ChangeEnsemble | None = None
         self._changes = 0
         self._retries = 0
         self._must_follow = False
+        """Whether a slot failed during the current change for a reason that allows no delay of the next one."""
         self._left: dict[str, int] = {}
-        """Bookies that were replaced lately, with when."""
+        """Recently replaced bookies, with the time."""
         self._replaced: list[int] = []
         self._attempted: Fragment | None = None
 
@@ -181,17 +179,17 @@ class WriterEnsemble:
 
     @property
     def own_tails(self) -> tuple[Fragment, ...]:
-        """The last fragments that the store may hold if nobody else changed it: a failed write may have happened."""
+        """The last fragments that the store may hold if only this writer changed it: a failed write may have happened."""
         tails = (self.metadata.last_fragment, self._attempted)
         return tuple(tail for tail in tails if tail is not None)
 
     def take_replaced(self) -> list[int]:
-        """The slots that have a new bookie, each given once."""
+        """The slots that have a new bookie; each is given once."""
         replaced, self._replaced = self._replaced, []
         return replaced
 
-    def replace_failed(self, first: int, now_ms: int, *, may_delay: bool) -> list[Command]:
-        """Begin to replace the failed bookies from entry ``first`` on, the first unconfirmed one, unless that is under way."""
+    def replace_failed(self, first: int, now_ms: int, *, may_delay: bool) -> list[sm.Command]:
+        """Start to replace the failed bookies from the first unconfirmed entry on, ``first``, unless a change is running."""
         if self.error is not None or self._change is not None:
             self._must_follow = self._must_follow or not may_delay
             return []
@@ -200,13 +198,13 @@ class WriterEnsemble:
             return []
         return self._begin(first, self._excluded(now_ms))
 
-    def retry(self, first: int, now_ms: int) -> list[Command]:
-        """Try again what could not be replaced, if it is time."""
+    def retry(self, first: int, now_ms: int) -> list[sm.Command]:
+        """Look again for bookies that were not found, if it is time."""
         if self.retry_ms is None or now_ms < self.retry_ms or self._change is not None:
             return []
         return self._begin(first, frozenset())
 
-    def chosen(self, event: ReplacementsChosen, first: int, now_ms: int) -> list[Command]:
+    def chosen(self, event: sm.ReplacementsChosen, first: int, now_ms: int) -> list[sm.Command]:
         change = self._change
         if change is None or self.error is not None:
             return []
@@ -216,21 +214,19 @@ class WriterEnsemble:
             commands = self._choose(change, change.unasked(self.failed), excluded)
         return commands + self._end(change, first, now_ms)
 
-    def metadata_answered(self, event: MetadataEvent, first: int, now_ms: int) -> list[Command]:
+    def metadata_answered(self, event: sm.MetadataEvent, first: int, now_ms: int) -> list[sm.Command]:
         change = self._change
         if change is None:
             return []
         return change.handle(event) + self._end(change, first, now_ms)
 
     def give_up(self, error: BookKeeperError) -> None:
-        """The writer failed: a change ends, unless its metadata write is under way, whose answer is still awaited."""
+        """The writer failed: end the change, unless its metadata write is under way, whose answer is still awaited."""
         self.retry_ms, self.error = None, self.error or error
         if self._change is not None and self._change.attempted is None:
             self._change = None
 
-    # --- inside
-
-    def _begin(self, first: int, excluded: frozenset[str]) -> list[Command]:
+    def _begin(self, first: int, excluded: frozenset[str]) -> list[sm.Command]:
         self.retry_ms = None
         if self._changes >= self._limits.max_ensemble_changes:
             self.error = EnsembleChangesExceededError(self.metadata.ledger_id, self._changes)
@@ -238,11 +234,11 @@ class WriterEnsemble:
         self._change = ChangeEnsemble(self.metadata, self.version, first, is_local=self.is_local)
         return self._choose(self._change, list(self.failed), excluded)
 
-    def _choose(self, change: ChangeEnsemble, slots: list[int], excluded: frozenset[str]) -> list[Command]:
+    def _choose(self, change: ChangeEnsemble, slots: list[int], excluded: frozenset[str]) -> list[sm.Command]:
         self._must_follow = False
         return change.choose(next(self._numbers), slots, excluded)
 
-    def _end(self, change: ChangeEnsemble, first: int, now_ms: int) -> list[Command]:
+    def _end(self, change: ChangeEnsemble, first: int, now_ms: int) -> list[sm.Command]:
         if not change.is_done:
             return []
         self._change = None
@@ -263,8 +259,8 @@ class WriterEnsemble:
         for slot in self._replaced:
             del self.failed[slot]
 
-    def _look_again(self, change: ChangeEnsemble, first: int, now_ms: int) -> list[Command]:
-        """Slots that failed while the metadata was written are next; those that got no bookie are tried again later."""
+    def _look_again(self, change: ChangeEnsemble, first: int, now_ms: int) -> list[sm.Command]:
+        """Replace the slots that failed while the metadata was written; retry later those that got no bookie."""
         if not self.failed or self.error is not None:
             return []
         if change.unasked(self.failed):
@@ -280,7 +276,7 @@ class WriterEnsemble:
         return self._limits.replacement_retry_ms << min(self._retries, MAX_RETRY_DOUBLINGS)
 
     def _excluded(self, now_ms: int) -> frozenset[str]:
-        """Who must not take a slot now. Where an ack quorum is at stake nobody who may be back is left out."""
+        """Bookies that must not take a slot now. If an ack quorum is at stake, recently replaced ones may."""
         lately = frozenset(self._left_lately(now_ms)) if self._has_quorums_left() else frozenset()
         return self._failed_bookies() | lately
 

@@ -9,13 +9,14 @@ Ref: docs/rules.md, situations 81 and 82.
 from __future__ import annotations
 
 from bk_spark.client.driver.client_context import ClientContext
-from bk_spark.client.driver.run_state_machine import run_operation
+from bk_spark.client.driver.run_state_machine import run_state_machine
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.check_replicas import CheckReplicas, CheckTask, ReplicasChecked, checkable
 from bk_spark.client.protocol.last_add_confirmed import ReadLastAddConfirmed
-from bk_spark.client.protocol.limits import CheckLimits, ReplicationPace
+from bk_spark.client.protocol.limits import CheckLimits
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookieUnavailableError, MetadataConflictError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
@@ -29,9 +30,8 @@ class LedgerCheck:
     def __init__(self, context: ClientContext, config: AutoRecoveryConfig) -> None:
         self._context = context
         self._ledgers = LedgerStore(context.store, context.znodes)
-        self._pace = ReplicationPace(config.ledger_check_bytes_per_s)
-        client = context.config
-        self._limits = CheckLimits(int(client.read_timeout_s * 1000), client.read_batch_bytes)
+        self._pace = ByteRate(config.ledger_check_bytes_per_s)
+        self._limits = CheckLimits.of(context.config)
 
     async def check(
         self, ledger_id: int, *, bookies: frozenset[str] | None = None, lost: frozenset[str] = frozenset()
@@ -45,7 +45,7 @@ class LedgerCheck:
             metadata, version = await self._context.blocking(lambda: self._ledgers.versioned(ledger_id))
             confirmed = NO_ENTRY if metadata.is_closed else await self._last_add_confirmed(metadata)
             task = CheckTask(metadata, checkable(metadata, confirmed), bookies=bookies, lost=lost)
-            checked = await run_operation(self._context, metadata, CheckReplicas(task, self._limits, self._pace))
+            checked = await run_state_machine(self._context, metadata, CheckReplicas(task, self._limits, self._pace))
             assert isinstance(checked, ReplicasChecked)
             if not checked.lacking or await self._current_version(ledger_id) == version:
                 return checked
@@ -55,7 +55,7 @@ class LedgerCheck:
         """The LAC of an open ledger, as the bookies of its last fragment know it; NO_ENTRY while too few answer."""
         timeout_ms = self._limits.timeout_ms
         try:
-            return int(await run_operation(self._context, metadata, ReadLastAddConfirmed(metadata, timeout_ms=timeout_ms)))
+            return int(await run_state_machine(self._context, metadata, ReadLastAddConfirmed(metadata, timeout_ms=timeout_ms)))
         except (BookieUnavailableError, UnauthorizedAccessError):
             return NO_ENTRY
 

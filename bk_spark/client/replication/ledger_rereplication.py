@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bk_spark.client.protocol.last_add_confirmed import ReadLastAddConfirmed
-from bk_spark.client.protocol.limits import CopyLimits, RecoverLimits, ReplicationPace
+from bk_spark.client.protocol.limits import CopyLimits, RecoverLimits
 from bk_spark.client.protocol.recover_ledger import RecoverLedger
 from bk_spark.client.protocol.replace_bookies import last_entry_of
 from bk_spark.client.protocol.rereplicate_fragment import FragmentCopied, FragmentTask, RereplicateFragment
 from bk_spark.client.protocol.state_machine import StateMachine
 from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookieUnavailableError, BookKeeperError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 
@@ -75,7 +76,7 @@ class RereplicationMeans:
     perform: Callable[[LedgerMetadata, StateMachine], Awaitable[Any]]
     """Runs a ledger's state machine to its end. Returns its result, or raises its error."""
     limits: CopyLimits
-    pace: ReplicationPace
+    pace: ByteRate
     recover: RecoverLimits
     avoided: Callable[[], frozenset[str]]
     """The bookies to read from last."""

@@ -19,11 +19,10 @@ from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.ledger.read_handle import ReadQueue
 from bk_spark.client.ledger.recovery_on_open import recovered
 from bk_spark.client.protocol.copy_batches import copies
-from bk_spark.client.protocol.limits import read_limits
+from bk_spark.client.protocol.limits import ReadLimits
 from bk_spark.client.protocol.read_entries import ReadEntries
 from bk_spark.config import ClientConfig
 from bk_spark.entries.batch import EncodedBatch
-from bk_spark.entries.digest import master_key
 from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.registration import instance_id, sync_same_cluster
@@ -67,8 +66,8 @@ class ClusterPeers:
         """
         slot = metadata.fragment_of(first).ensemble.index(without)
         avoid = self._context.avoided() | {without}
-        machine = ReadEntries(metadata, first, last, read_limits(self._context.config), avoid=avoid)
-        queue = ReadQueue(self._context, metadata, master_key(metadata.password), machine)
+        machine = ReadEntries(metadata, first, last, ReadLimits.of(self._context.config), avoid=avoid)
+        queue = ReadQueue(self._context, metadata, machine)
         try:
             yield from copies(queue, metadata, metadata.slot_pattern(slot))
         finally:

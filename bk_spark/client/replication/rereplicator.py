@@ -20,9 +20,9 @@ from dataclasses import replace
 from functools import partial
 
 from bk_spark.client.driver.client_context import ClientContext
-from bk_spark.client.driver.run_state_machine import run_operation
+from bk_spark.client.driver.run_state_machine import run_state_machine
 from bk_spark.client.ledger.ledger_store import LedgerStore
-from bk_spark.client.protocol.limits import CopyLimits, ReadLimits, ReplicationPace, recover_limits
+from bk_spark.client.protocol.limits import CopyLimits, RecoverLimits
 from bk_spark.client.replication.ledger_check import LedgerCheck
 from bk_spark.client.replication.ledger_rereplication import (
     Leaving,
@@ -32,15 +32,11 @@ from bk_spark.client.replication.ledger_rereplication import (
 )
 from bk_spark.client.replication.lock import ReplicationLock, TakenLedger
 from bk_spark.client.replication.settings import AutoRecoveryConfig
-from bk_spark.config import MIB, ClientConfig
+from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment
 from bk_spark.metadata.under_replication import UnderReplication
 from bk_spark.telemetry.metrics import BYTES_REPLICATED, ENTRIES_REPLICATED, LEDGERS_REPLICATED, REPLICATION_FAILURES
-
-REQUEST_BYTES = 2 * MIB
-"""What one read asks for. With read-ahead and the window of adds a ledger holds some 10 MiB, more only where single entries are
-larger; 16 ledgers at once stay below 200 MiB."""
 
 OnDone = Callable[[RereplicatedLedger], None]
 
@@ -65,10 +61,10 @@ class Rereplicator:
         marks = marks or UnderReplication(context.store, context.znodes)
         self._lock = ReplicationLock(context.store, context.znodes, marks, owner)
         self._means = RereplicationMeans(
-            partial(run_operation, context),
-            _copy_limits(context.config),
-            ReplicationPace(recovery.replicate_bytes_per_s),
-            recover_limits(context.config),
+            partial(run_state_machine, context),
+            CopyLimits.of(context.config),
+            ByteRate(recovery.replicate_bytes_per_s),
+            RecoverLimits.of(context.config),
             context.avoided,
         )
         self._check = LedgerCheck(context, recovery)
@@ -185,16 +181,6 @@ class Rereplicator:
 
         results = await asyncio.gather(*(rereplicate_one(ledger_id) for ledger_id in ledger_ids))
         return [done for done in results if not done.is_whole]
-
-
-def _copy_limits(client: ClientConfig) -> CopyLimits:
-    reads = ReadLimits(
-        timeout_ms=int(client.read_timeout_s * 1000),
-        speculative_ms=int(client.speculative_read_s * 1000),
-        request_bytes=REQUEST_BYTES,
-        ahead_bytes=2 * REQUEST_BYTES,
-    )
-    return CopyLimits(reads, int(client.add_timeout_s * 1000), 2 * REQUEST_BYTES)
 
 
 def _count(done: RereplicatedLedger) -> None:

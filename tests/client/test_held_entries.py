@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.protocol.verified_entries import HeldEntries, VerifiedEntries
+from bk_spark.client.protocol.recovery_reads import HeldEntries, detached
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES, EntryBatch, seal
 from bk_spark.entries.digest import Digester
@@ -31,12 +31,7 @@ def batch(*ids: int) -> EntryBatch:
     return whole.select(np.isin(whole.entry_ids, ids))
 
 
-def entries(*ids: int) -> VerifiedEntries:
-    one = batch(*ids)
-    return VerifiedEntries.of(one, np.ones(len(one), np.bool_))
-
-
-def check(run: VerifiedEntries | None, *ids: int) -> None:
+def check(run: EntryBatch | None, *ids: int) -> None:
     assert run is not None
     assert run.entry_ids.tolist() == list(ids)
     assert run.payloads.to_pylist() == [payload(one) for one in ids]
@@ -46,12 +41,12 @@ def check(run: VerifiedEntries | None, *ids: int) -> None:
 
 def test_a_run_ends_before_the_next_gap_and_the_rest_stays() -> None:
     held = HeldEntries()
-    held.add(entries(0, 1, 2, 4, 5))
+    held.add(batch(0, 1, 2, 4, 5))
     check(held.take_run(0), 0, 1, 2)
     assert held.ids == {4, 5}
-    assert held.nbytes == entries(4, 5).nbytes
+    assert held.nbytes == batch(4, 5).nbytes
     assert held.take_run(3) is None
-    held.add(entries(3))
+    held.add(batch(3))
     check(held.take_run(3), 3, 4, 5)
     assert (held.ids, held.nbytes) == (set(), 0)
 
@@ -64,26 +59,28 @@ def test_whatever_the_order_in_which_entries_come_each_comes_out_once_in_its_pla
     held, found, frontier = HeldEntries(), list[int](), 1
     while ids:
         some, ids = sorted(ids[:5]), ids[5:]
-        held.add(entries(*some))
+        held.add(batch(*some))
         run = held.take_run(frontier)
         if run is not None:
             check(run, *run.entry_ids.tolist())
             found += run.entry_ids.tolist()
-            frontier = run.last + 1
+            frontier = int(run.entry_ids[-1]) + 1
     assert found == list(range(1, 40))
     assert held.nbytes == 0
 
 
 def test_a_part_of_a_message_does_not_keep_the_whole_in_memory() -> None:
     whole = batch(*range(1000))
-    part = VerifiedEntries.of(whole, whole.entry_ids < 10)
+    part = detached(whole, whole.entry_ids < 10)
     assert part.payloads.buffers()[2].size < whole.payloads.buffers()[2].size / 10
-    everything = VerifiedEntries.of(whole, np.ones(len(whole), np.bool_))
+    assert part.digests.buffers()[1].size < whole.digests.buffers()[1].size / 10
+    assert part.lengths.base is None
+    everything = detached(whole, np.ones(len(whole), np.bool_))
     assert everything.payloads is whole.payloads
 
 
 def test_nothing_new_changes_nothing() -> None:
     held = HeldEntries()
     one = batch(0, 1)
-    held.add(VerifiedEntries.of(one, np.zeros(2, np.bool_)))
+    held.add(detached(one, np.zeros(2, np.bool_)))
     assert (held.ids, held.nbytes, held.take_run(0)) == (set(), 0, None)
