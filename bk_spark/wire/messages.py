@@ -77,6 +77,10 @@ class AddRequest:
     """An add of a recovery or of a re-replication: fences and limbo do not refuse it."""
     deferred_sync: bool = False
 
+    @property
+    def ledger_id(self) -> int:
+        return self.batch.header.ledger_id
+
     def describe(self) -> str:
         header = self.batch.header
         return (

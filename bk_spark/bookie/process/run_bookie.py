@@ -190,7 +190,7 @@ class _Process:
         """Phases 3 to 5, up to the server's end."""
         loop = asyncio.get_running_loop()
         running = self._running(bookie, boot)
-        server, background = running.server, Background(running)
+        server, background = running.server, Background.of(running)
         checkpoints.on_failure(server.fail)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.request_stop)
@@ -220,7 +220,7 @@ class _Process:
         await asyncio.get_running_loop().run_in_executor(None, registration.keep)
         logger.info("bookie %s serves on %s:%d", running.bookie_id, self._place.host, self._place.port)
         background.start()
-        running.administration.begin(background.tasks)
+        running.administration.background = background
         await availability.keep(self._config.disk_check_s)
         return End.REOPEN
 

@@ -227,7 +227,7 @@ class SyncThread:
         ledgers: set[int] = set()
         while item is not None:
             self._bookie.stage(*item)
-            ledgers.add(_ledger_of(item[0]))
+            ledgers.add(item[0].ledger_id)
             count, nbytes = count + 1, nbytes + item[1].nbytes
             if count == MAX_STAGED or nbytes >= MAX_GROUP_BYTES:
                 break
@@ -292,7 +292,3 @@ class CheckpointThread:
                 self._problem, failed = problem, self._failed
             if failed is not None:
                 failed(problem)
-
-
-def _ledger_of(request: StagedRequest) -> int:
-    return request.batch.header.ledger_id if isinstance(request, AddRequest) else request.ledger_id
