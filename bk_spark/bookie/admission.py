@@ -54,7 +54,7 @@ class Admission:
         """Ledgers that are settled and that the stored limbo still contains."""
 
     def settle(self, ledger_id: int) -> None:
-        """End the limbo of a ledger that is fenced, if it has to be, and of which everything that belongs here is here, durably.
+        """End the limbo of a ledger that is fenced if it has to be, and whose entries that belong here are here, durably.
 
         Until ``settle_through`` passes the ledger this is kept in memory alone, and a restart forgets it. The caller bounds the
         memory by how far it runs ahead of ``settle_through``.

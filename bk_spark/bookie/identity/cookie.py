@@ -1,8 +1,8 @@
-"""Formatting: how empty directories become a bookie. And whose a directory is.
+"""Formatting, which makes a bookie of empty directories; and the look-up of the bookie that a directory belongs to.
 
-Formatting draws a bookie id, and for each root directory an id of its own, and writes them into the metadata store and into the
-directories. A bookie starts only where all of them agree (identity.py), so that an empty, exchanged or foreign directory never
-answers "no such entry" under a name that clients trust.
+Formatting draws a bookie id, and an id for each root directory, and writes them into the metadata store and the directories. A
+bookie starts only if all of these agree (identity.py). So an empty, exchanged or foreign directory never answers "no such
+entry" under a name that clients trust.
 
 Ref: Apache BookKeeper's Cookie; docs/formats.md, "Cookie"; docs/rules.md, protocol rules 48 and 49, storage rule 9.
 """
@@ -19,18 +19,15 @@ from bk_spark.bookie.disk import REAL_DISK, DirectoryLock, Disk
 from bk_spark.bookie.identity.boot_file import BootRecord, write_boot
 from bk_spark.bookie.identity.cookie_file import (
     COOKIE_FILE,
-    DATA,
     ID_BYTES,
     BootNumber,
     Cookie,
-    DirectoryPlace,
-    StoredCookie,
-    apache_text,
     decode_cookie,
     encode_cookie,
     encode_stored,
+    make_cookies,
+    make_stored,
     read_znode,
-    root_uses,
 )
 from bk_spark.bookie.identity.identity import FORMAT_FIRST, content_of
 from bk_spark.errors import ConfigError
@@ -39,7 +36,7 @@ from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
 
 _SUFFIX_BYTES = 4
-"""Random bytes of a bookie id: two formattings of one host and port meet with a chance of 1 in 4 billion."""
+"""Random bytes of a bookie id: two formattings of one host and port get the same id with a chance of 1 in 4 billion."""
 
 _ID_PREFIX = re.compile(r"[A-Za-z0-9:._-]{1,200}")
 """The characters of Apache BookKeeper's BookieId."""
@@ -48,11 +45,11 @@ _ID_PREFIX = re.compile(r"[A-Za-z0-9:._-]{1,200}")
 def format_bookie(
     directories: Directories, store: MetadataStore, znodes: Znodes, prefix: str, *, disk: Disk = REAL_DISK
 ) -> str:
-    """Make a bookie of empty or missing directories; gives back its id: ``prefix`` (``host:port``, say), a random suffix.
+    """Make a bookie of empty or missing directories. Returns its id: ``prefix``, such as ``host:port``, and a random suffix.
 
-    The znode is durable before the files, the data directory's cookie comes last: a crash between leaves a cookie that no data
-    directory has and nothing refers to. Raises ConfigError if a directory holds anything, is in use, or the cluster is not
-    initialised.
+    The znode is durable before the files, and the data directory's cookie is written last: a crash in between leaves a znode
+    that no data directory and nothing else refers to. Raises ConfigError if a directory holds anything or is in use, or if the
+    cluster is not initialised.
     """
     _check_prefix(prefix)
     check_layout(store, znodes)
@@ -62,20 +59,20 @@ def format_bookie(
     with locked(directories.roots, disk):
         for root in directories.roots:
             _check_empty(root, disk)
-        cookies = _new_cookies(directories, _new_id(prefix, disk), instance_id(store, znodes), disk)
-        data_cookie = cookies[directories.data_dir]
+        bookie_id = _new_id(prefix, disk)
+        ids = {root: disk.random_bytes(ID_BYTES).hex() for root in directories.roots}
+        cookies = make_cookies(bookie_id, instance_id(store, znodes), directories, ids)
         boot = BootNumber(0, disk.random_bytes(ID_BYTES).hex())
-        text = apache_text(data_cookie.bookie_id, data_cookie.instance_id, directories)
-        stored = StoredCookie(data_cookie.bookie_id, data_cookie.instance_id, data_cookie.places, boot, text)
-        store.create(znodes.cookie(stored.bookie_id), encode_stored(stored), make_parents=True)
+        stored = make_stored(cookies[directories.data_dir], directories, boot)
+        store.create(znodes.cookie(bookie_id), encode_stored(stored), make_parents=True)
         for root, cookie in reversed(cookies.items()):
             write_boot(disk, root, BootRecord(boot))
             disk.replace(root / COOKIE_FILE, encode_cookie(cookie))
-    return data_cookie.bookie_id
+    return bookie_id
 
 
 def bookie_id_of(data_dir: Path, store: MetadataStore, znodes: Znodes, *, disk: Disk = REAL_DISK) -> str:
-    """The id of the bookie that a data directory belongs to, running or not, if it is one of this cluster.
+    """The id of the bookie that a data directory belongs to. The bookie must be one of this cluster; it may be stopped.
 
     Raises ConfigError (not formatted, of another cluster, removed from the cluster), FormatVersionError, CorruptionError.
     """
@@ -91,7 +88,7 @@ def bookie_id_of(data_dir: Path, store: MetadataStore, znodes: Znodes, *, disk: 
 
 
 def read_cookie(data_dir: Path, *, disk: Disk = REAL_DISK) -> Cookie:
-    """What a data directory says of itself. Raises ConfigError, FormatVersionError, CorruptionError."""
+    """Raises ConfigError, FormatVersionError, CorruptionError."""
     path = data_dir / COOKIE_FILE
     data = disk.read_small(path) if disk.exists(data_dir) else None
     if data is None:
@@ -101,7 +98,7 @@ def read_cookie(data_dir: Path, *, disk: Disk = REAL_DISK) -> Cookie:
 
 @contextmanager
 def locked(roots: Sequence[Path], disk: Disk) -> Iterator[dict[Path, DirectoryLock]]:
-    """Have all roots for this process alone. Raises ConfigError if another process has one of them, or one is not there."""
+    """Lock all roots for this process. Raises ConfigError if another process has locked one, or one does not exist."""
     locks = {}
     with ExitStack() as stack:
         for root in roots:
@@ -135,12 +132,3 @@ def _check_empty(root: Path, disk: Disk) -> None:
 
 def _new_id(prefix: str, disk: Disk) -> str:
     return f"{prefix}-{disk.random_bytes(_SUFFIX_BYTES).hex()}"
-
-
-def _new_cookies(directories: Directories, bookie_id: str, instance: str, disk: Disk) -> dict[Path, Cookie]:
-    uses = root_uses(directories)
-    ids = {root: disk.random_bytes(ID_BYTES).hex() for root in uses}
-    places = tuple(DirectoryPlace(use, ids[root]) for root, names in uses.items() for use in names)
-    return {
-        root: Cookie(bookie_id, instance, ids[root], names, places if DATA in names else ()) for root, names in uses.items()
-    }
