@@ -97,14 +97,14 @@ class Background:
     def of(cls, running: RunningBookie) -> Background:
         bookie, server, repair = running.bookie, running.server, None
         if running.peers is not None:
-            repair = LedgerRepair(running.bookie_id, bookie.storage, running.peers, server.call)
+            repair = LedgerRepair(running.bookie_id, bookie.storage, running.peers, server.sync_thread.call)
         elif bookie.limbo is not None:
             logger.warning(
                 "bookie %s is in limbo and stays so: this process has no client to repair it with", running.bookie_id
             )
 
         def delete_ledger(ledger_id: int, deleted_ms: int, decided_at: int | None = None, /) -> bool:
-            return server.call(DeleteLedgerRequest(ledger_id, deleted_ms, decided_at)).status is Status.OK
+            return server.sync_thread.call(DeleteLedgerRequest(ledger_id, deleted_ms, decided_at)).status is Status.OK
 
         scrubber = Scrubber(bookie.storage, repair, running.config)
         local = LocalLedgers(bookie.storage, delete_ledger, running.watch.spare_bytes, scrubber.report)
