@@ -1,7 +1,8 @@
-"""Bytes per second: how background work leaves most of the disk to adds and reads.
+"""Limits background work to a number of bytes per second, so that adds and reads get most of the disk; and its clocks.
 
-Every amount is taken before it is read or written, and is paid for by a pause before the next one. Time that was not used is
-not saved up, so work never comes in a burst larger than one amount. The clock and the pause are handed in.
+Work takes every amount before it reads or writes it, and pays for it by a pause before it takes the next one. Unused time is
+not saved up, so there is never a burst larger than one amount. The clocks and the pause are parameters, so that tests can
+replace them.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MIN_PAUSE_S = 0.01
-"""Shorter pauses are put together: a sleep takes some 0.1 ms more than asked for, which small records would feel."""
+"""Shorter pauses are added up: a sleep takes about 0.1 ms longer than asked for, which would slow down small records."""
 
 
 class RateLimiter:
     """For one thread."""
 
     def __init__(self, bytes_per_s: int, clock_s: Callable[[], float], pause: Callable[[float], object]) -> None:
-        """``clock_s`` never goes back; ``pause`` waits so many seconds, or shorter if the work is to end."""
+        """``clock_s`` never goes back; ``pause`` waits that many seconds, or less if the work is to end."""
         self._bytes_per_s = bytes_per_s
         self._clock_s = clock_s
         self._pause = pause
@@ -34,17 +35,14 @@ class RateLimiter:
         self._paid_at = max(self._paid_at, now) + nbytes / self._bytes_per_s
 
 
-# --- The clocks that a bookie's background threads go by, handed in so that a test can turn them
-#
-# ``time`` is here, against the import table, so that it is in none of the modules that are driven.
-
-
 @dataclass(frozen=True, slots=True)
 class Clocks:
+    """The clocks of background threads."""
+
     wall_ms: Callable[[], int]
-    """Since 1970: when a run ended, the age of tombstones."""
+    """Since 1970: for the end of a run and the age of tombstones."""
     steady_s: Callable[[], float]
-    """Never goes back: intervals and rates."""
+    """Never goes back: for intervals and rates."""
 
 
 SYSTEM_CLOCKS = Clocks(lambda: time.time_ns() // 1_000_000, time.monotonic)

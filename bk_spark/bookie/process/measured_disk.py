@@ -1,4 +1,4 @@
-"""A disk that measures its syncs: how often, and for how long, by what kind of file.
+"""A disk that measures how often it syncs files, and how long that takes, by the kind of file.
 
 Ref: docs/metrics.md.
 """
@@ -28,17 +28,17 @@ class MeasuredFile(AppendFile):
     def _fdatasync(self) -> None:
         began_s = SYSTEM_CLOCKS.steady_s()
         super()._fdatasync()
-        if self.path is not self._measured_path:  # it was given its name
+        if self.path is not self._measured_path:  # the file was renamed from its temporary name
             self._measured_path, self._sync_s = self.path, _SYNC_S[kind_of(self.path)]
         self._sync_s.observe(SYSTEM_CLOCKS.steady_s() - began_s)
 
 
 class MeasuredDisk(Disk):
-    """The real one. Syncs of directories and of SQLite are not measured: they come with checkpoints alone."""
+    """The real disk. Syncs of directories and of SQLite are not measured: they happen only with checkpoints."""
 
     append_file = MeasuredFile
 
 
 def kind_of(path: Path) -> str:
-    """The label of a file."""
+    """The label of a file in the metric."""
     return _KINDS.get(path.suffix, OTHER)
