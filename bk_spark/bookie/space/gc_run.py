@@ -1,16 +1,21 @@
-"""One run of the garbage collector: deleted ledgers, over-replicated ones, then entry logs, in this order.
+"""One run of the garbage collector, and the schedule that says when a run is due and what belongs to it.
 
-Only ledgers that the index knows are looked at, and a ledger that is deleted leaves it with the next checkpoint; only then do
-its bytes count as dead. So the run asks for checkpoints and waits for them. Logs that are still written to are not compacted;
-those that are worth it are sealed first. If a checkpoint does not come in time, the rest is left to the next run.
+A run handles deleted ledgers, then over-replicated ones, then entry logs. It considers only ledgers that are in the index. A
+deleted ledger leaves the index with the next checkpoint, and only then count its bytes as dead. So the run requests checkpoints
+and waits for them. It does not compact logs that are still written to; it has those sealed that are worth compacting. If a
+checkpoint does not come in time, the next run does the rest.
 
-Ref: docs/rules.md, protocol rules 42 to 46, situations 63 to 65.
+Every run looks for deleted ledgers, and unlinks entry logs without a live byte. Rarer work (over-replicated ledgers, minor and
+major compaction) joins the first run after its interval is over. What a run did not finish, because it failed, was suspended,
+or the next one became due, is owed to the next. Intervals begin with the process.
+
+Ref: docs/rules.md, protocol rules 42 to 46, situations 63 to 65; thresholds and intervals: config.BookieConfig.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from bk_spark.bookie.logs.mark import EntryLogRow, LogState
 from bk_spark.bookie.pace import RateLimiter
@@ -20,29 +25,28 @@ from bk_spark.bookie.space.over_replication import OverReplicatedLedgers
 from bk_spark.config import MIB, BookieConfig
 from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError
 
-# --- When a run of the garbage collector is due, and what belongs to it
-#
-# Every run looks for deleted ledgers and unlinks entry logs without a live byte. The rarer work joins the first run after its
-# interval is over: over-replicated ledgers, minor and major compaction. What a run did not finish, because it failed, was
-# suspended, or the next one was due meanwhile, is owed to the next. Intervals begin with the process.
-#
-# Ref: docs/rules.md, protocol rules 43 to 45; thresholds and intervals: config.BookieConfig.
+CHECKPOINT_LOOKS = 100
+CHECKPOINT_LOOK_S = 0.1
+"""A checkpoint writes some 64 MiB and takes a second or two; a run waits ten seconds for it."""
+
+MIN_ROLL_BYTES = MIB
+"""Smaller open logs are left alone, so that a quiet bookie does not begin new files all the time."""
 
 ONLY_EMPTY = 0.0
-"""The threshold of a run without compaction: no log has less that is live; those without a live byte go always."""
+"""The threshold of a run without compaction: only logs without a live byte are removed, as in every run."""
 
 
 @dataclass(frozen=True, slots=True)
 class GcPlan:
-    """What one run is to do, beside looking for deleted ledgers."""
+    """What one run does besides looking for deleted ledgers."""
 
     threshold: float = ONLY_EMPTY
-    """Entry logs of which less than this part is live are compacted."""
+    """Entry logs with a smaller live part than this are compacted."""
     over_replicated: bool = False
 
 
 class GcSchedule:
-    """Times in seconds of one clock that never goes back."""
+    """Plans the runs. Times are seconds of one clock that never goes back."""
 
     def __init__(self, config: BookieConfig, now_s: float) -> None:
         self._config = config
@@ -53,19 +57,19 @@ class GcSchedule:
         self._major_due_s = now_s + config.major_compaction_interval_s
 
     def wait_s(self, now_s: float) -> float:
-        """How long until the next run; 0 if it is due."""
+        """The time until the next run; 0 if it is due."""
         return max(0.0, self._collection_due_s - now_s)
 
     def begin(self, now_s: float, *, major: bool | None = None) -> GcPlan:
-        """The run that begins now. ``major`` forces a compaction, a major or a minor one, and a look at everything."""
+        """The plan of the run that begins now. ``major`` forces everything, with a major (True) or minor (False) compaction."""
         self._collection_due_s = now_s + self._config.gc_interval_s
         threshold = max(self._owed.threshold, self._threshold(now_s, major))
-        is_everything = self._owed.over_replicated or major is not None or now_s >= self._over_replication_due_s
-        self._owed = GcPlan(threshold, is_everything)
+        over_replicated = self._owed.over_replicated or major is not None or now_s >= self._over_replication_due_s
+        self._owed = GcPlan(threshold, over_replicated)
         return self._owed
 
     def end(self, now_s: float, *, is_compacted: bool) -> None:
-        """The run is over that began last; ``is_compacted``: no log is left that it asked for. One that failed has no end."""
+        """To be called after a run that did not fail; ``is_compacted`` if it left no log below its threshold."""
         done = self._owed
         self._owed = GcPlan() if is_compacted else GcPlan(done.threshold)
         if done.over_replicated:
@@ -83,17 +87,9 @@ class GcSchedule:
         return ONLY_EMPTY
 
 
-CHECKPOINT_LOOKS = 100
-CHECKPOINT_LOOK_S = 0.1
-"""A checkpoint writes some 64 MiB and takes a second or two; ten seconds are waited for it."""
-
-MIN_ROLL_BYTES = MIB
-"""Open logs below this size are left alone: a quiet bookie does not begin new files all the time."""
-
-
 @dataclass(frozen=True, slots=True)
 class GcReport:
-    """What one run did."""
+    """The result of one run."""
 
     ledgers_deleted: int = 0
     tombstones_purged: int = 0
@@ -102,13 +98,13 @@ class GcReport:
     bytes_freed: int = 0
     bytes_copied: int = 0
     is_compacted: bool = False
-    """Whether no entry log is left that the run's threshold asked for."""
+    """Whether the run left no entry log below its threshold."""
     problem: str = ""
-    """Why not all ledgers were looked at; empty if they were."""
+    """Why not all ledgers were checked; empty if they were."""
 
 
 class GcRun:
-    """Used by one thread, run after run; what must be remembered between two is here."""
+    """Carries out runs, and keeps what must be remembered between them. For one thread."""
 
     def __init__(
         self,
@@ -118,7 +114,7 @@ class GcRun:
         clock_ms: Callable[[], int],
         pause: Callable[[float], object],
     ) -> None:
-        """``clock_ms`` is the wall clock; ``pause`` waits so many seconds, or shorter if the work is to end."""
+        """``clock_ms`` is the wall clock; ``pause`` waits that many seconds, or less if the work is to end."""
         self._storage = local.storage
         self._deleted = DeletedLedgers(local, cluster, clock_ms)
         self._over_replicated = OverReplicatedLedgers(local, cluster)
@@ -126,9 +122,9 @@ class GcRun:
         self._pause = pause
 
     def run(self, plan: GcPlan, go_on: GoOn, may_compact: GoOn) -> GcReport:
-        """Raises what the disk raises; what was done before stays done. Without the metadata store it compacts all the same.
+        """One run. Without the metadata store it only compacts. Raises what the disk raises; what was done stays done.
 
-        Once ``may_compact`` says no, compaction ends, and the rest of it is for a later run.
+        Compaction ends once ``may_compact`` says no; a later run goes on with it.
         """
         self._checkpoint(go_on)
         try:
@@ -138,15 +134,7 @@ class GcRun:
         self._checkpoint(go_on)
         if go_on():
             self._roll(plan.threshold, go_on)
-        compacted = self._compaction.run(plan.threshold, may_compact)
-        return replace(
-            report,
-            logs_compacted=compacted.logs_compacted,
-            logs_deleted=compacted.logs_deleted,
-            bytes_freed=compacted.bytes_freed,
-            bytes_copied=compacted.bytes_copied,
-            is_compacted=compacted.is_complete,
-        )
+        return replace(report, **asdict(self._compaction.run(plan.threshold, may_compact)))
 
     def _collect(self, plan: GcPlan, go_on: GoOn) -> GcReport:
         collected = self._deleted.collect(go_on)
@@ -154,21 +142,21 @@ class GcRun:
         return GcReport(collected.deleted + removed, collected.purged)
 
     def _checkpoint(self, go_on: GoOn) -> None:
-        """Have the index know of all that was put and deleted so far."""
+        """Wait until the index contains everything put and deleted so far."""
         sequence = self._storage.logs.sequences.next_sequence
         if not self._storage.is_indexed(sequence):
             self._storage.request_checkpoint()
             self._await(lambda: self._storage.is_indexed(sequence), go_on)
 
     def _roll(self, threshold: float, go_on: GoOn) -> None:
-        """Have open logs sealed that are worth compacting: they are rolled by size alone, which may take for ever."""
-        wanted = {one.file_id for one in self._storage.entry_logs() if _is_worth_rolling(one, threshold)}
+        """Have open logs sealed that are worth compacting. Otherwise only their size seals them, which may take for ever."""
+        wanted = {log.file_id for log in self._storage.entry_logs() if _is_worth_rolling(log, threshold)}
         if wanted:
             self._storage.request_checkpoint(roll=True)
-            self._await(lambda: all(one.state is not LogState.OPEN for one in self._logs(wanted)), go_on)
-
-    def _logs(self, file_ids: set[int]) -> list[EntryLogRow]:
-        return [one for one in self._storage.entry_logs() if one.file_id in file_ids]
+            self._await(
+                lambda: not any(log.file_id in wanted and log.state is LogState.OPEN for log in self._storage.entry_logs()),
+                go_on,
+            )
 
     def _await(self, condition: Callable[[], bool], go_on: GoOn) -> None:
         for _ in range(CHECKPOINT_LOOKS):
