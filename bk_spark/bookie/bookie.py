@@ -77,7 +77,6 @@ class Bookie:
         lock: DirectoryLock | None = None,
         possible_loss: str = "",
         highest_issued: Callable[[], int] | None = None,
-        fence_watermark: int | None = None,
         open_index: OpenIndex = open_sqlite_index,
         durable_wait_s: float = DURABLE_WAIT_S,
         background: Background = run_inline,
@@ -89,8 +88,7 @@ class Bookie:
 
         ``possible_loss`` says why durable data may be gone ("" if it is not). In that case, or if replay finds damage, all
         ledgers up to ``highest_issued()``, the highest id that may have been issued, are in limbo, durably, before anything is
-        served; without ``highest_issued`` such a start is refused. ``fence_watermark`` is short for a possible loss with that
-        number. A limbo from an earlier start goes on.
+        served; without ``highest_issued`` such a start is refused. A limbo from an earlier start goes on.
 
         With ``durable_wait_s`` 0, a read that meets an entry whose sync is pending does not wait: the entry is unknown.
         ``background`` runs the slow part of checkpoints.
@@ -100,12 +98,10 @@ class Bookie:
         """
         if isinstance(directories, Path):
             directories = Directories.of(directories, config)
-        if fence_watermark is not None:
-            possible_loss, highest_issued = possible_loss or "a watermark was given", lambda: fence_watermark
-        start = OpenOptions(open_index, durable_wait_s, background, possible_loss, highest_issued)
+        options = OpenOptions(open_index, durable_wait_s, background, possible_loss, highest_issued)
         home = _Home(bookie_id, directories, disk, disk.lock(directories.data_dir) if lock is None else None)
         try:
-            return cls(home, config, open_storage(directories, bookie_id, config, disk, start))
+            return cls(home, config, open_storage(directories, bookie_id, config, disk, options))
         except BaseException:
             if home.lock is not None:
                 home.lock.release()
@@ -268,7 +264,11 @@ class Bookie:
         try:
             step()
         except BookKeeperError as problem:
-            return [(reply_to, _unless_refused(reply, problem)) for reply_to, reply in replies]
+            detail = f"whether it was stored is unknown: {problem}"
+            return [
+                (reply_to, replace(reply, status=Status.IO_ERROR, detail=detail) if reply.status is Status.OK else reply)
+                for reply_to, reply in replies
+            ]
         return replies
 
     def _attempt(self, step: Callable[[], None]) -> None:
@@ -279,9 +279,3 @@ class Bookie:
         except BookKeeperError as problem:
             if known is None:
                 logger.error("bookie %s takes no more adds: %s", self._home.bookie_id, problem)
-
-
-def _unless_refused(reply: StagedReply, problem: BookKeeperError) -> StagedReply:
-    if reply.status is not Status.OK:
-        return reply
-    return replace(reply, status=Status.IO_ERROR, detail=f"whether it was stored is unknown: {problem}")

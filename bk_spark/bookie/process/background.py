@@ -19,7 +19,7 @@ from bk_spark.bookie.repair.ledger_repair import LedgerRepair, Peers
 from bk_spark.bookie.repair.scrub import Scrubber
 from bk_spark.bookie.server.server import BookieServer
 from bk_spark.bookie.space.garbage_collection import ClusterMember, LocalLedgers
-from bk_spark.bookie.space.gc_thread import GarbageCollector
+from bk_spark.bookie.space.gc_run import GarbageCollector
 from bk_spark.config import BookieConfig
 from bk_spark.wire.messages import AdministerReply, AdminOperation, DeleteLedgerRequest, Status
 
