@@ -217,7 +217,9 @@ def _advance(identity: Identity, metadata: MetadataPlace, disk: Disk, final: Boo
     try:
         write_znode(metadata.store, metadata.znodes, stored, identity.znode)
     except MetadataConflictError:
-        _put_back(identity, disk)
+        for root in identity.roots:
+            if root.record is not None:  # its pending number may be the winner's of the lost race, so it is needed again
+                write_boot(disk, root.path, root.record)
         raise
     for root in identity.roots:
         if cookies[root.path] != root.cookie:
@@ -237,13 +239,6 @@ def _last_number(identity: Identity) -> int:
 def _begun(root: Root, stored: StoredCookie | None, boot: BootNumber) -> BootRecord:
     former = root.record if root.cookie is not None and root.record is not None else BootRecord(NEVER_BOOTED)
     return former.begun(stored.boot, boot) if stored is not None else replace(former, pending=boot)
-
-
-def _put_back(identity: Identity, disk: Disk) -> None:
-    """The race was lost: the earlier pending number may be the winner's, so it is needed again."""
-    for root in identity.roots:
-        if root.record is not None:
-            write_boot(disk, root.path, root.record)
 
 
 def _wanted_cookies(identity: Identity, disk: Disk) -> dict[Path, Cookie]:

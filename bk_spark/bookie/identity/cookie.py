@@ -51,7 +51,8 @@ def format_bookie(
     that no data directory and nothing else refers to. Raises ConfigError if a directory holds anything or is in use, or if the
     cluster is not initialised.
     """
-    _check_prefix(prefix)
+    if not _ID_PREFIX.fullmatch(prefix):
+        raise ConfigError("the bookie id prefix", prefix, "use letters, digits and : . _ - only, at most 200 of them")
     check_layout(store, znodes)
     for root in directories.roots:
         _check_empty(root, disk)
@@ -110,24 +111,17 @@ def locked(roots: Sequence[Path], disk: Disk) -> Iterator[dict[Path, DirectoryLo
         yield locks
 
 
-def _check_prefix(prefix: str) -> None:
-    if not _ID_PREFIX.fullmatch(prefix):
-        raise ConfigError("the bookie id prefix", prefix, "use letters, digits and : . _ - only, at most 200 of them")
-
-
 def _check_empty(root: Path, disk: Disk) -> None:
     if not disk.exists(root):
         return
+    remedy = ""
     if disk.exists(root / COOKIE_FILE):
         owner = read_cookie(root, disk=disk).bookie_id
-        raise ConfigError(
-            "the directory to format",
-            str(root),
-            f"it is formatted already, for bookie {owner}: start it, or choose another one",
-        )
-    content = content_of(root, disk)
-    if content:
-        raise ConfigError("the directory to format", str(root), f"it is not empty, it holds {content!r}: choose another one")
+        remedy = f"it is formatted already, for bookie {owner}: start it, or choose another one"
+    elif content := content_of(root, disk):
+        remedy = f"it is not empty, it holds {content!r}: choose another one"
+    if remedy:
+        raise ConfigError("the directory to format", str(root), remedy)
 
 
 def _new_id(prefix: str, disk: Disk) -> str:

@@ -161,7 +161,7 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     async def _look(self) -> None:
         self._wake()
-        await self._end_late()
+        await self._end([call for call in self._stalled(REQUEST_TIMEOUT_S) if not call.is_stream])
         await self._end_untaken()
         if resident_bytes() > self._memory_limit:
             await self._relieve()
@@ -194,20 +194,10 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return grpc.stream_stream_rpc_method_handler(_until_ended(serve, call), decode, None)
 
     def _adds(self, handle: _Handle, call: _Call, encode: _Encode) -> _Handle:
-        async def messages(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-            async for message in requests:
-                call.owed += 1
-                if not replies.is_writing:
-                    call.waits_since = None
-                self._hold_add(call, call.request_bytes)
-                yield message
-                self._hold_add(call, 0)
-
         async def serve(requests: AsyncIterator[Any], context: Any) -> None:
-            replies.context = context
-            await handle(messages(requests), replies)
+            stream = _WatchedAdds(self, call, context, encode)
+            await handle(stream.messages(requests), stream)
 
-        replies = _AddReplies(self, call, encode)
         return serve
 
     def _read(self, handle: _Handle, call: _Call) -> _Handle:
@@ -223,7 +213,8 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
         return serve
 
-    def _hold_add(self, call: _Call, nbytes: int) -> None:
+    def hold_add(self, call: _Call, nbytes: int) -> None:
+        """Note how much of an add is in hand."""
         self._added_bytes += nbytes - call.added_bytes
         call.added_bytes = nbytes
 
@@ -262,9 +253,6 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         peers = {call.peer for call in calls if call.reply_bytes}
         if peers:
             await self._loop.run_in_executor(None, disconnect, peers)
-
-    async def _end_late(self) -> None:
-        await self._end([call for call in self._stalled(REQUEST_TIMEOUT_S) if not call.is_stream])
 
     async def _end_untaken(self) -> None:
         """Close connections that stand still, to make room for replies to clients that take them."""
@@ -306,30 +294,39 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     def _forget(self, task: asyncio.Task[Any]) -> None:
         call = self._calls.pop(task, None)
         if call is not None:
-            self._hold_add(call, 0)
+            self.hold_add(call, 0)
             self._hold_reply(call, 0)
 
 
-class _AddReplies:
-    """Writes the replies of an add stream, one after the other. While a reply is untaken, the call waits for its client."""
+@dataclass(slots=True)
+class _WatchedAdds:
+    """The context of an add stream for its handler. While a reply is untaken, the call waits for its client."""
 
-    def __init__(self, calls: OpenCalls, call: _Call, encode: _Encode) -> None:
-        self.context: Any = None
-        self.is_writing = False
-        self._calls = calls
-        self._call = call
-        self._encode = encode
+    calls: OpenCalls
+    call: _Call
+    context: Any
+    encode: _Encode
+    is_writing: bool = False
+
+    async def messages(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for message in requests:
+            self.call.owed += 1
+            if not self.is_writing:
+                self.call.waits_since = None
+            self.calls.hold_add(self.call, self.call.request_bytes)
+            yield message
+            self.calls.hold_add(self.call, 0)
 
     def is_crowded(self) -> bool:
         """Whether to refuse the add in hand."""
-        return self._calls.is_crowded(self._call.added_bytes)
+        return self.calls.is_crowded(self.call.added_bytes)
 
     async def write(self, reply: Any) -> None:
-        call = self._call
-        self.is_writing, call.waits_since = True, self._calls.now_s()
-        await self.context.write(self._encode(reply))
+        call = self.call
+        self.is_writing, call.waits_since = True, self.calls.now_s()
+        await self.context.write(self.encode(reply))
         call.owed -= 1
-        self.is_writing, call.waits_since = False, None if call.owed else self._calls.now_s()
+        self.is_writing, call.waits_since = False, None if call.owed else self.calls.now_s()
 
 
 def _is_of_note(record: logging.LogRecord) -> bool:
