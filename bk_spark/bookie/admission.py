@@ -37,6 +37,14 @@ from bk_spark.wire.messages import (
     StoreLastAddConfirmedRequest,
 )
 
+_REFUSALS = {
+    Status.WRONG_BOOKIE: "this is bookie {bookie}",
+    Status.UNAUTHORIZED: "the password of ledger {ledger} is another one",
+    Status.FENCED: "ledger {ledger} is fenced: only its recovery may add to it",
+    Status.READ_ONLY: "bookie {bookie} is read-only",
+    Status.NO_SUCH_LEDGER: "bookie {bookie} has nothing of ledger {ledger}",
+}
+
 _Keyed = AddRequest | FenceRequest | ForceRequest | StoreLastAddConfirmedRequest | ReadRequest | LastAddConfirmedRequest
 
 
@@ -120,22 +128,11 @@ class Admission:
         return Status.NO_SUCH_LEDGER if facts is None or facts.is_deleted else Status.OK
 
     def explain(self, status: Status, ledger_id: int) -> str:
-        """The text of a refusal."""
-        match status:
-            case Status.OK:
-                return ""
-            case Status.WRONG_BOOKIE:
-                return f"this is bookie {self._bookie_id}"
-            case Status.UNAUTHORIZED:
-                return f"the password of ledger {ledger_id} is another one"
-            case Status.FENCED:
-                return f"ledger {ledger_id} is fenced: only its recovery may add to it"
-            case Status.READ_ONLY:
-                return f"bookie {self._bookie_id} is read-only"
-            case Status.NO_SUCH_LEDGER:
-                return f"bookie {self._bookie_id} has nothing of ledger {ledger_id}"
-            case _:
-                return f"bookie {self._bookie_id}: ledger {ledger_id} is in limbo, or the fence asked for is not durable"
+        """The text of a refusal; "" for OK."""
+        if status is Status.OK:
+            return ""
+        unknown = "bookie {bookie}: ledger {ledger} is in limbo, or the fence asked for is not durable"
+        return _REFUSALS.get(status, unknown).format(bookie=self._bookie_id, ledger=ledger_id)
 
     def _change(self, limbo: Limbo | None) -> None:
         self._store(limbo)

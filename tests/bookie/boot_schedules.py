@@ -66,7 +66,7 @@ def win_every_race(patch: pytest.MonkeyPatch) -> None:
         path = znodes.cookie(stored.bookie_id)
         store.set(path, encode_stored(stored), store.get(path).version)
 
-    patch.setattr(boot, "write_znode", write)
+    patch.setattr(boot.cookie_file, "write_znode", write)
 
 
 @CASES.add(9, win_every_race, "the boot number is compared and set, and who loses exits")

@@ -31,18 +31,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bk_spark.bookie.disk import Disk
+from bk_spark.bookie.identity import cookie_file
 from bk_spark.bookie.identity.boot_file import NO_INDEX, BootPhase, BootRecord, write_boot
-from bk_spark.bookie.identity.cookie_file import (
-    COOKIE_FILE,
-    ID_BYTES,
-    BootNumber,
-    Cookie,
-    StoredCookie,
-    encode_cookie,
-    make_cookies,
-    make_stored,
-    write_znode,
-)
+from bk_spark.bookie.identity.cookie_file import BootNumber, Cookie, StoredCookie
 from bk_spark.bookie.identity.identity import Identity, Root
 from bk_spark.bookie.index.generation import IndexGeneration, read_generation
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, WAY_OUT
@@ -203,7 +194,7 @@ def _index(identity: Identity, disk: Disk) -> IndexGeneration:
 
 def _advance(identity: Identity, metadata: MetadataPlace, disk: Disk, final: BootRecord) -> BootRecord:
     """Steps 1 to 4 with the next number. The boot files say ``final`` at the end, with that number as confirmed."""
-    boot = BootNumber(_last_number(identity) + 1, disk.random_bytes(ID_BYTES).hex())
+    boot = BootNumber(_last_number(identity) + 1, disk.random_bytes(cookie_file.ID_BYTES).hex())
     is_lost = any(mismatch.is_loss for mismatch in identity.mismatches)
     for root in identity.roots:
         record = _begun(root, identity.stored, boot)
@@ -211,11 +202,11 @@ def _advance(identity: Identity, metadata: MetadataPlace, disk: Disk, final: Boo
             record = replace(record, phase=BootPhase.RUNNING, skipped_journal=True)
         write_boot(disk, root.path, record)
     cookies = _wanted_cookies(identity, disk)
-    stored = make_stored(cookies[identity.directories.data_dir], identity.directories, boot)
+    stored = cookie_file.make_stored(cookies[identity.directories.data_dir], identity.directories, boot)
     if identity.stored is not None and identity.stored.places == stored.places:
         stored = replace(identity.stored, boot=boot)
     try:
-        write_znode(metadata.store, metadata.znodes, stored, identity.znode)
+        cookie_file.write_znode(metadata.store, metadata.znodes, stored, identity.znode)
     except MetadataConflictError:
         for root in identity.roots:
             if root.record is not None:  # its pending number may be the winner's of the lost race, so it is needed again
@@ -223,7 +214,7 @@ def _advance(identity: Identity, metadata: MetadataPlace, disk: Disk, final: Boo
         raise
     for root in identity.roots:
         if cookies[root.path] != root.cookie:
-            disk.replace(root.path / COOKIE_FILE, encode_cookie(cookies[root.path]))
+            disk.replace(root.path / cookie_file.COOKIE_FILE, cookie_file.encode_cookie(cookies[root.path]))
     confirmed = replace(final, confirmed=boot, pending=None)
     for root in identity.roots:
         write_boot(disk, root.path, confirmed)
@@ -244,7 +235,7 @@ def _begun(root: Root, stored: StoredCookie | None, boot: BootNumber) -> BootRec
 def _wanted_cookies(identity: Identity, disk: Disk) -> dict[Path, Cookie]:
     """The cookie that each root is to have. A root without a good cookie becomes a new directory."""
     ids = {
-        root.path: root.cookie.directory_id if root.cookie is not None else disk.random_bytes(ID_BYTES).hex()
+        root.path: root.cookie.directory_id if root.cookie is not None else disk.random_bytes(cookie_file.ID_BYTES).hex()
         for root in identity.roots
     }
-    return make_cookies(identity.bookie_id, identity.instance_id, identity.directories, ids)
+    return cookie_file.make_cookies(identity.bookie_id, identity.instance_id, identity.directories, ids)

@@ -67,12 +67,18 @@ def decode_fields(data: bytes, magic: str, version: int, what: str) -> Fields:
         fields = Fields(what, tuple(_FIELD.findall(body.decode())))
     except UnicodeDecodeError:
         raise CorruptionError(what, "it is not UTF-8 text") from None
-    found = decode_number(fields.one("version")) if body.startswith(magic.encode() + b"\nversion: ") else None
-    if found is None:
-        raise CorruptionError(what, f"it does not begin as a {magic.removeprefix('bk_spark ')} file does")
-    if found > version:
-        raise FormatVersionError(what, found, version)
+    text = fields.one("version") if body.startswith(magic.encode() + b"\nversion: ") else ""
+    check_version(what, text, version, f"it does not begin as a {magic.removeprefix('bk_spark ')} file does")
     return fields
+
+
+def check_version(what: str, text: str, known: int, problem: str) -> None:
+    """Raises FormatVersionError for a version above ``known``, CorruptionError with ``problem`` if ``text`` is no number."""
+    found = decode_number(text)
+    if found is None:
+        raise CorruptionError(what, problem)
+    if found > known:
+        raise FormatVersionError(what, found, known)
 
 
 def decode_number(text: str) -> int | None:

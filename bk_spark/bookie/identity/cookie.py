@@ -16,19 +16,9 @@ from pathlib import Path
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK, DirectoryLock, Disk
+from bk_spark.bookie.identity import cookie_file
 from bk_spark.bookie.identity.boot_file import BootRecord, write_boot
-from bk_spark.bookie.identity.cookie_file import (
-    COOKIE_FILE,
-    ID_BYTES,
-    BootNumber,
-    Cookie,
-    decode_cookie,
-    encode_cookie,
-    encode_stored,
-    make_cookies,
-    make_stored,
-    read_znode,
-)
+from bk_spark.bookie.identity.cookie_file import COOKIE_FILE, BootNumber, Cookie
 from bk_spark.bookie.identity.identity import FORMAT_FIRST, content_of
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.registration import check_layout, instance_id
@@ -61,14 +51,14 @@ def format_bookie(
         for root in directories.roots:
             _check_empty(root, disk)
         bookie_id = _new_id(prefix, disk)
-        ids = {root: disk.random_bytes(ID_BYTES).hex() for root in directories.roots}
-        cookies = make_cookies(bookie_id, instance_id(store, znodes), directories, ids)
-        boot = BootNumber(0, disk.random_bytes(ID_BYTES).hex())
-        stored = make_stored(cookies[directories.data_dir], directories, boot)
-        store.create(znodes.cookie(bookie_id), encode_stored(stored), make_parents=True)
+        ids = {root: disk.random_bytes(cookie_file.ID_BYTES).hex() for root in directories.roots}
+        cookies = cookie_file.make_cookies(bookie_id, instance_id(store, znodes), directories, ids)
+        boot = BootNumber(0, disk.random_bytes(cookie_file.ID_BYTES).hex())
+        stored = cookie_file.make_stored(cookies[directories.data_dir], directories, boot)
+        store.create(znodes.cookie(bookie_id), cookie_file.encode_stored(stored), make_parents=True)
         for root, cookie in reversed(cookies.items()):
             write_boot(disk, root, BootRecord(boot))
-            disk.replace(root / COOKIE_FILE, encode_cookie(cookie))
+            disk.replace(root / COOKIE_FILE, cookie_file.encode_cookie(cookie))
     return bookie_id
 
 
@@ -79,7 +69,7 @@ def bookie_id_of(data_dir: Path, store: MetadataStore, znodes: Znodes, *, disk: 
     """
     cookie = read_cookie(data_dir, disk=disk)
     check_layout(store, znodes)
-    if cookie.instance_id != instance_id(store, znodes) or read_znode(store, znodes, cookie.bookie_id) is None:
+    if cookie.instance_id != instance_id(store, znodes) or cookie_file.read_znode(store, znodes, cookie.bookie_id) is None:
         raise ConfigError(
             "the data directory",
             str(data_dir),
@@ -94,7 +84,7 @@ def read_cookie(data_dir: Path, *, disk: Disk = REAL_DISK) -> Cookie:
     data = disk.read_small(path) if disk.exists(data_dir) else None
     if data is None:
         raise ConfigError("the data directory", str(data_dir), f"it is not formatted: {FORMAT_FIRST}")
-    return decode_cookie(data, str(path))
+    return cookie_file.decode_cookie(data, str(path))
 
 
 @contextmanager

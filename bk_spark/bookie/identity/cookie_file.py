@@ -41,8 +41,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bk_spark.bookie.directories import Directories
-from bk_spark.bookie.identity.checked_text import Fields, decode_fields, decode_number, encode_fields
-from bk_spark.errors import CorruptionError, FormatVersionError, MetadataConflictError, MetadataUnavailableError
+from bk_spark.bookie.identity.checked_text import Fields, check_version, decode_fields, decode_number, encode_fields
+from bk_spark.errors import CorruptionError, MetadataConflictError, MetadataUnavailableError
 from bk_spark.metadata.store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError
 from bk_spark.metadata.znodes import Znodes
 
@@ -157,12 +157,12 @@ def decode_stored(value: bytes, path: str) -> StoredCookie:
         raise CorruptionError(what, "it is not UTF-8 text") from None
     apache = "".join(line for line in text.splitlines(keepends=True) if not line.startswith(_OURS))
     version, _, body = apache.partition("\n")
-    _check_version(what, version, _APACHE_FORMAT)
+    check_version(what, version, _APACHE_FORMAT, "it does not begin with a format number")
     theirs = Fields(what, tuple(_APACHE_FIELD.findall(body)))
     ours = Fields(what, tuple(_OUR_FIELD.findall(text)))
     if not ours.pairs:
         raise CorruptionError(what, "bk_spark's lines are missing, another tool has rewritten it")
-    _check_version(what, ours.one("version"), COOKIE_VERSION)
+    check_version(what, ours.one("version"), COOKIE_VERSION, "it does not begin with a format number")
     return StoredCookie(
         theirs.one("bookieHost"), theirs.one("instanceId"), _places(ours), decode_boot_number(ours.one("boot"), what), apache
     )
@@ -189,14 +189,6 @@ def decode_boot_number(text: str, what: str) -> BootNumber:
     if found is None or not token:
         raise CorruptionError(what, f"{text[:100]!r} is no boot number")
     return BootNumber(found, token)
-
-
-def _check_version(what: str, version: str, known: int) -> None:
-    found = decode_number(version)
-    if found is None:
-        raise CorruptionError(what, "it does not begin with a format number")
-    if found > known:
-        raise FormatVersionError(what, found, known)
 
 
 def _place_pairs(places: Iterable[DirectoryPlace]) -> list[tuple[str, str]]:

@@ -22,18 +22,9 @@ from pathlib import Path
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import TEMPORARY_SUFFIX, Disk
+from bk_spark.bookie.identity import cookie_file
 from bk_spark.bookie.identity.boot_file import BOOT_FILE, BootRecord, read_boot
-from bk_spark.bookie.identity.cookie_file import (
-    COOKIE_FILE,
-    DATA,
-    BootNumber,
-    Cookie,
-    CookieZnode,
-    StoredCookie,
-    decode_cookie,
-    read_znode,
-    root_uses,
-)
+from bk_spark.bookie.identity.cookie_file import DATA, BootNumber, Cookie, CookieZnode, StoredCookie
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
 from bk_spark.metadata.registration import check_layout, instance_id
 from bk_spark.metadata.store import MetadataStore
@@ -106,11 +97,11 @@ def examine(
     """
     check_layout(store, znodes)
     instance = instance_id(store, znodes)
-    roots = tuple(_look(path, uses, disk) for path, uses in root_uses(directories).items())
+    roots = tuple(_look(path, uses, disk) for path, uses in cookie_file.root_uses(directories).items())
     found_id = _bookie_id(roots, bookie_id)
     for root in roots:
         _check_owner(root, found_id, instance, store.uri)
-    znode = read_znode(store, znodes, found_id)
+    znode = cookie_file.read_znode(store, znodes, found_id)
     if znode is not None and znode.cookie is not None:
         _check_stored(znode.cookie, found_id, instance, store.uri)
         mismatches = (*_of_places(roots, znode.cookie), *_of_boots(roots, znode.cookie))
@@ -124,7 +115,7 @@ def examine_alone(directories: Directories, disk: Disk) -> Identity:
 
     Raises ConfigError, FormatVersionError, StorageError; CorruptionError if the data directory cannot say whose it is.
     """
-    roots = tuple(_look(path, uses, disk) for path, uses in root_uses(directories).items())
+    roots = tuple(_look(path, uses, disk) for path, uses in cookie_file.root_uses(directories).items())
     data = roots[0]
     if data.cookie is None:
         raise data.damage or data.wrong(f"it is not formatted: {FORMAT_FIRST}")
@@ -145,9 +136,9 @@ def content_of(path: Path, disk: Disk) -> str:
 
 def _look(path: Path, uses: tuple[str, ...], disk: Disk) -> Root:
     cookie, record, damage = None, None, None
-    data = disk.read_small(path / COOKIE_FILE)
+    data = disk.read_small(path / cookie_file.COOKIE_FILE)
     try:
-        cookie = None if data is None else decode_cookie(data, str(path / COOKIE_FILE))
+        cookie = None if data is None else cookie_file.decode_cookie(data, str(path / cookie_file.COOKIE_FILE))
         record = read_boot(disk, path)
     except CorruptionError as problem:
         damage = problem
@@ -206,7 +197,12 @@ def _of_znode(bookie_id: str, znode: CookieZnode | None, uri: str) -> Mismatch:
 def _of_places(roots: tuple[Root, ...], stored: StoredCookie) -> Iterator[Mismatch]:
     """The differences between the directories and the list of them in the metadata store."""
     known = {place.use: place.directory_id for place in stored.places}
-    _check_none_left_out(roots, known, stored.bookie_id)
+    configured = {use for root in roots for use in root.uses}
+    for use in known:
+        if use not in configured:
+            what = f"the directory of {use} of bookie {stored.bookie_id}"
+            order = "name all directories in the order in which they were formatted"
+            raise ConfigError(what, "not named by the settings", f"{order}, and an empty one in the place of one that is lost")
     for root in roots:
         if root.damage is not None:
             yield Mismatch(str(root.path), _with_way_out(root.damage, stored.bookie_id), is_automatic=False)
@@ -232,17 +228,6 @@ def _of_cookie(root: Root, cookie: Cookie, known: dict[str, str], stored: Stored
         yield Mismatch(str(root.path), ConfigError("the cookie of the data directory", str(root.path), remedy))
 
 
-def _check_none_left_out(roots: tuple[Root, ...], known: dict[str, str], bookie_id: str) -> None:
-    configured = {use for root in roots for use in root.uses}
-    missing = [use for use in known if use not in configured]
-    if missing:
-        raise ConfigError(
-            f"the directory of {missing[0]} of bookie {bookie_id}",
-            "not named by the settings",
-            "name all directories in the order in which they were formatted, and an empty one in the place of one that is lost",
-        )
-
-
 def _unformatted(root: Root, known: dict[str, str], bookie_id: str) -> Mismatch:
     is_new = not any(use in known for use in root.uses)
     if root.content:
@@ -257,26 +242,22 @@ def _unformatted(root: Root, known: dict[str, str], bookie_id: str) -> Mismatch:
 def _of_boots(roots: tuple[Root, ...], stored: StoredCookie) -> Iterator[Mismatch]:
     """Roots that missed a boot, or whose boot the metadata store does not know."""
     for root in roots:
-        if root.cookie is not None and root.damage is None and (root.record is None or not root.record.fits(stored.boot)):
-            yield _of_boot(root, stored)
-
-
-def _of_boot(root: Root, stored: StoredCookie) -> Mismatch:
-    found = None if root.record is None else root.record.confirmed.number
-    is_ahead = found is not None and found > stored.boot.number
-    if is_ahead:
-        remedy = (
-            f"the metadata store knows of {stored.boot.number} boots of bookie {stored.bookie_id} only, so it was restored "
-            f"from an older state: bring back the right one, or run 'bk-spark cookie fix {stored.bookie_id}' for this one"
-        )
-    else:
-        remedy = (
-            f"the last boot of bookie {stored.bookie_id} was number {stored.boot.number}, so {root.path} is a copy, or was "
-            f"restored from an older state: bring back the right disk, or {_fix(stored.bookie_id)}"
-        )
-    number = "missing" if found is None else str(found)
-    error = ConfigError(f"the boot number of the {root.name}", number, remedy)
-    return Mismatch(str(root.path), error, is_automatic=not is_ahead)
+        if root.cookie is None or root.damage is not None or (root.record is not None and root.record.fits(stored.boot)):
+            continue
+        found = None if root.record is None else root.record.confirmed.number
+        is_ahead = found is not None and found > stored.boot.number
+        if is_ahead:
+            remedy = (
+                f"the metadata store knows of {stored.boot.number} boots of bookie {stored.bookie_id} only, so it was restored "
+                f"from an older state: bring back the right one, or run 'bk-spark cookie fix {stored.bookie_id}' for this one"
+            )
+        else:
+            remedy = (
+                f"the last boot of bookie {stored.bookie_id} was number {stored.boot.number}, so {root.path} is a copy, or was "
+                f"restored from an older state: bring back the right disk, or {_fix(stored.bookie_id)}"
+            )
+        error = ConfigError(f"the boot number of the {root.name}", "missing" if found is None else str(found), remedy)
+        yield Mismatch(str(root.path), error, is_automatic=not is_ahead)
 
 
 def _with_way_out(damage: CorruptionError, bookie_id: str) -> CorruptionError:

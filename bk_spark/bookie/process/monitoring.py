@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -58,14 +57,6 @@ _SCRUB: _Table = (
 _REPAIR: _Table = ((metrics.BOOKIE_SETTLED, "settled"), (metrics.BOOKIE_UNSETTLED, "unsettled"))
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A bookie that serves."""
-
-    running: RunningBookie
-    is_registered: Callable[[], bool]
-
-
 class Monitoring:
     """The endpoint of one process. ``of`` names the bookie in it, again for each time that it opens its storage."""
 
@@ -73,7 +64,9 @@ class Monitoring:
         """The ``with`` statement starts to listen, if ``config`` names a port; it raises ConfigError if it cannot."""
         self._host, self._port = config.http_host or bookie_host, config.http_port
         self._known_host = bookie_host if config.http_host in _EVERYWHERE else config.http_host
-        self._served: Served | None = None
+        self._running: RunningBookie | None = None
+        """None while the bookie does not serve."""
+        self._is_registered: Callable[[], bool] = lambda: False
         self._phase = STARTS
         self._bookie_id = ""
         self._began_s = SYSTEM_CLOCKS.steady_s()
@@ -102,24 +95,24 @@ class Monitoring:
             with asked(metrics.BOOKIE, self._figures):
                 yield
         finally:
-            self._served = None
+            self._running = None
 
-    def serves(self, served: Served) -> None:
+    def serves(self, running: RunningBookie, is_registered: Callable[[], bool]) -> None:
         """The bookie serves and is about to register."""
-        self._served = served
+        self._running, self._is_registered = running, is_registered
 
     def stops(self) -> None:
         """The bookie is about to leave the list of bookies."""
-        self._phase, self._served = STOPS, None
+        self._phase, self._running = STOPS, None
 
     def reasons(self) -> list[str]:
         """Why it takes no adds, or clients do not know of it; empty if it takes adds."""
-        served = self._served
-        if served is None:
+        running = self._running
+        if running is None:
             return [self._phase]
-        bookie, problem = served.running.bookie, served.running.watch.state.problem
+        bookie, problem = running.bookie, running.watch.state.problem
         reasons = []
-        if not served.is_registered():
+        if not self._is_registered():
             reasons.append("it is not registered yet")
         if bookie.failure is not None:
             reasons.append(f"failed: {bookie.failure}")
@@ -133,18 +126,17 @@ class Monitoring:
         yield Figure(metrics.BOOKIE_INFO, 1, (VERSION,))
         yield Figure(metrics.BOOKIE_UPTIME_S, SYSTEM_CLOCKS.steady_s() - self._began_s)
         yield Figure(metrics.BOOKIE_READY, not self.reasons())
-        served = self._served
-        if served is not None:
-            yield from _bookie_figures(served.running)
-            yield from _disk_figures(served.running)
-            yield from _background_figures(served.running)
+        if running := self._running:
+            yield from _bookie_figures(running)
+            yield from _disk_figures(running)
+            yield from _background_figures(running)
 
     def _metrics(self, _: Mapping[str, str]) -> Response:
         return Response(HTTPStatus.OK, CONTENT_TYPE, render(metrics.BOOKIE, metrics.CLIENT, bookie_id=self._bookie_id))
 
     def _health(self, _: Mapping[str, str]) -> Response:
-        served = self._served
-        if served is not None and not served.running.server.answers(ANSWER_S):
+        running = self._running
+        if running is not None and not running.server.answers(ANSWER_S):
             return text_response(HTTPStatus.SERVICE_UNAVAILABLE, f"its event loop did not answer within {ANSWER_S:g} s")
         return text_response(HTTPStatus.OK, "alive")
 

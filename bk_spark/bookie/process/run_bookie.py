@@ -33,7 +33,7 @@ from bk_spark.bookie.process.availability import Availability, takes_adds
 from bk_spark.bookie.process.background import Administration, Background, RunningBookie
 from bk_spark.bookie.process.disk_watch import DiskWatch, is_out_of_space
 from bk_spark.bookie.process.measured_disk import MeasuredDisk
-from bk_spark.bookie.process.monitoring import Monitoring, Served
+from bk_spark.bookie.process.monitoring import Monitoring
 from bk_spark.bookie.process.registration import Registration, await_others
 from bk_spark.bookie.repair.ledger_repair import Peers
 from bk_spark.bookie.server.server import BookieServer, End, check_address
@@ -193,7 +193,7 @@ class _Process:
             patience_s=self._patience_s,
             is_read_only=not takes_adds(bookie),
         )
-        self.monitoring.serves(Served(running, lambda: registration.is_registered))
+        self.monitoring.serves(running, lambda: registration.is_registered)
         marking = loop.create_task(_mark_failure(bookie, boot, self.config.disk_check_s))
         working = loop.create_task(self._work(running, registration, background))
         try:

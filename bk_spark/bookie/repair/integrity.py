@@ -125,7 +125,11 @@ class Integrity(BackgroundTask[IntegrityStatus]):
         settled: set[int] = set()
 
         def help_on() -> None:
-            while (item := self._next(work)) is not None:
+            while True:
+                with self._changed:
+                    item = None if self._is_stopped else next(work, None)
+                if item is None:
+                    return
                 if self._settle(*item):
                     settled.add(item[0])
 
@@ -136,31 +140,24 @@ class Integrity(BackgroundTask[IntegrityStatus]):
             helper.join()
         return settled
 
-    def _next(self, work: Iterator[_Item]) -> _Item | None:
-        with self._changed:
-            return None if self._is_stopped else next(work, None)
-
     def _settle(self, ledger_id: int, metadata: LedgerMetadata | BookKeeperError | None) -> bool:
         """True once nothing of the ledger is missing here."""
         try:
             if isinstance(metadata, BookKeeperError):
                 raise metadata
             copied = Copied() if metadata is None else self._repair.settle(metadata)
-            self._settled(ledger_id, copied)
+            with self._changed:  # helpers settle one at a time
+                self._bookie.admission.settle(ledger_id)
+                before = self._status
+                self._note(
+                    settled=before.settled + 1,
+                    copied_entries=before.copied_entries + copied.entries,
+                    copied_bytes=before.copied_bytes + copied.nbytes,
+                )
         except BookKeeperError as problem:
             self._note(last_error=f"ledger {ledger_id}: {problem}")
             return False
         return True
-
-    def _settled(self, ledger_id: int, copied: Copied) -> None:
-        with self._changed:
-            self._bookie.admission.settle(ledger_id)
-            before = self._status
-            self._note(
-                settled=before.settled + 1,
-                copied_entries=before.copied_entries + copied.entries,
-                copied_bytes=before.copied_bytes + copied.nbytes,
-            )
 
     def _serve(self) -> None:
         pause_s, settled = FIRST_PAUSE_S, 0

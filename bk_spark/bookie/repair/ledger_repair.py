@@ -24,12 +24,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.config import MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import EncodedBatch
@@ -141,38 +141,28 @@ class LedgerRepair:
 def missing(storage: LedgerStorage, ledger_id: int, pattern: IdPattern, first: int, last: int) -> Iterator[tuple[int, int]]:
     """The stretches of ``pattern``'s ids from ``first`` to ``last`` that are not stored: first and last of each, inclusive.
 
-    An id is stored if a row holds it whose entry log exists. Within a stretch no id of the pattern is stored. Raises
-    CorruptionError if the index is damaged.
+    An id is stored if a row holds it that is in memory, or whose entry log exists. Raises CorruptionError if the index is
+    damaged.
     """
-    window, logs = storage.rows(ledger_id, first, last), _ExistingLogs(storage)
+
+    @cache
+    def exists(file_id: int) -> bool:
+        return storage.logs.path_of(file_id) is not None
+
+    window = storage.rows(ledger_id, first, last)
     for start in range(first, last + 1, MAX_BATCH_ENTRIES):
         end = min(start + MAX_BATCH_ENTRIES - 1, last)
         asked = pattern.ids(start, end)
         is_here = np.zeros(end - start + 1, dtype=np.bool_)
-        for row in filter(logs.have, window.overlapping(start, end)):
+        for row in window.overlapping(start, end):
+            if row.location is not None and not exists(row.location.file_id):
+                continue  # also if the log was compacted meanwhile: then the row is copied needlessly
             low, high = max(row.first_entry_id, start), min(row.last_entry_id, end)
             if row.pattern.is_dense:
                 is_here[low - start : high - start + 1] = True
             else:
                 is_here[row.pattern.ids(low, high) - start] = True
         yield from ((int(part[0]), int(part[-1])) for part in _stretches(asked, ~is_here[asked - start]))
-
-
-class _ExistingLogs:
-    """Which entry logs have their file; looks for each file once."""
-
-    def __init__(self, storage: LedgerStorage) -> None:
-        self._logs = storage.logs
-        self._found: dict[int, bool] = {}
-
-    def have(self, row: BatchRow) -> bool:
-        """True also for a row in memory. A log compacted meanwhile seems to be gone: then its row is copied needlessly."""
-        if row.location is None:
-            return True
-        file_id = row.location.file_id
-        if file_id not in self._found:
-            self._found[file_id] = self._logs.path_of(file_id) is not None
-        return self._found[file_id]
 
 
 def _stretches(ids: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.int64]]:

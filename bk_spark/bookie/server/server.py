@@ -42,18 +42,13 @@ from bk_spark.errors import BookKeeperError, ConfigError, FormatVersionError, St
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
 from bk_spark.tls.files import TlsFiles, TlsSource, server_credentials
-from bk_spark.wire import codec
+from bk_spark.wire import codec, messages
 from bk_spark.wire.messages import (
     AddReply,
-    AdministerReply,
-    AdminOperation,
-    FenceRequest,
     LastAddConfirmedReply,
-    LastAddConfirmedRequest,
     PlainReply,
     ReadBatch,
     ReadEnd,
-    ReadRequest,
     StagedReply,
     StagedRequest,
     Status,
@@ -65,7 +60,7 @@ MAX_OWED = 4096
 STOP_GRACE_S = 1.0
 """How long calls under way may take to end when the bookie stops."""
 
-Administer = Callable[[str, AdminOperation], AdministerReply]
+Administer = Callable[[str, messages.AdminOperation], messages.AdministerReply]
 """Carries out an operator's request to the bookie of this id. Returns at once."""
 
 
@@ -240,7 +235,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         try:
             wanted, operation = codec.decode_administer_request(message)
         except BookKeeperError as problem:
-            return codec.encode_administer_reply(AdministerReply(_refusal(problem), str(problem)))
+            return codec.encode_administer_reply(messages.AdministerReply(_refusal(problem), str(problem)))
         reply = await self._loop.run_in_executor(self._reserved, self._administer, wanted, operation)
         return codec.encode_administer_reply(reply)
 
@@ -279,11 +274,11 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
 
         return await self.polls.answer(request, ask, peer)
 
-    async def _fence(self, request: ReadRequest | LastAddConfirmedRequest) -> PlainReply | None:
+    async def _fence(self, request: messages.ReadRequest | messages.LastAddConfirmedRequest) -> PlainReply | None:
         """Fence the ledger, durably, if a read asks for it. Returns the reply to the fence if it was refused."""
         if not request.fence:
             return None
-        reply = await self._store(FenceRequest(request.bookie_id, request.ledger_id, request.master_key))
+        reply = await self._store(messages.FenceRequest(request.bookie_id, request.ledger_id, request.master_key))
         return None if reply.status is Status.OK else reply
 
     async def _decode_and_store(self, decode: Callable[[Any], StagedRequest], message: Any) -> PlainReply:

@@ -32,6 +32,7 @@ from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordHeader
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.bookie.pace import RateLimiter
 from bk_spark.bookie.space.garbage_collection import GoOn, LocalLedgers
+from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.config import MIB
 from bk_spark.errors import CorruptionError, StorageError
 
@@ -112,7 +113,7 @@ class Compaction:
         is_compacted = True
         unclear: list[_Reading] = []
         for row in chosen:
-            reading = _Reading(self._local, row.file_id, go_on)
+            reading = _Reading(self._storage, row.file_id, go_on)
             if not go_on() or not self._has_room(row) or not self._copy(reading, copying, done):
                 is_compacted = False
             elif reading.has_gaps or not self._end(reading, copying, done):
@@ -142,18 +143,15 @@ class Compaction:
         """Keep the log if it has unreadable live records, otherwise unlink it. False if the index still has rows in it."""
         if reading.damaged:
             copying.enter()
-            self._keep(reading)
+            logger.error("entry log %d is kept for records that cannot be read and have to be repaired", reading.file_id)
+            left = (row.live_bytes for row in self._storage.entry_logs() if row.file_id == reading.file_id)
+            self._damaged[reading.file_id] = next(left, 0)
+            self._local.report_damage(reading.damaged)
             return True
         is_dead = copying.enter(emptied=reading.file_id)
         if is_dead:
             self._unlink(reading.file_id, done)
         return is_dead
-
-    def _keep(self, reading: _Reading) -> None:
-        logger.error("entry log %d is kept for records that cannot be read and have to be repaired", reading.file_id)
-        left = (row.live_bytes for row in self._storage.entry_logs() if row.file_id == reading.file_id)
-        self._damaged[reading.file_id] = next(left, 0)
-        self._local.report_damage(reading.damaged)
 
     def _find_unread(self, readings: list[_Reading], go_on: GoOn) -> bool:
         """Find the rows that still point into logs that could not be read completely. False if it was told to stop.
@@ -185,30 +183,30 @@ class Compaction:
         done.logs_deleted += 1
 
 
+@dataclass(slots=True)
 class _Reading:
     """Finds the live records of one log, as far as it can be read."""
 
-    def __init__(self, local: LocalLedgers, file_id: int, go_on: GoOn) -> None:
-        self.file_id = file_id
-        self.is_stopped = False
-        """Whether it was told to stop."""
-        self._go_on = go_on
-        self._storage = local.storage
-        self.damaged: list[BatchRow] = []
-        """Rows of unreadable live records."""
-        self.has_gaps = False
-        """Whether there are stretches without a recognisable record."""
+    storage: LedgerStorage
+    file_id: int
+    go_on: GoOn
+    is_stopped: bool = False
+    """Whether it was told to stop."""
+    has_gaps: bool = False
+    """Whether there are stretches without a recognisable record."""
+    damaged: list[BatchRow] = field(default_factory=list)
+    """Rows of unreadable live records."""
 
     def live_records(self) -> Iterator[tuple[BatchRow, RecordHeader]]:
         try:
-            for location, found in self._storage.logs.scan(self.file_id, verify_bodies=False):
-                if not self._go_on():
+            for location, found in self.storage.logs.scan(self.file_id, verify_bodies=False):
+                if not self.go_on():
                     self.is_stopped = True
                     return
                 if not isinstance(found, RecordHeader):
                     self.has_gaps = True
                 elif found.batch is not None:
-                    row = self._storage.row(found.batch.ledger_id, found.batch.first_entry_id, found.sequence)
+                    row = self.storage.row(found.batch.ledger_id, found.batch.first_entry_id, found.sequence)
                     if row is not None and row.location == location:
                         yield row, found
         except (CorruptionError, StorageError):
