@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bk_spark.bookie.process.availability import Availability
 from bk_spark.bookie.process.disk_watch import DiskState
+from bk_spark.bookie.process.registration import Availability
 from bk_spark.errors import MetadataUnavailableError, StorageError
 
 INTERVAL_S = 0.001

@@ -22,8 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bk_spark import BookKeeper
 from bk_spark.bookie.index.rows import Limbo
-from bk_spark.bookie.process.measured_disk import MeasuredDisk, kind_of
-from bk_spark.bookie.process.monitoring import STARTS, STOPS, Monitoring
+from bk_spark.bookie.process.monitoring import STARTS, STOPS, MeasuredDisk, Monitoring, kind_of
 from bk_spark.cli import main
 from bk_spark.config import MIB, BookieConfig
 from bk_spark.errors import BookKeeperError, ProcessFailedError

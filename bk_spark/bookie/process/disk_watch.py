@@ -15,7 +15,7 @@ adds; fences, the adds of recoveries, deletions, checkpoints and compactions go 
 
 The reserve is twice as much; one half of it is for recoveries and compaction. When that half is used up, the bookie is
 *exhausted* and refuses the adds of recoveries, too. So its own writes always find space, and garbage collection finds the
-little it needs to free more. If other files take that space, a write fails: availability.py.
+little it needs to free more. If other files take that space, a write fails: registration.py.
 
 The sync thread looks before groups of requests (sync_thread.py, LOOK_S).
 

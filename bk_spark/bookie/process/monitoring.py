@@ -7,6 +7,8 @@
   Besides what is counted anyway, a scrape asks for states, fill levels and the figures of background tasks, and measures the
   space on the disks. It changes nothing, and holds no lock for long.
 
+MeasuredDisk counts how often files are synced, and how long that takes, by the kind of file.
+
 Ref: telemetry/metrics.py; docs/metrics.md.
 """
 
@@ -15,16 +17,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from bk_spark.bookie.background_task import BackgroundTask
+from bk_spark.bookie.disk import AppendFile, Disk
 from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.logs.log_file import FileKind
 from bk_spark.bookie.pace import SYSTEM_CLOCKS
 from bk_spark.bookie.process.background import RunningBookie
 from bk_spark.config import BookieConfig
 from bk_spark.telemetry import metrics
 from bk_spark.telemetry.http_endpoint import HttpEndpoint, Response, text_response
-from bk_spark.telemetry.registry import CONTENT_TYPE, Described, Figure, asked, render
+from bk_spark.telemetry.registry import CONTENT_TYPE, Described, Figure, asked, by_label, render
 from bk_spark.version import VERSION
 
 ANSWER_S = 3.0
@@ -34,6 +39,11 @@ STARTS = "it starts: it opens its files and replays its journals"
 STOPS = "it stops"
 
 _EVERYWHERE = ("", "0.0.0.0", "::")
+
+OTHER = "other"
+
+_SYNC_S = by_label(metrics.BOOKIE_SYNC_S, ["journal", "entry_log", OTHER])
+_KINDS = {FileKind.JOURNAL.suffix: "journal", FileKind.ENTRY_LOG.suffix: "entry_log"}
 
 _Table = tuple[tuple[Described, str], ...]
 """A metric, and the figure of a task's status that it shows."""
@@ -196,3 +206,28 @@ def _task_figures(task: BackgroundTask[Any], table: _Table, failing: Described |
         yield Figure(metric, counted[name])
     if failing is not None:
         yield Figure(failing, status.last_error != "")
+
+
+class MeasuredFile(AppendFile):
+    def __init__(self, path: Path, descriptor: int, size: int) -> None:
+        super().__init__(path, descriptor, size)
+        self._measured_path = path
+        self._sync_s = _SYNC_S[kind_of(path)]
+
+    def _fdatasync(self) -> None:
+        began_s = SYSTEM_CLOCKS.steady_s()
+        super()._fdatasync()
+        if self.path is not self._measured_path:  # the file was renamed from its temporary name
+            self._measured_path, self._sync_s = self.path, _SYNC_S[kind_of(self.path)]
+        self._sync_s.observe(SYSTEM_CLOCKS.steady_s() - began_s)
+
+
+class MeasuredDisk(Disk):
+    """The real disk. Syncs of directories and of SQLite are not measured: they happen only with checkpoints."""
+
+    append_file = MeasuredFile
+
+
+def kind_of(path: Path) -> str:
+    """The label of a file in the metric."""
+    return _KINDS.get(path.suffix, OTHER)

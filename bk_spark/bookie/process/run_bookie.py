@@ -7,7 +7,7 @@
 4. **Background**: repair, garbage collection and scrub run in threads beside the server, which they use.
 5. **Stop**, in reverse: leave the list of bookies, stop serving, stop the background, flush, mark the stop as clean, unlock.
 
-After a full disk the process goes through the phases again without ending (availability.py).
+After a full disk the process goes through the phases again without ending (registration.py).
 
 Ref: BP-46, "The Full Boot-Up Sequence"; docs/rules.md, protocol rules 51 and 52, storage rule 9.
 """
@@ -29,12 +29,10 @@ from bk_spark.bookie.identity.cookie import locked
 from bk_spark.bookie.identity.identity import examine
 from bk_spark.bookie.index.ledger_index import OpenIndex
 from bk_spark.bookie.index.sqlite_index import open_index as open_sqlite_index
-from bk_spark.bookie.process.availability import Availability, takes_adds
 from bk_spark.bookie.process.background import Administration, Background, RunningBookie
 from bk_spark.bookie.process.disk_watch import DiskWatch, is_out_of_space
-from bk_spark.bookie.process.measured_disk import MeasuredDisk
-from bk_spark.bookie.process.monitoring import Monitoring
-from bk_spark.bookie.process.registration import Registration, await_others
+from bk_spark.bookie.process.monitoring import MeasuredDisk, Monitoring
+from bk_spark.bookie.process.registration import Availability, Registration, await_others, takes_adds
 from bk_spark.bookie.repair.ledger_repair import Peers
 from bk_spark.bookie.server.server import BookieServer, End, check_address
 from bk_spark.bookie.server.sync_thread import CheckpointThread
