@@ -109,10 +109,10 @@ def test_a_client_that_reads_no_replies_is_owed_a_bounded_number_and_holds_up_no
 
     monkeypatch.setattr(make, "write_replies", write_replies)
     sender = Sender(served, 1, 500, 10)
-    wait_until(served, lambda: bool(streams) and streams[0]._owed == 40 and served.server.sync_thread.queued_bytes == 0)
+    wait_until(served, lambda: bool(streams) and streams[0].owed == 40 and served.server.sync_thread.queued_bytes == 0)
     monkeypatch.setattr(make, "write_replies", original)
     assert served.add(2, 0, 4).result(DEADLINE_S) == pb.OK
-    assert streams[0]._owed == 40
+    assert streams[0].owed == 40
     reads_again.set()
     assert sender.replies() == [pb.OK] * 500
 

@@ -132,10 +132,8 @@ def fix_cookies(identity: Identity, metadata: MetadataPlace, disk: Disk) -> tupl
     """
     address = lookup(metadata.store, metadata.znodes, identity.bookie_id)
     if address is not None:
-        where = f"{address.host}:{address.port}"
-        raise ConfigError(
-            f"bookie {identity.bookie_id}", f"registered at {where}", "stop it, or wait for its session to expire"
-        )
+        where = f"registered at {address.host}:{address.port}"
+        raise ConfigError(f"bookie {identity.bookie_id}", where, "stop it, or wait for its session to expire")
     repaired = tuple(str(mismatch.error) for mismatch in identity.mismatches)
     former = _former(identity)
     if _lost_directories(identity):
@@ -194,17 +192,19 @@ def _index(identity: Identity, disk: Disk) -> IndexGeneration:
 
 def _advance(identity: Identity, metadata: MetadataPlace, disk: Disk, final: BootRecord) -> BootRecord:
     """Steps 1 to 4 with the next number. The boot files say ``final`` at the end, with that number as confirmed."""
-    boot = BootNumber(_last_number(identity) + 1, disk.random_bytes(cookie_file.ID_BYTES).hex())
+    stored_before = identity.stored
+    known = [stored_before.boot] if stored_before is not None else [record.confirmed for record in _records(identity)]
+    boot = BootNumber(max((number.number for number in known), default=0) + 1, disk.random_bytes(cookie_file.ID_BYTES).hex())
     is_lost = any(mismatch.is_loss for mismatch in identity.mismatches)
     for root in identity.roots:
-        record = _begun(root, identity.stored, boot)
+        record = _begun(root, stored_before, boot)
         if is_lost:
             record = replace(record, phase=BootPhase.RUNNING, skipped_journal=True)
         write_boot(disk, root.path, record)
     cookies = _wanted_cookies(identity, disk)
     stored = cookie_file.make_stored(cookies[identity.directories.data_dir], identity.directories, boot)
-    if identity.stored is not None and identity.stored.places == stored.places:
-        stored = replace(identity.stored, boot=boot)
+    if stored_before is not None and stored_before.places == stored.places:
+        stored = replace(stored_before, boot=boot)
     try:
         cookie_file.write_znode(metadata.store, metadata.znodes, stored, identity.znode)
     except MetadataConflictError:
@@ -219,12 +219,6 @@ def _advance(identity: Identity, metadata: MetadataPlace, disk: Disk, final: Boo
     for root in identity.roots:
         write_boot(disk, root.path, confirmed)
     return confirmed
-
-
-def _last_number(identity: Identity) -> int:
-    if identity.stored is not None:
-        return identity.stored.boot.number
-    return max((record.confirmed.number for record in _records(identity)), default=0)
 
 
 def _begun(root: Root, stored: StoredCookie | None, boot: BootNumber) -> BootRecord:

@@ -70,11 +70,8 @@ def bookie_id_of(data_dir: Path, store: MetadataStore, znodes: Znodes, *, disk: 
     cookie = read_cookie(data_dir, disk=disk)
     check_layout(store, znodes)
     if cookie.instance_id != instance_id(store, znodes) or cookie_file.read_znode(store, znodes, cookie.bookie_id) is None:
-        raise ConfigError(
-            "the data directory",
-            str(data_dir),
-            f"it belongs to bookie {cookie.bookie_id}, which has no cookie in {store.uri}: check the metadata URI",
-        )
+        remedy = f"it belongs to bookie {cookie.bookie_id}, which has no cookie in {store.uri}: check the metadata URI"
+        raise ConfigError("the data directory", str(data_dir), remedy)
     return cookie.bookie_id
 
 

@@ -238,11 +238,9 @@ def write_znode(store: MetadataStore, znodes: Znodes, cookie: StoredCookie, foun
             store.set(path, value, found.version)
     except (BadVersionError, NodeExistsError, NoNodeError):
         if not _is_stored(store, znodes, cookie):
-            raise MetadataConflictError(
-                f"the cookie of bookie {cookie.bookie_id}",
-                "another process starts or repairs the same bookie, or its cookie was deleted: run only one with these "
-                "directories or copies of them",
-            ) from None
+            problem = "another process starts or repairs the same bookie, or its cookie was deleted"
+            remedy = "run only one with these directories or copies of them"
+            raise MetadataConflictError(f"the cookie of bookie {cookie.bookie_id}", f"{problem}: {remedy}") from None
     except MetadataUnavailableError:
         if not _is_stored(store, znodes, cookie):
             raise

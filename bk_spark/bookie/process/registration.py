@@ -3,11 +3,11 @@
 While its disks are full, or after a failed write, sync or commit, a bookie is registered as read-only. Clients then read, fence
 and recover there, and choose other bookies for new entries.
 
-What a failed write left on the disk is unknown, so the storage takes no more changes. If the
-only cause was a full disk, and the disks are below the low watermark again and take and sync a file, the storage is opened
-anew: closed, and replayed as after a kill, which loses nothing that was acked and synced. That is a boot like any other, so the
-metadata store must answer, too; until then the bookie goes on serving what it has. After any other failure it waits until an
-operator has looked at the disk and starts it again.
+What a failed write left on the disk is unknown, so the storage takes no more changes. If the only cause was a full disk, and
+the disks are below the low watermark again and take and sync a file, the storage is opened anew: closed, and replayed as after
+a kill, which loses nothing that was acked and synced. That is a boot like any other, so the metadata store must answer, too;
+until then the bookie goes on serving what it has. After any other failure it waits until an operator has looked at the disk and
+starts it again.
 
 Without a journal for data the storage is not opened anew after a full disk either. The last acked adds may be in memory alone,
 and disks tend to fill together: if all bookies opened anew at once, after one clean-up of all disks, the last copies would be

@@ -75,18 +75,15 @@ class _AddStream:
     """The replies that are owed to one client's add stream. Lives on the event loop."""
 
     def __init__(self) -> None:
-        self._owed = 0
+        self.owed = 0
+        """Requests that were received and whose replies were not sent yet."""
         self._replies: asyncio.Queue[StagedReply] = asyncio.Queue()
         self._was_paid = asyncio.Event()
 
     async def wait_until_owed_below(self, count: int) -> None:
-        while self._owed >= count:
+        while self.owed >= count:
             self._was_paid.clear()
             await self._was_paid.wait()
-
-    def owe(self) -> None:
-        """A request was received: ``put`` will bring one reply."""
-        self._owed += 1
 
     def put(self, reply: StagedReply) -> None:
         self._replies.put_nowait(reply)
@@ -97,7 +94,7 @@ class _AddStream:
             reply = await self._replies.get()
             assert isinstance(reply, AddReply)
             await context.write(codec.encode_add_reply(reply))
-            self._owed -= 1
+            self.owed -= 1
             self._was_paid.set()
 
 
@@ -186,7 +183,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         try:
             async for message, body in requests:
                 await stream.wait_until_owed_below(MAX_OWED)  # read no more from a client that does not read its replies
-                stream.owe()
+                stream.owed += 1
                 if context.is_crowded():
                     busy = "this bookie is busy: too many large adds wait for its disk"
                     _refuse_add(stream, AddReply(message.request_id, Status.UNKNOWN, busy))

@@ -93,11 +93,6 @@ class LocalLedgers:
         while page := list(islice(ledgers, limit)):
             yield page
 
-    def delete(self, ledger_id: int, deleted_ms: int) -> None:
-        """Raises StorageError if the deletion may not be durable."""
-        if not self.delete_ledger(ledger_id, deleted_ms):
-            raise StorageError(f"deleting ledger {ledger_id}", "the bookie takes no changes, see its log")
-
     def _certain_ledgers(self) -> Iterator[LedgerSummary]:
         after = -1
         while found := self.storage.ledgers(after, INDEX_PAGE):
@@ -163,7 +158,8 @@ class DeletedLedgers:
             if not go_on():
                 break
             if not _is_expired(ledger, now_ms):
-                self._local.delete(ledger.ledger_id, now_ms)
+                if not self._local.delete_ledger(ledger.ledger_id, now_ms):
+                    raise StorageError(f"deleting ledger {ledger.ledger_id}", "the bookie takes no changes, see its log")
                 deleted += not ledger.is_deleted
         return Collected(deleted, len(tombstones))
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from bk_spark.bookie.background_task import BackgroundTask, TaskStatus
-from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.bookie.logs.mark import LogState
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks, RateLimiter
 from bk_spark.bookie.space.compaction import Compaction, live_ratio
 from bk_spark.bookie.space.garbage_collection import ClusterMember, DeletedLedgers, GoOn, LocalLedgers
@@ -160,7 +160,8 @@ class GcRun:
 
     def _roll(self, threshold: float, go_on: GoOn) -> None:
         """Have open logs sealed that are worth compacting. Otherwise only their size seals them, which may take for ever."""
-        wanted = {log.file_id for log in self._storage.entry_logs() if _is_worth_rolling(log, threshold)}
+        open_logs = [log for log in self._storage.entry_logs() if log.state is LogState.OPEN]
+        wanted = {log.file_id for log in open_logs if log.total_bytes >= MIN_ROLL_BYTES and live_ratio(log) < threshold}
         if wanted:
             self._storage.request_checkpoint(roll=True)
             self._await(
@@ -173,10 +174,6 @@ class GcRun:
             if condition() or not go_on():
                 return
             self._pause(CHECKPOINT_LOOK_S)
-
-
-def _is_worth_rolling(row: EntryLogRow, threshold: float) -> bool:
-    return row.state is LogState.OPEN and row.total_bytes >= MIN_ROLL_BYTES and live_ratio(row) < threshold
 
 
 @dataclass(frozen=True, slots=True)
