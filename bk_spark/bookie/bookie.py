@@ -1,9 +1,8 @@
 """A bookie without its server: how it answers requests, and what it makes durable before an answer.
 
 *Stage* and *sync* are separate steps, so that many requests share one sync: ``stage`` takes a request in, ``sync`` makes
-everything staged durable and returns the replies. Both run on one thread, the sync thread, so that the check whether a ledger
-is fenced and the add to it are one step. Reads come from any thread. There are no threads, clocks or sockets here: the server
-drives the bookie.
+everything staged durable and returns the replies. Both run on the sync thread, so that checking a ledger's fence and adding to
+it are one step. Reads come from any thread. There are no threads, clocks or sockets here: the server drives the bookie.
 
 A read never fences. The driver stages a FenceRequest first, syncs, and reads if the reply is OK. A read that asks for a fence
 gets UNKNOWN while that fence is not durable.
@@ -94,7 +93,7 @@ class Bookie:
         ``background`` runs the slow part of checkpoints.
 
         Raises ConfigError (directory in use, missing, or another bookie's), CorruptionError, FormatVersionError, StorageError;
-        the lock is released then.
+        its own lock is released then.
         """
         if isinstance(directories, Path):
             directories = Directories.of(directories, config)

@@ -1,8 +1,7 @@
 """Limits background work to a number of bytes per second, so that adds and reads get most of the disk; and its clocks.
 
 Work takes every amount before it reads or writes it, and pays for it by a pause before it takes the next one. Unused time is
-not saved up, so there is never a burst larger than one amount. The clocks and the pause are parameters, so that tests can
-replace them.
+not saved up, so there is never a burst larger than one amount. Callers pass in the clocks and the pause.
 """
 
 from __future__ import annotations

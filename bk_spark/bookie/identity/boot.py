@@ -107,7 +107,7 @@ def check_startable(identity: Identity, config: BookieConfig) -> None:
 def begin_boot(identity: Identity, metadata: MetadataPlace, config: BookieConfig, disk: Disk) -> Boot:
     """Steps 1 to 4. Everything is durable when it returns, and nothing was served.
 
-    Raises as ``check_startable``; MetadataConflictError if another process boots the same bookie; MetadataUnavailableError,
+    Raises as ``check_startable``; MetadataConflictError if another process boots this bookie; MetadataUnavailableError;
     StorageError.
     """
     check_startable(identity, config)
@@ -127,8 +127,7 @@ def possible_losses(identity: Identity, disk: Disk) -> tuple[str, ...]:
 def fix_cookies(identity: Identity, metadata: MetadataPlace, disk: Disk) -> tuple[str, ...]:
     """Repair all mismatches at an operator's request. The next start is in limbo if they may mean a loss of data.
 
-    Returns what was repaired. The caller holds the locks of all roots. Raises ConfigError if the bookie is registered, and as
-    ``begin_boot`` does.
+    Returns what was repaired. The caller holds all locks. Raises ConfigError for a registered bookie, and as ``begin_boot``.
     """
     address = lookup(metadata.store, metadata.znodes, identity.bookie_id)
     if address is not None:

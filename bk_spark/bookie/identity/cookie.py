@@ -38,8 +38,7 @@ def format_bookie(
     """Make a bookie of empty or missing directories. Returns its id: ``prefix``, such as ``host:port``, and a random suffix.
 
     The znode is durable before the files, and the data directory's cookie is written last: a crash in between leaves a znode
-    that no data directory and nothing else refers to. Raises ConfigError if a directory holds anything or is in use, or if the
-    cluster is not initialised.
+    that nothing refers to. Raises ConfigError if a directory is in use or not empty, or the cluster is not initialised.
     """
     if not _ID_PREFIX.fullmatch(prefix):
         raise ConfigError("the bookie id prefix", prefix, "use letters, digits and : . _ - only, at most 200 of them")

@@ -3,8 +3,7 @@
 It finds three kinds of problems:
 
 - Wrong settings, or something that belongs to somebody else: a directory of another cluster or bookie, directories in another
-  order, a directory left out, a bookie that was removed from the cluster. These are raised at once; only the right settings
-  help.
+  order, one left out, a bookie that was removed from the cluster. These are raised at once; only the right settings help.
 - A **mismatch**, which an operator can have repaired by ``bk-spark cookie fix``.
 - A mismatch that looks like the plain loss of a disk (an empty directory, a boot number that does not fit). With
   ``automatic_cookie_repair`` a bookie repairs it by itself.

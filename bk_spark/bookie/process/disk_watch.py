@@ -61,9 +61,6 @@ class Watermarks:
     def reserve_bytes(self) -> int:
         return 2 * self.needed_bytes
 
-    def is_exhausted(self, space: Space) -> bool:
-        return space.free_bytes < self.needed_bytes
-
     def is_full(self, space: Space, *, was_full: bool) -> bool:
         gap = (self.usage_high - self.usage_low) * space.total_bytes if was_full else 0
         return space.free_bytes < max((1 - self.usage_high) * space.total_bytes, self.reserve_bytes) + gap
@@ -90,7 +87,7 @@ def decide(
     for path, space in spaces.items():
         if space is None or watermarks.is_full(space, was_full=path in before):
             full.add(path)
-        if space is None or watermarks.is_exhausted(space):
+        if space is None or space.free_bytes < watermarks.needed_bytes:
             exhausted.add(path)
     writable = tuple(ordinal for ordinal, path in enumerate(directories.entry_logs) if path not in full)
     named = ", ".join(sorted(str(path) for path in full))

@@ -6,12 +6,10 @@ and recover there, and choose other bookies for new entries.
 What a failed write left on the disk is unknown, so the storage takes no more changes. If the only cause was a full disk, and
 the disks are below the low watermark again and take and sync a file, the storage is opened anew: closed, and replayed as after
 a kill, which loses nothing that was acked and synced. That is a boot like any other, so the metadata store must answer, too;
-until then the bookie goes on serving what it has. After any other failure it waits until an operator has looked at the disk and
-starts it again.
+until then the bookie serves what it has. After any other failure it waits until an operator checks the disk and restarts it.
 
 Without a journal for data the storage is not opened anew after a full disk either. The last acked adds may be in memory alone,
-and disks tend to fill together: if all bookies opened anew at once, after one clean-up of all disks, the last copies would be
-lost.
+and disks tend to fill together: if all bookies opened anew at once, after one clean-up, the last copies would be lost.
 
 Threads of the metadata store's client report a new session. While the bookie serves, it registers again in a thread of its own,
 because it may have to wait for another session to end.

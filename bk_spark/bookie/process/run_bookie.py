@@ -1,7 +1,7 @@
 """A bookie's life from start to stop, in phases:
 
-1. **Identity**: lock all directories, check that they are this bookie's and that no other process serves it, and take the next
-   boot number (boot.py).
+1. **Identity**: lock all directories, check that they are this bookie's and that no other process serves it, take the next boot
+   number (boot.py).
 2. **Open**: replay. After a possible loss of data, every ledger issued so far is in limbo, durably, at the end of this phase.
 3. **Serve**, then **register**: only now do clients find this bookie.
 4. **Background**: repair, garbage collection and scrub run in threads beside the server, which they use.
@@ -78,8 +78,7 @@ def run_bookie(
     """Serve until SIGTERM or SIGINT.
 
     Raises ConfigError, CorruptionError and FormatVersionError if it must not start, MetadataConflictError if another process
-    runs the same bookie, MetadataUnavailableError, and StorageError if not everything could be flushed: then the stop is
-    unclean.
+    runs this bookie, MetadataUnavailableError, and StorageError if a flush failed: then the stop is unclean.
     """
     check_files(config)
     if config.tls_certificate and not config.tls_ca:

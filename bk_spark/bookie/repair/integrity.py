@@ -2,15 +2,14 @@
 
 Phase one ended before the bookie began to serve: every ledger up to the fence watermark is in limbo (admission.py). Phase two
 *settles* each of them, in the order of their ids: it fences the ledger and copies what its metadata says belongs here
-(ledger_repair.py). It stores its progress in the index a page at a time, so that it goes on there after a clean restart; after
-another loss it begins anew.
+(ledger_repair.py). It stores its progress in the index page by page, and goes on there after a clean restart; after another
+loss it begins anew.
 
 The metadata is listed and read after a ``sync``, and after this limbo began, so it shows all that was promised before. A ledger
 created after the listing got its first entry later still: nothing of it can have been lost.
 
 A ledger that cannot be settled now, because a replica or its quorum is away, stays in limbo, by its id, and is tried again.
-At most MAX_UNSETTLED ids are kept like this; above that the following pages wait. Limbo denies nothing, so that is slow, but
-never wrong.
+At most MAX_UNSETTLED ids are kept; above that the next pages wait. Limbo denies nothing, so that is slow but never wrong.
 
 Helper threads settle several ledgers at a time, because most of the time they wait for other bookies. They are daemons: a
 recovery under way has timeouts of its own, and may outlast the stop.
@@ -47,9 +46,6 @@ STOP_S = 5.0
 """How long a stop waits for work under way; later the work finds the bookie closed and gives up."""
 
 logger = logging.getLogger(__name__)
-
-_Item = tuple[int, LedgerMetadata | BookKeeperError | None]
-"""A ledger's id and what Peers.metadata says of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +116,7 @@ class Integrity(BackgroundTask[IntegrityStatus]):
             left -= self._settled_of(zip(page, self._repair.peers.metadata(page), strict=True))
         return left
 
-    def _settled_of(self, work: Iterator[_Item]) -> set[int]:
+    def _settled_of(self, work: Iterator[tuple[int, LedgerMetadata | BookKeeperError | None]]) -> set[int]:
         """Have the helpers settle ledgers until all of ``work`` is done or the bookie stops. Returns those that are settled."""
         settled: set[int] = set()
 

@@ -141,8 +141,7 @@ class LedgerRepair:
 def missing(storage: LedgerStorage, ledger_id: int, pattern: IdPattern, first: int, last: int) -> Iterator[tuple[int, int]]:
     """The stretches of ``pattern``'s ids from ``first`` to ``last`` that are not stored: first and last of each, inclusive.
 
-    An id is stored if a row holds it that is in memory, or whose entry log exists. Raises CorruptionError if the index is
-    damaged.
+    An id is stored if a row holds it that is in memory, or whose entry log exists. Raises CorruptionError (a damaged index).
     """
 
     @cache

@@ -1,8 +1,7 @@
 """Works on clients' connections beneath gRPC: measures whether one makes progress, and closes it.
 
 gRPC's server can end a call, but it keeps the bytes of a reply until the client has taken it or is gone, and it does not tell
-how much of a reply has been sent. Closing the connection frees them at once. Connections are found among the process's open
-files.
+how much of it was sent. Closing the connection frees them at once. Connections are found among the process's open files.
 
 Ref: Linux, tcp(7), TCP_INFO.
 """

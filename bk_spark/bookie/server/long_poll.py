@@ -1,7 +1,6 @@
 """Long polls: reads of the last add confirmed that wait until it changes, or the ledger is fenced.
 
-A waiting poll takes no thread. After each sync the polls on its ledgers read again; a fence goes through a sync, too. Lives on
-the event loop.
+A waiting poll takes no thread. After each sync, also of a fence, the polls on its ledgers read again. Lives on the event loop.
 
 Ref: docs/rules.md, protocol rule 59, situation 46.
 """

@@ -5,10 +5,9 @@ handler sees. Clients that stop in the middle of either could take all memory wi
 
 - **Open calls** of all connections: above MAX_CALLS a new call replaces one that waits for its client, or is refused.
 - **Untaken replies** of reads: above REPLY_BYTES the next replies wait, above twice that also those of clients that have taken
-  all of theirs. Connections that stand still are closed, longest first. On a full line all replies take long, but none of its
-  connections stands still.
-- **Adds in hand**, which are complete but have no place in the sync queue yet: above ``waiting_add_bytes`` large adds are
-  refused.
+  all of theirs. Connections that stand still are closed, longest first. On a full line all replies take long, but none stands
+  still.
+- **Adds in hand**, complete but without a place in the sync queue: above ``waiting_add_bytes`` large adds are refused.
 - **Resident memory**: above ``memory_limit_bytes`` the calls that have waited longest for their clients end, some at a time.
   This catches requests that never become complete.
 
@@ -175,8 +174,7 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     def _watched(self, handler: Any, call: _Call) -> Any:
         """The same handler, noting in ``call`` what it waits for.
 
-        On the wire every kind of call is a stream in both directions. Treated as one here, a call can be ended while it still
-        waits for its request.
+        On the wire every call is a stream in both directions. Treated as one here, it can be ended before its request comes.
         """
 
         def decode(request: bytes) -> Any:

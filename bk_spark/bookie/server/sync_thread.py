@@ -1,7 +1,7 @@
 """The sync thread, which alone stages and syncs; the queue before it; and the thread that runs its checkpoints.
 
-The sync thread takes requests in groups: while one sync runs, the next group gathers. Requests are put, and replies delivered,
-on the event loop.
+The sync thread takes requests in groups: while one sync runs, the next group gathers. The event loop puts requests and delivers
+replies.
 
 While more than ``maximum_bytes`` of requests are not durable yet, there is no room: the server stops reading from its
 connections, which stops the senders. The queue exceeds that by one request at most.
@@ -50,8 +50,7 @@ WAIT_BELOW_BYTES = 64 * 1024
 
 LOOK_S = 0.01
 LOOK_BYTES = 1024 * 1024
-"""After this much time, or this many bytes, look at the disks again before the next group. A look takes as long as staging an
-add."""
+"""After this much time, or this many bytes, check the disks before the next group. A check takes as long as staging adds."""
 
 logger = logging.getLogger(__name__)
 
@@ -85,9 +84,8 @@ class _Owed:
 class GroupWait:
     """How long a group waits for more requests before it is synced.
 
-    Writers that wait for their adds send the next ones right after a sync, within the time of a round trip, and the first
-    writer would start the next sync alone. So a group that is smaller than the last one waits a little. A lone writer never
-    waits.
+    Writers that wait for their adds send the next ones right after a sync, within the time of a round trip, and the first one
+    would start the next sync alone. So a group that is smaller than the last one waits a little. A lone writer never waits.
     """
 
     last_count: int = 1

@@ -6,8 +6,7 @@ A ledger can seem to be missing by mistake. So all of this must hold before anyt
 - Each candidate is read again after a second sync.
 - It was missing in the previous round, too.
 - The listing of the round was complete: any failure ends the round with nothing deleted.
-- The store is the one that this bookie belongs to, by its INSTANCEID: a store that was emptied and set up again has no ledgers
-  either.
+- The store is this bookie's, by its INSTANCEID: a store that was emptied and set up again has no ledgers either.
 - The ledger is not in limbo: the bookie may know too little of it.
 
 Only the data is deleted. Fence and master key stay as a **tombstone** for at least TOMBSTONE_MS after the metadata was found

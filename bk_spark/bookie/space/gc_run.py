@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from bk_spark.bookie.background_task import BackgroundTask, TaskStatus
-from bk_spark.bookie.logs.mark import LogState
+from bk_spark.bookie.logs.mark import EntryLogRow, LogState
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks, RateLimiter
 from bk_spark.bookie.space.compaction import Compaction, live_ratio
 from bk_spark.bookie.space.garbage_collection import ClusterMember, DeletedLedgers, GoOn, LocalLedgers
@@ -160,14 +160,14 @@ class GcRun:
 
     def _roll(self, threshold: float, go_on: GoOn) -> None:
         """Have open logs sealed that are worth compacting. Otherwise only their size seals them, which may take for ever."""
-        open_logs = [log for log in self._storage.entry_logs() if log.state is LogState.OPEN]
-        wanted = {log.file_id for log in open_logs if log.total_bytes >= MIN_ROLL_BYTES and live_ratio(log) < threshold}
+        logs = [log for log in self._open_logs() if log.total_bytes >= MIN_ROLL_BYTES and live_ratio(log) < threshold]
+        wanted = {log.file_id for log in logs}
         if wanted:
             self._storage.request_checkpoint(roll=True)
-            self._await(
-                lambda: not any(log.file_id in wanted and log.state is LogState.OPEN for log in self._storage.entry_logs()),
-                go_on,
-            )
+            self._await(lambda: wanted.isdisjoint(log.file_id for log in self._open_logs()), go_on)
+
+    def _open_logs(self) -> list[EntryLogRow]:
+        return [log for log in self._storage.entry_logs() if log.state is LogState.OPEN]
 
     def _await(self, condition: Callable[[], bool], go_on: GoOn) -> None:
         for _ in range(CHECKPOINT_LOOKS):
