@@ -1,8 +1,7 @@
 """Formatting, which makes a bookie of empty directories; and the look-up of the bookie that a directory belongs to.
 
-Formatting draws a bookie id, and an id for each root directory, and writes them into the metadata store and the directories. A
-bookie starts only if all of these agree (identity.py). So an empty, exchanged or foreign directory never answers "no such
-entry" under a name that clients trust.
+Formatting draws ids of the bookie and of each root directory, and writes them into the metadata store and the directories. A
+bookie starts only if they agree (identity.py), so no empty, exchanged or foreign directory denies entries under a trusted name.
 
 Ref: Apache BookKeeper's Cookie; docs/formats.md, "Cookie"; docs/rules.md, protocol rules 48 and 49, storage rule 9.
 """

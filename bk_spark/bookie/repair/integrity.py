@@ -2,8 +2,7 @@
 
 Phase one ended before the bookie began to serve: every ledger up to the fence watermark is in limbo (admission.py). Phase two
 *settles* each of them, in the order of their ids: it fences the ledger and copies what its metadata says belongs here
-(ledger_repair.py). It stores its progress in the index page by page, and goes on there after a clean restart; after another
-loss it begins anew.
+(ledger_repair.py). Progress is stored in the index page by page: a clean restart goes on there, another loss begins anew.
 
 The metadata is listed and read after a ``sync``, and after this limbo began, so it shows all that was promised before. A ledger
 created after the listing got its first entry later still: nothing of it can have been lost.

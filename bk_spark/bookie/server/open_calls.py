@@ -5,8 +5,7 @@ handler sees. Clients that stop in the middle of either could take all memory wi
 
 - **Open calls** of all connections: above MAX_CALLS a new call replaces one that waits for its client, or is refused.
 - **Untaken replies** of reads: above REPLY_BYTES the next replies wait, above twice that also those of clients that have taken
-  all of theirs. Connections that stand still are closed, longest first. On a full line all replies take long, but none stands
-  still.
+  all of theirs. Connections that stand still are closed, longest first. (On a full line all are slow, and none stands still.)
 - **Adds in hand**, complete but without a place in the sync queue: above ``waiting_add_bytes`` large adds are refused.
 - **Resident memory**: above ``memory_limit_bytes`` the calls that have waited longest for their clients end, some at a time.
   This catches requests that never become complete.

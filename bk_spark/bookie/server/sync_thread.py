@@ -1,7 +1,6 @@
 """The sync thread, which alone stages and syncs; the queue before it; and the thread that runs its checkpoints.
 
-The sync thread takes requests in groups: while one sync runs, the next group gathers. The event loop puts requests and delivers
-replies.
+Requests are taken in groups: while one sync runs, the next group gathers. The event loop puts them and delivers the replies.
 
 While more than ``maximum_bytes`` of requests are not durable yet, there is no room: the server stops reading from its
 connections, which stops the senders. The queue exceeds that by one request at most.

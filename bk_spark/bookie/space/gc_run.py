@@ -1,7 +1,7 @@
 """The garbage collector: one run, the schedule that says when a run is due and what belongs to it, and the thread.
 
 A run handles deleted ledgers, then over-replicated ones, then entry logs. It considers only ledgers that are in the index. A
-deleted ledger leaves the index with the next checkpoint, and only then count its bytes as dead. So the run requests checkpoints
+deleted ledger leaves the index with the next checkpoint, and only then its bytes count as dead. So the run requests checkpoints
 and waits for them. It does not compact logs that are still written to; it has those sealed that are worth compacting. If a
 checkpoint does not come in time, the next run does the rest.
 

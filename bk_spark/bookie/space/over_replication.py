@@ -3,7 +3,7 @@
 Only a CLOSED ledger qualifies: a later ensemble of an open one may name this bookie again. The ledger's re-replication lock is
 held while the decision is made and carried out, so that no copies come back meanwhile. A ledger that others have locked, or
 that is marked as under-replicated, is left alone: this copy may be the one that is needed. The lock may be lost while this
-process stands still, or with its session. So the storage refuses the deletion if copies may have come in since before the lock
+process stands still, or with its session. So the storage refuses a deletion if copies may have come in since before the lock
 was taken; the next round tries again.
 
 Ref: docs/rules.md, protocol rule 45, storage rules 8 and 10, situation 65; Apache BookKeeper's under-replication znodes.
