@@ -76,7 +76,7 @@ class _AddStream:
 
     def __init__(self) -> None:
         self.owed = 0
-        """Requests that were received and whose replies were not sent yet."""
+        """Replies to received requests that were not sent yet."""
         self._replies: asyncio.Queue[StagedReply] = asyncio.Queue()
         self._was_paid = asyncio.Event()
 
