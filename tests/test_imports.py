@@ -46,6 +46,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # bookie
     "bookie": (),
     "bookie/pace": ("entries/rate",),
+    "bookie/background_task": (),
     "bookie/disk": ("errors",),
     "bookie/directories": ("config", "bookie/disk"),
     "bookie/logs": ("entries", "bookie/directories"),
@@ -56,8 +57,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "bookie/admission": ("bookie/storage", "wire"),
     "bookie/batch_read": ("bookie/admission",),
     "bookie/server": ("bookie/bookie", "process_memory", "telemetry", "tls"),
-    "bookie/repair": ("bookie/bookie",),
-    "bookie/space": ("bookie/storage", "metadata"),
+    "bookie/repair": ("bookie/bookie", "bookie/background_task"),
+    "bookie/space": ("bookie/storage", "bookie/background_task", "metadata"),
     "bookie/inspection": ("bookie/identity",),
     "bookie/process": ("bookie/server", "bookie/repair", "bookie/space"),
     # Spark, the dashboard, and what joins both sides
@@ -98,7 +99,7 @@ USES = {
     # the machine
     "asyncio": ("client/driver", "client/replication", "bookie/server", "bookie/process"),
     "os": ("bookie/disk", "client/driver/event_loop", "datasource/options"),
-    "queue": ("client/ledger", "bookie/server", "bookie/repair"),
+    "queue": ("client/ledger", "bookie/server"),
     "random": ("client/driver",),
     "secrets": (),
     "select": (),
@@ -115,7 +116,7 @@ USES = {
         "bookie/logs",
         "bookie/storage",
         "bookie/server",
-        "bookie/space",
+        "bookie/background_task",
         "bookie/repair",
         "bookie/process",
         "datasource",

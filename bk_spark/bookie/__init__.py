@@ -1,6 +1,7 @@
 """The bookie: the server that keeps the entries of ledgers on its disks.
 
-Imports the shared packages, never ``client``. ``disk.py`` alone calls the file system. On it stand ``logs``,
-``index`` and ``storage``; ``identity`` says whose disks these are; ``bookie.py`` answers requests without threads,
-clocks or sockets; ``server`` puts gRPC before it, ``process`` runs it all. Begin with ``bookie.py``.
+Imports the shared packages, never ``client``. Only ``disk.py`` calls the file system. Above it are ``logs``, ``index`` and
+``storage``; ``identity`` checks which bookie the disks belong to; ``bookie.py`` answers requests without threads, clocks or
+sockets; ``server`` adds gRPC, ``repair`` and ``space`` are the background work, and ``process`` runs all of it. Begin with
+``bookie.py``.
 """

@@ -1,16 +1,16 @@
-"""Who may do what at this bookie, and the words of a refusal.
+"""Decides whether the bookie takes or answers a request, and words the refusal.
 
-Beside the ledger's master key and its fence there are two states of the bookie as a whole:
+A decision depends on the ledger's master key and fence, and on two states of the bookie as a whole:
 
 *Limbo.* After a possible loss of data the bookie cannot know what it once promised for the ledgers up to the **fence
-watermark**, the highest ledger id that had been issued. Until such a ledger is settled (recovered and copied) nothing is
-denied: what is here is served, fences and the adds of recoveries are taken and durable; "no such ledger", "no such entry", the
-last add confirmed and "not fenced" are unknown, and so is every normal add, which a forgotten fence would have refused. Limbo
-is stored in the index, so that it outlasts a restart; a ledger that was settled since the stored state is out of it in this
-process only, and is settled once more after a restart.
+watermark**, the highest ledger id that had been issued. Until such a ledger is settled (recovered and copied), the bookie
+denies nothing. It serves what it has, and takes fences and the adds of recoveries durably. "No such ledger", "no such entry",
+the last add confirmed and "not fenced" become UNKNOWN, and so does every normal add, because a forgotten fence might have
+refused it. Limbo is stored in the index, so it outlasts a restart. A ledger settled after the last stored state is out of
+limbo in this process only, and is settled once more after a restart.
 
-*Read-only.* A bookie whose disks are full takes fences and the adds of recoveries only; an *exhausted* one fences alone, so
-that what it took already, deletions and garbage collection find space.
+*Read-only.* A bookie whose disks are full takes only fences and the adds of recoveries. An *exhausted* bookie takes only
+fences, so that space remains for what it took already, for deletions and for garbage collection.
 
 Ref: docs/rules.md, protocol rules 4, 47 and 50, storage rules 10 to 12.
 """
@@ -37,26 +37,35 @@ from bk_spark.wire.messages import (
     StoreLastAddConfirmedRequest,
 )
 
+_REFUSALS = {
+    Status.WRONG_BOOKIE: "this is bookie {bookie}",
+    Status.UNAUTHORIZED: "the password of ledger {ledger} is another one",
+    Status.FENCED: "ledger {ledger} is fenced: only its recovery may add to it",
+    Status.READ_ONLY: "bookie {bookie} is read-only",
+    Status.NO_SUCH_LEDGER: "bookie {bookie} has nothing of ledger {ledger}",
+}
+
 _Keyed = AddRequest | FenceRequest | ForceRequest | StoreLastAddConfirmedRequest | ReadRequest | LastAddConfirmedRequest
 
 
 class Admission:
-    """The state of one bookie as a whole. Any thread may ask; one thread at a time, the one that repairs, settles."""
+    """The state of one bookie as a whole. Any thread may ask; only one thread at a time, a repairing one, settles ledgers."""
 
     def __init__(self, bookie_id: str, limbo: Limbo | None, store: Callable[[Limbo | None], None]) -> None:
-        """``limbo`` as the index has it; ``store`` puts another one there, durably."""
+        """``limbo`` is what the index holds; ``store`` replaces it there, durably."""
         self.is_read_only = False
         self.is_exhausted = False
         self.limbo = limbo
         self._bookie_id = bookie_id
         self._store = store
         self._settled: frozenset[int] = frozenset()
-        """Settled ledgers that the stored limbo still names."""
+        """Ledgers that are settled and that the stored limbo still contains."""
 
     def settle(self, ledger_id: int) -> None:
-        """Nothing is missing of this ledger any more, and it is fenced if it has to be: its limbo is over.
+        """End the limbo of a ledger that is fenced if it has to be, and whose entries that belong here are here, durably.
 
-        Until ``settle_through`` passes it, in this process only: these are bounded by how far a caller runs ahead of that.
+        Until ``settle_through`` passes the ledger this is kept in memory alone, and a restart forgets it. The caller bounds the
+        memory by how far it runs ahead of ``settle_through``.
         """
         limbo = self.limbo
         if limbo is not None and ledger_id in limbo.unsettled:
@@ -65,52 +74,51 @@ class Admission:
             self._settled |= {ledger_id}
 
     def settle_through(self, ledger_id: int, unsettled: frozenset[int]) -> None:
-        """All ledgers up to ``ledger_id``, inclusive, are settled, durably, save ``unsettled`` and those known as such.
+        """End the limbo of the ledgers up to ``ledger_id``, inclusive, durably, except ``unsettled`` and those stored as such.
 
-        Where these are too many to be kept, it goes only as far as they can be.
+        If more than MAX_UNSETTLED would have to be stored, it goes only as far as that many allow.
         """
         limbo = self.limbo
         if limbo is None:
             return
         through = max(limbo.settled_through, min(ledger_id, limbo.fence_watermark))
-        left = sorted(limbo.unsettled | {one for one in unsettled if limbo.settled_through < one <= through})
+        left = sorted(limbo.unsettled | {other for other in unsettled if limbo.settled_through < other <= through})
         if len(left) > MAX_UNSETTLED:
             through = left[MAX_UNSETTLED] - 1
             left = left[:MAX_UNSETTLED]
         self._change(replace(limbo, settled_through=through, unsettled=frozenset(left)))
-        self._settled = frozenset(one for one in self._settled if one > through)
+        self._settled = frozenset(other for other in self._settled if other > through)
 
     def end_limbo(self) -> None:
-        """Every ledger is settled, durably."""
+        """End the limbo of every ledger, durably."""
         if self.limbo is not None:
             self._change(None)
             self._settled = frozenset()
 
     def is_limbo(self, ledger_id: int) -> bool:
-        """To be asked before what it is about is looked up: a ledger may be settled meanwhile."""
+        """Ask this before you look the ledger up: it may be settled in between."""
         limbo = self.limbo
         return limbo is not None and limbo.holds(ledger_id) and ledger_id not in self._settled
 
     def of_staged(self, request: StagedRequest, facts: LedgerFacts | None) -> Status:
-        """OK if the request may be staged. ``facts`` of its ledger must not change until it is."""
+        """OK if the request may be staged. The ledger's ``facts`` must not change until it is."""
         if isinstance(request, DeleteLedgerRequest):
             return Status.OK
         status = self._of_key(request, facts)
         if status is not Status.OK or isinstance(request, FenceRequest):
             return status
-        is_add = isinstance(request, AddRequest)
         if isinstance(request, AddRequest) and request.recovery:
             return Status.READ_ONLY if self.is_exhausted else Status.OK
-        if facts is not None and (facts.is_fenced if is_add else facts.is_deleted):
+        if facts is not None and (facts.is_fenced if isinstance(request, AddRequest) else facts.is_deleted):
             return Status.FENCED
-        if self.is_limbo(request.batch.header.ledger_id if isinstance(request, AddRequest) else request.ledger_id):
+        if self.is_limbo(request.ledger_id):
             return Status.UNKNOWN
         return Status.READ_ONLY if self.is_read_only and not isinstance(request, ForceRequest) else Status.OK
 
     def of_read(self, request: ReadRequest | LastAddConfirmedRequest, facts: LedgerFacts | None) -> Status:
-        """OK if the request may be answered from ``facts``; NO_SUCH_LEDGER only if nothing speaks against that.
+        """OK if the request may be answered from ``facts``; NO_SUCH_LEDGER only if no other refusal applies.
 
-        A ledger that was deleted is one that is not there, though its fence holds.
+        A deleted ledger counts as absent, although its fence holds.
         """
         status = self._of_key(request, facts)
         if status is not Status.OK:
@@ -120,22 +128,11 @@ class Admission:
         return Status.NO_SUCH_LEDGER if facts is None or facts.is_deleted else Status.OK
 
     def explain(self, status: Status, ledger_id: int) -> str:
-        """What a refusal tells the one who asked."""
-        match status:
-            case Status.OK:
-                return ""
-            case Status.WRONG_BOOKIE:
-                return f"this is bookie {self._bookie_id}"
-            case Status.UNAUTHORIZED:
-                return f"the password of ledger {ledger_id} is another one"
-            case Status.FENCED:
-                return f"ledger {ledger_id} is fenced: only its recovery may add to it"
-            case Status.READ_ONLY:
-                return f"bookie {self._bookie_id} is read-only"
-            case Status.NO_SUCH_LEDGER:
-                return f"bookie {self._bookie_id} has nothing of ledger {ledger_id}"
-            case _:
-                return f"bookie {self._bookie_id}: ledger {ledger_id} is in limbo, or the fence asked for is not durable"
+        """The text of a refusal; "" for OK."""
+        if status is Status.OK:
+            return ""
+        unknown = "bookie {bookie}: ledger {ledger} is in limbo, or the fence asked for is not durable"
+        return _REFUSALS.get(status, unknown).format(bookie=self._bookie_id, ledger=ledger_id)
 
     def _change(self, limbo: Limbo | None) -> None:
         self._store(limbo)
@@ -150,5 +147,5 @@ class Admission:
 
 
 def status_of(problem: BookKeeperError) -> Status:
-    """The status for an error of the storage. Damage is never "no such entry"."""
+    """The status of a reply after a storage error. Damage is never "no such entry"."""
     return Status.DAMAGED if isinstance(problem, CorruptionError | FormatVersionError) else Status.IO_ERROR

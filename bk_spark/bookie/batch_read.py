@@ -1,4 +1,4 @@
-"""One read under way: the asked entries in ascending order, each from the newest batch that holds it.
+"""One read: sends the requested entries in ascending order, each from the newest batch that holds it.
 
 Ref: docs/rules.md, storage rules 1 and 4, protocol rules 39 and 50.
 """
@@ -17,10 +17,10 @@ from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
 
 
 class BatchRead:
-    """Made for one request that may be answered."""
+    """Answers one request that was admitted."""
 
     def __init__(self, storage: StoredLedgers, request: ReadRequest, maximum_bytes: int, *, is_limbo: bool) -> None:
-        """With ``is_limbo``, which must be older than the look-up, what is not here is unknown."""
+        """With ``is_limbo``, a missing entry is UNKNOWN. It must have been read before the ledger was looked up."""
         self._storage = storage
         self._request = request
         self._budget = min(request.maximum_bytes, maximum_bytes)
@@ -30,7 +30,7 @@ class BatchRead:
 
     def replies(self) -> Iterator[ReadBatch | ReadEnd]:
         request = self._request
-        floor = request.first  # every asked id below it was sent
+        floor = request.first  # every requested id below it was sent
         while True:
             position = next_asked(request.pattern, floor)
             if position > request.last:
@@ -41,9 +41,9 @@ class BatchRead:
                 if row is None:
                     yield self._missing(position)
                     return
-                ended = self._ended(row, position)
-                if ended is not None:
-                    yield ended
+                end = self._end_before(row, position)
+                if end is not None:
+                    yield end
                     return
                 batch, floor = self._batch(row, floor, position)
             except BookKeeperError as problem:
@@ -52,9 +52,9 @@ class BatchRead:
             yield batch
 
     def _newest(self, position: int) -> BatchRow | None:
-        """The row that answers for an entry.
+        """The newest row that holds an entry.
 
-        One that is not in the window may have been replaced meanwhile by one that begins further back: a fresh look decides.
+        If the window has none, a row that begins further back may have replaced it meanwhile: read the window again.
         """
         row = newest_holding(self._window.overlapping(position, position), position)
         if row is None:
@@ -68,8 +68,8 @@ class BatchRead:
         self._storage.verify_missing(self._request.ledger_id, position)
         return ReadEnd(Status.NO_SUCH_ENTRY, position, f"there is no entry {position} here")
 
-    def _ended(self, row: BatchRow, position: int) -> ReadEnd | None:
-        """The end of the read if it may not go on with ``row``."""
+    def _end_before(self, row: BatchRow, position: int) -> ReadEnd | None:
+        """The end of the read if ``row`` must not be sent: it is beyond the budget, or perhaps not durable."""
         if self._sent_bytes and self._sent_bytes + row.size_bytes > self._budget:
             return ReadEnd(Status.OK, position)
         if not self._storage.wait_durable(row):
@@ -77,7 +77,7 @@ class BatchRead:
         return None
 
     def _batch(self, row: BatchRow, floor: int, position: int) -> tuple[ReadBatch, int]:
-        """What ``row`` answers for from ``position`` on, and the id after it; ids from ``floor`` on were not sent yet."""
+        """The part of ``row`` to send from ``position`` on, and the id after it; ids from ``floor`` on were not sent yet."""
         request = self._request
         rows = self._window.overlapping(position, min(row.last_entry_id, request.last))
         end = stretch_end(row, rows, request.pattern, position, request.last)

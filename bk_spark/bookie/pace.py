@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bk_spark.entries.rate import ByteRate
 
 MIN_PAUSE_S = 0.01
-"""Shorter pauses are put together: a sleep takes some 0.1 ms more than asked for, which small records would feel."""
+"""Shorter pauses are added up: a sleep takes about 0.1 ms longer than asked for, which would slow down small records."""
 
 
 class RateLimiter:
@@ -37,10 +37,12 @@ class RateLimiter:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
+    """The clocks of background threads."""
+
     wall_ms: Callable[[], int]
-    """Since 1970: when a run ended, the age of tombstones."""
+    """Since 1970: for the end of a run and the age of tombstones."""
     steady_s: Callable[[], float]
-    """Never goes back: intervals and rates."""
+    """Never goes back: for intervals and rates."""
 
 
 SYSTEM_CLOCKS = Clocks(lambda: time.time_ns() // 1_000_000, time.monotonic)

@@ -77,6 +77,10 @@ class AddRequest:
     """The add of a recovery or a re-replication, which fenced ledgers and ledgers in limbo take too."""
     deferred_sync: bool = False
 
+    @property
+    def ledger_id(self) -> int:
+        return self.batch.header.ledger_id
+
     def describe(self) -> str:
         header = self.batch.header
         return (

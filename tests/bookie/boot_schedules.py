@@ -66,7 +66,7 @@ def win_every_race(patch: pytest.MonkeyPatch) -> None:
         path = znodes.cookie(stored.bookie_id)
         store.set(path, encode_stored(stored), store.get(path).version)
 
-    patch.setattr(boot, "write_znode", write)
+    patch.setattr(boot.cookie_file, "write_znode", write)
 
 
 @CASES.add(9, win_every_race, "the boot number is compared and set, and who loses exits")
@@ -292,7 +292,7 @@ def skip_the_journals(patch: pytest.MonkeyPatch) -> None:
 
     def mark_at_their_ends(self, journals, *more):
         found = mark(self, journals, *more)
-        ends = tuple(rebuild_index.LogPosition(files[-1].file_id, files[-1].size_bytes) for files in journals)
+        ends = tuple(rebuild_index.FilePosition(files[-1].file_id, files[-1].size_bytes) for files in journals)
         return rebuild_index.replace(found, journals=ends)
 
     patch.setattr(rebuild_index._Rebuild, "_mark", mark_at_their_ends)

@@ -121,14 +121,16 @@ class Harness:
         if settings:
             self.config = BookieConfig(**{"direct_add_bytes": 4096, **settings})
         self.disk.files.clear()
+        highest_issued = self.highest_issued
+        if fence_watermark is not None:
+            possible_loss, highest_issued = possible_loss or "a watermark was given", lambda: fence_watermark
         self.bookie = Bookie.open(
             self.data_dir,
             BOOKIE_ID,
             self.config,
             self.disk,
-            fence_watermark=fence_watermark,
             possible_loss=possible_loss,
-            highest_issued=self.highest_issued,
+            highest_issued=highest_issued,
             durable_wait_s=self.durable_wait_s,
             background=self.background,
         )

@@ -24,7 +24,7 @@ from typing import Any
 
 from bk_spark.bookie.disk import AppendFile, Buffer, Disk, Space
 from bk_spark.bookie.process import run_bookie
-from bk_spark.bookie.process.measured_disk import MeasuredFile
+from bk_spark.bookie.process.monitoring import MeasuredFile
 from bk_spark.cli import main
 from bk_spark.commands import bookies
 from bk_spark.config import BookieConfig

@@ -128,14 +128,14 @@ class Served:
         """Until a request waits to be durable."""
 
         async def wait() -> None:
-            while not self.server.queued_bytes:
+            while not self.server.sync_thread.queued_bytes:
                 await asyncio.sleep(0)
 
         self.run(wait())
 
     def wait_for_polls(self, count: int) -> None:
         async def wait() -> None:
-            while self.server._polls.count != count:
+            while self.server.polls.count != count:
                 await asyncio.sleep(0)
 
         self.run(wait())

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from bk_spark.bookie.process.background import Administration, Tasks
+from bk_spark.bookie.process.background import Administration, Background
 from bk_spark.bookie.process.disk_watch import DiskState
 from bk_spark.wire.messages import AdministerReply, AdminOperation, Status
 
@@ -43,7 +43,7 @@ class World:
         self.bookie = mock.Mock(is_read_only=False, failure=None, limbo=None)
         self.watch = mock.Mock(state=DiskState())
         self.collector, self.scrub = Task(), Task()
-        self.tasks = Tasks(self.collector, self.scrub, repair)
+        self.background = Background(self.collector, self.scrub, repair)
         self.administration = Administration(self.bookie, "b1", self.watch)
 
     def ask(self, operation: AdminOperation, bookie_id: str = "b1") -> AdministerReply:
@@ -53,7 +53,7 @@ class World:
 @pytest.fixture
 def world() -> World:
     made = World()
-    made.administration.begin(made.tasks)
+    made.administration.background = made.background
     return made
 
 
@@ -103,7 +103,7 @@ def test_the_state_tells_why_a_bookie_takes_no_adds(world: World) -> None:
 
 def test_the_state_tells_how_far_scrub_and_repair_came() -> None:
     repairing = World(Task())
-    repairing.administration.begin(repairing.tasks)
+    repairing.administration.background = repairing.background
     repairing.bookie.limbo = object()
     figures = repairing.ask(AdminOperation.BOOKIE_STATUS).figures
     assert figures == {"read_only": 0, "failed": 0, "limbo": 1, "scrub_runs": 0, "repair_runs": 0}

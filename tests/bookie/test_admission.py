@@ -58,7 +58,7 @@ def test_a_fence_that_is_taken_in_limbo_is_durable_and_holds_behind_it(bookie, e
         assert bookie.fence(ledger_id).status is Status.OK
     getattr(bookie, end)()
     bookie.start()
-    bookie.bookie.end_limbo()
+    bookie.bookie.admission.end_limbo()
     for ledger_id in (1, 3):
         assert bookie.confirmed(ledger_id).is_fenced
         assert bookie.add(ledger_id, 5, 9).status is Status.FENCED
@@ -71,8 +71,8 @@ def test_a_wrong_password_is_refused_in_limbo_too(bookie):
 
 
 def test_a_ledger_that_is_settled_is_out_of_limbo_and_the_others_are_not(bookie):
-    bookie.bookie.settle(1)
-    bookie.bookie.settle(3)
+    bookie.bookie.admission.settle(1)
+    bookie.bookie.admission.settle(3)
     assert bookie.read(1, 5, 5)[1].status is Status.NO_SUCH_ENTRY
     assert bookie.read(3, 0, 0)[1].status is Status.NO_SUCH_LEDGER
     assert bookie.confirmed(1).status is Status.OK
@@ -107,7 +107,7 @@ def test_what_was_looked_up_in_limbo_stays_unknown_though_the_ledger_is_settled_
         window = request_rows(*args)
         storage.rows = request_rows
         bookie.add(1, 5, 9, recovery=True)
-        bookie.bookie.settle(1)
+        bookie.bookie.admission.settle(1)
         return window
 
     storage.rows = first_look
@@ -145,7 +145,7 @@ def test_an_exhausted_bookie_takes_fences_alone_until_there_is_space_again(harne
 
 @pytest.mark.parametrize("end", ["stop", "kill", "power_off"])
 def test_limbo_outlasts_a_restart_and_goes_on_where_it_was(bookie, end):
-    bookie.bookie.settle_through(4, frozenset({2}))
+    bookie.bookie.admission.settle_through(4, frozenset({2}))
     for _ in range(2):
         getattr(bookie, end)()
         bookie.start()
@@ -157,9 +157,9 @@ def test_limbo_outlasts_a_restart_and_goes_on_where_it_was(bookie, end):
 
 
 def test_a_ledger_that_was_settled_alone_is_settled_again_after_a_restart_unless_the_others_passed_it(bookie):
-    bookie.bookie.settle_through(4, frozenset({2}))
-    bookie.bookie.settle(2)
-    bookie.bookie.settle(6)
+    bookie.bookie.admission.settle_through(4, frozenset({2}))
+    bookie.bookie.admission.settle(2)
+    bookie.bookie.admission.settle(6)
     assert bookie.read(6, 0, 0)[1].status is Status.NO_SUCH_LEDGER
     bookie.kill()
     bookie.start()
@@ -168,7 +168,7 @@ def test_a_ledger_that_was_settled_alone_is_settled_again_after_a_restart_unless
 
 
 def test_the_end_of_limbo_is_durable(bookie):
-    bookie.bookie.end_limbo()
+    bookie.bookie.admission.end_limbo()
     bookie.power_off()
     bookie.start()
     assert bookie.bookie.limbo is None
@@ -176,7 +176,7 @@ def test_the_end_of_limbo_is_durable(bookie):
 
 
 def test_a_new_loss_begins_limbo_anew_whatever_was_settled(bookie):
-    bookie.bookie.settle_through(4, frozenset({2}))
+    bookie.bookie.admission.settle_through(4, frozenset({2}))
     bookie.stop()
     bookie.highest_issued = lambda: 20
     bookie.start(possible_loss="the journal was skipped")
@@ -185,14 +185,14 @@ def test_a_new_loss_begins_limbo_anew_whatever_was_settled(bookie):
 
 def test_more_unsettled_ledgers_than_can_be_kept_hold_up_the_rest(harness):
     harness.start(fence_watermark=5000)
-    harness.bookie.settle_through(3000, frozenset(range(0, 3000, 2)))
+    harness.bookie.admission.settle_through(3000, frozenset(range(0, 3000, 2)))
     limbo = harness.bookie.limbo
     assert (len(limbo.unsettled), limbo.settled_through) == (MAX_UNSETTLED, 1999)
     for ledger_id in range(0, 2400):
         assert limbo.holds(ledger_id) == (ledger_id % 2 == 0 or ledger_id >= 2000)
-    harness.bookie.settle_through(1000, frozenset())
+    harness.bookie.admission.settle_through(1000, frozenset())
     assert harness.bookie.limbo == limbo, "it never goes back"
-    harness.bookie.settle_through(9000, frozenset({9000, 4000}))
+    harness.bookie.admission.settle_through(9000, frozenset({9000, 4000}))
     assert len(harness.bookie.limbo.unsettled) == MAX_UNSETTLED
 
 
@@ -212,7 +212,7 @@ def test_after_a_kill_with_the_journal_nothing_is_in_limbo(harness, end):
 def test_a_limbo_that_could_not_be_stored_ends_nothing(bookie):
     bookie.disk.fail("sync", "generation")
     with pytest.raises(StorageError):
-        bookie.bookie.end_limbo()
+        bookie.bookie.admission.end_limbo()
     assert bookie.bookie.limbo is not None
     assert bookie.read(3, 0, 0)[1].status is Status.UNKNOWN
     assert bookie.bookie.failure is not None

@@ -7,12 +7,13 @@ import errno
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bk_spark.bookie.process.availability import Availability
 from bk_spark.bookie.process.disk_watch import DiskState
+from bk_spark.bookie.process.registration import Availability
 from bk_spark.errors import MetadataUnavailableError, StorageError
 
 INTERVAL_S = 0.001
@@ -59,7 +60,8 @@ def keeping(world: World, story: Callable[[asyncio.Task[None]], Coroutine[Any, A
     """Play ``story`` while the registration is kept in step."""
 
     async def play() -> None:
-        availability = Availability(world, world, world.move, lambda: world.may_boot, is_read_only=False)  # type: ignore[arg-type]
+        registration = SimpleNamespace(set_read_only=world.move, is_read_only=False)
+        availability = Availability(world, world, registration, lambda: world.may_boot)  # type: ignore[arg-type]
         task = asyncio.create_task(availability.keep(INTERVAL_S))
         async with asyncio.timeout(10):
             await story(task)

@@ -251,5 +251,5 @@ def test_a_ledger_in_limbo_and_one_of_a_read_only_bookie_can_be_deleted(harness)
     harness.bookie.set_read_only(True)
     assert harness.delete(1).status is Status.OK
     assert harness.read(1, 0, 4)[1].status is Status.UNKNOWN
-    harness.bookie.end_limbo()
+    harness.bookie.admission.end_limbo()
     _assert_gone(harness, 1)

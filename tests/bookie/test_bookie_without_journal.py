@@ -81,7 +81,7 @@ def test_fences_and_deletions_are_as_durable_as_ever(bookie, size, end):
     _after_a_loss(bookie, end)
     for ledger_id in (1, 2, 3):
         assert bookie.add(ledger_id, 5, 9).status is Status.FENCED
-    bookie.bookie.end_limbo()
+    bookie.bookie.admission.end_limbo()
     assert bookie.read(3, 0, 0)[1].status is Status.NO_SUCH_LEDGER
 
 

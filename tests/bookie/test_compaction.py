@@ -263,10 +263,10 @@ def test_without_space_for_copies_only_logs_without_a_live_byte_go(bookie: Colle
     bookie.checkpoint()
     bookie.free_bytes = 0
     done = bookie.compact(0.8)
-    assert (done.logs_deleted > 0, bookie.copied, done.is_complete) == (True, [], False)
+    assert (done.logs_deleted > 0, bookie.copied, done.is_compacted) == (True, [], False)
     bookie.check()
     bookie.free_bytes = 1 << 40
-    assert bookie.compact(0.8).is_complete
+    assert bookie.compact(0.8).is_compacted
     bookie.check()
 
 
@@ -296,7 +296,7 @@ def test_a_pass_that_is_told_to_stop_keeps_what_it_has_moved(bookie: CollectedBo
     bookie.fill_mixed()
     for steps in range(1, 40, 7):
         answers = iter([True] * steps)
-        assert not bookie.compact(0.8, lambda answers=answers: next(answers, False)).is_complete or steps > 20
+        assert not bookie.compact(0.8, lambda answers=answers: next(answers, False)).is_compacted or steps > 20
         bookie.check()
         bookie.kill()
         bookie.check()

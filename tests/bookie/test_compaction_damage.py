@@ -153,10 +153,10 @@ def test_a_search_of_the_index_that_is_told_to_stop_unlinks_nothing(bookie: Coll
         return rows_from(*one)
 
     storage.rows_from = stop_then_search  # type: ignore[method-assign]
-    assert not bookie.compact(0.8, lambda: not stopped).is_complete
+    assert not bookie.compact(0.8, lambda: not stopped).is_compacted
     assert (bookie.damaged, victim.location.file_id in bookie.files()) == ([], True)
     storage.rows_from = rows_from  # type: ignore[method-assign]
-    assert bookie.compact(0.8).is_complete
+    assert bookie.compact(0.8).is_compacted
     assert (bookie.damaged, victim.location.file_id in bookie.files()) == ([victim], True)
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from bk_spark.bookie.logs.mark import EntryLogRow, LogState
 from bk_spark.bookie.pace import Clocks
-from bk_spark.bookie.space.gc_run import GcPlan
-from bk_spark.bookie.space.gc_thread import GarbageCollector, GcStatus
+from bk_spark.bookie.space.gc_run import GarbageCollector, GcPlan, GcStatus
 from bk_spark.config import BookieConfig
 from tests.bookie.gc_cluster import GcCluster
 
@@ -75,7 +74,7 @@ def test_while_suspended_nothing_runs_and_what_was_forced_is_kept(gc: Running) -
     gc.collector.force()
     gc.steady_s = 10_000.0
     gc.collector.force()
-    assert not gc.collector._is_due()
+    assert gc.collector._wait_s() is None
     assert (gc.collector.status().runs, gc.collector.status().is_suspended) == (0, True)
     gc.collector.resume()
     assert not gc.wait_for(lambda status: status.runs == 1).is_suspended

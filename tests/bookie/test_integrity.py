@@ -342,7 +342,7 @@ def test_its_thread_stops_in_a_pause_and_between_ledgers(world: World) -> None:
     assert held.wait(DEADLINE_S)
     stopping = threading.Thread(target=world.integrity.stop)
     stopping.start()
-    _until(lambda: world.integrity._stopping.is_set())
+    _until(lambda: world.integrity._is_stopped)
     go_on.set()
     stopping.join(DEADLINE_S)
     assert not world.integrity.status().is_running

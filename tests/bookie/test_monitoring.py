@@ -22,8 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bk_spark import BookKeeper
 from bk_spark.bookie.index.rows import Limbo
-from bk_spark.bookie.process.measured_disk import MeasuredDisk, kind_of
-from bk_spark.bookie.process.monitoring import STARTS, STOPS, Monitoring, Served
+from bk_spark.bookie.process.monitoring import STARTS, STOPS, MeasuredDisk, Monitoring, kind_of
 from bk_spark.cli import main
 from bk_spark.config import MIB, BookieConfig
 from bk_spark.errors import BookKeeperError, ProcessFailedError
@@ -272,7 +271,7 @@ def test_why_a_bookie_is_not_ready_from_its_start_to_its_stop() -> None:
     assert monitoring.reasons() == [STARTS]
     with monitoring.of("bookie-1"):
         assert monitoring.reasons() == [STARTS]
-        monitoring.serves(Served(running, lambda: is_registered))
+        monitoring.serves(running, lambda: is_registered)
         assert monitoring.reasons() == ["it is not registered yet"]
         is_registered = True
         assert monitoring.reasons() == []

@@ -67,7 +67,7 @@ def limbo_is_for_open_ledgers_only() -> Any:
     def start(self: Any) -> None:
         original(self)
         if self._process is not None and self._world.invariants.history.current.is_closed:
-            self._process.bookie.settle(self._world.ledger_id)
+            self._process.bookie.admission.settle(self._world.ledger_id)
 
     return patch.object(BookieActor, "start", start)
 

@@ -256,7 +256,7 @@ class Script:
             self.world.registered.append(name)
 
     def settle(self, name: str) -> None:
-        self.bookie(name).settle(LEDGER_ID)
+        self.bookie(name).admission.settle(LEDGER_ID)
 
     def forget(self, name: str) -> None:
         self.world.invariants.history.lossy.add(name)

@@ -1,5 +1,4 @@
-"""Whose disks these are: the bookie's id, the cookies on its disks and in the metadata store, and its boot numbers.
+"""Which bookie the disks belong to: its id, the cookies on its disks and in the metadata store, and its boot numbers.
 
-Imports ``disk``, ``directories``, the index's generation and the metadata store. Begin with ``identity.py``, which
-decides whether a bookie may start.
+Imports ``disk``, ``directories``, the index's generation and the metadata store. Begin with ``identity.py``.
 """

@@ -1,22 +1,22 @@
-"""One boot of a bookie: its number, what it repairs, and the mark that says whether the run ended cleanly.
+"""One boot of a bookie: takes the next boot number, repairs what may be repaired, and marks whether the run ended cleanly.
 
-What is written when, each step durable before the next:
+These steps write, each durably before the next:
 
-1. ``boot`` of every root: the new number as pending. If a disk was lost: also that a loss is to be taken care of.
+1. ``boot`` of every root: the new number as pending. If a disk was lost: also that this loss has to be handled.
 2. The cookie's znode, by compare-and-set: the new number with a random token, and the directories as they are now.
 3. ``cookie`` of each root that a repair stamps, the data directory's first.
-4. ``boot`` of every root: the number as confirmed, and ``running``. From here on, what is not undone is an unclean stop.
-5. The storage is opened; where data may have been lost, limbo is durable in the index when that returns.
-6. ``boot`` of every root, where that changes it: which index it is, and that the loss is taken care of.
-7. The bookie serves and registers. At the end everything is flushed, and only if that succeeded:
-8. ``boot`` of every root: ``clean``. If it is so in some roots only, the stop was unclean.
+4. ``boot`` of every root: the number as confirmed, and ``running``. Until step 8 undoes this, the stop counts as unclean.
+5. The storage is opened. If data may have been lost, limbo is durable in the index when that returns.
+6. ``boot`` of every root, if it changes: which index it is, and that the loss is handled.
+7. The bookie serves and registers. At the end everything is flushed. Only if that succeeded:
+8. ``boot`` of every root: ``clean``. If only some roots say so, the stop was unclean.
 
-A crash after any step leaves what the next boot understands: a number fits if it is confirmed or pending in every root, so it
-does not matter whether the change of step 2 took effect; a repair that stamped some of its roots finds the others still empty
-and begins anew; and the loss that it repairs was recorded first, so that no stamp ever stands without limbo (situation 70).
+The next boot understands what a crash after any step leaves. A number fits if it is confirmed or pending in every root, so it
+does not matter whether step 2 took effect. A repair that stamped only some of its roots finds the others still empty, and
+begins anew. The loss that it repairs was recorded first, so no stamp ever stands without limbo (situation 70).
 
-An unclean stop alone is no loss of data: what was acked is in the logs. It is one after a run that skipped the journal or saw
-a failed sync, whatever the settings are now.
+An unclean stop alone loses no data: what was acked is in the logs. After a run that skipped the journal or saw a failed sync
+it counts as a possible loss, whatever the settings are now.
 
 Ref: BP-46, "Detecting Data Loss On Boot" and "The Full Boot-Up Sequence"; docs/rules.md, protocol rules 51 and 52, storage
 rules 9, 12 and 13; situations 70 and 71.
@@ -28,21 +28,12 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from bk_spark.bookie.disk import Disk
+from bk_spark.bookie.identity import cookie_file
 from bk_spark.bookie.identity.boot_file import NO_INDEX, BootPhase, BootRecord, write_boot
-from bk_spark.bookie.identity.cookie_file import (
-    COOKIE_FILE,
-    DATA,
-    ID_BYTES,
-    BootNumber,
-    Cookie,
-    DirectoryPlace,
-    StoredCookie,
-    apache_text,
-    encode_cookie,
-    write_znode,
-)
+from bk_spark.bookie.identity.cookie_file import BootNumber, Cookie, StoredCookie
 from bk_spark.bookie.identity.identity import Identity, Root
 from bk_spark.bookie.index.generation import IndexGeneration, read_generation
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, WAY_OUT
@@ -53,28 +44,28 @@ from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
 
 NEVER_BOOTED = BootNumber(0, "never")
-"""What a directory that a repair has just made says of its last boot. Formatting draws a token instead."""
+"""The last boot of a directory that a repair has just made. Formatting draws a token instead."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataPlace:
-    """The metadata store and the cluster in it."""
+    """The metadata store and the cluster's paths in it."""
 
     store: MetadataStore
     znodes: Znodes
 
 
 class Boot:
-    """One run of a bookie, from step 4 on. Made by ``begin_boot``; the caller holds the locks of all roots all the while."""
+    """One run of a bookie, from step 4 on. Made by ``begin_boot``. The caller holds the locks of all roots throughout."""
 
     def __init__(self, identity: Identity, disk: Disk, record: BootRecord, losses: tuple[str, ...]) -> None:
         self._identity = identity
         self._disk = disk
         self._record = record
         self.possible_loss = "; ".join(losses)
-        """Why data may have been lost, "" if it was not: the storage is to be opened in limbo."""
+        """Why data may have been lost: then open the storage in limbo. "" if it was not."""
 
     @property
     def bookie_id(self) -> str:
@@ -85,17 +76,17 @@ class Boot:
         return self._record.confirmed.number
 
     def opened(self, *, skips_journal: bool) -> None:
-        """The storage is open and its limbo, if it had to be, durable: from here on only this run's own ways can lose data."""
+        """The storage is open, and its limbo is durable if it needs one: from here on only this run itself can lose data."""
         index = _index(self._identity, self._disk)
         self._write(replace(self._record, skipped_journal=skips_journal, index=index))
 
     def note_failed_sync(self) -> None:
-        """What the disk holds is unknown, so the next boot must not believe it. As far as the disk still takes it."""
+        """Have the next boot distrust the disk, whose content is unknown now. Does nothing if the disk takes no write."""
         with suppress(StorageError):
             self._write(replace(self._record, skipped_journal=True))
 
     def end(self) -> None:
-        """Everything is flushed, and that was verified. Raises StorageError: the stop counts as unclean then."""
+        """Mark the run as clean, after a verified flush of everything. Raises StorageError: then the stop counts as unclean."""
         index = _index(self._identity, self._disk)
         self._write(replace(self._record, phase=BootPhase.CLEAN, skipped_journal=False, index=index))
 
@@ -107,7 +98,7 @@ class Boot:
 
 
 def check_startable(identity: Identity, config: BookieConfig) -> None:
-    """Raise what the first mismatch says that is not to be repaired without being asked."""
+    """Raise the error of the first mismatch that needs an operator's order to be repaired."""
     for mismatch in identity.mismatches:
         if not (config.automatic_cookie_repair and mismatch.is_automatic):
             raise mismatch.error
@@ -116,8 +107,8 @@ def check_startable(identity: Identity, config: BookieConfig) -> None:
 def begin_boot(identity: Identity, metadata: MetadataPlace, config: BookieConfig, disk: Disk) -> Boot:
     """Steps 1 to 4. Everything is durable when it returns, and nothing was served.
 
-    Raises what the first mismatch says that is not to be repaired without being asked; MetadataConflictError if another process
-    boots the same bookie; MetadataUnavailableError, StorageError.
+    Raises as ``check_startable``; MetadataConflictError if another process boots this bookie; MetadataUnavailableError;
+    StorageError.
     """
     check_startable(identity, config)
     for mismatch in identity.mismatches:
@@ -129,22 +120,19 @@ def begin_boot(identity: Identity, metadata: MetadataPlace, config: BookieConfig
 
 
 def possible_losses(identity: Identity, disk: Disk) -> tuple[str, ...]:
-    """Why a start as things are now would have to be in limbo; nothing if it would not."""
+    """Why a start would have to be in limbo now; empty if it would not."""
     return (*_lost_directories(identity), *_lost_by_the_last_run(identity), *_lost_index(identity, disk))
 
 
 def fix_cookies(identity: Identity, metadata: MetadataPlace, disk: Disk) -> tuple[str, ...]:
-    """Repair all mismatches, as an operator asked: the next start is in limbo if data may be lost by them.
+    """Repair all mismatches at an operator's request. The next start is in limbo if they may mean a loss of data.
 
-    Gives back what was repaired, nothing if all fits. The caller holds the locks of all roots. Raises ConfigError if the bookie
-    is registered, and as ``begin_boot`` does.
+    Returns what was repaired. The caller holds all locks. Raises ConfigError for a registered bookie, and as ``begin_boot``.
     """
     address = lookup(metadata.store, metadata.znodes, identity.bookie_id)
     if address is not None:
-        where = f"{address.host}:{address.port}"
-        raise ConfigError(
-            f"bookie {identity.bookie_id}", f"registered at {where}", "stop it, or wait for its session to expire"
-        )
+        where = f"registered at {address.host}:{address.port}"
+        raise ConfigError(f"bookie {identity.bookie_id}", where, "stop it, or wait for its session to expire")
     repaired = tuple(str(mismatch.error) for mismatch in identity.mismatches)
     former = _former(identity)
     if _lost_directories(identity):
@@ -155,7 +143,7 @@ def fix_cookies(identity: Identity, metadata: MetadataPlace, disk: Disk) -> tupl
 
 
 def _former(identity: Identity) -> BootRecord:
-    """How the last run ended, by all roots that know: cleanly only if all say so."""
+    """How the last run ended, from the boot files of all roots: cleanly only if all say so."""
     records = _records(identity)
     indexes = [record.index for record in records if record.index != NO_INDEX]
     return BootRecord(
@@ -170,8 +158,8 @@ def _records(identity: Identity) -> list[BootRecord]:
     return [root.record for root in identity.roots if root.cookie is not None and root.record is not None]
 
 
-def _lost_directories(identity: Identity) -> Iterable[str]:
-    return tuple(f"the content of {one.place} is taken for lost" for one in identity.mismatches if one.is_loss)
+def _lost_directories(identity: Identity) -> tuple[str, ...]:
+    return tuple(f"the content of {mismatch.place} is taken for lost" for mismatch in identity.mismatches if mismatch.is_loss)
 
 
 def _lost_by_the_last_run(identity: Identity) -> Iterable[str]:
@@ -181,7 +169,7 @@ def _lost_by_the_last_run(identity: Identity) -> Iterable[str]:
 
 
 def _lost_index(identity: Identity, disk: Disk) -> Iterable[str]:
-    """An index that was rebuilt has forgotten fences; one from a copy has forgotten what came after the copy was made."""
+    """A rebuilt index has forgotten fences; one from a copy has forgotten what came after the copy was made."""
     found = _index(identity, disk)
     for record in _records(identity):
         if record.index == NO_INDEX:
@@ -202,33 +190,34 @@ def _index(identity: Identity, disk: Disk) -> IndexGeneration:
 
 
 def _advance(identity: Identity, metadata: MetadataPlace, disk: Disk, final: BootRecord) -> BootRecord:
-    """Steps 1 to 4 with the next number; what is confirmed at the end is ``final``, with that number."""
-    boot = BootNumber(_last_number(identity) + 1, disk.random_bytes(ID_BYTES).hex())
+    """Steps 1 to 4 with the next number. The boot files say ``final`` at the end, with that number as confirmed."""
+    stored_before = identity.stored
+    known = [stored_before.boot] if stored_before is not None else [record.confirmed for record in _records(identity)]
+    boot = BootNumber(max((number.number for number in known), default=0) + 1, disk.random_bytes(cookie_file.ID_BYTES).hex())
     is_lost = any(mismatch.is_loss for mismatch in identity.mismatches)
     for root in identity.roots:
-        record = _begun(root, identity.stored, boot)
+        record = _begun(root, stored_before, boot)
         if is_lost:
             record = replace(record, phase=BootPhase.RUNNING, skipped_journal=True)
         write_boot(disk, root.path, record)
     cookies = _wanted_cookies(identity, disk)
+    stored = cookie_file.make_stored(cookies[identity.directories.data_dir], identity.directories, boot)
+    if stored_before is not None and stored_before.places == stored.places:
+        stored = replace(stored_before, boot=boot)
     try:
-        write_znode(metadata.store, metadata.znodes, _wanted_stored(identity, cookies, boot), identity.znode)
+        cookie_file.write_znode(metadata.store, metadata.znodes, stored, identity.znode)
     except MetadataConflictError:
-        _put_back(identity, disk)
+        for root in identity.roots:
+            if root.record is not None:  # its pending number may be the winner's of the lost race, so it is needed again
+                write_boot(disk, root.path, root.record)
         raise
-    for root, cookie in cookies.items():
-        if cookie != root.cookie:
-            disk.replace(root.path / COOKIE_FILE, encode_cookie(cookie))
+    for root in identity.roots:
+        if cookies[root.path] != root.cookie:
+            disk.replace(root.path / cookie_file.COOKIE_FILE, cookie_file.encode_cookie(cookies[root.path]))
     confirmed = replace(final, confirmed=boot, pending=None)
     for root in identity.roots:
         write_boot(disk, root.path, confirmed)
     return confirmed
-
-
-def _last_number(identity: Identity) -> int:
-    if identity.stored is not None:
-        return identity.stored.boot.number
-    return max((record.confirmed.number for record in _records(identity)), default=0)
 
 
 def _begun(root: Root, stored: StoredCookie | None, boot: BootNumber) -> BootRecord:
@@ -236,30 +225,10 @@ def _begun(root: Root, stored: StoredCookie | None, boot: BootNumber) -> BootRec
     return former.begun(stored.boot, boot) if stored is not None else replace(former, pending=boot)
 
 
-def _put_back(identity: Identity, disk: Disk) -> None:
-    """The race was lost: the pending number of an earlier boot, which may be the winner's, is needed again."""
-    for root in identity.roots:
-        if root.record is not None:
-            write_boot(disk, root.path, root.record)
-
-
-def _wanted_cookies(identity: Identity, disk: Disk) -> dict[Root, Cookie]:
-    """The cookie that each root is to have, in their order. One without a good cookie is a new directory."""
+def _wanted_cookies(identity: Identity, disk: Disk) -> dict[Path, Cookie]:
+    """The cookie that each root is to have. A root without a good cookie becomes a new directory."""
     ids = {
-        root: root.cookie.directory_id if root.cookie is not None else disk.random_bytes(ID_BYTES).hex()
+        root.path: root.cookie.directory_id if root.cookie is not None else disk.random_bytes(cookie_file.ID_BYTES).hex()
         for root in identity.roots
     }
-    places = tuple(DirectoryPlace(use, ids[root]) for root in identity.roots for use in root.uses)
-    return {
-        root: Cookie(identity.bookie_id, identity.instance_id, ids[root], root.uses, places if DATA in root.uses else ())
-        for root in identity.roots
-    }
-
-
-def _wanted_stored(identity: Identity, cookies: dict[Root, Cookie], boot: BootNumber) -> StoredCookie:
-    places = next(cookie.places for cookie in cookies.values() if cookie.places)
-    stored = identity.stored
-    if stored is not None and stored.places == places:
-        return replace(stored, boot=boot)
-    text = apache_text(identity.bookie_id, identity.instance_id, identity.directories)
-    return StoredCookie(identity.bookie_id, identity.instance_id, places, boot, text)
+    return cookie_file.make_cookies(identity.bookie_id, identity.instance_id, identity.directories, ids)

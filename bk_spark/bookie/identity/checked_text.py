@@ -1,4 +1,4 @@
-"""Small text files that say what they are and notice damage: the form of ``cookie`` and ``boot``.
+"""The format of the small text files ``cookie`` and ``boot``: they name their kind and version, and a checksum shows damage.
 
 ::
 
@@ -7,7 +7,7 @@
     name: value                         a line each; a name may come several times
     crc32c: 8 hexadecimal digits        of everything before this line
 
-Successors of a version keep the first two lines and the last one, so that newer is told from damaged.
+Later versions keep the first two lines and the last one, so that a newer file is not taken for a damaged one.
 
 Ref: docs/formats.md, "Cookie" and "Boot file".
 """
@@ -15,11 +15,14 @@ Ref: docs/formats.md, "Cookie" and "Boot file".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import CorruptionError, FormatVersionError
+
+T = TypeVar("T")
 
 _FIELD = re.compile(r"^(\w+): (.*)$", re.MULTILINE)
 
@@ -41,6 +44,13 @@ class Fields:
             raise CorruptionError(self.what, f"it has no {name}")
         return values[0]
 
+    def one_of(self, name: str, values: Mapping[str, T]) -> T:
+        """What the text of ``name`` stands for in ``values``. Raises CorruptionError if it is none of them."""
+        text = self.one(name)
+        if text not in values:
+            raise CorruptionError(self.what, f"{name} is {text!r}")
+        return values[text]
+
 
 def encode_fields(magic: str, version: int, pairs: Iterable[tuple[str, str]]) -> bytes:
     lines = [magic, f"version: {version}", *(f"{name}: {value}" for name, value in pairs)]
@@ -57,14 +67,20 @@ def decode_fields(data: bytes, magic: str, version: int, what: str) -> Fields:
         fields = Fields(what, tuple(_FIELD.findall(body.decode())))
     except UnicodeDecodeError:
         raise CorruptionError(what, "it is not UTF-8 text") from None
-    found = decode_number(fields.one("version")) if body.startswith(magic.encode() + b"\nversion: ") else None
-    if found is None:
-        raise CorruptionError(what, f"it does not begin as a {magic.removeprefix('bk_spark ')} file does")
-    if found > version:
-        raise FormatVersionError(what, found, version)
+    text = fields.one("version") if body.startswith(magic.encode() + b"\nversion: ") else ""
+    check_version(what, text, version, f"it does not begin as a {magic.removeprefix('bk_spark ')} file does")
     return fields
 
 
+def check_version(what: str, text: str, known: int, problem: str) -> None:
+    """Raises FormatVersionError for a version above ``known``, CorruptionError with ``problem`` if ``text`` is no number."""
+    found = decode_number(text)
+    if found is None:
+        raise CorruptionError(what, problem)
+    if found > known:
+        raise FormatVersionError(what, found, known)
+
+
 def decode_number(text: str) -> int | None:
-    """A number of at most 19 digits; None for anything else. Python takes other scripts' digits, and not any number of them."""
+    """A number of at most 19 digits; None for anything else. ``int`` also takes digits of other scripts, and fails on many."""
     return int(text) if re.fullmatch(r"[0-9]{1,19}", text) else None

@@ -1,8 +1,7 @@
-"""Formatting: how empty directories become a bookie. And whose a directory is.
+"""Formatting, which makes a bookie of empty directories; and the look-up of the bookie that a directory belongs to.
 
-Formatting draws a bookie id, and for each root directory an id of its own, and writes them into the metadata store and into the
-directories. A bookie starts only where all of them agree (identity.py), so that an empty, exchanged or foreign directory never
-answers "no such entry" under a name that clients trust.
+Formatting draws ids of the bookie and of each root directory, and writes them into the metadata store and the directories. A
+bookie starts only if they agree (identity.py), so no empty, exchanged or foreign directory denies entries under a trusted name.
 
 Ref: Apache BookKeeper's Cookie; docs/formats.md, "Cookie"; docs/rules.md, protocol rules 48 and 49, storage rule 9.
 """
@@ -16,22 +15,9 @@ from pathlib import Path
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK, DirectoryLock, Disk
+from bk_spark.bookie.identity import cookie_file
 from bk_spark.bookie.identity.boot_file import BootRecord, write_boot
-from bk_spark.bookie.identity.cookie_file import (
-    COOKIE_FILE,
-    DATA,
-    ID_BYTES,
-    BootNumber,
-    Cookie,
-    DirectoryPlace,
-    StoredCookie,
-    apache_text,
-    decode_cookie,
-    encode_cookie,
-    encode_stored,
-    read_znode,
-    root_uses,
-)
+from bk_spark.bookie.identity.cookie_file import COOKIE_FILE, BootNumber, Cookie
 from bk_spark.bookie.identity.identity import FORMAT_FIRST, content_of
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.registration import check_layout, instance_id
@@ -39,7 +25,7 @@ from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
 
 _SUFFIX_BYTES = 4
-"""Random bytes of a bookie id: two formattings of one host and port meet with a chance of 1 in 4 billion."""
+"""Random bytes of a bookie id: two formattings of one host and port get the same id with a chance of 1 in 4 billion."""
 
 _ID_PREFIX = re.compile(r"[A-Za-z0-9:._-]{1,200}")
 """The characters of Apache BookKeeper's BookieId."""
@@ -48,13 +34,13 @@ _ID_PREFIX = re.compile(r"[A-Za-z0-9:._-]{1,200}")
 def format_bookie(
     directories: Directories, store: MetadataStore, znodes: Znodes, prefix: str, *, disk: Disk = REAL_DISK
 ) -> str:
-    """Make a bookie of empty or missing directories; gives back its id: ``prefix`` (``host:port``, say), a random suffix.
+    """Make a bookie of empty or missing directories. Returns its id: ``prefix``, such as ``host:port``, and a random suffix.
 
-    The znode is durable before the files, the data directory's cookie comes last: a crash between leaves a cookie that no data
-    directory has and nothing refers to. Raises ConfigError if a directory holds anything, is in use, or the cluster is not
-    initialised.
+    The znode is durable before the files, and the data directory's cookie is written last: a crash in between leaves a znode
+    that nothing refers to. Raises ConfigError if a directory is in use or not empty, or the cluster is not initialised.
     """
-    _check_prefix(prefix)
+    if not _ID_PREFIX.fullmatch(prefix):
+        raise ConfigError("the bookie id prefix", prefix, "use letters, digits and : . _ - only, at most 200 of them")
     check_layout(store, znodes)
     for root in directories.roots:
         _check_empty(root, disk)
@@ -62,46 +48,43 @@ def format_bookie(
     with locked(directories.roots, disk):
         for root in directories.roots:
             _check_empty(root, disk)
-        cookies = _new_cookies(directories, _new_id(prefix, disk), instance_id(store, znodes), disk)
-        data_cookie = cookies[directories.data_dir]
-        boot = BootNumber(0, disk.random_bytes(ID_BYTES).hex())
-        text = apache_text(data_cookie.bookie_id, data_cookie.instance_id, directories)
-        stored = StoredCookie(data_cookie.bookie_id, data_cookie.instance_id, data_cookie.places, boot, text)
-        store.create(znodes.cookie(stored.bookie_id), encode_stored(stored), make_parents=True)
+        bookie_id = _new_id(prefix, disk)
+        ids = {root: disk.random_bytes(cookie_file.ID_BYTES).hex() for root in directories.roots}
+        cookies = cookie_file.make_cookies(bookie_id, instance_id(store, znodes), directories, ids)
+        boot = BootNumber(0, disk.random_bytes(cookie_file.ID_BYTES).hex())
+        stored = cookie_file.make_stored(cookies[directories.data_dir], directories, boot)
+        store.create(znodes.cookie(bookie_id), cookie_file.encode_stored(stored), make_parents=True)
         for root, cookie in reversed(cookies.items()):
             write_boot(disk, root, BootRecord(boot))
-            disk.replace(root / COOKIE_FILE, encode_cookie(cookie))
-    return data_cookie.bookie_id
+            disk.replace(root / COOKIE_FILE, cookie_file.encode_cookie(cookie))
+    return bookie_id
 
 
 def bookie_id_of(data_dir: Path, store: MetadataStore, znodes: Znodes, *, disk: Disk = REAL_DISK) -> str:
-    """The id of the bookie that a data directory belongs to, running or not, if it is one of this cluster.
+    """The id of the bookie that a data directory belongs to. The bookie must be one of this cluster; it may be stopped.
 
     Raises ConfigError (not formatted, of another cluster, removed from the cluster), FormatVersionError, CorruptionError.
     """
     cookie = read_cookie(data_dir, disk=disk)
     check_layout(store, znodes)
-    if cookie.instance_id != instance_id(store, znodes) or read_znode(store, znodes, cookie.bookie_id) is None:
-        raise ConfigError(
-            "the data directory",
-            str(data_dir),
-            f"it belongs to bookie {cookie.bookie_id}, which has no cookie in {store.uri}: check the metadata URI",
-        )
+    if cookie.instance_id != instance_id(store, znodes) or cookie_file.read_znode(store, znodes, cookie.bookie_id) is None:
+        remedy = f"it belongs to bookie {cookie.bookie_id}, which has no cookie in {store.uri}: check the metadata URI"
+        raise ConfigError("the data directory", str(data_dir), remedy)
     return cookie.bookie_id
 
 
 def read_cookie(data_dir: Path, *, disk: Disk = REAL_DISK) -> Cookie:
-    """What a data directory says of itself. Raises ConfigError, FormatVersionError, CorruptionError."""
+    """Raises ConfigError, FormatVersionError, CorruptionError."""
     path = data_dir / COOKIE_FILE
     data = disk.read_small(path) if disk.exists(data_dir) else None
     if data is None:
         raise ConfigError("the data directory", str(data_dir), f"it is not formatted: {FORMAT_FIRST}")
-    return decode_cookie(data, str(path))
+    return cookie_file.decode_cookie(data, str(path))
 
 
 @contextmanager
 def locked(roots: Sequence[Path], disk: Disk) -> Iterator[dict[Path, DirectoryLock]]:
-    """Have all roots for this process alone. Raises ConfigError if another process has one of them, or one is not there."""
+    """Lock all roots for this process. Raises ConfigError if another process has locked one, or one does not exist."""
     locks = {}
     with ExitStack() as stack:
         for root in roots:
@@ -113,34 +96,18 @@ def locked(roots: Sequence[Path], disk: Disk) -> Iterator[dict[Path, DirectoryLo
         yield locks
 
 
-def _check_prefix(prefix: str) -> None:
-    if not _ID_PREFIX.fullmatch(prefix):
-        raise ConfigError("the bookie id prefix", prefix, "use letters, digits and : . _ - only, at most 200 of them")
-
-
 def _check_empty(root: Path, disk: Disk) -> None:
     if not disk.exists(root):
         return
+    remedy = ""
     if disk.exists(root / COOKIE_FILE):
         owner = read_cookie(root, disk=disk).bookie_id
-        raise ConfigError(
-            "the directory to format",
-            str(root),
-            f"it is formatted already, for bookie {owner}: start it, or choose another one",
-        )
-    content = content_of(root, disk)
-    if content:
-        raise ConfigError("the directory to format", str(root), f"it is not empty, it holds {content!r}: choose another one")
+        remedy = f"it is formatted already, for bookie {owner}: start it, or choose another one"
+    elif content := content_of(root, disk):
+        remedy = f"it is not empty, it holds {content!r}: choose another one"
+    if remedy:
+        raise ConfigError("the directory to format", str(root), remedy)
 
 
 def _new_id(prefix: str, disk: Disk) -> str:
     return f"{prefix}-{disk.random_bytes(_SUFFIX_BYTES).hex()}"
-
-
-def _new_cookies(directories: Directories, bookie_id: str, instance: str, disk: Disk) -> dict[Path, Cookie]:
-    uses = root_uses(directories)
-    ids = {root: disk.random_bytes(ID_BYTES).hex() for root in uses}
-    places = tuple(DirectoryPlace(use, ids[root]) for root, names in uses.items() for use in names)
-    return {
-        root: Cookie(bookie_id, instance, ids[root], names, places if DATA in names else ()) for root, names in uses.items()
-    }

@@ -1,8 +1,8 @@
-"""The cookie's two forms: the file in each root directory, and the value in the metadata store.
+"""The cookie in its two forms: the file in each root directory, and the znode in the metadata store.
 
-A **root directory** is one that holds files of a bookie: the data directory, and those that ``journal_dirs`` and
-``ledger_dirs`` name. Each has a random **directory id**, drawn when it was formatted, and **uses**: ``data``, ``journal-0``,
-``entry_log-1``, the number being its place in the list of the setting. The file ``cookie`` of a root::
+A **root directory** holds files of a bookie: the data directory, and the directories that ``journal_dirs`` and ``ledger_dirs``
+name. Each has a random **directory id**, drawn when it was formatted, and **uses**: ``data``, ``journal-0``, ``entry_log-1``,
+where the number is its place in the setting's list. The file ``cookie`` of a root::
 
     bk_spark cookie
     version: 1
@@ -13,7 +13,7 @@ A **root directory** is one that holds files of a bookie: the data directory, an
     directory: journal-0 0123456789abcdef     for each use of each root; in the data directory only
     crc32c: …
 
-The znode holds Apache BookKeeper's cookie text, format 4, in which what is ours are comments, which Apache's tools skip::
+The znode holds Apache BookKeeper's cookie text, format 4. Our own fields are comments, which Apache's tools skip::
 
     4
     bookieHost: "127.0.0.1:3181-9f86d081"
@@ -26,26 +26,30 @@ The znode holds Apache BookKeeper's cookie text, format 4, in which what is ours
 
 Paths are for people: a directory that was moved is still the same.
 
-Ref: Apache BookKeeper's Cookie; docs/formats.md, "Cookie".
+The znode is read after a ``sync`` and changed by compare-and-set. Every change brings a new boot number with a random token.
+So after a lost reply or a lost race, a process reads the znode again and sees by the token whether its own change took effect.
+
+Ref: Apache BookKeeper's Cookie; docs/formats.md, "Cookie"; docs/rules.md, protocol rule 48, storage rules 8 and 9.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bk_spark.bookie.directories import Directories
-from bk_spark.bookie.identity.checked_text import Fields, decode_fields, decode_number, encode_fields
-from bk_spark.errors import CorruptionError, FormatVersionError, MetadataConflictError, MetadataUnavailableError
+from bk_spark.bookie.identity.checked_text import Fields, check_version, decode_fields, decode_number, encode_fields
+from bk_spark.errors import CorruptionError, MetadataConflictError, MetadataUnavailableError
 from bk_spark.metadata.store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError
 from bk_spark.metadata.znodes import Znodes
 
 COOKIE_FILE = "cookie"
 COOKIE_VERSION = 1
 DATA = "data"
-"""The use of the data directory, beside those that the settings give it."""
+"""The use that the data directory always has, beside those that the settings give it."""
 
 ID_BYTES = 8
 """Random bytes of a directory id and of a boot's token: two of one cluster are equal with a chance of 1 in 10^19."""
@@ -59,7 +63,7 @@ _OUR_FIELD = re.compile(rf"^{_OURS}(\w+): (.*)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class DirectoryPlace:
-    """Which directory a use has: what both the data directory and the metadata store list of all."""
+    """Which directory serves a use. The data directory and the metadata store both list all of these."""
 
     use: str
     directory_id: str
@@ -67,14 +71,14 @@ class DirectoryPlace:
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """What a root directory says of itself."""
+    """The cookie of a root directory."""
 
     bookie_id: str
     instance_id: str
     directory_id: str
     uses: tuple[str, ...]
     places: tuple[DirectoryPlace, ...] = ()
-    """Of all roots, in the order of their uses; empty but in the data directory."""
+    """Of all roots, in the order of their uses; only in the data directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +94,33 @@ class BootNumber:
 
 @dataclass(frozen=True, slots=True)
 class StoredCookie:
-    """What the metadata store says of a bookie."""
+    """The cookie of a bookie in the metadata store."""
 
     bookie_id: str
     instance_id: str
     places: tuple[DirectoryPlace, ...]
     boot: BootNumber
     apache_text: str
-    """The lines that are Apache's, kept as they were found."""
+    """Apache's lines, kept as they were found."""
+
+
+def make_cookies(bookie_id: str, instance_id: str, directories: Directories, ids: Mapping[Path, str]) -> dict[Path, Cookie]:
+    """The cookie of each root, the data directory's first, from the directory ids."""
+    uses = root_uses(directories)
+    places = tuple(DirectoryPlace(use, ids[root]) for root, names in uses.items() for use in names)
+    return {
+        root: Cookie(bookie_id, instance_id, ids[root], names, places if DATA in names else ()) for root, names in uses.items()
+    }
+
+
+def make_stored(data_cookie: Cookie, directories: Directories, boot: BootNumber) -> StoredCookie:
+    """The cookie for the metadata store that fits the data directory's."""
+    text = apache_text(data_cookie.bookie_id, data_cookie.instance_id, directories)
+    return StoredCookie(data_cookie.bookie_id, data_cookie.instance_id, data_cookie.places, boot, text)
 
 
 def root_uses(directories: Directories) -> dict[Path, tuple[str, ...]]:
-    """What each root is configured for."""
+    """What the settings use each root for, the data directory first."""
     uses: dict[Path, list[str]] = {root: [] for root in directories.roots}
     uses[directories.data_dir].append(DATA)
     for name, places in (("journal", directories.journals), ("entry_log", directories.entry_logs)):
@@ -113,27 +132,19 @@ def root_uses(directories: Directories) -> dict[Path, tuple[str, ...]]:
 def encode_cookie(cookie: Cookie) -> bytes:
     """The content of the cookie file."""
     pairs = [(name, getattr(cookie, name)) for name in ("bookie_id", "instance_id", "directory_id")]
-    pairs.append(("uses", " ".join(cookie.uses)))
-    pairs += [("directory", f"{place.use} {place.directory_id}") for place in cookie.places]
-    return encode_fields(_MAGIC, COOKIE_VERSION, pairs)
+    return encode_fields(_MAGIC, COOKIE_VERSION, [*pairs, ("uses", " ".join(cookie.uses)), *_place_pairs(cookie.places)])
 
 
 def decode_cookie(data: bytes, what: str) -> Cookie:
-    """The cookie in a file's content; ``what`` names the file in errors. Raises CorruptionError, FormatVersionError."""
+    """``what`` names the file in errors. Raises CorruptionError, FormatVersionError."""
     fields = decode_fields(data, _MAGIC, COOKIE_VERSION, what)
-    return Cookie(
-        fields.one("bookie_id"),
-        fields.one("instance_id"),
-        fields.one("directory_id"),
-        tuple(fields.one("uses").split()),
-        _places(fields),
-    )
+    uses = tuple(fields.one("uses").split())
+    return Cookie(fields.one("bookie_id"), fields.one("instance_id"), fields.one("directory_id"), uses, _places(fields))
 
 
 def encode_stored(cookie: StoredCookie) -> bytes:
     """The value of the cookie's znode."""
-    pairs = [("version", str(COOKIE_VERSION)), ("boot", str(cookie.boot))]
-    pairs += [("directory", f"{place.use} {place.directory_id}") for place in cookie.places]
+    pairs = [("version", str(COOKIE_VERSION)), ("boot", str(cookie.boot)), *_place_pairs(cookie.places)]
     return (cookie.apache_text + "".join(f"{_OURS}{name}: {value}\n" for name, value in pairs)).encode()
 
 
@@ -145,11 +156,13 @@ def decode_stored(value: bytes, path: str) -> StoredCookie:
     except UnicodeDecodeError:
         raise CorruptionError(what, "it is not UTF-8 text") from None
     apache = "".join(line for line in text.splitlines(keepends=True) if not line.startswith(_OURS))
-    theirs = _apache_fields(apache, what)
+    version, _, body = apache.partition("\n")
+    check_version(what, version, _APACHE_FORMAT, "it does not begin with a format number")
+    theirs = Fields(what, tuple(_APACHE_FIELD.findall(body)))
     ours = Fields(what, tuple(_OUR_FIELD.findall(text)))
     if not ours.pairs:
         raise CorruptionError(what, "bk_spark's lines are missing, another tool has rewritten it")
-    _check_version(what, ours.one("version"), COOKIE_VERSION)
+    check_version(what, ours.one("version"), COOKIE_VERSION, "it does not begin with a format number")
     return StoredCookie(
         theirs.one("bookieHost"), theirs.one("instanceId"), _places(ours), decode_boot_number(ours.one("boot"), what), apache
     )
@@ -170,7 +183,7 @@ def apache_text(bookie_id: str, instance_id: str, directories: Directories) -> s
 
 
 def decode_boot_number(text: str, what: str) -> BootNumber:
-    """What ``str`` of one gives. Raises CorruptionError."""
+    """The inverse of ``str(boot_number)``. Raises CorruptionError."""
     number, _, token = text.partition(" ")
     found = decode_number(number)
     if found is None or not token:
@@ -178,18 +191,8 @@ def decode_boot_number(text: str, what: str) -> BootNumber:
     return BootNumber(found, token)
 
 
-def _apache_fields(text: str, what: str) -> Fields:
-    version, _, body = text.partition("\n")
-    _check_version(what, version, _APACHE_FORMAT)
-    return Fields(what, tuple(_APACHE_FIELD.findall(body)))
-
-
-def _check_version(what: str, version: str, known: int) -> None:
-    found = decode_number(version)
-    if found is None:
-        raise CorruptionError(what, "it does not begin with a format number")
-    if found > known:
-        raise FormatVersionError(what, found, known)
+def _place_pairs(places: Iterable[DirectoryPlace]) -> list[tuple[str, str]]:
+    return [("directory", f"{place.use} {place.directory_id}") for place in places]
 
 
 def _places(fields: Fields) -> tuple[DirectoryPlace, ...]:
@@ -199,17 +202,9 @@ def _places(fields: Fields) -> tuple[DirectoryPlace, ...]:
     return tuple(DirectoryPlace(use, directory_id) for use, directory_id in pairs)
 
 
-# --- The cookie's znode: read where its absence matters, and changed by compare-and-set
-#
-# Every change brings a new boot number with a random token. So whoever got no answer, or is told that the value was another
-# one, reads it again and sees by the token whether it was its own change that took effect.
-#
-# Ref: docs/rules.md, protocol rule 48, storage rules 8 and 9.
-
-
 @dataclass(frozen=True, slots=True)
 class CookieZnode:
-    """The stored cookie as it was read. ``damage`` is set instead of the cookie where it cannot be read."""
+    """The stored cookie as it was read; if it is unreadable, ``damage`` is set instead."""
 
     cookie: StoredCookie | None
     version: int
@@ -217,9 +212,9 @@ class CookieZnode:
 
 
 def read_znode(store: MetadataStore, znodes: Znodes, bookie_id: str) -> CookieZnode | None:
-    """None if there is none, for certain. Raises FormatVersionError, MetadataUnavailableError."""
+    """None if there certainly is none. Raises FormatVersionError, MetadataUnavailableError."""
     path = znodes.cookie(bookie_id)
-    store.sync(path)  # an absence is acted on: a follower that lags must not invent it
+    store.sync(path)  # the caller acts on an absence, so a server that lags behind must not report one
     try:
         found = store.get(path)
     except NoNodeError:
@@ -231,9 +226,9 @@ def read_znode(store: MetadataStore, znodes: Znodes, bookie_id: str) -> CookieZn
 
 
 def write_znode(store: MetadataStore, znodes: Znodes, cookie: StoredCookie, found: CookieZnode | None) -> None:
-    """Put ``cookie`` in the place of what was ``found``, or make it where nothing was.
+    """Replace ``found`` by ``cookie``, or create it if nothing was found.
 
-    Raises MetadataConflictError if another process was faster, MetadataUnavailableError if it may still take effect.
+    Raises MetadataConflictError if another process was faster, MetadataUnavailableError if the change may still take effect.
     """
     path, value = znodes.cookie(cookie.bookie_id), encode_stored(cookie)
     try:
@@ -243,17 +238,15 @@ def write_znode(store: MetadataStore, znodes: Znodes, cookie: StoredCookie, foun
             store.set(path, value, found.version)
     except (BadVersionError, NodeExistsError, NoNodeError):
         if not _is_stored(store, znodes, cookie):
-            raise MetadataConflictError(
-                f"the cookie of bookie {cookie.bookie_id}",
-                "another process starts or repairs the same bookie, or its cookie was deleted: run only one with these "
-                "directories or copies of them",
-            ) from None
+            problem = "another process starts or repairs the same bookie, or its cookie was deleted"
+            remedy = "run only one with these directories or copies of them"
+            raise MetadataConflictError(f"the cookie of bookie {cookie.bookie_id}", f"{problem}: {remedy}") from None
     except MetadataUnavailableError:
         if not _is_stored(store, znodes, cookie):
             raise
 
 
 def _is_stored(store: MetadataStore, znodes: Znodes, cookie: StoredCookie) -> bool:
-    """Whether this very change took effect: then the stored value carries its token."""
+    """Whether the change took effect: then the stored value carries its token."""
     stored = read_znode(store, znodes, cookie.bookie_id)
     return stored is not None and stored.cookie is not None and stored.cookie.boot == cookie.boot

@@ -1,14 +1,14 @@
-"""Which bookie a start is about, and whether its directories are all there: the check that comes before everything else.
+"""The first check of a start: which bookie the directories belong to, and whether all of them are there and up to date.
 
-Three kinds of findings:
+It finds three kinds of problems:
 
-- what is wrong in the settings or belongs to somebody else (another cluster's or bookie's directory, directories in another
-  order, one left out, a bookie that was removed from the cluster): raised at once, nothing repairs it but the right settings;
-- a **mismatch** that the operator can have repaired by ``bk-spark cookie fix``;
-- among those the loss of a disk as it looks where nothing else is wrong (an empty directory, a boot number that does not fit),
-  which a bookie repairs by itself with ``automatic_cookie_repair``.
+- Wrong settings, or something that belongs to somebody else: a directory of another cluster or bookie, directories in another
+  order, one left out, a bookie that was removed from the cluster. These are raised at once; only the right settings help.
+- A **mismatch**, which an operator can have repaired by ``bk-spark cookie fix``.
+- A mismatch that looks like the plain loss of a disk (an empty directory, a boot number that does not fit). With
+  ``automatic_cookie_repair`` a bookie repairs it by itself.
 
-An address is no part of the identity: a bookie that listens elsewhere is still the same.
+The address is not part of the identity: a bookie that listens elsewhere is still the same.
 
 Ref: Apache BookKeeper's Cookie; docs/rules.md, protocol rule 48, storage rule 9, situation 69.
 """
@@ -21,18 +21,9 @@ from pathlib import Path
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import TEMPORARY_SUFFIX, Disk
+from bk_spark.bookie.identity import cookie_file
 from bk_spark.bookie.identity.boot_file import BOOT_FILE, BootRecord, read_boot
-from bk_spark.bookie.identity.cookie_file import (
-    COOKIE_FILE,
-    DATA,
-    BootNumber,
-    Cookie,
-    CookieZnode,
-    StoredCookie,
-    decode_cookie,
-    read_znode,
-    root_uses,
-)
+from bk_spark.bookie.identity.cookie_file import DATA, BootNumber, Cookie, CookieZnode, StoredCookie
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
 from bk_spark.metadata.registration import check_layout, instance_id
 from bk_spark.metadata.store import MetadataStore
@@ -40,7 +31,7 @@ from bk_spark.metadata.znodes import Znodes
 
 FORMAT_FIRST = "'bk-spark bookie format' makes a bookie of an empty directory"
 NO_CONTENT = {BOOT_FILE, "lost+found"}
-"""Names in a directory that counts as empty: a repair that was cut short left the first, a new file system has the second."""
+"""Names in a directory that counts as empty: an interrupted repair leaves the first, a new file system the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +40,39 @@ class Root:
 
     path: Path
     uses: tuple[str, ...]
-    """What the settings have it for."""
+    """What the settings use it for."""
     cookie: Cookie | None
     record: BootRecord | None
     damage: CorruptionError | None
-    """Of its cookie or its boot file, which is None then."""
+    """Of the cookie or the boot file, which is None then."""
     content: str
-    """A name in a directory without a cookie, "" if it is empty."""
+    """The name of something in a directory without a cookie, "" if the directory counts as empty."""
+
+    @property
+    def name(self) -> str:
+        return "data directory" if DATA in self.uses else f"directory of {' and '.join(self.uses)}"
+
+    def wrong(self, remedy: str) -> ConfigError:
+        return ConfigError(f"the {self.name}", str(self.path), remedy)
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Something that a repair can put right."""
+    """A problem that a repair can solve."""
 
     place: str
     """The directory, or the metadata store."""
     error: BookKeeperError
     """What a start without a repair raises."""
     is_loss: bool = True
-    """Whether data may be lost by it."""
+    """Whether it may mean that data is lost."""
     is_automatic: bool = True
     """Whether ``automatic_cookie_repair`` covers it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a bookie is, as its directories and the metadata store say."""
+    """What the directories and the metadata store say about a bookie."""
 
     bookie_id: str
     instance_id: str
@@ -91,18 +89,18 @@ class Identity:
 def examine(
     directories: Directories, store: MetadataStore, znodes: Znodes, disk: Disk, *, bookie_id: str | None = None
 ) -> Identity:
-    """Look at all roots and at the metadata store. The caller holds the roots' locks, or only wants to show what there is.
+    """Examine all roots and the metadata store. The caller holds the roots' locks, or only displays the result.
 
-    ``bookie_id`` is what an operator says that it is; None: the directories know. Raises ConfigError, FormatVersionError,
+    ``bookie_id`` is the id that an operator names; None takes it from the directories. Raises ConfigError, FormatVersionError,
     StorageError, MetadataUnavailableError; CorruptionError if no directory can say whose it is.
     """
     check_layout(store, znodes)
     instance = instance_id(store, znodes)
-    roots = tuple(_look(path, uses, disk) for path, uses in root_uses(directories).items())
+    roots = tuple(_look(path, uses, disk) for path, uses in cookie_file.root_uses(directories).items())
     found_id = _bookie_id(roots, bookie_id)
     for root in roots:
         _check_owner(root, found_id, instance, store.uri)
-    znode = read_znode(store, znodes, found_id)
+    znode = cookie_file.read_znode(store, znodes, found_id)
     if znode is not None and znode.cookie is not None:
         _check_stored(znode.cookie, found_id, instance, store.uri)
         mismatches = (*_of_places(roots, znode.cookie), *_of_boots(roots, znode.cookie))
@@ -112,15 +110,14 @@ def examine(
 
 
 def examine_alone(directories: Directories, disk: Disk) -> Identity:
-    """As ``examine``, without the metadata store: whether the directories fit each other.
+    """Like ``examine``, but without the metadata store: compares the directories with the list in the data directory.
 
-    What counts is the data directory's list of them. Raises ConfigError, FormatVersionError, StorageError; CorruptionError if
-    the data directory cannot say whose it is.
+    Raises ConfigError, FormatVersionError, StorageError; CorruptionError if the data directory cannot say whose it is.
     """
-    roots = tuple(_look(path, uses, disk) for path, uses in root_uses(directories).items())
+    roots = tuple(_look(path, uses, disk) for path, uses in cookie_file.root_uses(directories).items())
     data = roots[0]
     if data.cookie is None:
-        raise data.damage or ConfigError("the data directory", str(data.path), f"it is not formatted: {FORMAT_FIRST}")
+        raise data.damage or data.wrong(f"it is not formatted: {FORMAT_FIRST}")
     for root in roots:
         _check_owner(root, data.cookie.bookie_id, data.cookie.instance_id, f"that of {data.path}")
     numbers = [root.record.confirmed for root in roots if root.cookie is not None and root.record is not None]
@@ -131,38 +128,35 @@ def examine_alone(directories: Directories, disk: Disk) -> Identity:
 
 
 def content_of(path: Path, disk: Disk) -> str:
-    """A name in a directory, "" if it counts as empty."""
+    """The name of something in a directory, "" if the directory counts as empty."""
     names = [name for name in disk.list(path) if name not in NO_CONTENT and not name.endswith(TEMPORARY_SUFFIX)]
     return names[0] if names else ""
 
 
 def _look(path: Path, uses: tuple[str, ...], disk: Disk) -> Root:
     cookie, record, damage = None, None, None
-    data = disk.read_small(path / COOKIE_FILE)
+    data = disk.read_small(path / cookie_file.COOKIE_FILE)
     try:
-        cookie = None if data is None else decode_cookie(data, str(path / COOKIE_FILE))
+        cookie = None if data is None else cookie_file.decode_cookie(data, str(path / cookie_file.COOKIE_FILE))
         record = read_boot(disk, path)
     except CorruptionError as problem:
         damage = problem
     return Root(path, uses, cookie, record, damage, "" if cookie is not None else content_of(path, disk))
 
 
-def _bookie_id(roots: tuple[Root, ...], told: str | None) -> str:
-    """Whose directories these are: what the data directory says counts, then the others, then the operator."""
+def _bookie_id(roots: tuple[Root, ...], named: str | None) -> str:
+    """The bookie that the directories belong to: as the data directory says, else another directory, else the operator."""
     for root in roots:
         if root.cookie is not None:
-            if told not in (None, root.cookie.bookie_id):
-                raise ConfigError("the bookie id", told, f"{root.path} belongs to bookie {root.cookie.bookie_id}")
+            if named not in (None, root.cookie.bookie_id):
+                raise ConfigError("the bookie id", named, f"{root.path} belongs to bookie {root.cookie.bookie_id}")
             return root.cookie.bookie_id
-    if told is not None:
-        return told
+    if named is not None:
+        return named
     if roots[0].damage is not None:
         raise _with_way_out(roots[0].damage, "BOOKIE_ID")
-    raise ConfigError(
-        "the data directory",
-        str(roots[0].path),
-        f"it is not formatted: {FORMAT_FIRST}, and 'bk-spark cookie fix BOOKIE_ID' gives it to a bookie that has lost its disk",
-    )
+    way_out = "'bk-spark cookie fix BOOKIE_ID' gives it to a bookie that has lost its disk"
+    raise roots[0].wrong(f"it is not formatted: {FORMAT_FIRST}, and {way_out}")
 
 
 def _check_owner(root: Root, bookie_id: str, instance: str, uri: str) -> None:
@@ -170,26 +164,14 @@ def _check_owner(root: Root, bookie_id: str, instance: str, uri: str) -> None:
     if cookie is None:
         return
     if cookie.instance_id != instance:
-        raise ConfigError(
-            f"the {_name(root)}",
-            str(root.path),
-            f"it was formatted for the cluster with instance id {cookie.instance_id}, and {uri} is {instance}: "
-            "check the metadata URI",
-        )
+        clusters = f"the cluster with instance id {cookie.instance_id}, and {uri} is {instance}"
+        raise root.wrong(f"it was formatted for {clusters}: check the metadata URI")
     if cookie.bookie_id != bookie_id:
-        raise ConfigError(
-            f"the {_name(root)}",
-            str(root.path),
-            f"it belongs to bookie {cookie.bookie_id}, the others to bookie {bookie_id}: give each bookie its own directories",
-        )
-    taken = set(cookie.uses)
-    if not set(root.uses) <= taken:
-        raise ConfigError(
-            f"the {_name(root)}",
-            str(root.path),
-            f"it was formatted as directory of {' and '.join(cookie.uses)}: "
-            "name the directories in the order in which they were formatted, each once",
-        )
+        owners = f"it belongs to bookie {cookie.bookie_id}, the others to bookie {bookie_id}"
+        raise root.wrong(f"{owners}: give each bookie its own directories")
+    if not set(root.uses) <= set(cookie.uses):
+        remedy = "name the directories in the order in which they were formatted, each once"
+        raise root.wrong(f"it was formatted as directory of {' and '.join(cookie.uses)}: {remedy}")
 
 
 def _check_stored(stored: StoredCookie, bookie_id: str, instance: str, uri: str) -> None:
@@ -212,9 +194,14 @@ def _of_znode(bookie_id: str, znode: CookieZnode | None, uri: str) -> Mismatch:
 
 
 def _of_places(roots: tuple[Root, ...], stored: StoredCookie) -> Iterator[Mismatch]:
-    """What differs between the directories and the list of them in the metadata store."""
+    """The differences between the directories and the list of them in the metadata store."""
     known = {place.use: place.directory_id for place in stored.places}
-    _check_none_left_out(roots, known, stored.bookie_id)
+    configured = {use for root in roots for use in root.uses}
+    for use in known:
+        if use not in configured:
+            what = f"the directory of {use} of bookie {stored.bookie_id}"
+            order = "name all directories in the order in which they were formatted"
+            raise ConfigError(what, "not named by the settings", f"{order}, and an empty one in the place of one that is lost")
     for root in roots:
         if root.damage is not None:
             yield Mismatch(str(root.path), _with_way_out(root.damage, stored.bookie_id), is_automatic=False)
@@ -231,27 +218,13 @@ def _of_cookie(root: Root, cookie: Cookie, known: dict[str, str], stored: Stored
             f"it was the directory of {' and '.join(moved)} too, for which there is another one now: take the setting back, "
             f"or lose what is there and repair it from the other replicas by 'bk-spark cookie fix {stored.bookie_id}'"
         )
-        yield Mismatch(str(root.path), ConfigError(f"the {_name(root)}", str(root.path), remedy), is_automatic=False)
+        yield Mismatch(str(root.path), root.wrong(remedy), is_automatic=False)
     if any(known.get(use) != cookie.directory_id for use in root.uses):
-        raise ConfigError(
-            f"the {_name(root)}",
-            str(root.path),
-            f"another directory has taken its place at bookie {stored.bookie_id}: name that one, or empty this one",
-        )
+        taker = f"another directory has taken its place at bookie {stored.bookie_id}"
+        raise root.wrong(f"{taker}: name that one, or empty this one")
     if DATA in root.uses and cookie.places != stored.places:
         remedy = f"it names other directories of bookie {stored.bookie_id} than the metadata store: {_fix(stored.bookie_id)}"
         yield Mismatch(str(root.path), ConfigError("the cookie of the data directory", str(root.path), remedy))
-
-
-def _check_none_left_out(roots: tuple[Root, ...], known: dict[str, str], bookie_id: str) -> None:
-    configured = {use for root in roots for use in root.uses}
-    missing = [use for use in known if use not in configured]
-    if missing:
-        raise ConfigError(
-            f"the directory of {missing[0]} of bookie {bookie_id}",
-            "not named by the settings",
-            "name all directories in the order in which they were formatted, and an empty one in the place of one that is lost",
-        )
 
 
 def _unformatted(root: Root, known: dict[str, str], bookie_id: str) -> Mismatch:
@@ -262,35 +235,28 @@ def _unformatted(root: Root, known: dict[str, str], bookie_id: str) -> Mismatch:
         remedy = f"it is new to bookie {bookie_id}: run 'bk-spark cookie fix {bookie_id}' to add it"
     else:
         remedy = f"it is empty, and bookie {bookie_id} had files there: mount the right disk, or {_fix(bookie_id)}"
-    error = ConfigError(f"the {_name(root)}", str(root.path), remedy)
-    return Mismatch(str(root.path), error, is_loss=not is_new, is_automatic=not root.content)
+    return Mismatch(str(root.path), root.wrong(remedy), is_loss=not is_new, is_automatic=not root.content)
 
 
 def _of_boots(roots: tuple[Root, ...], stored: StoredCookie) -> Iterator[Mismatch]:
     """Roots that missed a boot, or whose boot the metadata store does not know."""
     for root in roots:
-        if root.cookie is None or root.damage is not None:
+        if root.cookie is None or root.damage is not None or (root.record is not None and root.record.fits(stored.boot)):
             continue
-        if root.record is None or not root.record.fits(stored.boot):
-            yield _of_boot(root, stored)
-
-
-def _of_boot(root: Root, stored: StoredCookie) -> Mismatch:
-    found = None if root.record is None else root.record.confirmed.number
-    is_ahead = found is not None and found > stored.boot.number
-    if is_ahead:
-        remedy = (
-            f"the metadata store knows of {stored.boot.number} boots of bookie {stored.bookie_id} only, so it was restored "
-            f"from an older state: bring back the right one, or run 'bk-spark cookie fix {stored.bookie_id}' for this one"
-        )
-    else:
-        remedy = (
-            f"the last boot of bookie {stored.bookie_id} was number {stored.boot.number}, so {root.path} is a copy, or was "
-            f"restored from an older state: bring back the right disk, or {_fix(stored.bookie_id)}"
-        )
-    number = "missing" if found is None else str(found)
-    error = ConfigError(f"the boot number of the {_name(root)}", number, remedy)
-    return Mismatch(str(root.path), error, is_automatic=not is_ahead)
+        found = None if root.record is None else root.record.confirmed.number
+        is_ahead = found is not None and found > stored.boot.number
+        if is_ahead:
+            remedy = (
+                f"the metadata store knows of {stored.boot.number} boots of bookie {stored.bookie_id} only, so it was restored "
+                f"from an older state: bring back the right one, or run 'bk-spark cookie fix {stored.bookie_id}' for this one"
+            )
+        else:
+            remedy = (
+                f"the last boot of bookie {stored.bookie_id} was number {stored.boot.number}, so {root.path} is a copy, or was "
+                f"restored from an older state: bring back the right disk, or {_fix(stored.bookie_id)}"
+            )
+        error = ConfigError(f"the boot number of the {root.name}", "missing" if found is None else str(found), remedy)
+        yield Mismatch(str(root.path), error, is_automatic=not is_ahead)
 
 
 def _with_way_out(damage: CorruptionError, bookie_id: str) -> CorruptionError:
@@ -299,7 +265,3 @@ def _with_way_out(damage: CorruptionError, bookie_id: str) -> CorruptionError:
 
 def _fix(bookie_id: str) -> str:
     return f"if its content is lost, run 'bk-spark cookie fix {bookie_id}', then it is repaired from the other replicas"
-
-
-def _name(root: Root) -> str:
-    return "data directory" if DATA in root.uses else f"directory of {' and '.join(root.uses)}"

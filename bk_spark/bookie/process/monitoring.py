@@ -1,37 +1,54 @@
-"""What a bookie's process tells over HTTP: ``/metrics``, ``/health`` and ``/ready``, from before it opens its files to its end.
+"""The HTTP endpoint of a bookie's process: ``/metrics``, ``/health`` and ``/ready``, from before it opens its files to its end.
 
 * ``/health`` is 200 while the process works: it starts, or stops, or its event loop answers. A bookie that takes no adds is
   healthy: to kill it would end the reads, too.
-* ``/ready`` is 200 while it takes adds, 503 with the reasons while it does not.
-* ``/metrics`` is the registries BOOKIE and CLIENT (of the client that repairs this bookie), all with the label ``bookie``.
+* ``/ready`` is 200 while the bookie takes adds, 503 with the reasons while it does not.
+* ``/metrics`` shows the registries BOOKIE and CLIENT (of the client that repairs this bookie), all with the label ``bookie``.
+  Besides what is counted anyway, a scrape asks for states, fill levels and the figures of background tasks, and measures the
+  space on the disks. It changes nothing, and holds no lock for long.
 
-Ref: docs/metrics.md.
+MeasuredDisk counts how often files are synced, and how long that takes, by the kind of file.
+
+Ref: telemetry/metrics.py; docs/metrics.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
+from typing import Any
 
+from bk_spark.bookie.background_task import BackgroundTask
+from bk_spark.bookie.disk import AppendFile, Disk
 from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.logs.log_file import FileKind
 from bk_spark.bookie.pace import SYSTEM_CLOCKS
-from bk_spark.bookie.process.background import RunningBookie, Task
+from bk_spark.bookie.process.background import RunningBookie
 from bk_spark.config import BookieConfig
 from bk_spark.telemetry import metrics
 from bk_spark.telemetry.http_endpoint import HttpEndpoint, Response, text_response
-from bk_spark.telemetry.metrics import BOOKIE, BOOKIE_INFO, BOOKIE_READY, BOOKIE_UPTIME_S, CLIENT
-from bk_spark.telemetry.registry import CONTENT_TYPE, Described, Figure, asked, render
+from bk_spark.telemetry.registry import CONTENT_TYPE, Described, Figure, asked, by_label, render
 from bk_spark.version import VERSION
 
-# --- What a scrape asks a bookie for: states, fills, and what its background tasks count anyway
-#
-# It takes numbers that others keep, and measures the space on the disks; nothing is changed, and no lock is held for long.
-#
-# Ref: metrics.py; docs/metrics.md.
+ANSWER_S = 3.0
+"""The event loop answers within milliseconds; if it has not within this time, it never will."""
 
-_COLLECTOR = (
+STARTS = "it starts: it opens its files and replays its journals"
+STOPS = "it stops"
+
+_EVERYWHERE = ("", "0.0.0.0", "::")
+
+OTHER = "other"
+
+_SYNC_S = by_label(metrics.BOOKIE_SYNC_S, ["journal", "entry_log", OTHER])
+_KINDS = {FileKind.JOURNAL.suffix: "journal", FileKind.ENTRY_LOG.suffix: "entry_log"}
+
+_Table = tuple[tuple[Described, str], ...]
+"""A metric, and the figure of a task's status that it shows."""
+
+_COLLECTOR: _Table = (
     (metrics.BOOKIE_GC_RUNS, "runs"),
     (metrics.BOOKIE_GC_SUSPENDED, "is_suspended"),
     (metrics.BOOKIE_GC_LEDGERS, "ledgers_deleted"),
@@ -41,98 +58,25 @@ _COLLECTOR = (
     (metrics.BOOKIE_LOG_BYTES, "total_bytes"),
     (metrics.BOOKIE_LOG_LIVE_BYTES, "live_bytes"),
 )
-_SCRUB = (
+_SCRUB: _Table = (
     (metrics.BOOKIE_SCRUBS, "runs"),
     (metrics.BOOKIE_SCRUB_BYTES, "bytes_checked"),
     (metrics.BOOKIE_DAMAGED, "damaged"),
     (metrics.BOOKIE_REPAIRED, "repaired"),
 )
-_REPAIR = ((metrics.BOOKIE_SETTLED, "settled"), (metrics.BOOKIE_UNSETTLED, "unsettled"))
-
-
-def figures_of(running: RunningBookie) -> Iterator[Figure]:
-    """All of them but those of the process. Any thread."""
-    yield from _states(running)
-    yield from _fills(running)
-    yield from _disks(running)
-    tasks = running.administration.tasks
-    if tasks is not None:
-        yield from _task(tasks.collector, _COLLECTOR, metrics.BOOKIE_GC_FAILING)
-        counted = tasks.collector.status().figures()
-        yield Figure(metrics.BOOKIE_GC_DELETED_BYTES, counted["bytes_freed"] + counted["bytes_copied"])
-        yield from _task(tasks.scrub, _SCRUB, metrics.BOOKIE_SCRUB_FAILING)
-        if tasks.repair is not None:
-            yield from _task(tasks.repair, _REPAIR)
-
-
-def _states(running: RunningBookie) -> Iterator[Figure]:
-    bookie = running.bookie
-    yield Figure(metrics.BOOKIE_READ_ONLY, bookie.is_read_only)
-    yield Figure(metrics.BOOKIE_FAILED, bookie.failure is not None)
-    yield Figure(metrics.BOOKIE_LIMBO_IDS, _limbo_ids(bookie.limbo))
-
-
-def _fills(running: RunningBookie) -> Iterator[Figure]:
-    server, config = running.server, running.config
-    active, frozen = running.bookie.storage.cache_bytes
-    yield Figure(metrics.BOOKIE_ADD_STREAMS, server.add_streams)
-    yield Figure(metrics.BOOKIE_LONG_POLLS, server.long_polls)
-    yield Figure(metrics.BOOKIE_QUEUE_BYTES, server.queued_bytes)
-    yield Figure(metrics.BOOKIE_QUEUE_LIMIT_BYTES, config.sync_queue_bytes)
-    yield Figure(metrics.BOOKIE_CACHE_BYTES, active, ("active",))
-    yield Figure(metrics.BOOKIE_CACHE_BYTES, frozen, ("frozen",))
-    yield Figure(metrics.BOOKIE_CACHE_LIMIT_BYTES, config.write_cache_bytes)
-
-
-def _disks(running: RunningBookie) -> Iterator[Figure]:
-    for path, space in running.watch.spaces().items():
-        directory = (str(path),)
-        yield Figure(metrics.BOOKIE_DISK_FULL, path in running.watch.state.full, directory)
-        if space is not None:
-            yield Figure(metrics.BOOKIE_DISK_FREE_BYTES, space.free_bytes, directory)
-            yield Figure(metrics.BOOKIE_DISK_TOTAL_BYTES, space.total_bytes, directory)
-
-
-def _task(task: Task, table: tuple[tuple[Described, str], ...], failing: Described | None = None) -> Iterator[Figure]:
-    status = task.status()
-    counted = status.figures()
-    for metric, name in table:
-        yield Figure(metric, counted[name])
-    if failing is not None:
-        yield Figure(failing, status.last_error != "")
-
-
-def _limbo_ids(limbo: Limbo | None) -> int:
-    if limbo is None:
-        return 0
-    return max(0, limbo.fence_watermark - limbo.settled_through) + len(limbo.unsettled)
-
-
-ANSWER_S = 3.0
-"""The event loop answers within milliseconds; when it has not within this, it never will."""
-
-STARTS = "it starts: it opens its files and replays its journals"
-STOPS = "it stops"
-
-_EVERYWHERE = ("", "0.0.0.0", "::")
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A bookie that serves."""
-
-    running: RunningBookie
-    is_registered: Callable[[], bool]
+_REPAIR: _Table = ((metrics.BOOKIE_SETTLED, "settled"), (metrics.BOOKIE_UNSETTLED, "unsettled"))
 
 
 class Monitoring:
-    """Of one process; the bookie in it comes with ``of``, again for each time that it opens its storage."""
+    """The endpoint of one process. ``of`` names the bookie in it, again for each time that it opens its storage."""
 
     def __init__(self, bookie_host: str, config: BookieConfig) -> None:
-        """Listens, if ``config`` says so, from the ``with`` statement on; that raises ConfigError if it cannot."""
+        """The ``with`` statement starts to listen, if ``config`` names a port; it raises ConfigError if it cannot."""
         self._host, self._port = config.http_host or bookie_host, config.http_port
         self._known_host = bookie_host if config.http_host in _EVERYWHERE else config.http_host
-        self._served: Served | None = None
+        self._running: RunningBookie | None = None
+        """None while the bookie does not serve."""
+        self._is_registered: Callable[[], bool] = lambda: False
         self._phase = STARTS
         self._bookie_id = ""
         self._began_s = SYSTEM_CLOCKS.steady_s()
@@ -155,30 +99,30 @@ class Monitoring:
 
     @contextmanager
     def of(self, bookie_id: str) -> Iterator[None]:
-        """For one run of the bookie of this process: its metrics are asked for from now on."""
+        """Show the metrics of this bookie, for one run of it."""
         self._bookie_id, self._phase = bookie_id, STARTS
         try:
-            with asked(BOOKIE, self._figures):
+            with asked(metrics.BOOKIE, self._figures):
                 yield
         finally:
-            self._served = None
+            self._running = None
 
-    def serves(self, served: Served) -> None:
-        """It serves and is about to be registered."""
-        self._served = served
+    def serves(self, running: RunningBookie, is_registered: Callable[[], bool]) -> None:
+        """The bookie serves and is about to register."""
+        self._running, self._is_registered = running, is_registered
 
     def stops(self) -> None:
-        """It is about to leave."""
-        self._phase, self._served = STOPS, None
+        """The bookie is about to leave the list of bookies."""
+        self._phase, self._running = STOPS, None
 
     def reasons(self) -> list[str]:
-        """Why it takes no adds, or clients do not know of it; none: it takes adds."""
-        served = self._served
-        if served is None:
+        """Why it takes no adds, or clients do not know of it; empty if it takes adds."""
+        running = self._running
+        if running is None:
             return [self._phase]
-        bookie, problem = served.running.bookie, served.running.watch.state.problem
+        bookie, problem = running.bookie, running.watch.state.problem
         reasons = []
-        if not served.is_registered():
+        if not self._is_registered():
             reasons.append("it is not registered yet")
         if bookie.failure is not None:
             reasons.append(f"failed: {bookie.failure}")
@@ -189,21 +133,20 @@ class Monitoring:
         return reasons
 
     def _figures(self) -> Iterator[Figure]:
-        yield Figure(BOOKIE_INFO, 1, (VERSION,))
-        yield Figure(BOOKIE_UPTIME_S, SYSTEM_CLOCKS.steady_s() - self._began_s)
-        yield Figure(BOOKIE_READY, not self.reasons())
-        served = self._served
-        if served is not None:
-            yield from figures_of(served.running)
-
-    # --- routes
+        yield Figure(metrics.BOOKIE_INFO, 1, (VERSION,))
+        yield Figure(metrics.BOOKIE_UPTIME_S, SYSTEM_CLOCKS.steady_s() - self._began_s)
+        yield Figure(metrics.BOOKIE_READY, not self.reasons())
+        if running := self._running:
+            yield from _bookie_figures(running)
+            yield from _disk_figures(running)
+            yield from _background_figures(running)
 
     def _metrics(self, _: Mapping[str, str]) -> Response:
-        return Response(HTTPStatus.OK, CONTENT_TYPE, render(BOOKIE, CLIENT, bookie_id=self._bookie_id))
+        return Response(HTTPStatus.OK, CONTENT_TYPE, render(metrics.BOOKIE, metrics.CLIENT, bookie_id=self._bookie_id))
 
     def _health(self, _: Mapping[str, str]) -> Response:
-        served = self._served
-        if served is not None and not served.running.server.answers(ANSWER_S):
+        running = self._running
+        if running is not None and not running.server.answers(ANSWER_S):
             return text_response(HTTPStatus.SERVICE_UNAVAILABLE, f"its event loop did not answer within {ANSWER_S:g} s")
         return text_response(HTTPStatus.OK, "alive")
 
@@ -212,3 +155,79 @@ class Monitoring:
         if reasons:
             return text_response(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {'; '.join(reasons)}")
         return text_response(HTTPStatus.OK, "ready")
+
+
+def _bookie_figures(running: RunningBookie) -> Iterator[Figure]:
+    bookie, server, config = running.bookie, running.server, running.config
+    active, frozen = bookie.storage.cache_bytes
+    yield Figure(metrics.BOOKIE_READ_ONLY, bookie.is_read_only)
+    yield Figure(metrics.BOOKIE_FAILED, bookie.failure is not None)
+    yield Figure(metrics.BOOKIE_LIMBO_IDS, _limbo_ids(bookie.limbo))
+    yield Figure(metrics.BOOKIE_ADD_STREAMS, server.add_streams)
+    yield Figure(metrics.BOOKIE_LONG_POLLS, server.polls.count)
+    yield Figure(metrics.BOOKIE_QUEUE_BYTES, server.sync_thread.queued_bytes)
+    yield Figure(metrics.BOOKIE_QUEUE_LIMIT_BYTES, config.sync_queue_bytes)
+    yield Figure(metrics.BOOKIE_CACHE_BYTES, active, ("active",))
+    yield Figure(metrics.BOOKIE_CACHE_BYTES, frozen, ("frozen",))
+    yield Figure(metrics.BOOKIE_CACHE_LIMIT_BYTES, config.write_cache_bytes)
+
+
+def _limbo_ids(limbo: Limbo | None) -> int:
+    if limbo is None:
+        return 0
+    return max(0, limbo.fence_watermark - limbo.settled_through) + len(limbo.unsettled)
+
+
+def _disk_figures(running: RunningBookie) -> Iterator[Figure]:
+    for path, space in running.watch.spaces().items():
+        directory = (str(path),)
+        yield Figure(metrics.BOOKIE_DISK_FULL, path in running.watch.state.full, directory)
+        if space is not None:
+            yield Figure(metrics.BOOKIE_DISK_FREE_BYTES, space.free_bytes, directory)
+            yield Figure(metrics.BOOKIE_DISK_TOTAL_BYTES, space.total_bytes, directory)
+
+
+def _background_figures(running: RunningBookie) -> Iterator[Figure]:
+    background = running.administration.background
+    if background is None:
+        return
+    yield from _task_figures(background.collector, _COLLECTOR, metrics.BOOKIE_GC_FAILING)
+    counted = background.collector.status().figures()
+    yield Figure(metrics.BOOKIE_GC_DELETED_BYTES, counted["bytes_freed"] + counted["bytes_copied"])
+    yield from _task_figures(background.scrub, _SCRUB, metrics.BOOKIE_SCRUB_FAILING)
+    if background.repair is not None:
+        yield from _task_figures(background.repair, _REPAIR)
+
+
+def _task_figures(task: BackgroundTask[Any], table: _Table, failing: Described | None = None) -> Iterator[Figure]:
+    status = task.status()
+    counted = status.figures()
+    for metric, name in table:
+        yield Figure(metric, counted[name])
+    if failing is not None:
+        yield Figure(failing, status.last_error != "")
+
+
+class MeasuredFile(AppendFile):
+    def __init__(self, path: Path, descriptor: int, size: int) -> None:
+        super().__init__(path, descriptor, size)
+        self._measured_path = path
+        self._sync_s = _SYNC_S[kind_of(path)]
+
+    def _fdatasync(self) -> None:
+        began_s = SYSTEM_CLOCKS.steady_s()
+        super()._fdatasync()
+        if self.path is not self._measured_path:  # the file was renamed from its temporary name
+            self._measured_path, self._sync_s = self.path, _SYNC_S[kind_of(self.path)]
+        self._sync_s.observe(SYSTEM_CLOCKS.steady_s() - began_s)
+
+
+class MeasuredDisk(Disk):
+    """The real disk. Syncs of directories and of SQLite are not measured: they happen only with checkpoints."""
+
+    append_file = MeasuredFile
+
+
+def kind_of(path: Path) -> str:
+    """The label of a file in the metric."""
+    return _KINDS.get(path.suffix, OTHER)

@@ -1,18 +1,33 @@
-"""The registration of a serving bookie, kept through lost sessions and moved between writable and read-only.
+"""Keeps a serving bookie registered, as writable or read-only, and has its storage opened anew after a full disk.
 
-``threading`` and ``time`` are here, against the import table: sessions are renewed by threads of the metadata store's client,
-and the end of another session is waited for, in a thread of its own where the bookie serves.
+While its disks are full, or after a failed write, sync or commit, a bookie is registered as read-only. Clients then read, fence
+and recover there, and choose other bookies for new entries.
 
-Ref: DESIGN.md, "Metadata in Apache's layout"; docs/rules.md, protocol rule 47, storage rule 9; situations 68 and 88.
+What a failed write left on the disk is unknown, so the storage takes no more changes. If the only cause was a full disk, and
+the disks are below the low watermark again and take and sync a file, the storage is opened anew: closed, and replayed as after
+a kill, which loses nothing that was acked and synced. That is a boot like any other, so the metadata store must answer, too;
+until then the bookie serves what it has. After any other failure it waits until an operator checks the disk and restarts it.
+
+Without a journal for data the storage is not opened anew after a full disk either. The last acked adds may be in memory alone,
+and disks tend to fill together: if all bookies opened anew at once, after one clean-up, the last copies would be lost.
+
+Threads of the metadata store's client report a new session. While the bookie serves, it registers again in a thread of its own,
+because it may have to wait for another session to end.
+
+Ref: DESIGN.md, "Metadata in Apache's layout"; docs/rules.md, protocol rule 47, storage rules 6 and 9; situations 58, 68 and 88.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
+from bk_spark.bookie.bookie import Bookie
+from bk_spark.bookie.process.disk_watch import DiskWatch, is_out_of_space
 from bk_spark.errors import BookKeeperError, MetadataConflictError
 from bk_spark.metadata.registration import BookieAddress, lookup, register, withdraw
 from bk_spark.metadata.znodes import Znodes
@@ -22,7 +37,7 @@ PAUSE_S = 0.1
 """Between two looks at a registration that an earlier session of this bookie left behind."""
 
 RETRY_S = 1.0
-"""Between two tries of a serving bookie to register again: what hinders it is another session, which ends within seconds."""
+"""Between two tries of a serving bookie to register again: the session that prevents it ends within seconds."""
 
 THREAD_NAME = "register-again"
 
@@ -30,13 +45,13 @@ logger = logging.getLogger(__name__)
 
 
 def await_others(store: ZooKeeperStore, znodes: Znodes, address: BookieAddress, patience_s: float) -> None:
-    """Wait until nobody is registered as this bookie at another address. To be called before a boot takes its number.
+    """Wait until this bookie is not registered at another address any more. Call this before a boot takes its number.
 
-    A number that a copy of a running bookie's disks took would later speak for the copy, which lacks what was acked since it
-    was made, and against the original. The session of an earlier life ends by itself. Whoever is registered at this address
-    does not live: the caller saw that nobody listens there. Reads after a ``sync`` of the caller's.
+    Otherwise a copy of a running bookie's disks could take the number. Later that number would favour the copy, which lacks
+    what was acked since it was made, over the original. The session of an earlier process ends by itself. A registration at
+    this same address is of no running process: the caller checked that nothing listens there. The caller must have synced.
 
-    Raises MetadataConflictError if somebody is still registered after ``patience_s``, MetadataUnavailableError.
+    Raises MetadataConflictError if another one is still registered after ``patience_s``, MetadataUnavailableError.
     """
     deadline = time.monotonic() + patience_s
     while (other := lookup(store, znodes, address.bookie_id)) is not None:
@@ -49,7 +64,7 @@ def await_others(store: ZooKeeperStore, znodes: Znodes, address: BookieAddress, 
 
 
 class Registration:
-    """Keeps a bookie registered, through lost sessions too, while it serves. Its methods wait for the metadata store."""
+    """The registration of one bookie while it serves. The methods wait for the metadata store."""
 
     def __init__(
         self, store: ZooKeeperStore, znodes: Znodes, address: BookieAddress, patience_s: float, *, is_read_only: bool = False
@@ -58,59 +73,53 @@ class Registration:
         self._znodes = znodes
         self._address = address
         self._patience_s = patience_s
-        self._is_read_only = is_read_only
-        self._is_registered = False
+        self.is_read_only = is_read_only
+        """The mode in which the bookie is, or will be, registered."""
+        self.is_registered = False
+        """Whether it was registered; a session that is lost afterwards is renewed."""
         self._is_ended = threading.Event()
         self._lock = threading.Lock()
 
-    @property
-    def is_read_only(self) -> bool:
-        """The mode that it is, or is to be, registered in."""
-        return self._is_read_only
-
-    @property
-    def is_registered(self) -> bool:
-        """Whether it was registered; a session that is lost afterwards is renewed."""
-        return self._is_registered
-
     def keep(self) -> None:
-        """Register, now and in every later session. Waits for an earlier life's session to end, at another address."""
+        """Register, now and in every later session. Waits for the session of an earlier process at another address to end."""
         deadline = time.monotonic() + self._patience_s
-        self._store.on_new_session(self._again)
+        self._store.on_new_session(self._register_in_thread)
         with self._lock:
             if self._is_ended.is_set():
                 return
-            register(self._store, self._znodes, self._address, self._is_read_only, pause=lambda: self._pause(deadline))
-            self._is_registered = True
+            register(self._store, self._znodes, self._address, self.is_read_only, pause=lambda: self._pause(deadline))
+            self.is_registered = True
 
     def set_read_only(self, is_read_only: bool) -> None:
-        """Move to the read-only bookies, or back. A later session registers likewise, also if this raises BookKeeperError."""
+        """Move to the read-only bookies, or back. Later sessions register in that mode, even if this raises BookKeeperError."""
         with self._lock:
-            self._is_read_only = is_read_only
-            if self._is_registered and not self._is_ended.is_set():
+            self.is_read_only = is_read_only
+            if self.is_registered and not self._is_ended.is_set():
                 register(self._store, self._znodes, self._address, is_read_only)
 
     def stop_waiting(self) -> None:
-        """Give up what is not registered yet, and register nothing more."""
+        """Stop trying to register, now and later."""
         self._is_ended.set()
 
     def end(self) -> None:
-        """Leave the list of bookies, so that no client starts anything new here. What another one registered stays."""
+        """Leave the list of bookies, so that no client starts anything new here. Another process's registration stays."""
         with self._lock:
-            if self._is_registered:
-                with suppress(BookKeeperError):  # at the latest it goes with the session, which ends with this process
+            if self.is_registered:
+                with suppress(BookKeeperError):  # at the latest it disappears with the session, which ends with this process
                     withdraw(self._store, self._znodes, self._address)
 
-    def _again(self) -> None:
-        """In a thread of its own: the store's one for callbacks also serves every watch of the bookie."""
-        threading.Thread(target=self._try_again, name=THREAD_NAME, daemon=True).start()
+    def _register_in_thread(self) -> None:
+        """The store's thread for callbacks also serves all watches of the bookie, so it must not wait."""
+        threading.Thread(target=self._register_again, name=THREAD_NAME, daemon=True).start()
 
-    def _try_again(self) -> None:
-        """Until it succeeds or the bookie stops: one that serves and is not listed is lost to all clients."""
+    def _register_again(self) -> None:
+        """Try until it succeeds or the bookie stops: no client finds a serving bookie that is not listed."""
         while not self._is_ended.is_set():
             logger.warning("the ZooKeeper session was lost, bookie %s registers again", self._address.bookie_id)
             try:
-                self._register_again()
+                with self._lock:
+                    if not self._is_ended.is_set():
+                        register(self._store, self._znodes, self._address, self.is_read_only)
                 return
             except BookKeeperError as problem:
                 logger.warning(
@@ -118,10 +127,60 @@ class Registration:
                 )
             self._is_ended.wait(RETRY_S)
 
-    def _register_again(self) -> None:
-        with self._lock:
-            if not self._is_ended.is_set():
-                register(self._store, self._znodes, self._address, self._is_read_only)
-
     def _pause(self, deadline: float) -> bool:
         return not self._is_ended.wait(PAUSE_S) and time.monotonic() < deadline
+
+
+def takes_adds(bookie: Bookie) -> bool:
+    """Whether clients may choose this bookie for new entries."""
+    return not bookie.is_read_only and bookie.failure is None
+
+
+class Availability:
+    """Used on the event loop."""
+
+    def __init__(self, bookie: Bookie, watch: DiskWatch, registration: Registration, may_boot: Callable[[], bool]) -> None:
+        """``watch`` is the one that the bookie's sync thread uses; ``may_boot`` waits for the metadata store's answer."""
+        self._bookie = bookie
+        self._watch = watch
+        self._registration = registration
+        self._may_boot = may_boot
+        self._is_writable = not registration.is_read_only
+        self._is_explained = False
+
+    async def keep(self, interval_s: float) -> None:
+        """Keep the registration up to date. Returns when the storage is to be opened anew."""
+        while not await self._can_reopen():
+            self._explain()
+            await self._register()
+            await asyncio.sleep(interval_s)
+
+    async def _register(self) -> None:
+        wanted = takes_adds(self._bookie)
+        if wanted == self._is_writable:
+            return
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, self._registration.set_read_only, not wanted)
+        except BookKeeperError as problem:
+            logger.warning("the registration cannot be moved, it is tried again: %s", problem)
+        else:
+            self._is_writable = wanted
+
+    async def _can_reopen(self) -> bool:
+        if not is_out_of_space(self._bookie.failure) or self._bookie.may_forget or self._watch.state.problem:
+            return False
+        return await asyncio.get_running_loop().run_in_executor(None, lambda: self._may_boot() and self._watch.probe())
+
+    def _explain(self) -> None:
+        """Log once why the bookie takes no more changes, and what to do."""
+        failure = self._bookie.failure
+        if failure is None or self._is_explained:
+            return
+        self._is_explained = True
+        remedy = "look at the disk, replace it if need be, and start this bookie again"
+        if self._bookie.may_forget:
+            remedy += "; what was acked last may be in its memory alone: start such bookies one by one, each after the "
+            remedy += "limbo of the one before is over"
+        elif is_out_of_space(failure):
+            remedy = "it opens its storage anew as soon as there is space: delete files of others, or add disk"
+        logger.error("the bookie takes no change and serves reads alone, because: %s; %s", failure, remedy)

@@ -1,5 +1,4 @@
-"""Damage and loss mended from the other replicas: limbo ended after a possible loss, and damaged records replaced.
+"""Repairs this bookie from the other replicas: ends limbo after a possible loss, and replaces damaged records.
 
-Imports the bookie and its storage, and no client: the command that starts a bookie hands in an object that reads from
-peers. Begin with ``integrity.py``.
+Imports the bookie, and no client: a parameter gives access to the peers. Begin with ``integrity.py``.
 """

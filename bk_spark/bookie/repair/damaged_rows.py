@@ -1,8 +1,8 @@
-"""Rows whose records are damaged, from the moment they are known until they are replaced.
+"""Keeps the known rows with damaged records until they are replaced.
 
-A damaged record is answered as DAMAGED to every reader, which is unknown and never a "no". It is replaced in two steps: what
-this bookie should hold of it comes from the other replicas as an add of recovery, newer than the damaged row, so that
-readers get it at once; and once a checkpoint has brought the newer rows into the index, the damaged row goes.
+Readers of a damaged record get DAMAGED, which counts as unknown and never as a "no". A row is replaced in two steps. First the
+entries that belong here are copied from the other replicas as an add of recovery: it is newer than the damaged row, so
+readers get it at once. Then, once a checkpoint has brought the newer rows into the index, the damaged row is removed.
 
 Ref: docs/rules.md, storage rules 1 and 2, protocol rule 39.
 """
@@ -22,7 +22,7 @@ from bk_spark.errors import BookKeeperError, CorruptionError, StorageError
 from bk_spark.quorum import IdPattern
 
 MAX_DAMAGED = 1_000
-"""Rows known at a time, some 300 KB; what is beyond is found again by the next scrub."""
+"""Rows kept at a time, about 300 KB; the next scrub finds the others again."""
 
 PAGE_ROWS = 256
 
@@ -34,21 +34,21 @@ _Ids = list[tuple[IdPattern, int, int]]
 class _Damage:
     row: BatchRow
     needed: _Ids | None = None
-    """What newer rows must hold before the row may go; None while it was not copied."""
+    """What newer rows must hold before the row is removed; None until it is copied."""
 
 
 class DamagedRows:
     """For one thread."""
 
     def __init__(self, storage: LedgerStorage, repair: LedgerRepair | None) -> None:
-        """Without ``repair`` damage is only known."""
+        """Without ``repair`` damage is only remembered."""
         self._storage = storage
         self._repair = repair
         self._known: dict[tuple[int, int, int], _Damage] = {}
         self.repaired = 0
         """Rows since the start."""
         self.last_error = ""
-        """Why a row could not be repaired at the last try; empty if all were."""
+        """Why a row was not repaired at the last try; empty if all were."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -58,14 +58,14 @@ class DamagedRows:
         return len(self._known) >= MAX_DAMAGED
 
     def check(self, row: BatchRow) -> bool:
-        """Read and verify a row of the index. A damaged one is kept while there is room. Gives whether it is good."""
+        """Read and verify a row of the index; keep it if it is damaged and there is room. True if it is good."""
         damaged = self._damaged(row)
         if damaged is not None and not self.is_full:
             self._known.setdefault((row.ledger_id, row.first_entry_id, row.sequence), _Damage(damaged))
         return damaged is None
 
     def copy(self) -> None:
-        """Bring what the damaged rows should hold from the other bookies. ``last_error`` tells of what failed."""
+        """Copy the entries of the damaged rows from the other bookies. ``last_error`` shows what failed."""
         self.last_error = ""
         for key, damage in list(self._known.items()):
             try:
@@ -78,20 +78,16 @@ class DamagedRows:
                     del self._known[key]
 
     def remove_replaced(self) -> bool:
-        """Remove the rows for which newer ones are in the index. True once no row that was copied is left."""
-        copied = {key: damage for key, damage in self._known.items() if damage.needed is not None}
-        for key, damage in copied.items():
-            assert damage.needed is not None
-            if _is_held(damage.row, damage.needed, self._overlapping(damage.row)):
+        """Remove the copied rows for which the index has newer ones. True once no copied row is left."""
+        for key, damage in list(self._known.items()):
+            if damage.needed is not None and _is_held(damage.row, damage.needed, self._indexed(damage.row)):
                 self._storage.remove_rows([damage.row])
                 del self._known[key]
                 self.repaired += 1
-        return not copied.keys() & self._known.keys()
-
-    # --- inside
+        return all(damage.needed is None for damage in self._known.values())
 
     def _damaged(self, row: BatchRow) -> BatchRow | None:
-        """The row as the index has it now if its record is damaged: it may have been moved or deleted meanwhile."""
+        """The row as it is in the index now if its record is damaged. It may have been moved or deleted meanwhile."""
         while True:
             try:
                 self._storage.get(row)
@@ -103,7 +99,7 @@ class DamagedRows:
                 row = now
 
     def _copied(self, row: BatchRow) -> _Ids:
-        """What the row is needed for, which is here again in newer rows; nothing if the ledger is gone."""
+        """Copy a row's entries. Returns those that are needed, which newer rows hold now; empty if the ledger is gone."""
         if self._repair is None:
             raise StorageError("repairing", "this bookie was started without access to the others")
         [metadata] = self._repair.peers.metadata([row.ledger_id])
@@ -114,7 +110,7 @@ class DamagedRows:
         end = row.last_entry_id if metadata.last_entry_id is None else min(row.last_entry_id, metadata.last_entry_id)
         shares = self._repair.shares(metadata, row.first_entry_id, end)
         needed = shares if metadata.is_closed else [(row.pattern, row.first_entry_id, row.last_entry_id)]
-        if not _is_held(row, needed, self._overlapping(row)):
+        if not _is_held(row, needed, self._indexed(row)):
             for _, first, last in shares:
                 self._repair.copy(metadata, first, last)
             window = self._storage.rows(row.ledger_id, row.first_entry_id, row.last_entry_id)
@@ -122,8 +118,8 @@ class DamagedRows:
                 raise StorageError("repairing", "not all of it came from the other bookies, or is to be kept here")
         return needed
 
-    def _overlapping(self, row: BatchRow) -> Iterator[BatchRow]:
-        """Rows of the index, without those that are in memory only."""
+    def _indexed(self, row: BatchRow) -> Iterator[BatchRow]:
+        """The rows of the index around ``row``, without those that are only in memory."""
         after = (row.ledger_id, row.first_entry_id - MAX_BATCH_ENTRIES, 0)
         while page := self._storage.rows_from(after, PAGE_ROWS):
             for other in page:
@@ -134,7 +130,7 @@ class DamagedRows:
 
 
 def _is_held(row: BatchRow, needed: _Ids, others: Iterable[BatchRow]) -> bool:
-    """Whether newer ones of ``others`` hold all ids of the row that are needed."""
+    """Whether ``others`` that are newer than the row hold all its ids that are needed."""
     ids = row.pattern.ids(row.first_entry_id, row.last_entry_id)
     left = np.zeros(len(ids), dtype=np.bool_)
     for pattern, first, last in needed:

@@ -1,9 +1,7 @@
-"""Clients' connections beneath gRPC: whether one stands still, and closing it, with which what gRPC holds for it goes at once.
+"""Works on clients' connections beneath gRPC: measures whether one makes progress, and closes it.
 
-gRPC's server can end a call, but not take back a reply: until its client has taken it, or is gone, its bytes stay. Nor does it
-tell how much of one is on its way.
-
-``socket`` is here, against the import table, because a connection is found among the process's open files.
+gRPC's server can end a call, but it keeps the bytes of a reply until the client has taken it or is gone, and it does not tell
+how much of it was sent. Closing the connection frees them at once. Connections are found among the process's open files.
 
 Ref: Linux, tcp(7), TCP_INFO.
 """
@@ -19,11 +17,11 @@ from urllib.parse import unquote
 
 _FILES = Path("/proc/self/fd")
 _ACKNOWLEDGED = struct.Struct("=120xQ")
-"""Where ``tcpi_bytes_acked`` stands in Linux's ``struct tcp_info``."""
+"""``tcpi_bytes_acked`` in Linux's ``struct tcp_info``."""
 
 
 def acknowledged_bytes(peers: Collection[str]) -> dict[str, int]:
-    """How many bytes the machine of each of these peers has taken so far. One that is not found has taken none."""
+    """How many bytes each peer's machine has acknowledged so far; 0 for a peer without a connection."""
     wanted = {_address(peer): peer for peer in peers}
     taken = dict.fromkeys(peers, 0)
     for address, connection in _connections(wanted):
@@ -34,7 +32,7 @@ def acknowledged_bytes(peers: Collection[str]) -> dict[str, int]:
 
 
 def disconnect(peers: Collection[str]) -> int:
-    """Close the connections of these peers, given as gRPC names them; how many were found. None where there is no /proc."""
+    """Close the connections of these peers, given as gRPC names them. Returns how many were found: 0 without /proc."""
     found = 0
     for _, connection in _connections({_address(peer) for peer in peers}):
         with contextlib.suppress(OSError):  # closed meanwhile
@@ -44,9 +42,9 @@ def disconnect(peers: Collection[str]) -> int:
 
 
 def _connections(wanted: Collection[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], socket.socket]]:
-    """This process's connections with these addresses: duplicates, each open until the next one is asked for.
+    """Duplicates of this process's connections with these addresses, each open until the next one is requested.
 
-    No other file is duplicated: SQLite would lose its locks when such a duplicate of its file is closed.
+    Only sockets are duplicated: if a duplicate of SQLite's file were closed, SQLite would lose its locks.
     """
     for file in list(_FILES.iterdir()) if wanted and _FILES.is_dir() else []:
         if not file.is_socket():

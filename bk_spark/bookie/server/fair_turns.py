@@ -1,4 +1,4 @@
-"""Turns at something scarce, taken round the connections: one that asks for very much waits for itself, not others for it.
+"""Shares something scarce fairly among connections: a connection that asks for much waits for its own requests, others do not.
 
 Lives on the event loop.
 """
@@ -20,7 +20,7 @@ class FairTurns:
 
     @asynccontextmanager
     async def turn(self, connection: str) -> AsyncIterator[None]:
-        """Wait for a turn and have it. Each connection that waits gets one before any gets its next."""
+        """Wait for a turn, and hold it. Every waiting connection gets one turn before any connection gets its next."""
         await self._take(connection)
         try:
             yield
@@ -36,12 +36,12 @@ class FairTurns:
         try:
             await mine
         except asyncio.CancelledError:
-            if not mine.cancelled():  # it was given right before
+            if not mine.cancelled():  # the turn was given right before
                 self._give()
             raise
 
     def _give(self) -> None:
-        """To the connection that has waited longest since its last turn."""
+        """Give the turn to the connection that has waited longest since its last one."""
         while self._waiting:
             connection, queue = next(iter(self._waiting.items()))
             del self._waiting[connection]

@@ -1,22 +1,21 @@
-"""The calls that are open at a bookie, and which of them end when they take too much.
+"""Watches the open calls of a bookie, and ends some of them when clients make it hold too much.
 
-gRPC gathers a message until it is whole, and holds a reply until it is taken: up to 17 MiB for each call, which no handler
-sees. Clients that stop in the middle of either could so take all memory, with a few bytes a minute. What is looked at here:
+gRPC buffers a request until it is complete, and a reply until the client has taken it: up to 17 MiB for each call, which no
+handler sees. Clients that stop in the middle of either could take all memory with a few bytes a minute. So these are limited:
 
-- **calls** open, of all connections: above MAX_CALLS a new one takes the place of one that waits for its client, or is refused;
-- **replies** of reads that were not taken yet: above ``REPLY_BYTES`` the next ones wait, above twice that also those of clients
-  that have taken all of theirs; and the connections are closed that stand still, longest first: on a line that is full all
-  replies take long, and none of them stands still;
-- **adds in hand**: whole, and without a place in the sync queue. Above ``waiting_add_bytes`` large ones are refused;
-- **resident memory**: above ``memory_limit_bytes`` the calls that have waited longest for their clients end, some at a time.
-  This is what catches messages that never become whole.
+- **Open calls** of all connections: above MAX_CALLS a new call replaces one that waits for its client, or is refused.
+- **Untaken replies** of reads: above REPLY_BYTES the next replies wait, above twice that also those of clients that have taken
+  all of theirs. Connections that stand still are closed, longest first. (On a full line all are slow, and none stands still.)
+- **Adds in hand**, complete but without a place in the sync queue: above ``waiting_add_bytes`` large adds are refused.
+- **Resident memory**: above ``memory_limit_bytes`` the calls that have waited longest for their clients end, some at a time.
+  This catches requests that never become complete.
 
-A call waits for its client while its request has not come, or its reply was not taken; never while it waits for a disk, for its
-turn or for news of a ledger, nor, as an add stream, while it owes a reply. Time in which this process itself stood still is
-nobody's fault. So a client that keeps on is not among those that end, as long as one is there that does not. What ends is an
-idle stream at worst: nothing is under way on it, and its client opens another.
+A call waits for its client while its request is incomplete or its reply is untaken. It never counts as waiting while it waits
+for a disk, for its turn or for news of a ledger, nor, as an add stream, while it owes a reply. Time in which this process
+itself stood still does not count. So no active client loses a call as long as there is an inactive one. At worst an idle
+stream ends: nothing is under way on it, and its client opens another.
 
-Lives on the event loop. ``grpc`` is here beside server.py: calls are seen whole only by an interceptor.
+Lives on the event loop. It is a gRPC interceptor, because only an interceptor sees calls as a whole.
 
 Ref: docs/guide/limits.md; docs/rules.md, protocol rules 34 and 41.
 """
@@ -44,32 +43,32 @@ MAX_CALLS = 16_384
 """Each takes some tens of KiB of gRPC and Python."""
 
 REPLY_BYTES = 64 * MIB
-"""Replies that were made and not taken: what 10 Gbit/s have under way in 50 ms. Each stands in memory up to three times."""
+"""Untaken replies: as much as 10 Gbit/s transmit in 50 ms. Each is in memory up to three times."""
 
 USUAL_ADD_BYTES = MIB + 64 * KIB
-"""Adds up to this size, which is that of a client's batches, are never refused for want of memory: they wait."""
+"""Adds up to this size, the size of a client's batches, are never refused for lack of memory: they wait."""
 
 STALLED_S = 1.0
-"""A client that has taken or sent nothing for so long may lose its call to others. A live one moves every few milliseconds."""
+"""A client that has taken or sent nothing for this long may lose its call to others. A live one does every few milliseconds."""
 
 LEAST_BYTES = 16 * 1024
-"""A connection whose client acknowledges fewer in half of STALLED_S stands still. A full line of 10 Gbit/s gives as many to
-each of 38,000 clients, one of 100 Mbit/s to 380."""
+"""A connection stands still if its client acknowledges fewer bytes in half of STALLED_S. A full line of 10 Gbit/s carries that
+many for each of 38,000 clients, one of 100 Mbit/s for each of 380."""
 
 REQUEST_TIMEOUT_S = 30.0
-"""For a request that is a single message to come whole, and for a reply to be taken; on a slow line 17 MiB take 20 s."""
+"""How long a single-message request may take to arrive, and a reply to be taken. On a slow line 17 MiB take 20 s."""
 
 LOOK_S = 0.1
-"""Between two looks at the memory; on one core clients send some 100 MB in that time."""
+"""Between two checks of the memory; clients can send about 100 MB to one core in that time."""
 
 ENDED_SHARE = 0.25
-"""Of the calls that wait for their clients, or of the replies: what goes at once, where there are too many."""
+"""The part of the calls that wait for their clients, or of the replies, that ends at once if there are too many."""
 
 WOKEN = 8
-"""Reads that look for room when a reply was taken, and at each look."""
+"""Waiting reads that look for room again when a reply was taken, and at each check."""
 
 TELL_S = 10.0
-"""Between two lines in the log: clients must not fill it either."""
+"""Between two lines in the log, which clients must not fill either."""
 
 logger = logging.getLogger(__name__)
 
@@ -83,55 +82,48 @@ class _Call:
     is_stream: bool
     """An add stream, which may be idle for days."""
     waits_since: float | None
-    """When it began to wait for its client; None while its client waits for the bookie."""
+    """When it began to wait for its client; None while the client waits for the bookie."""
     request_bytes: int = 0
-    """Of its last request. To ask a message for its size would encode it once more."""
+    """Of its last request, kept because asking a message for its size encodes it once more."""
     owed: int = 0
-    """Replies to adds that its client waits for."""
+    """Replies to adds that the client waits for."""
     reply_bytes: int = 0
-    """Of the reply that its client has not taken."""
+    """Of the untaken reply."""
     added_bytes: int = 0
-    """Of the add that is in hand."""
+    """Of the add in hand."""
     peer: str = ""
-    """Its connection, as gRPC names it."""
+    """The connection, as gRPC names it."""
     is_ended: bool = False
 
 
 class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Watches all calls of one server. Made on its event loop; ``watch`` runs beside."""
+    """Watches all calls of one server. Created on its event loop, where ``watch`` runs as a task."""
 
     def __init__(self, config: BookieConfig) -> None:
         self._memory_limit = config.memory_limit_bytes
         self._waiting_add_bytes = config.waiting_add_bytes
         self._loop = asyncio.get_running_loop()
         self._calls: dict[asyncio.Task[Any], _Call] = {}
-        self._reply_bytes = 0
+        self.reply_bytes = 0
+        """Bytes of untaken replies."""
         self._untaken: Counter[str] = Counter()
+        """The same for each connection that has any."""
         self._added_bytes = 0
         self._waiting_to_reply: deque[asyncio.Future[None]] = deque()
         self._stood_s = 0.0
+        """How long the event loop has taken no turns, in total."""
         self._acknowledged: dict[str, int] = {}
         self._measured_s = 0.0
         self._told_s = -TELL_S
         logging.getLogger("grpc._cython.cygrpc").addFilter(_is_of_note)
 
-    @property
-    def count(self) -> int:
-        return len(self._calls)
-
-    @property
-    def reply_bytes(self) -> int:
-        """Bytes of replies that were not taken yet."""
-        return self._reply_bytes
-
     def is_crowded(self, nbytes: int) -> bool:
-        """Whether an add of this size, which is in hand already, is one too many."""
+        """Whether to refuse an add of this size, which is in hand already."""
         return nbytes > USUAL_ADD_BYTES and self._added_bytes > self._waiting_add_bytes
 
     def may_reply(self, peer: str) -> bool:
-        """Whether a read of this connection may make its next reply. One that has taken all so far need not wait for others."""
-        bound = REPLY_BYTES if self._untaken[peer] else 2 * REPLY_BYTES
-        return self._reply_bytes <= bound
+        """Whether a read of this connection may make its next reply. Clients that took all so far may go on for longer."""
+        return self.reply_bytes <= (REPLY_BYTES if self._untaken[peer] else 2 * REPLY_BYTES)
 
     async def wait_to_reply(self, peer: str) -> None:
         while not self.may_reply(peer):
@@ -140,7 +132,7 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             await waiting
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        """Each call passes here before anything of its request is read."""
+        """Every call comes through here before any of its request is read."""
         handler = await continuation(details)
         task = asyncio.current_task()
         if handler is None or task is None:
@@ -155,33 +147,33 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return self._watched(handler, call)
 
     async def watch(self) -> None:
-        """Look after memory, and after calls that stand still, until cancelled."""
+        """Check memory, and end calls that stand still, until cancelled."""
         while True:
             began_s = self._loop.time()
             await asyncio.sleep(LOOK_S)
             self._stood_s += max(0.0, self._loop.time() - began_s - 2 * LOOK_S)
             try:
                 await self._look()
-            except OSError as problem:  # such as no file left to look with
+            except OSError as problem:  # for example if no more files can be opened
                 self._tell(f"the calls that are open could not be looked after: {problem}")
 
     async def _look(self) -> None:
         self._wake()
-        await self._end_late()
+        await self._end([call for call in self._stalled(REQUEST_TIMEOUT_S) if not call.is_stream])
         await self._end_untaken()
         if resident_bytes() > self._memory_limit:
             await self._relieve()
 
     def now_s(self) -> float:
-        """The loop's time without that in which it took no turns."""
+        """The loop's time without the time in which it took no turns."""
         return self._loop.time() - self._stood_s
 
-    # --- one call
+    # What happens in one call.
 
     def _watched(self, handler: Any, call: _Call) -> Any:
-        """The same handler, which says what it waits for.
+        """The same handler, noting in ``call`` what it waits for.
 
-        To the wire each kind of call is a stream both ways. So is it here, for only what is read by hand can be given up.
+        On the wire every call is a stream in both directions. Treated as one here, it can be ended before its request comes.
         """
 
         def decode(request: bytes) -> Any:
@@ -199,20 +191,10 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return grpc.stream_stream_rpc_method_handler(_until_ended(serve, call), decode, None)
 
     def _adds(self, handle: _Handle, call: _Call, encode: _Encode) -> _Handle:
-        async def messages(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-            async for message in requests:
-                call.owed += 1
-                if not replies.is_writing:
-                    call.waits_since = None
-                self._hold_add(call, call.request_bytes)
-                yield message
-                self._hold_add(call, 0)
-
         async def serve(requests: AsyncIterator[Any], context: Any) -> None:
-            replies.context = context
-            await handle(messages(requests), replies)
+            stream = _WatchedAdds(self, call, context, encode)
+            await handle(stream.messages(requests), stream)
 
-        replies = _AddReplies(self, call, encode)
         return serve
 
     def _read(self, handle: _Handle, call: _Call) -> _Handle:
@@ -222,18 +204,19 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             async for encoded in handle(request, context):
                 self._hold_reply(call, len(encoded))
                 call.waits_since = self.now_s()
-                await context.write(encoded)  # until its client has taken what came before, and gRPC this one
+                await context.write(encoded)  # waits until the client has taken the replies before, and gRPC this one
                 call.waits_since = None
                 self._hold_reply(call, 0)
 
         return serve
 
-    def _hold_add(self, call: _Call, nbytes: int) -> None:
+    def hold_add(self, call: _Call, nbytes: int) -> None:
+        """Note how much of an add is in hand."""
         self._added_bytes += nbytes - call.added_bytes
         call.added_bytes = nbytes
 
     def _hold_reply(self, call: _Call, nbytes: int) -> None:
-        self._reply_bytes += nbytes - call.reply_bytes
+        self.reply_bytes += nbytes - call.reply_bytes
         self._untaken[call.peer] += nbytes - call.reply_bytes
         if not self._untaken[call.peer]:
             del self._untaken[call.peer]
@@ -242,16 +225,16 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         call.reply_bytes = nbytes
 
     def _wake(self) -> None:
-        """Have a few look again whether they may reply: all of them at once would take the event loop for themselves."""
+        """Have a few reads check again whether they may reply. All at once would take up the event loop."""
         for _ in range(min(WOKEN, len(self._waiting_to_reply))):
             waiting = self._waiting_to_reply.popleft()
             if not waiting.done():
                 waiting.set_result(None)
 
-    # --- who ends
+    # Which calls end.
 
     def _stalled(self, least_s: float) -> list[_Call]:
-        """The calls that have waited for their clients for ``least_s``, who has waited longest first."""
+        """The calls that have waited for their clients for ``least_s`` or more, longest first."""
         latest = self.now_s() - least_s
         return sorted(
             (call for call in self._calls.values() if call.waits_since is not None and call.waits_since <= latest),
@@ -259,7 +242,7 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         )
 
     async def _end(self, calls: Sequence[_Call]) -> None:
-        """A reply that was not taken goes only with its whole connection; a request that is not whole goes with its call."""
+        """End calls. An untaken reply is freed only with its whole connection, an incomplete request with its call."""
         for call in calls:
             if not call.reply_bytes and not call.is_ended:
                 call.is_ended = True
@@ -268,34 +251,31 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         if peers:
             await self._loop.run_in_executor(None, disconnect, peers)
 
-    async def _end_late(self) -> None:
-        await self._end([call for call in self._stalled(REQUEST_TIMEOUT_S) if not call.is_stream])
-
     async def _end_untaken(self) -> None:
-        """Make room for the replies of reads whose clients take them."""
-        if self._reply_bytes <= REPLY_BYTES or self.now_s() < self._measured_s + STALLED_S / 2:
+        """Close connections that stand still, to make room for replies to clients that take them."""
+        if self.reply_bytes <= REPLY_BYTES or self.now_s() < self._measured_s + STALLED_S / 2:
             return
         suspects = {call.peer for call in self._stalled(STALLED_S / 2) if call.reply_bytes}
         standing = await self._standing_still(suspects)
-        wanted = self._reply_bytes - REPLY_BYTES * (1 - ENDED_SHARE)
+        wanted = self.reply_bytes - REPLY_BYTES * (1 - ENDED_SHARE)
         calls = []
         for call in self._stalled(STALLED_S):
             if call.reply_bytes and call.peer in standing and wanted > 0:
                 calls.append(call)
                 wanted -= call.reply_bytes
         if calls:
-            self._tell(f"{self._reply_bytes} bytes of replies were not taken: {len(calls)} reads end, with their connections")
+            self._tell(f"{self.reply_bytes} bytes of replies were not taken: {len(calls)} reads end, with their connections")
             await self._end(calls)
 
     async def _standing_still(self, peers: set[str]) -> set[str]:
-        """Those that have acknowledged next to nothing since they were last measured; one that was not is not among them."""
+        """The peers that have acknowledged next to nothing since the last measurement. New ones are left out."""
         before = self._acknowledged
         self._measured_s = self.now_s()
         self._acknowledged = await self._loop.run_in_executor(None, acknowledged_bytes, peers)
         return {peer for peer, count in self._acknowledged.items() if count < before.get(peer, -LEAST_BYTES) + LEAST_BYTES}
 
     async def _relieve(self) -> None:
-        """Memory is short: the calls that have waited longest go, whatever they hold, and it is given back."""
+        """End the calls that have waited longest, whatever they hold, and give memory back to the system."""
         waiting = self._stalled(LOOK_S)
         ended = waiting[: int(len(waiting) * ENDED_SHARE) + 1]
         await self._end(ended)
@@ -311,34 +291,43 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     def _forget(self, task: asyncio.Task[Any]) -> None:
         call = self._calls.pop(task, None)
         if call is not None:
-            self._hold_add(call, 0)
+            self.hold_add(call, 0)
             self._hold_reply(call, 0)
 
 
-class _AddReplies:
-    """Writes the replies of an add stream, one after the other. While one is not taken, the call waits for its client."""
+@dataclass(slots=True)
+class _WatchedAdds:
+    """The context of an add stream for its handler. While a reply is untaken, the call waits for its client."""
 
-    def __init__(self, calls: OpenCalls, call: _Call, encode: _Encode) -> None:
-        self.context: Any = None
-        self.is_writing = False
-        self._calls = calls
-        self._call = call
-        self._encode = encode
+    calls: OpenCalls
+    call: _Call
+    context: Any
+    encode: _Encode
+    is_writing: bool = False
+
+    async def messages(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for message in requests:
+            self.call.owed += 1
+            if not self.is_writing:
+                self.call.waits_since = None
+            self.calls.hold_add(self.call, self.call.request_bytes)
+            yield message
+            self.calls.hold_add(self.call, 0)
 
     def is_crowded(self) -> bool:
-        """Whether the add in hand is one too many."""
-        return self._calls.is_crowded(self._call.added_bytes)
+        """Whether to refuse the add in hand."""
+        return self.calls.is_crowded(self.call.added_bytes)
 
     async def write(self, reply: Any) -> None:
-        call = self._call
-        self.is_writing, call.waits_since = True, self._calls.now_s()
-        await self.context.write(self._encode(reply))
+        call = self.call
+        self.is_writing, call.waits_since = True, self.calls.now_s()
+        await self.context.write(self.encode(reply))
         call.owed -= 1
-        self.is_writing, call.waits_since = False, None if call.owed else self._calls.now_s()
+        self.is_writing, call.waits_since = False, None if call.owed else self.calls.now_s()
 
 
 def _is_of_note(record: logging.LogRecord) -> bool:
-    """Not that a client went away in the middle of a reply: gRPC tells it with a traceback for each call."""
+    """Drops gRPC's tracebacks, one for each call, about clients that went away in the middle of a reply."""
     return not (record.exc_info and record.exc_info[0] is not None and record.exc_info[0].__name__ == "ExecuteBatchError")
 
 
@@ -352,7 +341,7 @@ def _question(handle: _Handle, call: _Call, encode: _Encode) -> _Handle:
 
 
 def _until_ended(serve: _Handle, call: _Call) -> _Handle:
-    """Which tells its client if the call is ended here."""
+    """``serve``, with the client told if the bookie ends the call."""
 
     async def watched(requests: AsyncIterator[Any], context: Any) -> None:
         call.peer = context.peer()

@@ -1,4 +1,4 @@
-"""What a bookie's gRPC server allows its clients, before any of their messages is read.
+"""The options of a bookie's gRPC server: limits on its clients that hold before any of their messages is read.
 
 Ref: docs/guide/limits.md.
 """
@@ -12,25 +12,25 @@ from bk_spark.errors import ConfigError
 from bk_spark.wire.messages import KEEPALIVE_MS, MAX_MESSAGE_BYTES
 
 MAX_STREAMS = 256
-"""Calls of one connection at a time; further ones wait in the client. A client has one for its adds, a few for each reader."""
+"""Open calls of one connection; further calls wait in the client. A client has one for its adds and a few for each reader."""
 
 MAX_METADATA_BYTES = 16 * KIB
-"""Headers of one call. Clients of this package send a few hundred bytes."""
+"""Of the headers of one call. Clients of this package send a few hundred bytes."""
 
 HANDSHAKE_MS = 10_000
-"""For a connection to say that it speaks HTTP/2, TLS included; one that does not is closed."""
+"""A connection that has not set up HTTP/2, TLS included, by then is closed."""
 
 IDLE_MS = 600_000
-"""A connection without a call for so long is closed. Clients make another when they need one."""
+"""A connection without a call for this long is closed. Clients open another when they need one."""
 
 RESERVED_FILES = 512
-"""Open files of the process that are not connections: logs, the index, the metadata store, and room for more."""
+"""For the process's files that are not connections: logs, the index, the metadata store, and some more."""
 
 LEAST_CONNECTIONS = 16
 
 
 def server_options(max_connections: int) -> tuple[tuple[str, int], ...]:
-    """gRPC's names. Raises ConfigError where the process may not open the files that a few connections need."""
+    """Options by gRPC's names. Raises ConfigError if the process may not open as many files as a few connections need."""
     return (
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -48,7 +48,7 @@ def server_options(max_connections: int) -> tuple[tuple[str, int], ...]:
 
 
 def _connections(wanted: int) -> int:
-    """As many as ``wanted``, if the limit of open files has room for them: without a file left no log could be opened."""
+    """As many of ``wanted`` as the limit of open files leaves room for: without a free file no log could be opened."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + RESERVED_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -1,9 +1,9 @@
-"""What is counted of the requests to a bookie.
+"""Counts the requests to a bookie.
 
-Adds are counted group by group, on the event loop: three observations a request and three increments a group and status, some
-microseconds where a request costs a hundred. Reads are counted once each, when they end.
+Adds are counted group by group, on the event loop: three observations a request and three increments for each status in a
+group, some microseconds where a request costs a hundred. Reads are counted once each, when they end.
 
-Ref: metrics.py; docs/metrics.md.
+Ref: telemetry/metrics.py; docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -11,38 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from bk_spark.telemetry.metrics import (
-    BOOKIE_ADD_BYTES,
-    BOOKIE_ADD_ENTRIES,
-    BOOKIE_ADD_S,
-    BOOKIE_ADDED_BYTES,
-    BOOKIE_ADDED_ENTRIES,
-    BOOKIE_ADDS,
-    BOOKIE_CONFIRMED_READS,
-    BOOKIE_FENCES,
-    BOOKIE_READ_BYTES,
-    BOOKIE_READ_ENTRIES,
-    BOOKIE_READ_S,
-    BOOKIE_READS,
-)
+from bk_spark.telemetry import metrics
 from bk_spark.telemetry.registry import by_label
 from bk_spark.wire.messages import AddRequest, FenceRequest, ReadBatch, ReadEnd, StagedRequest, Status
 
 BROKEN_OFF = "broken_off"
-"""The status of a read whose client went before its end."""
+"""The status of a read whose client left before its end."""
 
 _STATUSES = [status.name.lower() for status in Status]
-_ADDS = by_label(BOOKIE_ADDS, _STATUSES)
-_ADDED_ENTRIES = by_label(BOOKIE_ADDED_ENTRIES, _STATUSES)
-_ADDED_BYTES = by_label(BOOKIE_ADDED_BYTES, _STATUSES)
-_FENCES = by_label(BOOKIE_FENCES, _STATUSES)
-_READS = by_label(BOOKIE_READS, [*_STATUSES, BROKEN_OFF])
-_CONFIRMED_READS = by_label(BOOKIE_CONFIRMED_READS, _STATUSES)
+_ADDS = by_label(metrics.BOOKIE_ADDS, _STATUSES)
+_ADDED_ENTRIES = by_label(metrics.BOOKIE_ADDED_ENTRIES, _STATUSES)
+_ADDED_BYTES = by_label(metrics.BOOKIE_ADDED_BYTES, _STATUSES)
+_FENCES = by_label(metrics.BOOKIE_FENCES, _STATUSES)
+_READS = by_label(metrics.BOOKIE_READS, [*_STATUSES, BROKEN_OFF])
+_CONFIRMED_READS = by_label(metrics.BOOKIE_CONFIRMED_READS, _STATUSES)
 
 
 @dataclass(slots=True)
 class AskedRequest:
-    """What is remembered of a request until it is answered."""
+    """What is kept of a request for the metrics until it is answered."""
 
     kind: type[StagedRequest]
     began_s: float
@@ -57,7 +44,7 @@ class AskedRequest:
 
 
 def count_answers(answers: Iterable[tuple[AskedRequest, Status]], now_s: float) -> None:
-    """Requests that were answered together."""
+    """Count requests that were answered together."""
     totals: dict[Status, list[int]] = {}
     for asked, status in answers:
         if asked.kind is AddRequest:
@@ -65,9 +52,9 @@ def count_answers(answers: Iterable[tuple[AskedRequest, Status]], now_s: float) 
             total[0] += 1
             total[1] += asked.entries
             total[2] += asked.nbytes
-            BOOKIE_ADD_S.observe(now_s - asked.began_s)
-            BOOKIE_ADD_ENTRIES.observe(asked.entries)
-            BOOKIE_ADD_BYTES.observe(asked.nbytes)
+            metrics.BOOKIE_ADD_S.observe(now_s - asked.began_s)
+            metrics.BOOKIE_ADD_ENTRIES.observe(asked.entries)
+            metrics.BOOKIE_ADD_BYTES.observe(asked.nbytes)
         elif asked.kind is FenceRequest:
             _FENCES[status.name.lower()].inc()
     for status, (requests, entries, nbytes) in totals.items():
@@ -78,17 +65,16 @@ def count_answers(answers: Iterable[tuple[AskedRequest, Status]], now_s: float) 
 
 
 def count_refused_add(status: Status) -> None:
-    """A message that was no request, or one too many."""
+    """Count an add that was refused before it was staged."""
     _ADDS[status.name.lower()].inc()
 
 
 def count_confirmed_read(status: Status) -> None:
-    """A read of the last add confirmed was answered."""
     _CONFIRMED_READS[status.name.lower()].inc()
 
 
 class ServedReadMeter:
-    """Counts one read: for a ``with`` statement around it, and ``take`` for each reply, one thread at a time."""
+    """Counts one read: a ``with`` statement surrounds it, and ``take`` gets each reply, from one thread at a time."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s
@@ -109,6 +95,6 @@ class ServedReadMeter:
 
     def __exit__(self, *_: object) -> None:
         _READS[self._status].inc()
-        BOOKIE_READ_ENTRIES.inc(self._entries)
-        BOOKIE_READ_BYTES.inc(self._nbytes)
-        BOOKIE_READ_S.observe(self._clock_s() - self._began_s)
+        metrics.BOOKIE_READ_ENTRIES.inc(self._entries)
+        metrics.BOOKIE_READ_BYTES.inc(self._nbytes)
+        metrics.BOOKIE_READ_S.observe(self._clock_s() - self._began_s)

@@ -1,20 +1,18 @@
-"""A bookie's server: gRPC in front, the sync thread behind, the registration beside.
+"""A bookie's server: gRPC in front, the sync thread behind.
 
-Threads: one event loop for all connections, whose number therefore costs nothing; **one** sync thread, which alone
-stages and syncs, beside the one of its checkpoints; a few read threads; one for the reads of recoveries and one for what is
-short (reads of the last add confirmed, descriptions, administration), neither of which may wait behind other reads.
-benchmarks/server_threading.py is the measurement behind this choice: a synchronous server gives every open stream two threads
-for life, and with all of them taken answers nothing.
+Threads: one event loop for all connections, so more connections need no more threads; **one** sync thread, which alone stages
+and syncs, and one for its checkpoints; a few read threads; one thread for the reads of recoveries, and one for short requests
+(reads of the last add confirmed, descriptions, administration): these two must not wait behind other reads.
+benchmarks/server_threading.py measured the alternative: a synchronous server gives every open stream two threads for life, and
+answers nothing once all of them are taken.
 
 What waits is bounded: requests that are not durable by ``sync_queue_bytes`` and one request more; the replies that a stream is
-owed by MAX_OWED; adds that wait for their place by ``waiting_add_bytes``, and all else that clients can make a bookie hold by
-open_calls.py. Behind them stand the two write caches of ``write_cache_bytes`` and at most one group of requests each, of which
-one is being written: while both are full the sync thread waits, so everything before it does, down to the senders.
+owed by MAX_OWED; adds that wait for their place by ``waiting_add_bytes``; and all else that clients can make a bookie hold by
+open_calls.py. Behind these are two write caches, each of ``write_cache_bytes`` and at most one group of requests more, of which
+one is being written out. While both are full the sync thread waits, and so does everything before it, up to the senders.
 
-An add travels: loop (check the message) → sync thread (stage; one sync for all that waits) → loop (reply). A read that fences
-travels the same way first, as a fence, and is read once that is durable.
-
-``socket`` is here, against the import table, to see before anything else that nobody listens at the address yet.
+The way of an add: event loop (check the message) → sync thread (stage; one sync for everything that waits) → event loop
+(reply). A read that fences first takes the same way as a fence; the read itself begins once the fence is durable.
 
 Ref: docs/rules.md, protocol rules 34 and 35.
 """
@@ -44,46 +42,26 @@ from bk_spark.errors import BookKeeperError, ConfigError, FormatVersionError, St
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
 from bk_spark.tls.files import TlsFiles, TlsSource, server_credentials
-from bk_spark.wire.codec import (
-    decode_add_request,
-    decode_administer_request,
-    decode_describe_request,
-    decode_force_request,
-    decode_last_add_confirmed_request,
-    decode_read_request,
-    decode_store_last_add_confirmed_request,
-    encode_add_reply,
-    encode_administer_reply,
-    encode_description,
-    encode_force_reply,
-    encode_last_add_confirmed_reply,
-    encode_read_reply,
-    encode_store_last_add_confirmed_reply,
-)
+from bk_spark.wire import codec, messages
 from bk_spark.wire.messages import (
     AddReply,
-    AdministerReply,
-    AdminOperation,
-    FenceRequest,
     LastAddConfirmedReply,
-    LastAddConfirmedRequest,
     PlainReply,
     ReadBatch,
     ReadEnd,
-    ReadRequest,
     StagedReply,
     StagedRequest,
     Status,
 )
 
 MAX_OWED = 4096
-"""Replies that one stream may owe; clients of this package have a few hundred adds under way at most."""
-
-Administer = Callable[[str, AdminOperation], AdministerReply]
-"""Carries out an operation that names a bookie, or says how things are. Returns at once."""
+"""Replies that one stream may be owed; clients of this package have a few hundred adds under way at most."""
 
 STOP_GRACE_S = 1.0
 """How long calls under way may take to end when the bookie stops."""
+
+Administer = Callable[[str, messages.AdminOperation], messages.AdministerReply]
+"""Carries out an operator's request to the bookie of this id. Returns at once."""
 
 
 class End(Enum):
@@ -97,31 +75,15 @@ class _AddStream:
     """The replies that are owed to one client's add stream. Lives on the event loop."""
 
     def __init__(self) -> None:
-        self._owed = 0
+        self.owed = 0
+        """Replies to received requests that were not sent yet."""
         self._replies: asyncio.Queue[StagedReply] = asyncio.Queue()
-        self._has_room = asyncio.Event()
+        self._was_paid = asyncio.Event()
 
-    async def wait_for_room(self) -> None:
-        """A client that does not read its replies is not listened to."""
-        await self._wait_below(MAX_OWED)
-
-    async def wait_until_paid(self) -> None:
-        """A client that sends no more is still owed its replies. A reply cut short would leave the call without an end."""
-        await self._wait_below(1)
-
-    async def _wait_below(self, count: int) -> None:
-        while self._owed >= count:
-            self._has_room.clear()
-            await self._has_room.wait()
-
-    def owe(self) -> None:
-        """A request was received: one reply will be put."""
-        self._owed += 1
-
-    def refuse(self, request_id: int) -> None:
-        """Nothing was done, for want of memory."""
-        self.owe()
-        self.put(AddReply(request_id, Status.UNKNOWN, "this bookie is busy: too many large adds wait for its disk"))
+    async def wait_until_owed_below(self, count: int) -> None:
+        while self.owed >= count:
+            self._was_paid.clear()
+            await self._was_paid.wait()
 
     def put(self, reply: StagedReply) -> None:
         self._replies.put_nowait(reply)
@@ -131,9 +93,9 @@ class _AddStream:
         while True:
             reply = await self._replies.get()
             assert isinstance(reply, AddReply)
-            await context.write(encode_add_reply(reply))
-            self._owed -= 1
-            self._has_room.set()
+            await context.write(codec.encode_add_reply(reply))
+            self.owed -= 1
+            self._was_paid.set()
 
 
 class BookieServer(BookieServicer):  # type: ignore[misc]
@@ -144,13 +106,13 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
     ) -> None:
         """``port`` 0 takes a free one; ``looks`` is called on the sync thread (SyncListener).
 
-        Must be made on the event loop that it runs on. Raises ConfigError where the TLS files cannot be used.
+        Must be created on the event loop that it runs on. Raises ConfigError if the TLS files cannot be used.
         """
         self._bookie = bookie
         self._address = f"{host}:{port}"
         self._loop = asyncio.get_running_loop()
-        self._polls = LongPolls()
-        self._sync = SyncThread(bookie, config.sync_queue_bytes, SyncListener(looks, self._polls.wake, self._fail))
+        self.polls = LongPolls()
+        self.sync_thread = SyncThread(bookie, config.sync_queue_bytes, SyncListener(looks, self.polls.wake, self._fail))
         self._administer = administer
         self._max_connections = config.max_connections
         self._calls = OpenCalls(config)
@@ -162,36 +124,35 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         files = TlsFiles.of(config)
         self._tls = TlsSource(files) if files else None
         self._server: Any = None
-        self._add_streams = 0
+        self.add_streams = 0
+        """Add streams that are open."""
         self.ended: asyncio.Future[End] = self._loop.create_future()
-        """Done when the server is to stop; with an exception where nothing can be made durable any more."""
+        """Done when the server is to stop; with an exception if nothing can be made durable any more."""
 
     async def start(self) -> int:
-        """Serve; gives back the port. Raises ConfigError if it cannot listen at its address."""
+        """Serve. Returns the port. Raises ConfigError if the server cannot listen at its address."""
         options = server_options(self._max_connections)
         self._server = grpc.aio.server(interceptors=(self._calls,), options=options)
         add_BookieServicer_to_server(self, self._server)
         try:
-            port: int = self._listen()
+            if self._tls is None:
+                port = int(self._server.add_insecure_port(self._address))
+            else:
+                port = int(self._server.add_secure_port(self._address, server_credentials(self._tls)))
         except RuntimeError as problem:
             raise _cannot_listen(self._address, str(problem)) from problem
         await self._server.start()
         self._watching = self._loop.create_task(self._calls.watch())
-        self._sync.start()
+        self.sync_thread.start()
         return port
-
-    def _listen(self) -> int:
-        if self._tls is None:
-            return int(self._server.add_insecure_port(self._address))
-        return int(self._server.add_secure_port(self._address, server_credentials(self._tls)))
 
     async def stop(self) -> None:
         """Stop serving, then make durable what was received."""
-        self._polls.end()
+        self.polls.end()
         if self._watching is not None:
             self._watching.cancel()
         await self._server.stop(STOP_GRACE_S)
-        await self._sync.stop()
+        await self.sync_thread.stop()
         for pool in (self._readers, self._recoveries, self._reserved):
             pool.shutdown()
 
@@ -200,58 +161,43 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             self.ended.set_result(end)
 
     def fail(self, problem: BaseException) -> None:
-        """A thread that the bookie cannot do without has ended by an error. Any thread."""
+        """A thread that the bookie needs has ended by an error. Any thread may call this."""
         self._loop.call_soon_threadsafe(self._fail, problem)
 
-    def call(self, request: StagedRequest) -> StagedReply:
-        """Have a request made durable, for another thread of this process, which waits; StorageError once it is too late."""
-        return self._sync.call(request)
-
-    # --- any thread, for metrics and health
-
     def answers(self, timeout_s: float) -> bool:
-        """Whether the event loop takes its turns."""
+        """Whether the event loop takes its turns. Any thread may ask."""
         turn: Future[None] = Future()
         try:
             self._loop.call_soon_threadsafe(turn.set_result, None)
             turn.result(timeout_s)
-        except (TimeoutError, RuntimeError):  # RuntimeError: it was closed meanwhile
+        except (TimeoutError, RuntimeError):  # RuntimeError: the loop was closed meanwhile
             return False
         return True
 
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes of requests that were received and are not answered yet."""
-        return self._sync.queued_bytes
-
-    @property
-    def add_streams(self) -> int:
-        """Add streams that are open."""
-        return self._add_streams
-
-    @property
-    def long_polls(self) -> int:
-        """Reads of a last add confirmed that wait for news."""
-        return self._polls.count
-
-    # --- the service
+    # The methods of the gRPC service; OpenCalls hands in the requests and takes the replies.
 
     async def Add(self, requests: AsyncIterator[tuple[pb.AddRequest, memoryview | None]], context: Any) -> None:
         stream = _AddStream()
         writer = self._loop.create_task(stream.write_replies(context))
-        self._add_streams += 1
+        self.add_streams += 1
         try:
             async for message, body in requests:
-                await stream.wait_for_room()
+                await stream.wait_until_owed_below(MAX_OWED)  # read no more from a client that does not read its replies
+                stream.owed += 1
                 if context.is_crowded():
-                    stream.refuse(message.request_id)
-                    count_refused_add(Status.UNKNOWN)
+                    busy = "this bookie is busy: too many large adds wait for its disk"
+                    _refuse_add(stream, AddReply(message.request_id, Status.UNKNOWN, busy))
                     continue
-                await self._sync.wait_for_room()
-                self._receive(message, body, stream)
-            await stream.wait_until_paid()
+                await self.sync_thread.wait_for_room()
+                try:
+                    request = codec.decode_add_request(message, body)
+                except BookKeeperError as problem:
+                    _refuse_add(stream, AddReply(message.request_id, _refusal(problem), str(problem)))
+                else:
+                    self.sync_thread.put(request, stream.put)
+            await stream.wait_until_owed_below(1)  # the client sends no more, and a call must not end with a reply cut short
         finally:
-            self._add_streams -= 1
+            self.add_streams -= 1
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
@@ -273,43 +219,37 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
     async def ReadLastAddConfirmed(self, message: pb.ReadLastAddConfirmedRequest, context: Any) -> Any:
         reply = await self._answer_last_add_confirmed(message, context.peer())
         count_confirmed_read(reply.status)
-        return encode_last_add_confirmed_reply(reply)
+        return codec.encode_last_add_confirmed_reply(reply)
 
     async def StoreLastAddConfirmed(self, message: pb.StoreLastAddConfirmedRequest, context: Any) -> Any:
-        try:
-            request = decode_store_last_add_confirmed_request(message)
-        except BookKeeperError as problem:
-            return encode_store_last_add_confirmed_reply(PlainReply(_refusal(problem), str(problem)))
-        return encode_store_last_add_confirmed_reply(await self._make_durable(request))
+        reply = await self._decode_and_store(codec.decode_store_last_add_confirmed_request, message)
+        return codec.encode_store_last_add_confirmed_reply(reply)
 
     async def Force(self, message: pb.ForceRequest, context: Any) -> Any:
-        try:
-            request = decode_force_request(message)
-        except BookKeeperError as problem:
-            return encode_force_reply(PlainReply(_refusal(problem), str(problem)))
-        return encode_force_reply(await self._make_durable(request))
+        return codec.encode_force_reply(await self._decode_and_store(codec.decode_force_request, message))
 
     async def Administer(self, message: pb.AdministerRequest, context: Any) -> pb.AdministerReply:
         try:
-            wanted, operation = decode_administer_request(message)
+            wanted, operation = codec.decode_administer_request(message)
         except BookKeeperError as problem:
-            return encode_administer_reply(AdministerReply(_refusal(problem), str(problem)))
-        return encode_administer_reply(await self._loop.run_in_executor(self._reserved, self._administer, wanted, operation))
+            return codec.encode_administer_reply(messages.AdministerReply(_refusal(problem), str(problem)))
+        reply = await self._loop.run_in_executor(self._reserved, self._administer, wanted, operation)
+        return codec.encode_administer_reply(reply)
 
     async def Describe(self, message: pb.DescribeRequest, context: Any) -> pb.DescribeReply:
         try:
-            wanted = decode_describe_request(message)
+            wanted = codec.decode_describe_request(message)
         except BookKeeperError as problem:
             return pb.DescribeReply(status=_refusal(problem).value)
         description = await self._loop.run_in_executor(self._reserved, self._bookie.describe)
         if wanted not in ("", description.bookie_id):
             return pb.DescribeReply(status=pb.WRONG_BOOKIE, bookie_id=description.bookie_id)
-        return encode_description(description)
+        return codec.encode_description(description)
 
     async def _begin_read(self, message: pb.ReadRequest) -> tuple[Iterator[ReadBatch | ReadEnd], ThreadPoolExecutor]:
-        """The replies, still to be made, and who makes them."""
+        """The replies, which are made one by one when asked for, and the threads that make them."""
         try:
-            request = decode_read_request(message)
+            request = codec.decode_read_request(message)
         except BookKeeperError as problem:
             return iter([ReadEnd(_refusal(problem), message.first_entry_id, str(problem))]), self._readers
         refused = await self._fence(request)
@@ -319,41 +259,40 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
 
     async def _answer_last_add_confirmed(self, message: pb.ReadLastAddConfirmedRequest, peer: str) -> LastAddConfirmedReply:
         try:
-            request = decode_last_add_confirmed_request(message)
+            request = codec.decode_last_add_confirmed_request(message)
         except BookKeeperError as problem:
             return LastAddConfirmedReply(_refusal(problem), NO_ENTRY, str(problem))
         refused = await self._fence(request)
         if refused is not None:
             return LastAddConfirmedReply(refused.status, NO_ENTRY, refused.detail)
-        return await self._polls.answer(request, lambda: self._last_add_confirmed(request), peer)
 
-    def _receive(self, message: pb.AddRequest, body: memoryview | None, stream: _AddStream) -> None:
-        stream.owe()
-        try:
-            request = decode_add_request(message, body)
-        except BookKeeperError as problem:
-            stream.put(AddReply(message.request_id, _refusal(problem), str(problem)))
-            count_refused_add(_refusal(problem))
-            return
-        self._sync.put(request, stream.put)
+        async def ask() -> LastAddConfirmedReply:
+            return await self._loop.run_in_executor(self._reserved, self._bookie.read_last_add_confirmed, request)
 
-    async def _fence(self, request: ReadRequest | LastAddConfirmedRequest) -> PlainReply | None:
-        """Fence the ledger of a read that asks for it, durably. Gives back the reply to a fence that was not taken."""
+        return await self.polls.answer(request, ask, peer)
+
+    async def _fence(self, request: messages.ReadRequest | messages.LastAddConfirmedRequest) -> PlainReply | None:
+        """Fence the ledger, durably, if a read asks for it. Returns the reply to the fence if it was refused."""
         if not request.fence:
             return None
-        reply = await self._make_durable(FenceRequest(request.bookie_id, request.ledger_id, request.master_key))
+        reply = await self._store(messages.FenceRequest(request.bookie_id, request.ledger_id, request.master_key))
         return None if reply.status is Status.OK else reply
 
-    async def _make_durable(self, request: StagedRequest) -> PlainReply:
+    async def _decode_and_store(self, decode: Callable[[Any], StagedRequest], message: Any) -> PlainReply:
         try:
-            reply = await self._sync.answer(request)
+            request = decode(message)
+        except BookKeeperError as problem:
+            return PlainReply(_refusal(problem), str(problem))
+        return await self._store(request)
+
+    async def _store(self, request: StagedRequest) -> PlainReply:
+        """Have a request made durable."""
+        try:
+            reply = await self.sync_thread.answer(request)
         except StorageError as problem:
             return PlainReply(Status.IO_ERROR, str(problem))
         assert isinstance(reply, PlainReply)
         return reply
-
-    async def _last_add_confirmed(self, request: LastAddConfirmedRequest) -> LastAddConfirmedReply:
-        return await self._loop.run_in_executor(self._reserved, self._bookie.read_last_add_confirmed, request)
 
     def _fail(self, problem: BaseException) -> None:
         if not self.ended.done():
@@ -374,12 +313,17 @@ def _cannot_listen(address: str, problem: str) -> ConfigError:
     return ConfigError("the address to listen at", address, f"it cannot be taken ({problem}): {remedy}")
 
 
+def _refuse_add(stream: _AddStream, reply: AddReply) -> None:
+    stream.put(reply)
+    count_refused_add(reply.status)
+
+
 def _next_encoded(replies: Iterator[ReadBatch | ReadEnd], meter: ServedReadMeter) -> bytes | None:
     reply = next(replies, None)
     if reply is None:
         return None
     meter.take(reply)
-    return encode_read_reply(reply)
+    return codec.encode_read_reply(reply)
 
 
 def _refusal(problem: BookKeeperError) -> Status:

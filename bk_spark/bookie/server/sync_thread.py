@@ -1,12 +1,11 @@
-"""The thread that alone stages and syncs, the queue before it, and the thread of its checkpoints.
+"""The sync thread, which alone stages and syncs; the queue before it; and the thread that runs its checkpoints.
 
-Requests are taken in groups: while one sync runs, those of the next one gather. Everything but the threads themselves lives on
-the event loop: putting in, and giving out the replies.
+Requests are taken in groups: while one sync runs, the next group gathers. The event loop puts them and delivers the replies.
 
-Above ``maximum_bytes`` of requests that are not durable yet there is no room: the server then stops reading from its
-connections, which stops the senders. The queue exceeds it by one request at most.
+While more than ``maximum_bytes`` of requests are not durable yet, there is no room: the server stops reading from its
+connections, which stops the senders. The queue exceeds that by one request at most.
 
-A thread that ends by an error has ended the bookie: what it owed is answered by nobody.
+If one of these threads ends by an error, the bookie ends, and its open requests get no reply.
 
 Ref: DESIGN.md, "Threads of a bookie"; docs/rules.md, protocol rules 32, 34 and 41.
 """
@@ -24,33 +23,33 @@ from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.server.request_metrics import AskedRequest, count_answers
 from bk_spark.errors import StorageError
 from bk_spark.telemetry.metrics import BOOKIE_CHECKPOINT_S, BOOKIE_GROUP_BYTES, BOOKIE_GROUP_REQUESTS, BOOKIE_GROUP_S
-from bk_spark.wire.messages import AddRequest, StagedReply, StagedRequest
+from bk_spark.wire.messages import StagedReply, StagedRequest
 
 IDLE_S = 0.2
-"""Without a request for this long the bookie marks its files as quiet, so that a later restart knows what was durable."""
+"""After this long without a request the bookie notes in its files that all is durable, for a later restart."""
 
 MAX_STAGED = 1024
-"""Requests of one group commit: bounds the time to the first reply when the queue never runs empty."""
+"""Requests of one group: bounds the time to the first reply when the queue never runs empty."""
 
 MAX_GROUP_BYTES = 16 * 1024 * 1024
-"""Above it a group takes no further request: one sync of more gains nothing, and the caches exceed their size by so much."""
+"""A group of this size takes no more requests: a larger sync gains nothing, and the caches may exceed their size by a group."""
 
 REQUEST_BYTES = 512
-"""What a queued request takes beside its body: bounds how many wait, also of those that have none."""
+"""The size of a queued request without its body. It bounds how many requests without a body may wait, too."""
 
 WAIT_SHARE = 0.25
-"""Of the last sync's time, what a group waits for more at most. On a disk that syncs in 5 ms, 4 writers that each wait for
-their add get twice as much done, at half the latency; on one that syncs in 0.1 ms nothing changes."""
+"""A group waits for more requests for at most this part of the last sync's time. On a disk that syncs in 5 ms, 4 writers that
+each wait for their add get twice as much done, at half the latency; on a disk that syncs in 0.1 ms nothing changes."""
 
 MAX_WAIT_S = 0.01
-"""Longer syncs are stalls, and say nothing of the next one."""
+"""A group never waits longer: a sync that took very long was a stall, and says nothing about the next one."""
 
 WAIT_BELOW_BYTES = 64 * 1024
 """A group of this size is worth a sync of its own."""
 
 LOOK_S = 0.01
 LOOK_BYTES = 1024 * 1024
-"""After this long, or this much, the disks are looked at again, before the next group. A look takes as long as staging adds."""
+"""After this much time, or this many bytes, check the disks before the next group. A check takes as long as staging adds."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,21 +57,23 @@ Deliver = Callable[[StagedReply], None]
 """Takes a reply, on the event loop. Must not raise."""
 
 Fail = Callable[[BaseException], None]
-"""Told that a thread has ended by an error: nothing can be made durable any more. Must not raise."""
+"""Called when a thread has ended by an error: nothing can be made durable any more. Must not raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncListener:
     looks: Callable[[], None]
-    """On the sync thread, before groups (LOOK_S, LOOK_BYTES) and while there is none: time to look at the disks."""
+    """Looks at the disks. Called on the sync thread, before groups (LOOK_S, LOOK_BYTES) and while there is none."""
     synced: Callable[[Sequence[int]], None]
-    """On the event loop: a sync is over that these ledgers had a part in; its replies were delivered."""
+    """Called on the event loop after a sync, with its ledgers, once its replies are delivered."""
     failed: Fail
-    """On the event loop."""
+    """Called on the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Owed:
+    """The reply that is owed to a request."""
+
     deliver: Deliver
     nbytes: int
     asked: AskedRequest
@@ -82,23 +83,22 @@ class _Owed:
 class GroupWait:
     """How long a group waits for more requests before it is synced.
 
-    Writers that wait for their adds come again right after a sync, all within the time of a round trip, and the first of
-    them would start the next sync alone. So a group that is smaller than the one before it waits a little. A writer that is
-    alone is never made to wait.
+    Writers that wait for their adds send the next ones right after a sync, within the time of a round trip, and the first one
+    would start the next sync alone. So a group that is smaller than the last one waits a little. A lone writer never waits.
     """
 
     last_count: int = 1
     last_sync_s: float = 0.0
 
     def seconds(self, count: int, nbytes: int, age_s: float) -> float:
-        """How long a group of ``count`` requests that began ``age_s`` ago may wait for the next one."""
+        """How much longer a group of ``count`` requests that began ``age_s`` ago may wait for the next request."""
         if count >= self.last_count or nbytes >= WAIT_BELOW_BYTES:
             return 0.0
         return max(0.0, min(WAIT_SHARE * self.last_sync_s, MAX_WAIT_S) - age_s)
 
 
 class SyncThread:
-    """Must be made on the event loop."""
+    """Must be created on the event loop."""
 
     def __init__(self, bookie: Bookie, maximum_bytes: int, listener: SyncListener) -> None:
         self._bookie = bookie
@@ -106,7 +106,8 @@ class SyncThread:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[tuple[StagedRequest, _Owed] | None] = queue.SimpleQueue()
-        self._queued_bytes = 0
+        self.queued_bytes = 0
+        """Bytes of requests that were put and are not answered yet. Exact on the event loop alone."""
         self._room = asyncio.Event()
         self._group_wait = GroupWait()
         self._unseen_bytes = 0
@@ -116,33 +117,27 @@ class SyncThread:
         self._has_failed = False
         self._thread = threading.Thread(target=self._run, name="sync")
 
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes of requests that were put and are not answered yet. Exact on the event loop alone."""
-        return self._queued_bytes
-
     def start(self) -> None:
         self._thread.start()
 
-    # --- on the event loop
-
     async def wait_for_room(self) -> None:
-        """To be called right before each ``put``, with nothing awaited between: of many that wait one goes on at a time.
+        """Call this right before each ``put``, with no ``await`` in between: then only one of many waiting callers goes on.
 
-        Also returns where nothing is made durable any more: there will be no room then.
+        Returns, too, once nothing can be made durable any more.
         """
-        while self._queued_bytes > self._maximum_bytes and not self._has_failed:
+        while self.queued_bytes > self._maximum_bytes and not self._has_failed:
             self._room.clear()
             await self._room.wait()
 
     def put(self, request: StagedRequest, deliver: Deliver) -> None:
-        """Have a request made durable; its reply is delivered then."""
-        nbytes = REQUEST_BYTES + (len(request.batch.body) if isinstance(request, AddRequest) else 0)
-        self._queued_bytes += nbytes
-        self._queue.put((request, _Owed(deliver, nbytes, AskedRequest.of(request, self._loop.time()))))
+        """Have a request made durable, then its reply delivered."""
+        asked = AskedRequest.of(request, self._loop.time())
+        nbytes = REQUEST_BYTES + asked.nbytes
+        self.queued_bytes += nbytes
+        self._queue.put((request, _Owed(deliver, nbytes, asked)))
 
     async def answer(self, request: StagedRequest) -> StagedReply:
-        """Have a request made durable and wait for its reply. Raises StorageError where nothing is made durable any more."""
+        """Have a request made durable, and wait for its reply. Raises StorageError if nothing can be made durable any more."""
         await self.wait_for_room()
         if self._end is not None:
             raise StorageError("making a request durable", str(self._end))
@@ -153,7 +148,7 @@ class SyncThread:
         return await waiting
 
     async def stop(self) -> None:
-        """Make durable what was put, then end; ``answer`` takes nothing more."""
+        """Make durable what was put, then end. ``answer`` takes nothing more."""
         self._end = StorageError("taking a request", "the bookie stops")
         self._queue.put(None)
         if self._thread.ident is not None:
@@ -167,11 +162,11 @@ class SyncThread:
         answers = []
         for reply_to, reply in replies:
             assert isinstance(reply_to, _Owed)
-            self._queued_bytes -= reply_to.nbytes
+            self.queued_bytes -= reply_to.nbytes
             reply_to.deliver(reply)
             answers.append((reply_to.asked, reply.status))
         count_answers(answers, self._loop.time())
-        if self._queued_bytes <= self._maximum_bytes:
+        if self.queued_bytes <= self._maximum_bytes:
             self._room.set()
 
     def _fail(self, problem: BaseException) -> None:
@@ -183,15 +178,13 @@ class SyncThread:
                 waiting.set_exception(StorageError("making a request durable", str(problem)))
         self._listener.failed(problem)
 
-    # --- any other thread
-
     def call(self, request: StagedRequest) -> StagedReply:
-        """As ``answer``, for a thread of this process, which waits, and may outlive the bookie."""
+        """Like ``answer``, for other threads of this process. They may outlive the bookie: then it raises StorageError."""
         if self._loop.is_closed():
             raise StorageError("making a request durable", "the bookie has stopped")
         return asyncio.run_coroutine_threadsafe(self.answer(request), self._loop).result()
 
-    # --- on the thread
+    # The rest runs on the thread.
 
     def _run(self) -> None:
         try:
@@ -222,12 +215,12 @@ class SyncThread:
         self._listener.looks()
 
     def _stage_group(self, item: tuple[StagedRequest, _Owed] | None) -> tuple[bool, set[int]]:
-        """Stage ``item`` and what comes behind it. False if the end came up; and whose ledgers they were."""
+        """Stage ``item`` and what follows it in the queue. Returns whether the thread goes on, and the ledgers of the group."""
         began_s, count, nbytes = self._loop.time(), 0, 0
         ledgers: set[int] = set()
         while item is not None:
             self._bookie.stage(*item)
-            ledgers.add(_ledger_of(item[0]))
+            ledgers.add(item[0].ledger_id)
             count, nbytes = count + 1, nbytes + item[1].nbytes
             if count == MAX_STAGED or nbytes >= MAX_GROUP_BYTES:
                 break
@@ -253,7 +246,7 @@ class SyncThread:
 class CheckpointThread:
     """Runs the slow part of checkpoints beside the sync thread, one at a time: a ``Background`` (checkpoint.py).
 
-    For a ``with`` statement, which ends it when all that it was given is done.
+    The end of its ``with`` statement waits until everything that it was given is done.
     """
 
     def __init__(self) -> None:
@@ -267,7 +260,7 @@ class CheckpointThread:
         self._queue.put(work)
 
     def on_failure(self, failed: Fail) -> None:
-        """Have ``failed`` told, on any thread, of the error that ends this thread, also of one that has ended it already."""
+        """Have ``failed`` called, on any thread, with the error that ends this thread or has ended it already."""
         with self._lock:
             self._failed, problem = failed, self._problem
         if problem is not None:
@@ -292,7 +285,3 @@ class CheckpointThread:
                 self._problem, failed = problem, self._failed
             if failed is not None:
                 failed(problem)
-
-
-def _ledger_of(request: StagedRequest) -> int:
-    return request.batch.header.ledger_id if isinstance(request, AddRequest) else request.ledger_id

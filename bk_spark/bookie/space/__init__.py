@@ -1,4 +1,4 @@
-"""Space given back: deleted and over-replicated ledgers are collected, and entry logs that are mostly dead are compacted.
+"""Frees space: deletes ledgers that are gone or over-replicated, and compacts entry logs that are mostly dead.
 
-Imports the storage and the metadata store. Begin with ``gc_run.py``, one run; ``gc_thread.py`` starts them.
+Imports the storage and the metadata store. Begin with ``gc_run.py``.
 """

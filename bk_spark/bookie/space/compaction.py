@@ -1,20 +1,19 @@
-"""Gives the space of deleted batches back: copies what is live out of an entry log, then unlinks the log.
+"""Compaction frees the space of deleted batches: it copies the live records out of an entry log, then unlinks the log.
 
-The order, each step durable before the next, so that a crash anywhere loses nothing and a repetition does no harm:
+Each step is durable before the next, so a crash anywhere loses nothing, and repeating a step does no harm:
 
-1. the log is read through, header by header; a record is live if the index has its row, with this very place;
-2. live records are copied as they are, their checksums verified, into logs of copies of their own, which are synced with
-   their directory;
-3. one index transaction updates the rows that still point to the old place, enters the copies, and marks the old log DEAD
-   once no row refers to it; a large log takes several;
-4. the old log is unlinked, and then forgotten by the index.
+1. Read the log, header by header. A record is live if the index has a row for it that points to this very place.
+2. Copy the live records unchanged, with their checksums verified, into new logs of copies. Sync these and their directory.
+3. In one index transaction, update the rows that still point to the old place, enter the copies, and mark the old log DEAD
+   once no row refers to it. A large log takes several transactions.
+4. Unlink the old log, then remove it from the index.
 
-A crash before 3 leaves copies that nobody knows of, which the next start cuts off or deletes; one after 3 a DEAD log, which the
-next run unlinks.
+A crash before step 3 leaves copies that the index does not know: the next start cuts them off or deletes them. A crash after
+step 3 leaves a DEAD log, which the next run unlinks.
 
-Only sealed logs wholly below the persisted mark come here: the rows of others may be in memory alone. What the index counts
-as live chooses logs, and never unlinks one: that takes the reading of step 1. A live record that cannot be read keeps its log
-alive and goes to the scrub, and the other logs are compacted.
+Only sealed logs that lie entirely below the persisted mark are compacted: rows of other logs may be in memory alone. The
+index's count of live bytes chooses logs, but only the reading of step 1 lets a log be unlinked. A log with an unreadable live
+record is kept, and the scrub is told; the other logs are compacted all the same.
 
 Ref: docs/rules.md, protocol rules 42 and 43, storage rule 5, situation 63.
 """
@@ -33,65 +32,66 @@ from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordHeader
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.bookie.pace import RateLimiter
 from bk_spark.bookie.space.garbage_collection import GoOn, LocalLedgers
+from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.config import MIB
 from bk_spark.errors import CorruptionError, StorageError
 
 STEP_BYTES = 16 * MIB
-"""Copies that are synced and entered together: a sync of more would hold up those of adds for longer."""
+"""Copies that are synced and entered together: a larger sync would delay the syncs of adds for longer."""
 
 STEP_ROWS = 2_000
-"""Rows of one index transaction, some 20 ms in which nobody else can ask the index."""
+"""Rows of one index transaction, which blocks the index for about 20 ms."""
 
 OVERHEAD_BYTES = FILE_HEADER_BYTES + RECORD_HEADER_BYTES
-"""The header of a file and its seal: neither live nor dead."""
+"""A file's header and seal, which are neither live nor dead."""
 
 PAGE_ROWS = 1_000
-"""Rows of the index that are looked at together."""
+"""Rows of the index that are read at once."""
 
 MAX_REPORTED_ROWS = 1_000
-"""Damaged records of one log that are reported; the scrub finds the others when it comes by."""
+"""Damaged records of one log that are reported; the scrub finds the others by itself."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Compacted:
-    """What one pass did."""
+    """The result of one pass."""
 
     logs_compacted: int = 0
     """Logs with live records that were copied."""
     logs_deleted: int = 0
     bytes_freed: int = 0
-    """Given back to the file system: what was unlinked less the copies."""
+    """The size of the unlinked logs, less that of the copies."""
     bytes_copied: int = 0
     """Into new logs, with their headers."""
-    is_complete: bool = True
-    """False if it was told to stop, or there was no space for copies."""
+    is_compacted: bool = True
+    """False if the pass was told to stop, or there was no space for copies."""
 
 
 def live_ratio(row: EntryLogRow) -> float:
-    """The part of a log's records that is live."""
+    """The live part of a log's records."""
     return row.live_bytes / max(row.total_bytes - OVERHEAD_BYTES, 1)
 
 
 def choose(logs: Iterable[EntryLogRow], threshold: float) -> list[EntryLogRow]:
-    """The logs that are worth it, those first that give the most space for the least copies."""
-    sealed = [one for one in logs if one.state is LogState.SEALED]
-    return sorted((one for one in sealed if one.live_bytes == 0 or live_ratio(one) < threshold), key=live_ratio)
+    """The logs worth compacting, first those that free the most space for the fewest copies."""
+    sealed = [log for log in logs if log.state is LogState.SEALED]
+    return sorted((log for log in sealed if log.live_bytes == 0 or live_ratio(log) < threshold), key=live_ratio)
 
 
 class Compaction:
-    """Used by one thread. Compacts pass by pass; remembers which logs are damaged."""
+    """Compacts pass by pass, and remembers which logs are damaged. For one thread."""
 
     def __init__(self, local: LocalLedgers, limiter: RateLimiter) -> None:
         self._local = local
         self._storage = local.storage
         self._limiter = limiter
         self._damaged: dict[int, int] = {}
-        """Log → the live bytes that were left when damage kept it: it is tried again once there are fewer."""
+        """Damaged log → the live bytes left in it at the last try. It is tried again once there are fewer."""
 
     def run(self, threshold: float, go_on: GoOn) -> Compacted:
-        """One pass. Raises StorageError, CorruptionError; what was done before stays done."""
+        """One pass. Raises StorageError, CorruptionError; what was done until then stays done."""
         done = Compacted()
         logs = self._storage.entry_logs()
         for row in logs:
@@ -100,7 +100,7 @@ class Compaction:
         chosen = [row for row in choose(logs, threshold) if self._damaged.get(row.file_id) != row.live_bytes]
         copying = _Copying(self._local, self._limiter)
         try:
-            done.is_complete = self._compact(chosen, copying, done, go_on)
+            done.is_compacted = self._compact(chosen, copying, done, go_on)
             copying.finish()
         finally:
             copying.close()
@@ -109,13 +109,13 @@ class Compaction:
         return done
 
     def _compact(self, chosen: list[EntryLogRow], copying: _Copying, done: Compacted, go_on: GoOn) -> bool:
-        """False if anything is left to do: it was told to stop, or there was no space."""
-        is_complete = True
+        """False if it was told to stop, or there was no space."""
+        is_compacted = True
         unclear: list[_Reading] = []
         for row in chosen:
-            reading = _Reading(self._local, row.file_id, go_on)
+            reading = _Reading(self._storage, row.file_id, go_on)
             if not go_on() or not self._has_room(row) or not self._copy(reading, copying, done):
-                is_complete = False
+                is_compacted = False
             elif reading.has_gaps or not self._end(reading, copying, done):
                 unclear.append(reading)
         copying.enter()
@@ -125,13 +125,13 @@ class Compaction:
             if not self._end(reading, copying, done):
                 remedy = "it is kept; stop this bookie and run 'bk-spark bookie sanity'"
                 logger.error("entry log %d counts as live, and no row of the index points to it: %s", reading.file_id, remedy)
-        return is_complete
+        return is_compacted
 
     def _has_room(self, row: EntryLogRow) -> bool:
         return row.live_bytes == 0 or row.live_bytes < self._local.free_bytes()
 
     def _copy(self, reading: _Reading, copying: _Copying, done: Compacted) -> bool:
-        """Copy what is live of a log; False if it was told to stop."""
+        """Copy the live records of a log. False if it was told to stop."""
         before = copying.copied_records
         for live, header in reading.live_records():
             if not copying.copy(live, header):
@@ -140,26 +140,23 @@ class Compaction:
         return not reading.is_stopped
 
     def _end(self, reading: _Reading, copying: _Copying, done: Compacted) -> bool:
-        """Keep a log with live records that cannot be read, unlink another one; False if the index still has rows in it."""
+        """Keep the log if it has unreadable live records, otherwise unlink it. False if the index still has rows in it."""
         if reading.damaged:
             copying.enter()
-            self._keep(reading)
+            logger.error("entry log %d is kept for records that cannot be read and have to be repaired", reading.file_id)
+            left = (row.live_bytes for row in self._storage.entry_logs() if row.file_id == reading.file_id)
+            self._damaged[reading.file_id] = next(left, 0)
+            self._local.report_damage(reading.damaged)
             return True
         is_dead = copying.enter(emptied=reading.file_id)
         if is_dead:
             self._unlink(reading.file_id, done)
         return is_dead
 
-    def _keep(self, reading: _Reading) -> None:
-        logger.error("entry log %d is kept for records that cannot be read and have to be repaired", reading.file_id)
-        left = (row.live_bytes for row in self._storage.entry_logs() if row.file_id == reading.file_id)
-        self._damaged[reading.file_id] = next(left, 0)
-        self._local.report_damage(reading.damaged)
-
     def _find_unread(self, readings: list[_Reading], go_on: GoOn) -> bool:
-        """Find the rows that still point into logs that could not be read as a whole; False if it was told to stop.
+        """Find the rows that still point into logs that could not be read completely. False if it was told to stop.
 
-        The whole index is read, for its places are not ordered by file.
+        This reads the whole index, which is not ordered by file.
         """
         after = (-1, -1, -1)
         by_file = {reading.file_id: reading for reading in readings}
@@ -176,7 +173,7 @@ class Compaction:
         return True
 
     def _unlink(self, file_id: int, done: Compacted) -> None:
-        """A DEAD log goes, also one whose file went before a crash."""
+        """Unlink a DEAD log and remove it from the index. A crash may have come between the two: then the file is gone."""
         logs = self._storage.logs
         if logs.path_of(file_id) is not None:
             done.bytes_freed += logs.size_of(file_id)
@@ -186,30 +183,30 @@ class Compaction:
         done.logs_deleted += 1
 
 
+@dataclass(slots=True)
 class _Reading:
-    """The live records of one log, as far as it can be read; it may be long before one comes."""
+    """Finds the live records of one log, as far as it can be read."""
 
-    def __init__(self, local: LocalLedgers, file_id: int, go_on: GoOn) -> None:
-        self.file_id = file_id
-        self.is_stopped = False
-        """Whether it was told to stop."""
-        self._go_on = go_on
-        self._storage = local.storage
-        self.damaged: list[BatchRow] = []
-        """Rows of live records that cannot be read."""
-        self.has_gaps = False
-        """Whether there are stretches in which no record could be recognised."""
+    storage: LedgerStorage
+    file_id: int
+    go_on: GoOn
+    is_stopped: bool = False
+    """Whether it was told to stop."""
+    has_gaps: bool = False
+    """Whether there are stretches without a recognisable record."""
+    damaged: list[BatchRow] = field(default_factory=list)
+    """Rows of unreadable live records."""
 
     def live_records(self) -> Iterator[tuple[BatchRow, RecordHeader]]:
         try:
-            for location, found in self._storage.logs.scan(self.file_id, verify_bodies=False):
-                if not self._go_on():
+            for location, found in self.storage.logs.scan(self.file_id, verify_bodies=False):
+                if not self.go_on():
                     self.is_stopped = True
                     return
                 if not isinstance(found, RecordHeader):
                     self.has_gaps = True
                 elif found.batch is not None:
-                    row = self._storage.row(found.batch.ledger_id, found.batch.first_entry_id, found.sequence)
+                    row = self.storage.row(found.batch.ledger_id, found.batch.first_entry_id, found.sequence)
                     if row is not None and row.location == location:
                         yield row, found
         except (CorruptionError, StorageError):
@@ -218,7 +215,7 @@ class _Reading:
 
 @dataclass(slots=True)
 class _Copying:
-    """Copies of one pass, from any number of logs, and the rows that are to point to them."""
+    """The copies of one pass, from any number of logs, and the rows that will point to them."""
 
     local: LocalLedgers
     limiter: RateLimiter
@@ -235,7 +232,7 @@ class _Copying:
         return sum(self._entered.values())
 
     def copy(self, row: BatchRow, header: RecordHeader) -> bool:
-        """Copy one record; False if it cannot be read, or is not what its header or its row say."""
+        """Copy one record. False if it is unreadable, or differs from its header or row."""
         assert row.location is not None
         self.limiter.take(row.location.length)
         try:
@@ -254,7 +251,7 @@ class _Copying:
         return True
 
     def enter(self, emptied: int = 0) -> bool:
-        """Make the copies durable and the index point to them; True if no row refers to the log ``emptied`` any more."""
+        """Make the copies durable, and the index point to them. True if no row refers to the log ``emptied`` any more."""
         if not self._moves and not emptied:
             return False
         if self._copies is not None:
@@ -264,24 +261,24 @@ class _Copying:
         return is_dead
 
     def finish(self) -> None:
-        """Enter what is left and seal the copies: they are entry logs like others from now on."""
+        """Enter the rest, and seal the copies: they are ordinary entry logs from now on."""
         if self._copies is not None:
             self._copies.seal()
             self._move(0)
 
     def close(self) -> None:
-        """Let go of the copies. After an error those that the index cannot know are deleted: they take space for nothing."""
+        """Close the copies. After an error, delete those that the index cannot know: they would waste space."""
         copies, self._copies = self._copies, None
         if copies is None:
             return
-        unknown = [one.file_id for one in copies.files() if one.file_id not in self._entered]
+        unknown = [file.file_id for file in copies.files() if file.file_id not in self._entered]
         copies.close()
         for file_id in unknown:
             self.local.storage.logs.delete(file_id)
 
     def _move(self, emptied: int) -> bool:
         files = () if self._copies is None else self._copies.files()
-        self._entered |= {one.file_id: one.size_bytes for one in files}
+        self._entered |= {file.file_id: file.size_bytes for file in files}
         is_dead = self.local.storage.move(self._moves, files, emptied)
         if self._copies is not None:
             self._copies.committed(files)

@@ -1,48 +1,62 @@
-"""One run of the garbage collector: deleted ledgers, over-replicated ones, then entry logs, in this order.
+"""The garbage collector: one run, the schedule that says when a run is due and what belongs to it, and the thread.
 
-Only ledgers that the index knows are looked at, and a ledger that is deleted leaves it with the next checkpoint; only then do
-its bytes count as dead. So the run asks for checkpoints and waits for them. Logs that are still written to are not compacted;
-those that are worth it are sealed first. If a checkpoint does not come in time, the rest is left to the next run.
+A run handles deleted ledgers, then over-replicated ones, then entry logs. It considers only ledgers that are in the index. A
+deleted ledger leaves the index with the next checkpoint, and only then its bytes count as dead. So the run requests checkpoints
+and waits for them. It does not compact logs that are still written to; it has those sealed that are worth compacting. If a
+checkpoint does not come in time, the next run does the rest.
 
-Ref: docs/rules.md, protocol rules 42 to 46, situations 63 to 65.
+Every run looks for deleted ledgers, and unlinks entry logs without a live byte. Rarer work (over-replicated ledgers, minor and
+major compaction) joins the first run after its interval is over. What a run did not finish, because it failed, was suspended,
+or the next one became due, is owed to the next. Intervals begin with the process.
+
+A run that fails has changed only what it was sure of, and the next run tries again. ``suspend`` ends a run at its next step:
+what was begun is finished, and no further deletion or compaction begins.
+
+Ref: docs/rules.md, protocol rules 42 to 46, situations 63 to 65; thresholds and intervals: config.BookieConfig.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
+from bk_spark.bookie.background_task import BackgroundTask, TaskStatus
 from bk_spark.bookie.logs.mark import EntryLogRow, LogState
-from bk_spark.bookie.pace import RateLimiter
+from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks, RateLimiter
 from bk_spark.bookie.space.compaction import Compaction, live_ratio
 from bk_spark.bookie.space.garbage_collection import ClusterMember, DeletedLedgers, GoOn, LocalLedgers
 from bk_spark.bookie.space.over_replication import OverReplicatedLedgers
 from bk_spark.config import MIB, BookieConfig
-from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError
+from bk_spark.errors import BookKeeperError, ConfigError, MetadataConflictError, MetadataUnavailableError
 
-# --- When a run of the garbage collector is due, and what belongs to it
-#
-# Every run looks for deleted ledgers and unlinks entry logs without a live byte. The rarer work joins the first run after its
-# interval is over: over-replicated ledgers, minor and major compaction. What a run did not finish, because it failed, was
-# suspended, or the next one was due meanwhile, is owed to the next. Intervals begin with the process.
-#
-# Ref: docs/rules.md, protocol rules 43 to 45; thresholds and intervals: config.BookieConfig.
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_LOOKS = 100
+CHECKPOINT_LOOK_S = 0.1
+"""A checkpoint writes some 64 MiB and takes a second or two; a run waits ten seconds for it."""
+
+MIN_ROLL_BYTES = MIB
+"""Smaller open logs are left alone, so that a quiet bookie does not begin new files all the time."""
+
+_SUMMED = ("ledgers_deleted", "logs_compacted", "logs_deleted", "bytes_freed", "bytes_copied")
+"""The figures of a run that are added up in the status."""
 
 ONLY_EMPTY = 0.0
-"""The threshold of a run without compaction: no log has less that is live; those without a live byte go always."""
+"""The threshold of a run without compaction: only logs without a live byte are removed, as in every run."""
 
 
 @dataclass(frozen=True, slots=True)
 class GcPlan:
-    """What one run is to do, beside looking for deleted ledgers."""
+    """What one run does besides looking for deleted ledgers."""
 
     threshold: float = ONLY_EMPTY
-    """Entry logs of which less than this part is live are compacted."""
+    """Entry logs with a smaller live part than this are compacted."""
     over_replicated: bool = False
 
 
 class GcSchedule:
-    """Times in seconds of one clock that never goes back."""
+    """Plans the runs. Times are seconds of one clock that never goes back."""
 
     def __init__(self, config: BookieConfig, now_s: float) -> None:
         self._config = config
@@ -53,19 +67,19 @@ class GcSchedule:
         self._major_due_s = now_s + config.major_compaction_interval_s
 
     def wait_s(self, now_s: float) -> float:
-        """How long until the next run; 0 if it is due."""
+        """The time until the next run; 0 if it is due."""
         return max(0.0, self._collection_due_s - now_s)
 
     def begin(self, now_s: float, *, major: bool | None = None) -> GcPlan:
-        """The run that begins now. ``major`` forces a compaction, a major or a minor one, and a look at everything."""
+        """The plan of the run that begins now. ``major`` forces everything, with a major (True) or minor (False) compaction."""
         self._collection_due_s = now_s + self._config.gc_interval_s
         threshold = max(self._owed.threshold, self._threshold(now_s, major))
-        is_everything = self._owed.over_replicated or major is not None or now_s >= self._over_replication_due_s
-        self._owed = GcPlan(threshold, is_everything)
+        over_replicated = self._owed.over_replicated or major is not None or now_s >= self._over_replication_due_s
+        self._owed = GcPlan(threshold, over_replicated)
         return self._owed
 
     def end(self, now_s: float, *, is_compacted: bool) -> None:
-        """The run is over that began last; ``is_compacted``: no log is left that it asked for. One that failed has no end."""
+        """To be called after a run that did not fail; ``is_compacted`` if it left no log below its threshold."""
         done = self._owed
         self._owed = GcPlan() if is_compacted else GcPlan(done.threshold)
         if done.over_replicated:
@@ -83,17 +97,9 @@ class GcSchedule:
         return ONLY_EMPTY
 
 
-CHECKPOINT_LOOKS = 100
-CHECKPOINT_LOOK_S = 0.1
-"""A checkpoint writes some 64 MiB and takes a second or two; ten seconds are waited for it."""
-
-MIN_ROLL_BYTES = MIB
-"""Open logs below this size are left alone: a quiet bookie does not begin new files all the time."""
-
-
 @dataclass(frozen=True, slots=True)
 class GcReport:
-    """What one run did."""
+    """The result of one run."""
 
     ledgers_deleted: int = 0
     tombstones_purged: int = 0
@@ -102,13 +108,13 @@ class GcReport:
     bytes_freed: int = 0
     bytes_copied: int = 0
     is_compacted: bool = False
-    """Whether no entry log is left that the run's threshold asked for."""
+    """Whether the run left no entry log below its threshold."""
     problem: str = ""
-    """Why not all ledgers were looked at; empty if they were."""
+    """Why not all ledgers were checked; empty if they were."""
 
 
 class GcRun:
-    """Used by one thread, run after run; what must be remembered between two is here."""
+    """Carries out runs, and keeps what must be remembered between them. For one thread."""
 
     def __init__(
         self,
@@ -118,7 +124,7 @@ class GcRun:
         clock_ms: Callable[[], int],
         pause: Callable[[float], object],
     ) -> None:
-        """``clock_ms`` is the wall clock; ``pause`` waits so many seconds, or shorter if the work is to end."""
+        """``clock_ms`` is the wall clock; ``pause`` waits that many seconds, or less if the work is to end."""
         self._storage = local.storage
         self._deleted = DeletedLedgers(local, cluster, clock_ms)
         self._over_replicated = OverReplicatedLedgers(local, cluster)
@@ -126,9 +132,9 @@ class GcRun:
         self._pause = pause
 
     def run(self, plan: GcPlan, go_on: GoOn, may_compact: GoOn) -> GcReport:
-        """Raises what the disk raises; what was done before stays done. Without the metadata store it compacts all the same.
+        """One run. Without the metadata store it only compacts. Raises what the disk raises; what was done stays done.
 
-        Once ``may_compact`` says no, compaction ends, and the rest of it is for a later run.
+        Compaction ends once ``may_compact`` says no; a later run goes on with it.
         """
         self._checkpoint(go_on)
         try:
@@ -138,15 +144,7 @@ class GcRun:
         self._checkpoint(go_on)
         if go_on():
             self._roll(plan.threshold, go_on)
-        compacted = self._compaction.run(plan.threshold, may_compact)
-        return replace(
-            report,
-            logs_compacted=compacted.logs_compacted,
-            logs_deleted=compacted.logs_deleted,
-            bytes_freed=compacted.bytes_freed,
-            bytes_copied=compacted.bytes_copied,
-            is_compacted=compacted.is_complete,
-        )
+        return replace(report, **asdict(self._compaction.run(plan.threshold, may_compact)))
 
     def _collect(self, plan: GcPlan, go_on: GoOn) -> GcReport:
         collected = self._deleted.collect(go_on)
@@ -154,21 +152,22 @@ class GcRun:
         return GcReport(collected.deleted + removed, collected.purged)
 
     def _checkpoint(self, go_on: GoOn) -> None:
-        """Have the index know of all that was put and deleted so far."""
+        """Wait until the index contains everything put and deleted so far."""
         sequence = self._storage.logs.sequences.next_sequence
         if not self._storage.is_indexed(sequence):
             self._storage.request_checkpoint()
             self._await(lambda: self._storage.is_indexed(sequence), go_on)
 
     def _roll(self, threshold: float, go_on: GoOn) -> None:
-        """Have open logs sealed that are worth compacting: they are rolled by size alone, which may take for ever."""
-        wanted = {one.file_id for one in self._storage.entry_logs() if _is_worth_rolling(one, threshold)}
+        """Have open logs sealed that are worth compacting. Otherwise only their size seals them, which may take for ever."""
+        logs = [log for log in self._open_logs() if log.total_bytes >= MIN_ROLL_BYTES and live_ratio(log) < threshold]
+        wanted = {log.file_id for log in logs}
         if wanted:
             self._storage.request_checkpoint(roll=True)
-            self._await(lambda: all(one.state is not LogState.OPEN for one in self._logs(wanted)), go_on)
+            self._await(lambda: wanted.isdisjoint(log.file_id for log in self._open_logs()), go_on)
 
-    def _logs(self, file_ids: set[int]) -> list[EntryLogRow]:
-        return [one for one in self._storage.entry_logs() if one.file_id in file_ids]
+    def _open_logs(self) -> list[EntryLogRow]:
+        return [log for log in self._storage.entry_logs() if log.state is LogState.OPEN]
 
     def _await(self, condition: Callable[[], bool], go_on: GoOn) -> None:
         for _ in range(CHECKPOINT_LOOKS):
@@ -177,5 +176,113 @@ class GcRun:
             self._pause(CHECKPOINT_LOOK_S)
 
 
-def _is_worth_rolling(row: EntryLogRow, threshold: float) -> bool:
-    return row.state is LogState.OPEN and row.total_bytes >= MIN_ROLL_BYTES and live_ratio(row) < threshold
+@dataclass(frozen=True, slots=True)
+class GcStatus(TaskStatus):
+    """Counts are since the start of the collector."""
+
+    is_suspended: bool = False
+    is_running: bool = False
+    runs: int = 0
+    last_run_ms: int = 0
+    """When the last run ended, by the wall clock; 0 before the first."""
+    ledgers_deleted: int = 0
+    logs_compacted: int = 0
+    logs_deleted: int = 0
+    bytes_freed: int = 0
+    bytes_copied: int = 0
+    """By compaction, which freed them before."""
+    live_bytes: int = 0
+    """In entry logs, as of the end of the last run."""
+    total_bytes: int = 0
+
+
+class GarbageCollector(BackgroundTask[GcStatus]):
+    """``force``, ``suspend`` and ``resume`` return at once."""
+
+    def __init__(
+        self, local: LocalLedgers, cluster: ClusterMember, config: BookieConfig, clocks: Clocks = SYSTEM_CLOCKS
+    ) -> None:
+        super().__init__("garbage collection", GcStatus())
+        self._local = local
+        self._clocks = clocks
+        self._schedule = GcSchedule(config, clocks.steady_s())
+        limiter = RateLimiter(config.compaction_bytes_per_s, clocks.steady_s, self._pause)
+        self._run = GcRun(local, cluster, limiter, clocks.wall_ms, self._pause)
+        self._forced: bool | None = None
+        """Whether the run that was asked for includes a major compaction; None if none was asked for."""
+
+    def force(self, major: bool = True) -> None:
+        """Ask for a run now, with a major or a minor compaction. While suspended the collector keeps it until ``resume``."""
+        with self._changed:
+            self._forced = major or bool(self._forced)
+            self._changed.notify_all()
+
+    def suspend(self) -> None:
+        """Begin nothing new until ``resume``."""
+        self._note(is_suspended=True)
+
+    def resume(self) -> None:
+        self._note(is_suspended=False)
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_stopped or self._wait_s() == 0, self._wait_s())
+                if self._is_stopped:
+                    return
+                if self._wait_s() != 0:
+                    continue
+                plan = self._schedule.begin(self._clocks.steady_s(), major=self._forced)
+                self._forced = None
+                self._note(is_running=True)
+            self._one_run(plan)
+
+    def _wait_s(self) -> float | None:
+        """The time until the next run; 0 if it is due, None, for ever, while suspended."""
+        if self._status.is_suspended:
+            return None
+        return 0.0 if self._forced is not None else self._schedule.wait_s(self._clocks.steady_s())
+
+    def _one_run(self, plan: GcPlan) -> None:
+        report = GcReport()
+        try:
+            report = self._run.run(plan, self._may_go_on, self._may_compact)
+            problem = report.problem
+        except BookKeeperError as error:
+            problem = str(error)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            logger.exception("garbage collection failed")
+        if problem:
+            logger.error("garbage collection is not complete, the next run tries again: %s", problem)
+        else:
+            self._schedule.end(self._clocks.steady_s(), is_compacted=report.is_compacted)
+        self._record(report, problem)
+
+    def _record(self, report: GcReport, problem: str) -> None:
+        live_bytes, total_bytes, problem = self._sizes(problem)
+        before = self._status
+        self._note(
+            is_running=False,
+            runs=before.runs + 1,
+            last_run_ms=self._clocks.wall_ms(),
+            live_bytes=live_bytes,
+            total_bytes=total_bytes,
+            last_error=problem,
+            **{name: getattr(before, name) + getattr(report, name) for name in _SUMMED},
+        )
+
+    def _sizes(self, problem: str) -> tuple[int, int, str]:
+        """Live and all bytes of the entry logs. If the index cannot be asked: the last known ones, and its error."""
+        try:
+            logs = [row for row in self._local.storage.entry_logs() if row.state is not LogState.DEAD]
+        except BookKeeperError as error:
+            return self._status.live_bytes, self._status.total_bytes, problem or str(error)
+        return sum(row.live_bytes for row in logs), sum(row.total_bytes for row in logs), problem
+
+    def _may_go_on(self) -> bool:
+        return super()._may_go_on() and not self._status.is_suspended
+
+    def _may_compact(self) -> bool:
+        """Not once the next run is due: compaction can take hours, and the search for deleted ledgers must not wait for it."""
+        return self._may_go_on() and self._schedule.wait_s(self._clocks.steady_s()) > 0
