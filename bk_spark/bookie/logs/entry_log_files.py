@@ -1,10 +1,8 @@
 """Reads, scans and deletes entry log files, in whatever directory they are. For any thread.
 
-Files stay open for a while: opening one for each record cost more than reading it. A file that is deleted is closed when its
-last reader is done, so that its space returns. A reference to a file that is gone raises MissingLogError, never "not found":
-compaction may have moved the record, and a second look-up finds the new place.
-
-``threading`` is here, against the import table, for the lock around the open files.
+Files stay open for a while, for opening one for each record cost more than reading it. The last reader of a deleted file closes
+it, so that its space becomes free. If a file is gone, MissingLogError is raised, never "not found": compaction may have moved
+the record, and a second look-up finds the new place.
 
 Ref: docs/rules.md, storage rule 5, protocol rule 39.
 """
@@ -28,7 +26,7 @@ from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import CorruptionError, MissingLogError
 
 MAX_OPEN_FILES = 128
-"""Far below the usual limit of 1024 descriptors of a process, which connections need too; 128 GiB of entry logs."""
+"""Enough for 128 GiB of entry logs, and far below the usual limit of 1024 descriptors, which connections need too."""
 
 
 @dataclass(slots=True)
@@ -37,7 +35,7 @@ class _OpenFile:
     header: FileHeader
     users: int = 0
     is_dropped: bool = False
-    """To be closed by its last user."""
+    """Its last user closes it."""
 
 
 class EntryLogFiles:
@@ -49,12 +47,12 @@ class EntryLogFiles:
         self._open: OrderedDict[int, _OpenFile] = OrderedDict()
 
     def path_of(self, file_id: int) -> Path | None:
-        """None if there is no such file any more."""
+        """None if the file is gone."""
         directory = self._directory_of(file_id)
         return None if directory is None else directory.file_path(file_id)
 
     def size_of(self, file_id: int) -> int:
-        """In bytes; of a file that is being written what is durable. Raises MissingLogError, StorageError."""
+        """Bytes of a file that are durable. Raises MissingLogError, StorageError."""
         directory = self._directory_of(file_id)
         if directory is None:
             raise _missing(file_id)
@@ -62,7 +60,10 @@ class EntryLogFiles:
         return writing.synced if writing is not None else directory.disk.size(directory.file_path(file_id))
 
     def read(self, location: EntryLocation) -> tuple[RecordHeader, EncodedBatch]:
-        """The record at ``location``, its checksums verified. Raises CorruptionError, MissingLogError, StorageError."""
+        """The durable record at ``location``, its checksums verified. Never "not found".
+
+        Raises CorruptionError, MissingLogError (look the row up again), StorageError.
+        """
         with self._reading(location.file_id) as opened:
             header = _read_header(opened, location)
             body = opened.file.read(location.offset + RECORD_HEADER_BYTES, header.body_length)
@@ -76,7 +77,7 @@ class EntryLogFiles:
     def scan(self, file_id: int, *, verify_bodies: bool = True) -> Iterator[tuple[EntryLocation, RecordHeader | Damage]]:
         """Every record of a file and every damaged stretch, in order, as far as the file is durable.
 
-        Of records the checksums were verified, without ``verify_bodies`` those of the headers alone. Raises FormatVersionError,
+        Checksums are verified; without ``verify_bodies`` only those of the headers. Raises FormatVersionError,
         MissingLogError, StorageError, and CorruptionError if the file's own header is damaged.
         """
         size = self.size_of(file_id)
@@ -91,7 +92,7 @@ class EntryLogFiles:
                     yield EntryLocation(file_id, start, end - start), item.header
 
     def delete(self, file_id: int) -> None:
-        """Delete a file, durably. What is being read of it can be read to its end. Does nothing if it is gone."""
+        """Delete a file, durably. The index must know it as DEAD. Reads under way can go on. Does nothing if it is gone."""
         with self._lock:
             directory = self._directory_of(file_id)
             if directory is not None:
@@ -122,7 +123,7 @@ class EntryLogFiles:
                 _close_unused(opened)
 
     def _opened(self, file_id: int) -> _OpenFile:
-        """Under the lock, so that a deletion comes before or after, and never leaves an open file behind."""
+        """Called under the lock: a deletion comes before or after it, and never leaves an open file behind."""
         directory = self._directory_of(file_id)
         if directory is None:
             raise _missing(file_id)

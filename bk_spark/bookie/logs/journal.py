@@ -1,7 +1,7 @@
-"""The journals: small adds, fences, deletions and explicit LACs, durable in the order in which they came.
+"""The journals: small adds, fences, deletions and explicit LACs, in order of arrival.
 
-What stands in them is also in the write cache until a checkpoint has put it into an entry log; it is read after a crash
-only. Each directory has its own journal, and a ledger always goes into the same one. Files before the mark are deleted.
+Their content is also in the write cache until a checkpoint has put it into an entry log, so a journal is read only after a
+crash. Each directory has its own journal, and a ledger always uses the same one. Files before the mark are deleted.
 
 Ref: docs/formats.md, "Files of a bookie"; docs/rules.md, protocol rules 37, 38 and 40.
 """
@@ -17,7 +17,7 @@ from bk_spark.config import MAX_BATCH_BYTES
 
 
 class Journals:
-    """Used by the sync thread alone, save for ``delete_before``."""
+    """Only the sync thread uses it, but any thread may call ``delete_before``."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Journals:
         sequences: SequenceCounter,
         predecessors: Sequence[Predecessor],
     ) -> None:
-        """``predecessors`` are the last files, one for each directory."""
+        """``predecessors``: each directory's last file."""
         self.file_ids = file_ids
         settings = WriterSettings(file_bytes, aligned_from_bytes=MAX_BATCH_BYTES + 1)
         pairs = zip(directories, predecessors, strict=True)
@@ -41,7 +41,7 @@ class Journals:
         return tuple(writer.position for writer in self.writers)
 
     def delete_before(self, mark: LogMark) -> None:
-        """Delete the files that end before their directory's position in ``mark``, which must be durable. Any thread."""
+        """Delete the files that end before their directory's position in ``mark``, which must be durable."""
         for directory in self._directories:
             for file_id in directory.file_ids():
                 if file_id < mark.journal(directory.ordinal).file_id:

@@ -1,11 +1,8 @@
-"""Appends records to the files of one kind in one directory: one open file, rolled by size.
+"""Appends records to one kind of log file in one directory: to one open file, until that is full and the next one begins.
 
-A record is durable after the next ``sync``. Before a record goes into a new file, the old file was sealed and synced, and
-the new file's header and name were (docs/rules.md, "Order of syncs"). Bodies are never copied: they wait by reference
-for one writev.
-
-``threading`` is here, against the import table, for the lock around the counter of file ids: the writers of copies run on
-threads of their own and take ids from the same one.
+A record is durable after the next ``sync``. Before a new file takes a record, the file before it was sealed and synced, and the
+header and name of the new one were synced (docs/rules.md, "Order of syncs"). Bodies are never copied: the writer keeps
+references to them until one writev takes them all.
 
 Ref: docs/formats.md, "Files of a bookie".
 """
@@ -32,18 +29,17 @@ from bk_spark.config import MIB
 from bk_spark.entries.batch import EncodedBatch
 
 MAX_PENDING_BYTES = MIB
-"""Records that wait for a write. More per writev gains nothing, and the disk may as well begin."""
+"""So many bytes wait for a write at most. More per writev gain nothing, and the disk may as well begin."""
 
 MAX_PENDING_BUFFERS = 1000
 """As many as one writev takes, with room for a record and its padding."""
 
-
 UNCHAINED_SEQUENCE = 0
-"""The sequence of a SEAL in a file that follows no other: the counter is the sync thread's."""
+"""The sequence of a SEAL in copies, which follow no other file: only the sync thread may use the counter."""
 
 
 class FileIds:
-    """The ids of files, each given out once, to any thread."""
+    """Gives out file ids, each one once, to any thread: writers of copies run on threads of their own."""
 
     def __init__(self, next_id: int) -> None:
         self._next_id = next_id
@@ -64,7 +60,7 @@ class FileIds:
 
 @dataclass(slots=True)
 class SequenceCounter:
-    """The numbers of records, for all files of a bookie. Used by the sync thread alone."""
+    """Numbers the records of all log files of a bookie. Only the sync thread uses it."""
 
     next_sequence: int
 
@@ -80,7 +76,7 @@ class SequenceCounter:
 
 @dataclass(frozen=True, slots=True)
 class EntryLocation:
-    """Where a record stands: header and body, ``length`` bytes."""
+    """Where a record stands in an entry log. ``length`` counts the bytes of header and body."""
 
     file_id: int
     offset: int
@@ -92,13 +88,13 @@ class WriterSettings:
     """Sizes in bytes."""
 
     maximum_bytes: int
-    """A file is rolled before it would become larger, unless one record alone is."""
+    """No file becomes larger, unless a single record is."""
     aligned_from_bytes: int
-    """Bodies from this size on start on an aligned offset."""
+    """Records with bodies from this size on start on an aligned offset."""
 
 
 class RecordWriter:
-    """The end of a log. Used by one thread at a time."""
+    """Appends to the journal or entry log of one directory. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -108,12 +104,12 @@ class RecordWriter:
         sequences: SequenceCounter | None,
         predecessor: Predecessor = NO_PREDECESSOR,
     ) -> None:
-        """``sequences`` counts the records that stand for nothing else; without it the files are not chained (COPIES).
+        """``sequences`` numbers IDLE and SEAL records; without it the files are not chained (COPIES).
 
-        Behind a predecessor whose end is lost a file is begun at once, so that the next mark passes over the loss.
+        If the predecessor's end is lost, a new file is begun at once, so that the next mark lies behind the loss.
         """
         self.appended_bytes = 0
-        """By this process, headers of files not included."""
+        """By this process, file headers not included."""
         self._directory = directory
         self._settings = settings
         self._file_ids = file_ids
@@ -139,17 +135,17 @@ class RecordWriter:
 
     @property
     def dirty_file(self) -> AppendFile | None:
-        """The open file if something of it is still to be synced, written or not, or can never be."""
+        """The open file, if not all of it is synced, or if a write or sync of it failed."""
         file = self._file
         return file if file is not None and (self._pending or file.is_dirty) else None
 
     def files(self) -> tuple[LogFile, ...]:
-        """The open file, and those sealed that were not ``committed`` yet."""
+        """The sealed files that are not ``committed`` yet, and the open file."""
         opened = () if self._file is None else (self._log_file(self._file, is_sealed=False),)
         return (*tuple(self._sealed.values()), *opened)
 
     def committed(self, file_id: int) -> None:
-        """The index knows that this file is sealed. To be called by any thread."""
+        """The index has stored that this file is sealed. Any thread may call it."""
         self._sealed.pop(file_id, None)
 
     def append(self, batch: EncodedBatch, master_key_hash: bytes, sequence: int) -> EntryLocation:
@@ -171,7 +167,7 @@ class RecordWriter:
         self._appended()
 
     def write(self) -> None:
-        """Hand all that was appended to the operating system: from here on only the machine can lose it."""
+        """Hand all that was appended to the operating system. After that only a crash of the machine can lose it."""
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         if pending and self._file is not None:
             self._file.append(pending)
@@ -183,14 +179,14 @@ class RecordWriter:
             self._file.sync()
 
     def idle(self) -> None:
-        """After a sync with nothing to do: say once, durably, that the end of the file is durable."""
+        """Append an IDLE record, durably, if the file got something since its last one. Everything must be synced."""
         if self._idle_wanted and self._file is not None:
             self._idle_wanted = False
             self._push_mark(self._file, RecordKind.IDLE)
             self.sync()
 
     def seal(self) -> None:
-        """Sync and end the open file, if there is one; the next append begins a new one."""
+        """Sync and seal the open file, if there is one. The next append begins a new one."""
         file = self._file
         if file is None:
             return
@@ -203,7 +199,7 @@ class RecordWriter:
         self.close()
 
     def close(self) -> None:
-        """Let go of the open file as it is on the disk; what was not written is dropped."""
+        """Close the open file as it is on the disk. What was not written is dropped."""
         self._pending, self._pending_bytes = [], 0
         if self._file is not None:
             self._directory.written.pop(self._file_id, None)
@@ -244,3 +240,16 @@ class RecordWriter:
         self._idle_wanted = True
         if self._pending_bytes >= MAX_PENDING_BYTES or len(self._pending) >= MAX_PENDING_BUFFERS:
             self.write()
+
+
+def end_file(directory: LogDirectory, header: FileHeader, sequence: int | None) -> int:
+    """Sync a file of a former process, and seal it with ``sequence``, or not if that is None. Returns the file's size."""
+    file = directory.disk.open_append(directory.file_path(header.file_id))
+    try:
+        file.sync()
+        if sequence is not None:
+            file.append([pack_mark(Place(header.salt, file.size, file.synced), sequence, RecordKind.SEAL)])
+            file.sync()
+        return file.size
+    finally:
+        file.close()
