@@ -21,7 +21,7 @@ from bk_spark.bookie.index.generation import read_generation
 from bk_spark.bookie.index.rows import IndexState
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, check_state
 from bk_spark.bookie.inspection.index import IndexView, read_index
-from bk_spark.bookie.logs.all_logs import LogsReplay
+from bk_spark.bookie.logs.all_logs import LogsReplay, logs_exist
 from bk_spark.bookie.logs.log_file import FileKind
 from bk_spark.bookie.logs.mark import EntryLogRow, LogState
 from bk_spark.config import BookieConfig
@@ -82,9 +82,7 @@ def check_storage(
 
 def _was_started(directories: Directories, disk: Disk) -> bool:
     """Whether there must be an index: one that was only formatted has none."""
-    suffixes = tuple({kind.suffix for kind in FileKind})
-    logs = [path for path in (*directories.journals, *directories.entry_logs) if disk.exists(path)]
-    return disk.exists(directories.index) or any(name.endswith(suffixes) for path in logs for name in disk.list(path))
+    return disk.exists(directories.index) or logs_exist(directories, disk)
 
 
 def _problem_of_index(
