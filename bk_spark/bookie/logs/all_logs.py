@@ -1,10 +1,14 @@
 """All journals and entry logs of a bookie: one sequence counter for both, one file id counter for each kind.
 
+The *journals* take small adds, fences, deletions and explicit LACs, in order of arrival. Their content is also in the write
+cache until a checkpoint has put it into an entry log, so a journal is read only after a crash. Each journal directory has its
+own journal, and a ledger always uses the same one. Files before the mark are deleted. See entry_log.py for *entry logs*.
+
 The sync thread appends to ``Logs``, any thread reads from it. Other threads write ``Copies`` (entry_log.py). At the start
 ``LogsReplay`` reads what a former process left, and makes the ``Logs``.
 
 Ref: docs/formats.md, "Files of a bookie"; docs/rules.md, "LastLogMark", "Order of syncs", storage rules 2, 5 and 7, protocol
-rule 38.
+rules 37, 38 and 40.
 """
 
 from __future__ import annotations
@@ -16,13 +20,12 @@ from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.logs.entry_log import Copies, WritableDirectories, forget_sealed, settle_copies, sync_writers
 from bk_spark.bookie.logs.entry_log_files import EntryLogFiles
-from bk_spark.bookie.logs.journal import Journals
 from bk_spark.bookie.logs.log_file import FileKind, LogDirectory, LogFile, Predecessor
 from bk_spark.bookie.logs.mark import NO_MARK, EntryLogRow, LogMark, LogState
 from bk_spark.bookie.logs.record import LedgerNote
 from bk_spark.bookie.logs.replay import Damage, LogReplay, ReplayedRecord
 from bk_spark.bookie.logs.writer import EntryLocation, FileIds, RecordWriter, SequenceCounter, WriterSettings
-from bk_spark.config import KIB, BookieConfig
+from bk_spark.config import KIB, MAX_BATCH_BYTES, BookieConfig
 from bk_spark.entries.batch import EncodedBatch
 
 ALIGNED_FROM_BYTES = 256 * KIB
@@ -35,28 +38,23 @@ class Logs(EntryLogFiles):
 
     def __init__(
         self,
-        journals: Journals,
-        entry_logs: Sequence[LogDirectory],
-        predecessors: Sequence[Predecessor],
-        file_ids: FileIds,
+        journals: Sequence[RecordWriter],
+        entry_logs: Sequence[RecordWriter],
         sequences: SequenceCounter,
-        config: BookieConfig,
-        leftover: Sequence[LogFile] = (),
+        direct_add_bytes: int,
+        leftover: Sequence[LogFile],
     ) -> None:
-        """``predecessors``: each directory's last direct entry log. ``leftover``: the entry logs that this start sealed."""
-        super().__init__(entry_logs)
+        """One writer for each directory. ``leftover``: the entry logs that this start sealed."""
+        super().__init__([writer.directory for writer in entry_logs])
         self.sequences = sequences
         self._journals = journals
-        self._settings = WriterSettings(config.entry_log_file_bytes, max(config.direct_add_bytes, ALIGNED_FROM_BYTES))
-        self._file_ids = file_ids
-        self._disk: Disk = entry_logs[0].disk
+        self._entry_logs = entry_logs
+        self._writers = [*journals, *entry_logs]
+        self._disk: Disk = self._directories[0].disk
         self._writable = WritableDirectories(len(entry_logs))
-        pairs = zip(entry_logs, predecessors, strict=True)
-        self._entry_logs = [RecordWriter(one, self._settings, file_ids, sequences, before) for one, before in pairs]
-        self._writers = [*journals.writers, *self._entry_logs]
         self._copies: dict[str, Copies] = {}
         self._leftover = {file.file_id: file for file in leftover}
-        self._direct_add_bytes = config.direct_add_bytes
+        self._direct_add_bytes = direct_add_bytes
 
     # For the sync thread
 
@@ -65,12 +63,12 @@ class Logs(EntryLogFiles):
         ledger_id = batch.header.ledger_id
         if len(batch.body) >= self._direct_add_bytes:
             return self._entry_logs[self._writable.of_ledger(ledger_id)].append(batch, master_key_hash, sequence)
-        self._journals.writer_of(ledger_id).append(batch, master_key_hash, sequence)
+        self._journal_of(ledger_id).append(batch, master_key_hash, sequence)
         return None
 
     def append_note(self, note: LedgerNote, master_key_hash: bytes, sequence: int) -> None:
         """Durable after the next ``sync``."""
-        self._journals.writer_of(note.ledger_id).append_note(note, master_key_hash, sequence)
+        self._journal_of(note.ledger_id).append_note(note, master_key_hash, sequence)
 
     def write(self) -> None:
         """Hand all that was appended to the operating system. After that only a crash of the machine can lose it."""
@@ -113,9 +111,9 @@ class Logs(EntryLogFiles):
         """The end of all that was appended. The index must store it in one transaction with the rows of all before it."""
         return LogMark(
             self.sequences.next_sequence,
-            self._journals.file_ids.next_id,
-            self._file_ids.next_id,
-            self._journals.positions(),
+            self._journals[0].settings.file_ids.next_id,
+            self._entry_logs[0].settings.file_ids.next_id,
+            tuple(writer.position for writer in self._journals),
             tuple(writer.position for writer in self._entry_logs),
         )
 
@@ -143,12 +141,18 @@ class Logs(EntryLogFiles):
         """The writer of copies for ``purpose``, made by the first call."""
         made = self._copies.get(purpose)
         if made is None:
-            made = self._copies[purpose] = Copies(self._directories, self._settings, self._file_ids, self._writable)
+            made = self._copies[purpose] = Copies(self._directories, self._entry_logs[0].settings, self._writable)
         return made
 
     def delete_journals(self, mark: LogMark) -> None:
-        """Delete the journals that end before ``mark``, which must be durable in the index."""
-        self._journals.delete_before(mark)
+        """Delete the journal files that end before ``mark``, which must be durable in the index."""
+        for directory in (writer.directory for writer in self._journals):
+            for file_id in directory.file_ids():
+                if file_id < mark.journal(directory.ordinal).file_id:
+                    directory.delete(file_id)
+
+    def _journal_of(self, ledger_id: int) -> RecordWriter:
+        return self._journals[ledger_id % len(self._journals)]
 
 
 class LogsReplay:
@@ -194,14 +198,25 @@ class LogsReplay:
         In limbo the index may be an older one. Copies that it does not know are then kept.
         """
         journal_ids = FileIds(_next_id(self._journals, self._mark.next_journal_id, ()))
-        file_ids = FileIds(_next_id(self._entry_logs, self._mark.next_entry_log_id, self._known))
+        entry_log_ids = FileIds(_next_id(self._entry_logs, self._mark.next_entry_log_id, self._known))
         last_journals = [replay.finish() for replay in self._journal_replays]
         last_entry_logs = [replay.finish() for replay in self._entry_log_replays]
         keeps_all = is_limbo or (not self._known and self._mark == NO_MARK)
         settled = [file for one in self._entry_logs for file in settle_copies(one, self._known, keeps_all=keeps_all)]
-        journals = Journals(self._journals, self._config.journal_file_bytes, journal_ids, self.sequences, last_journals)
+        config = self._config
+        settings = WriterSettings(config.journal_file_bytes, MAX_BATCH_BYTES + 1, journal_ids)  # journals align nothing
+        journals = self._writers(self._journals, settings, last_journals)
         leftover = [*settled, *self._ended_now()]
-        return Logs(journals, self._entry_logs, last_entry_logs, file_ids, self.sequences, self._config, leftover)
+        aligned_from_bytes = max(config.direct_add_bytes, ALIGNED_FROM_BYTES)
+        settings = WriterSettings(config.entry_log_file_bytes, aligned_from_bytes, entry_log_ids)
+        entry_logs = self._writers(self._entry_logs, settings, last_entry_logs)
+        return Logs(journals, entry_logs, self.sequences, config.direct_add_bytes, leftover)
+
+    def _writers(
+        self, directories: Sequence[LogDirectory], settings: WriterSettings, last_files: Sequence[Predecessor]
+    ) -> list[RecordWriter]:
+        pairs = zip(directories, last_files, strict=True)
+        return [RecordWriter(directory, settings, self.sequences, last) for directory, last in pairs]
 
     def _entry_log_replay(self, directory: LogDirectory) -> LogReplay:
         mark = self._mark.entry_log(directory.ordinal)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.logs.log_file import FileHeader, FileKind, LogDirectory, LogFile
 from bk_spark.bookie.logs.mark import EntryLogRow, LogState
-from bk_spark.bookie.logs.writer import UNCHAINED_SEQUENCE, EntryLocation, FileIds, RecordWriter, WriterSettings, end_file
+from bk_spark.bookie.logs.writer import UNCHAINED_SEQUENCE, EntryLocation, RecordWriter, WriterSettings, end_file
 from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import CorruptionError
 
@@ -42,14 +42,8 @@ class WritableDirectories:
 class Copies:
     """The files of copies for one purpose. Used by one thread at a time, never by the one that closes the logs."""
 
-    def __init__(
-        self,
-        directories: Sequence[LogDirectory],
-        settings: WriterSettings,
-        file_ids: FileIds,
-        writable: WritableDirectories,
-    ) -> None:
-        self._writers = [RecordWriter(one.of_kind(FileKind.COPIES), settings, file_ids, None) for one in directories]
+    def __init__(self, directories: Sequence[LogDirectory], settings: WriterSettings, writable: WritableDirectories) -> None:
+        self._writers = [RecordWriter(one.of_kind(FileKind.COPIES), settings, None) for one in directories]
         self._disk: Disk = directories[0].disk
         self._writable = writable
 

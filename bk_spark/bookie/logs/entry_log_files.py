@@ -65,14 +65,12 @@ class EntryLogFiles:
         Raises CorruptionError, MissingLogError (look the row up again), StorageError.
         """
         with self._reading(location.file_id) as opened:
-            header = _read_header(opened, location)
-            body = opened.file.read(location.offset + RECORD_HEADER_BYTES, header.body_length)
-        return header, batch_of(header, body, _what(opened, location.offset))
-
-    def read_header(self, location: EntryLocation) -> RecordHeader:
-        """As ``read``, without the body."""
-        with self._reading(location.file_id) as opened:
-            return _read_header(opened, location)
+            what, file = f"{opened.file.path} at byte {location.offset}", opened.file
+            header = unpack(file.read(location.offset, RECORD_HEADER_BYTES), what, opened.header.salt, location.offset)
+            if RECORD_HEADER_BYTES + header.body_length != location.length:
+                raise CorruptionError(what, f"the record has another length than the index says ({location.length} bytes)")
+            body = file.read(location.offset + RECORD_HEADER_BYTES, header.body_length)
+        return header, batch_of(header, body, what)
 
     def scan(self, file_id: int, *, verify_bodies: bool = True) -> Iterator[tuple[EntryLocation, RecordHeader | Damage]]:
         """Every record of a file and every damaged stretch, in order, as far as the file is durable.
@@ -148,18 +146,6 @@ class EntryLogFiles:
 def _close_unused(opened: _OpenFile) -> None:
     if opened.is_dropped and not opened.users:
         opened.file.close()
-
-
-def _read_header(opened: _OpenFile, location: EntryLocation) -> RecordHeader:
-    what = _what(opened, location.offset)
-    header = unpack(opened.file.read(location.offset, RECORD_HEADER_BYTES), what, opened.header.salt, location.offset)
-    if RECORD_HEADER_BYTES + header.body_length != location.length:
-        raise CorruptionError(what, f"the record has another length than the index says ({location.length} bytes)")
-    return header
-
-
-def _what(opened: _OpenFile, offset: int) -> str:
-    return f"{opened.file.path} at byte {offset}"
 
 
 def _missing(file_id: int) -> MissingLogError:

@@ -85,12 +85,13 @@ class EntryLocation:
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
-    """Sizes in bytes."""
+    """What the writers of one kind of log files share."""
 
     maximum_bytes: int
     """No file becomes larger, unless a single record is."""
     aligned_from_bytes: int
     """Records with bodies from this size on start on an aligned offset."""
+    file_ids: FileIds
 
 
 class RecordWriter:
@@ -100,7 +101,6 @@ class RecordWriter:
         self,
         directory: LogDirectory,
         settings: WriterSettings,
-        file_ids: FileIds,
         sequences: SequenceCounter | None,
         predecessor: Predecessor = NO_PREDECESSOR,
     ) -> None:
@@ -110,9 +110,8 @@ class RecordWriter:
         """
         self.appended_bytes = 0
         """By this process, file headers not included."""
-        self._directory = directory
-        self._settings = settings
-        self._file_ids = file_ids
+        self.directory = directory
+        self.settings = settings
         self._sequences = sequences
         self._predecessor = predecessor
         self._file: AppendFile | None = None
@@ -152,7 +151,7 @@ class RecordWriter:
         """Durable after the next ``sync``."""
         length = RECORD_HEADER_BYTES + len(batch.body)
         file = self._room_for(length)
-        if len(batch.body) >= self._settings.aligned_from_bytes:
+        if len(batch.body) >= self.settings.aligned_from_bytes:
             self._push(bytes(-self._end % ALIGNMENT_BYTES))
         place = Place(self._salt, self._end, file.synced)
         self._push(pack_batch(place, sequence, batch, master_key_hash))
@@ -202,20 +201,20 @@ class RecordWriter:
         """Close the open file as it is on the disk. What was not written is dropped."""
         self._pending, self._pending_bytes = [], 0
         if self._file is not None:
-            self._directory.written.pop(self._file_id, None)
+            self.directory.written.pop(self._file_id, None)
             self._file.close()
             self._file = None
 
     def _room_for(self, length: int) -> AppendFile:
-        is_full = self._end > FILE_HEADER_BYTES and self._end + length > self._settings.maximum_bytes
+        is_full = self._end > FILE_HEADER_BYTES and self._end + length > self.settings.maximum_bytes
         if self._file is not None and is_full:
             self.seal()
         return self._file or self._begin_file()
 
     def _begin_file(self) -> AppendFile:
-        directory = self._directory
+        directory = self.directory
         self._salt = int.from_bytes(directory.disk.random_bytes(8), "little")
-        self._file_id = self._file_ids.take()
+        self._file_id = self.settings.file_ids.take()
         header = FileHeader(directory.kind, self._file_id, self._salt, self._predecessor, directory.bookie_id)
         file = directory.disk.create(directory.file_path(self._file_id), pack_file_header(header))
         directory.written[self._file_id] = file
@@ -223,7 +222,7 @@ class RecordWriter:
         return file
 
     def _log_file(self, file: AppendFile, *, is_sealed: bool) -> LogFile:
-        return LogFile(self._file_id, self._directory.ordinal, file.synced, is_sealed)
+        return LogFile(self._file_id, self.directory.ordinal, file.synced, is_sealed)
 
     def _push_mark(self, file: AppendFile, kind: RecordKind) -> int:
         sequence = UNCHAINED_SEQUENCE if self._sequences is None else self._sequences.take()
