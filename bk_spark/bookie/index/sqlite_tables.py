@@ -187,14 +187,11 @@ class Tables:
         """The first ledgers above an id, by id."""
         return [_summary(columns) for columns in self.page(LEDGERS, "ledger_id > ?", (after,), limit)]
 
-    def put_summary(self, summary: LedgerSummary, *, is_new: bool) -> int:
-        """Returns its CRC."""
-        columns = columns_of_summary(summary)
+    def put_summary(self, columns: Columns, *, is_new: bool) -> None:
         if is_new:
             self.insert(LEDGERS, [columns])
         else:
             self.database.run(_UPDATE_SUMMARY, columns)
-        return int(columns[-1])
 
     def segment(self, ledger_id: int, level: int, number: int) -> Tally | None:
         """What a segment of a ledger tallies."""

@@ -184,14 +184,15 @@ class Transaction:
             live[columns[6]] += sign * columns[8]
 
     def _write_ledger(self, ledger_id: int, edit: _LedgerEdit) -> None:
-        after = edit.after and self._tallied(edit.after, edit.segments)
-        if after == edit.before:
+        summary = edit.after and self._tallied(edit.after, edit.segments)
+        if summary == edit.before:
             return
-        before_crc = columns_of_summary(edit.before)[-1] if edit.before is not None else 0
-        after_crc = self._tables.put_summary(after, is_new=edit.before is None) if after is not None else 0
+        before, after = (columns_of_summary(one) if one else None for one in (edit.before, summary))
+        if after is not None:
+            self._tables.put_summary(after, is_new=before is None)
         bucket = bucket_of(ledger_id)
         tally = self._buckets.get(bucket) or self._memory.buckets.tally(bucket)
-        self._buckets[bucket] = tally.plus((after is not None) - (edit.before is not None), after_crc - before_crc)
+        self._buckets[bucket] = tally.plus(*_change(before, after))
 
     def _tallied(self, summary: LedgerSummary, changes: dict[int, _Delta]) -> LedgerSummary:
         """``summary`` with the rows that were added and deleted. Writes the segments. A tombstone has no rows."""
@@ -219,14 +220,13 @@ class Transaction:
         """Returns the change of the tally one level up."""
         key = (ledger_id, level, number)
         before = self._tables.find(SEGMENTS, key)
-        after = (Tally(*before[3:5]) if before else NO_TALLY).plus(*delta)
-        columns = SEGMENTS.with_crc((*key, *after)) if after.size else None
-        if columns is None:
+        tally = (Tally(*before[3:5]) if before else NO_TALLY).plus(*delta)
+        after = SEGMENTS.with_crc((*key, *tally)) if tally.size else None
+        if after is None:
             self._tables.delete(SEGMENTS, [key])
         else:
-            self._tables.insert(SEGMENTS, [columns], "REPLACE")
-        crcs = [one[-1] if one else 0 for one in (before, columns)]
-        return (columns is not None) - (before is not None), crcs[1] - crcs[0]
+            self._tables.insert(SEGMENTS, [after], "REPLACE")
+        return _change(before, after)
 
     def _log(self, file_id: int) -> EntryLogRow | None:
         return self._logs[file_id] if file_id in self._logs else self._memory.logs.get(file_id)
@@ -250,16 +250,20 @@ class Transaction:
         state, memory = self._memory.state, self._memory
         buckets, logs = state.buckets, state.logs
         for bucket, tally in self._buckets.items():
-            before = memory.buckets.tally(bucket)
-            change = BUCKETS.crc((bucket, *tally)) - BUCKETS.crc((bucket, *before))
-            buckets = buckets.plus((tally.size > 0) - (before.size > 0), change)
+            known = memory.buckets.tally(bucket)
+            both = [BUCKETS.with_crc((bucket, *one)) if one.size else None for one in (known, tally)]
+            buckets = buckets.plus(*_change(*both))
         for file_id, log in self._logs.items():
-            known = memory.logs.get(file_id)
-            crcs = [columns_of_entry_log(one)[-1] if one else 0 for one in (known, log)]
-            logs = logs.plus((log is not None) - (known is not None), crcs[1] - crcs[0])
+            both = [columns_of_entry_log(one) if one else None for one in (memory.logs.get(file_id), log)]
+            logs = logs.plus(*_change(*both))
         generation = state.generation + 1
         mark = replace(self.mark, next_entry_log_id=max(self.mark.next_entry_log_id, self._next_entry_log_id))
         return replace(state, generation=generation, buckets=buckets, logs=logs, mark=mark, limbo=self.limbo)
+
+
+def _change(before: Columns | None, after: Columns | None) -> _Delta:
+    """The change of a tally in which ``after`` replaces ``before``."""
+    return (after is not None) - (before is not None), (after[-1] if after else 0) - (before[-1] if before else 0)
 
 
 def _grown(summary: LedgerSummary, change: LedgerChange, rows: Sequence[BatchRow]) -> LedgerSummary:
