@@ -60,46 +60,47 @@ Columns = tuple[Any, ...]
 
 
 class Database:
-    """Every call must be made within ``translated``, and so must the decoding of what it returns."""
+    """All methods but ``every`` raise this package's errors for SQLite's: CorruptionError, StorageError."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        """``read_only`` asks for no lock, and may see parts of what another process commits meanwhile.
-
-        Raises CorruptionError, StorageError.
-        """
+        """``read_only`` asks for no lock, and may see parts of what another process commits meanwhile."""
         self.path = path
         self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
         with self.translated():
             self._connection = _connect_to_read(path) if read_only else _connect(path)
 
     def every(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
-        """The rows that a statement finds. Read them all before the next change."""
+        """The rows that a statement finds. Use it within ``translated``, and read all rows before the next change."""
         found = self._connection.execute(statement, values)
         self._cursors.add(found)
         return found
 
     def one(self, statement: str, values: Sequence[object] = ()) -> Columns | None:
-        found: Columns | None = self._connection.execute(statement, values).fetchone()
-        return found
+        with self.translated():
+            found: Columns | None = self._connection.execute(statement, values).fetchone()
+            return found
 
     def run(self, statement: str, values: Sequence[object] = ()) -> int:
         """Returns how many rows it changed."""
-        return self._connection.execute(statement, values).rowcount
+        with self.translated():
+            return self._connection.execute(statement, values).rowcount
 
     def run_each(self, statement: str, values: Iterable[Sequence[object]]) -> None:
-        self._connection.executemany(statement, values)
+        with self.translated():
+            self._connection.executemany(statement, values)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All changes inside are durable at the end, or none if one fails."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
+        with self.translated():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -127,7 +128,8 @@ class Database:
 
         Raises CorruptionError if the tables are not those of this version, FormatVersionError, ConfigError (an older version).
         """
-        found = dict(self.every("SELECT name, sql FROM sqlite_master"))
+        with self.translated():
+            found = dict(self.every("SELECT name, sql FROM sqlite_master"))
         version = self.one("PRAGMA user_version")
         assert version is not None
         if not found and version[0] == 0:

@@ -42,8 +42,7 @@ class SqliteIndex:
         self._database = database
         self._disk = disk
         self._tables = Tables(database)
-        with database.translated():
-            self._memory = load(self._tables, state)
+        self._memory = load(self._tables, state)
         self._verification = Verification(self._tables, self._memory)
         self._write_generation()
 
@@ -62,27 +61,22 @@ class SqliteIndex:
     # Reads
 
     def rows(self, ledger_id: int, after: tuple[int, int], limit: int) -> list[BatchRow]:
-        with self._database.translated():
-            found = self._tables.rows("ledger_id = ? AND (first_entry_id, sequence) > (?, ?)", (ledger_id, *after), limit)
-            if found and found[-1].ledger_id != ledger_id:
-                raise self._database.damage(f"a row of ledger {found[-1].ledger_id} is in the wrong place")
-            return found
+        found = self._tables.rows("ledger_id = ? AND (first_entry_id, sequence) > (?, ?)", (ledger_id, *after), limit)
+        if found and found[-1].ledger_id != ledger_id:
+            raise self._database.damage(f"a row of ledger {found[-1].ledger_id} is in the wrong place")
+        return found
 
     def rows_from(self, after: tuple[int, int, int], limit: int) -> list[BatchRow]:
-        with self._database.translated():
-            return self._tables.rows("(ledger_id, first_entry_id, sequence) > (?, ?, ?)", after, limit)
+        return self._tables.rows("(ledger_id, first_entry_id, sequence) > (?, ?, ?)", after, limit)
 
     def row(self, ledger_id: int, first: int, sequence: int) -> BatchRow | None:
-        with self._database.translated():
-            return self._tables.row(ledger_id, first, sequence)
+        return self._tables.row(ledger_id, first, sequence)
 
     def summary(self, ledger_id: int) -> LedgerSummary | None:
-        with self._database.translated():
-            return self._verification.summary(ledger_id)
+        return self._verification.summary(ledger_id)
 
     def summaries(self, after: int, limit: int) -> list[LedgerSummary]:
-        with self._database.translated():
-            return self._tables.summaries(after, limit)
+        return self._tables.summaries(after, limit)
 
     def entry_logs(self) -> list[EntryLogRow]:
         return sorted(self._memory.logs.values(), key=lambda log: log.file_id)
@@ -90,21 +84,13 @@ class SqliteIndex:
     # Proofs
 
     def verify_entry(self, ledger_id: int, entry_id: int) -> None:
-        with self._database.translated():
-            self._verification.entry(ledger_id, entry_id)
+        self._verification.entry(ledger_id, entry_id)
 
     def verify_ledger(self, ledger_id: int) -> None:
-        with self._database.translated():
-            self._verification.ledger(ledger_id)
+        self._verification.ledger(ledger_id)
 
     def check(self, full: bool) -> Iterator[int]:
-        steps = self._verification.steps(full)
-        while True:
-            with self._database.translated():
-                done = next(steps, None)
-            if done is None:
-                return
-            yield done
+        return self._verification.steps(full)
 
     # Changes
 
@@ -145,12 +131,11 @@ class SqliteIndex:
 
     @contextmanager
     def _changing(self) -> Iterator[Transaction]:
-        with self._database.translated():
-            with self._database.transaction():
-                transaction = Transaction(self._tables, self._memory)
-                yield transaction
-                transaction.write()
-            transaction.take_effect()
+        with self._database.transaction():
+            transaction = Transaction(self._tables, self._memory)
+            yield transaction
+            transaction.write()
+        transaction.take_effect()
         self._write_generation()
 
     def _write_generation(self) -> None:
@@ -186,7 +171,7 @@ def _open(directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool) -> S
 
 def _create(database: Database, bookie_id: str, disk: Disk) -> IndexState:
     state = IndexState(bookie_id, disk.random_bytes(16), 1)
-    with database.translated(), database.transaction():
+    with database.transaction():
         database.create_tables()
         Tables(database).put_state(state)
     return state
@@ -194,13 +179,12 @@ def _create(database: Database, bookie_id: str, disk: Disk) -> IndexState:
 
 def load_state(database: Database) -> IndexState | None:
     """None if a crash came before the index's first commit. Raises CorruptionError, FormatVersionError, ConfigError."""
-    with database.translated():
-        if not database.check_tables():
-            return None
-        state = Tables(database).state()
-        if state is None:
-            raise database.damage("its state is missing")
-        return state
+    if not database.check_tables():
+        return None
+    state = Tables(database).state()
+    if state is None:
+        raise database.damage("its state is missing")
+    return state
 
 
 def check_state(path: Path, state: IndexState, bookie_id: str, witness: IndexGeneration | None) -> None:

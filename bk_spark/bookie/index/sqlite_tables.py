@@ -40,6 +40,10 @@ class Table:
     def has_key(self) -> str:
         return " AND ".join(f"{column} = ?" for column in self.key)
 
+    @cached_property
+    def into(self) -> str:
+        return f"INTO {self.name} VALUES ({', '.join('?' * self.width)})"
+
     def with_crc(self, columns: Columns) -> Columns:
         return (*columns, self.crc(columns))
 
@@ -104,8 +108,6 @@ def columns_of_entry_log(one: EntryLogRow) -> Columns:
 
 
 class Tables:
-    """Every call must be made within ``database.translated``."""
-
     def __init__(self, database: Database) -> None:
         self.database = database
 
@@ -113,10 +115,11 @@ class Tables:
 
     def select(self, table: Table, where: str = "TRUE", values: Sequence[int] = ()) -> Iterator[Columns]:
         """Rows of a table, each verified."""
-        for columns in self.database.every(f"SELECT * FROM {table.name} WHERE {where}", values):
-            if table.crc(columns[:-1]) != columns[-1]:
-                raise self.database.damage(f"the checksum of {table.row_name.format(columns[0])} is wrong")
-            yield columns
+        with self.database.translated():
+            for columns in self.database.every(f"SELECT * FROM {table.name} WHERE {where}", values):
+                if table.crc(columns[:-1]) != columns[-1]:
+                    raise self.database.damage(f"the checksum of {table.row_name.format(columns[0])} is wrong")
+                yield columns
 
     def find(self, table: Table, key: tuple[int, ...]) -> Columns | None:
         """The row that has ``key``."""
@@ -137,15 +140,17 @@ class Tables:
 
     def insert(self, table: Table, rows: Iterable[Columns], verb: str = "INSERT") -> None:
         """``rows`` have their CRCs."""
-        self.database.run_each(f"{verb} INTO {table.name} VALUES ({', '.join('?' * table.width)})", rows)
+        self.database.run_each(f"{verb} {table.into}", rows)
 
     def delete(self, table: Table, keys: Iterable[tuple[int, ...]]) -> None:
         self.database.run_each(f"DELETE FROM {table.name} WHERE {table.has_key}", keys)
 
     def least(self, column: str, table: Table, where: str, values: Sequence[int]) -> int | None:
         """The lowest value of a column."""
-        found = self.database.one(f"SELECT min({column}) FROM {table.name} WHERE {where}", values)
-        return None if found is None else found[0]
+        (found,) = self.database.one(f"SELECT min({column}) FROM {table.name} WHERE {where}", values) or (None,)
+        if found is not None and not isinstance(found, int):
+            raise self.database.damage(f"{column} {found!r} in {table.name} is no number")
+        return found
 
     def _misplaced(self, table: Table, columns: Columns) -> CorruptionError:
         return self.database.damage(f"{table.row_name.format(columns[0])} is in the wrong place")
@@ -205,7 +210,8 @@ class Tables:
 
     def state(self) -> IndexState | None:
         found = self.database.one("SELECT value FROM state WHERE name = 'state'")
-        return None if found is None else unpack_state(found[0], str(self.database.path))
+        with self.database.translated():
+            return None if found is None else unpack_state(found[0], str(self.database.path))
 
     def put_state(self, state: IndexState) -> None:
         self.database.run("REPLACE INTO state VALUES ('state', ?)", (pack_state(state),))

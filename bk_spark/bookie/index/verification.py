@@ -53,7 +53,7 @@ def load(tables: Tables, state: IndexState) -> IndexMemory:
 
 
 class Verification:
-    """Use it within ``database.translated``. All methods raise CorruptionError."""
+    """All methods raise CorruptionError, StorageError."""
 
     def __init__(self, tables: Tables, memory: IndexMemory) -> None:
         self._tables = tables

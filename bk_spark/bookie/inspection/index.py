@@ -42,17 +42,14 @@ class IndexView:
 
     def __init__(self, database: Database, state: IndexState) -> None:
         self.state = state
-        self._database = database
         self._tables = Tables(database)
 
     def entry_logs(self) -> list[EntryLogRow]:
-        with self._database.translated():
-            return list(self._tables.entry_logs())
+        return list(self._tables.entry_logs())
 
     def ledgers(self, first: int, limit: int) -> list[LedgerSummary]:
         """By id, from ``first`` on."""
-        with self._database.translated():
-            return self._tables.summaries(first - 1, limit)
+        return self._tables.summaries(first - 1, limit)
 
     def rows(self, ledger_id: int) -> list[BatchRow]:
         """By first entry id and sequence."""
@@ -69,8 +66,7 @@ class IndexView:
     def _pages(self, where: str, after: tuple[int, int, int]) -> Iterator[BatchRow]:
         """Rows by ledger, first entry id and sequence, some thousand at a time."""
         while True:
-            with self._database.translated():
-                page = self._tables.rows(where, after, PAGE_ROWS)
+            page = self._tables.rows(where, after, PAGE_ROWS)
             yield from page
             if len(page) < PAGE_ROWS:
                 return
@@ -79,10 +75,9 @@ class IndexView:
     def verify(self, *, full: bool, progress: Callable[[int], None] = lambda rows: None) -> None:
         """Raise CorruptionError unless all tallies fit, with ``full`` also those of rows. ``progress``: rows so far."""
         done = 0
-        with self._database.translated():
-            for rows in Verification(self._tables, load(self._tables, self.state)).steps(full):
-                done += rows
-                progress(done)
+        for rows in Verification(self._tables, load(self._tables, self.state)).steps(full):
+            done += rows
+            progress(done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +117,9 @@ def _with_view(directory: Path, disk: Disk, read: Callable[[IndexView], T]) -> T
     with disk.open_read(path):  # SQLite's error for a missing file says less
         database = Database(path, read_only=True)
     try:
-        with database.translated():
-            state = load_state(database)
-            if state is None:
-                raise database.damage("it is empty")
+        state = load_state(database)
+        if state is None:
+            raise database.damage("it is empty")
         return read(IndexView(database, state))
     finally:
         database.close()
