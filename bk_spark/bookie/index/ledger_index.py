@@ -120,3 +120,11 @@ class OpenIndex(Protocol):
         Raises CorruptionError (damaged, missing beside logs, an old copy), FormatVersionError, ConfigError (another bookie's,
         an older version).
         """
+
+
+def proven_summary(index: LedgerIndex, ledger_id: int) -> LedgerSummary | None:
+    """The summary of a ledger. Before the ledger counts as new or not fenced, the index proves that it lost no fence."""
+    summary = index.summary(ledger_id)
+    if summary is None or not summary.is_fenced:
+        index.verify_ledger(ledger_id)
+    return summary

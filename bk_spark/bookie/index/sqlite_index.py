@@ -21,9 +21,9 @@ from bk_spark.bookie.index.generation import IndexGeneration, read_generation, w
 from bk_spark.bookie.index.ledger_index import LedgerChange
 from bk_spark.bookie.index.rows import BatchRow, IndexState, LedgerSummary, Limbo
 from bk_spark.bookie.index.sqlite_database import Database
-from bk_spark.bookie.index.sqlite_tables import Tables
+from bk_spark.bookie.index.sqlite_tables import BATCHES, Tables, row_of_columns
 from bk_spark.bookie.index.sqlite_transaction import Transaction
-from bk_spark.bookie.index.verification import Verification, load
+from bk_spark.bookie.index.verification import VerifiedIndex, load
 from bk_spark.bookie.logs.log_file import LogFile
 from bk_spark.bookie.logs.mark import EntryLogRow, LogMark
 from bk_spark.bookie.logs.writer import EntryLocation
@@ -34,16 +34,15 @@ GENERATION_FILE = "generation"
 WAY_OUT = "bring back the right one, or run 'bk-spark bookie rebuild-index', which makes a new index from the logs"
 
 
-class SqliteIndex:
+class SqliteIndex(VerifiedIndex):
     """Made by ``open_index``. LedgerIndex describes the methods."""
 
     def __init__(self, database: Database, disk: Disk, state: IndexState) -> None:
         """Raises CorruptionError unless the tallies of all ledgers and entry logs are those of ``state``."""
+        tables = Tables(database)
+        super().__init__(tables, load(tables, state))
         self._database = database
         self._disk = disk
-        self._tables = Tables(database)
-        self._memory = load(self._tables, state)
-        self._verification = Verification(self._tables, self._memory)
         self._write_generation()
 
     @property
@@ -70,27 +69,14 @@ class SqliteIndex:
         return self._tables.rows("(ledger_id, first_entry_id, sequence) > (?, ?, ?)", after, limit)
 
     def row(self, ledger_id: int, first: int, sequence: int) -> BatchRow | None:
-        return self._tables.row(ledger_id, first, sequence)
-
-    def summary(self, ledger_id: int) -> LedgerSummary | None:
-        return self._verification.summary(ledger_id)
+        columns = self._tables.find(BATCHES, (ledger_id, first, sequence))
+        return None if columns is None else row_of_columns(columns)
 
     def summaries(self, after: int, limit: int) -> list[LedgerSummary]:
         return self._tables.summaries(after, limit)
 
     def entry_logs(self) -> list[EntryLogRow]:
         return sorted(self._memory.logs.values(), key=lambda log: log.file_id)
-
-    # Proofs
-
-    def verify_entry(self, ledger_id: int, entry_id: int) -> None:
-        self._verification.entry(ledger_id, entry_id)
-
-    def verify_ledger(self, ledger_id: int) -> None:
-        self._verification.ledger(ledger_id)
-
-    def check(self, full: bool) -> Iterator[int]:
-        return self._verification.steps(full)
 
     # Changes
 

@@ -157,13 +157,9 @@ class Tables:
 
     # Batches
 
-    def row(self, ledger_id: int, first: int, sequence: int) -> BatchRow | None:
-        columns = self.find(BATCHES, (ledger_id, first, sequence))
-        return None if columns is None else _row(columns)
-
     def rows(self, where: str, after: tuple[int, int, int], limit: int) -> list[BatchRow]:
         """As ``page``."""
-        return [_row(columns) for columns in self.page(BATCHES, where, after, limit)]
+        return [row_of_columns(columns) for columns in self.page(BATCHES, where, after, limit)]
 
     def move_row(self, old: Columns, new: Columns) -> bool:
         """Replace ``old`` by ``new``, which has another place and CRC. False if ``old`` is not what the table has."""
@@ -217,7 +213,7 @@ class Tables:
         self.database.run("REPLACE INTO state VALUES ('state', ?)", (pack_state(state),))
 
 
-def _row(columns: Columns) -> BatchRow:
+def row_of_columns(columns: Columns) -> BatchRow:
     ledger_id, first, sequence, last, number, body_crc32c, *place, _ = columns
     parts = (number >> 16, number >> 8 & 255, number & 255)
     pattern = DENSE if parts == (1, 1, 0) else IdPattern(*parts)

@@ -12,21 +12,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from bk_spark.bookie.index import segments
 from bk_spark.bookie.index.rows import NO_TALLY, IndexState, LedgerSummary, Tally
-from bk_spark.bookie.index.segments import (
-    BUCKETS,
-    Buckets,
-    IndexMemory,
-    bucket_of,
-    children_of,
-    first_id,
-    parent_of,
-    segment_of,
-    segments_before,
-)
 from bk_spark.bookie.index.sqlite_database import BUCKET_OF_LEDGER, Columns
-from bk_spark.bookie.index.sqlite_tables import BATCHES, LEDGERS, SEGMENTS, Tables, columns_of_entry_log
-from bk_spark.bookie.index.sqlite_tables import BUCKETS as BUCKETS_TABLE
+from bk_spark.bookie.index.sqlite_tables import BATCHES, BUCKETS, LEDGERS, SEGMENTS, Tables, columns_of_entry_log
 from bk_spark.errors import CorruptionError
 
 MAX_ENTRY_ID = (1 << 63) - 1
@@ -35,11 +24,11 @@ _TOP_SEGMENTS = "ledger_id = ? AND level IN (0, 1, 2, 3, 4, 5) AND number < 256"
 """The segments that a ledger's summary tallies (segments.py)."""
 
 
-def load(tables: Tables, state: IndexState) -> IndexMemory:
+def load(tables: Tables, state: IndexState) -> segments.IndexMemory:
     """What is kept in memory, verified against ``state``. Raises CorruptionError."""
-    buckets, logs = Buckets(), {}
+    buckets, logs = segments.Buckets(), {}
     found = found_logs = NO_TALLY
-    for bucket, size, crc_sum, crc in tables.select(BUCKETS_TABLE):
+    for bucket, size, crc_sum, crc in tables.select(BUCKETS):
         buckets.put(bucket, Tally(size, crc_sum))
         found = found.plus(size > 0, crc)
     for log in tables.entry_logs():
@@ -49,41 +38,38 @@ def load(tables: Tables, state: IndexState) -> IndexMemory:
         raise tables.database.damage(f"{found.size} buckets of ledgers are not the {state.buckets.size} that were committed")
     if found_logs != state.logs:
         raise tables.database.damage(f"{found_logs.size} entry logs are not the {state.logs.size} that were committed")
-    return IndexMemory(state, buckets, logs)
+    return segments.IndexMemory(state, buckets, logs)
 
 
-class Verification:
-    """All methods raise CorruptionError, StorageError."""
+class VerifiedIndex:
+    """The methods of LedgerIndex that prove what is there and what is not. All raise CorruptionError, StorageError."""
 
-    def __init__(self, tables: Tables, memory: IndexMemory) -> None:
+    def __init__(self, tables: Tables, memory: segments.IndexMemory) -> None:
         self._tables = tables
         self._memory = memory
 
     def summary(self, ledger_id: int) -> LedgerSummary | None:
-        """The summary of a ledger. Without one it must have no rows."""
         summary = self._tables.summary(ledger_id)
         if summary is None and self._tables.least("ledger_id", BATCHES, "ledger_id = ?", (ledger_id,)) is not None:
             raise self._damage(f"it has rows of ledger {ledger_id}, and no summary of it")
         return summary
 
-    def ledger(self, ledger_id: int) -> LedgerSummary | None:
-        """The last summary of a ledger that was committed, None if there was none."""
-        self._bucket(bucket_of(ledger_id))
-        return self.summary(ledger_id)
+    def verify_ledger(self, ledger_id: int) -> None:
+        self._bucket(segments.bucket_of(ledger_id))
+        self.summary(ledger_id)
 
-    def entry(self, ledger_id: int, entry_id: int) -> None:
-        """All rows that may hold an entry are there."""
-        summary = self.ledger(ledger_id)
+    def verify_entry(self, ledger_id: int, entry_id: int) -> None:
+        self._bucket(segments.bucket_of(ledger_id))
+        summary = self.summary(ledger_id)
         if summary is None or entry_id > summary.highest_entry_id:
             return
-        for number in segments_before(entry_id, summary.max_span):
+        for number in segments.segments_before(entry_id, summary.max_span):
             self._rows(ledger_id, number)
             self._segments_above(summary, number)
 
-    def steps(self, full: bool) -> Iterator[int]:
-        """LedgerIndex.check."""
+    def check(self, full: bool) -> Iterator[int]:
         yield self._all_tallies()
-        for bucket in range(BUCKETS):
+        for bucket in range(segments.BUCKETS):
             if self._memory.buckets.tally(bucket).size:
                 yield self._bucket(bucket)
         if full:
@@ -93,7 +79,7 @@ class Verification:
 
     def _rows(self, ledger_id: int, number: int) -> list[Columns]:
         """The rows of a segment of level 0, which must be those that it tallies."""
-        values = (ledger_id, first_id(number), min(first_id(number + 1) - 1, MAX_ENTRY_ID))
+        values = (ledger_id, segments.first_id(number), min(segments.first_id(number + 1) - 1, MAX_ENTRY_ID))
         rows = list(self._tables.select(BATCHES, "ledger_id = ? AND first_entry_id BETWEEN ? AND ?", values))
         expected = self._tables.segment(ledger_id, 0, number) or NO_TALLY
         if _tally(rows) != expected:
@@ -104,14 +90,14 @@ class Verification:
     def _segments_above(self, summary: LedgerSummary, number: int) -> None:
         """The segments that tally segment ``number`` of level 0, level by level, up to the summary."""
         level = 0
-        while parent_of(number):
-            self._siblings(summary.ledger_id, level, parent_of(number))
-            level, number = level + 1, parent_of(number)
+        while segments.parent_of(number):
+            self._siblings(summary.ledger_id, level, segments.parent_of(number))
+            level, number = level + 1, segments.parent_of(number)
         self._top(summary)
 
     def _siblings(self, ledger_id: int, level: int, parent: int) -> int:
         """The segments of a level that must be those which ``parent``, one level up, tallies. Returns how many."""
-        numbers = children_of(parent)
+        numbers = segments.children_of(parent)
         where, values = "ledger_id = ? AND level = ? AND number BETWEEN ? AND ?", (ledger_id, level, numbers[0], numbers[-1])
         tally = _tally(self._tables.select(SEGMENTS, where, values))
         self._expect(ledger_id, tally, self._tables.segment(ledger_id, level + 1, parent) or NO_TALLY)
@@ -160,8 +146,8 @@ class Verification:
         summary = self._tables.summary(ledger_id)
         if summary is None:
             raise self._damage(f"it has rows or segments of ledger {ledger_id}, and no summary of it")
-        segments = self._tables.select(SEGMENTS, "ledger_id = ?", (ledger_id,))
-        parents = {(level, parent_of(number)) for _, level, number, *_ in segments}
+        found = self._tables.select(SEGMENTS, "ledger_id = ?", (ledger_id,))
+        parents = {(level, segments.parent_of(number)) for _, level, number, *_ in found}
         yield self._top(summary) + sum(self._siblings(ledger_id, level, parent) for level, parent in parents if parent)
         number = self._next_segment(ledger_id, -1)
         while number is not None:
@@ -187,9 +173,9 @@ class Verification:
     def _next_segment(self, ledger_id: int, number: int) -> int | None:
         """The lowest segment of level 0 above ``number`` that is there or has rows."""
         segment = self._tables.least("number", SEGMENTS, "ledger_id = ? AND level = 0 AND number > ?", (ledger_id, number))
-        after = first_id(number + 1) - 1
+        after = segments.first_id(number + 1) - 1
         row = self._tables.least("first_entry_id", BATCHES, "ledger_id = ? AND first_entry_id > ?", (ledger_id, after))
-        found = [segment, None if row is None else segment_of(row)]
+        found = [segment, None if row is None else segments.segment_of(row)]
         return min((one for one in found if one is not None), default=None)
 
     def _damage(self, problem: str) -> CorruptionError:

@@ -22,7 +22,7 @@ from bk_spark.bookie.index.rows import BatchRow, IndexState, LedgerSummary
 from bk_spark.bookie.index.sqlite_database import Database
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, load_state
 from bk_spark.bookie.index.sqlite_tables import Tables
-from bk_spark.bookie.index.verification import Verification, load
+from bk_spark.bookie.index.verification import VerifiedIndex, load
 from bk_spark.bookie.logs.mark import EntryLogRow
 from bk_spark.errors import BookKeeperError
 
@@ -75,7 +75,7 @@ class IndexView:
     def verify(self, *, full: bool, progress: Callable[[int], None] = lambda rows: None) -> None:
         """Raise CorruptionError unless all tallies fit, with ``full`` also those of rows. ``progress``: rows so far."""
         done = 0
-        for rows in Verification(self._tables, load(self._tables, self.state)).steps(full):
+        for rows in VerifiedIndex(self._tables, load(self._tables, self.state)).check(full):
             done += rows
             progress(done)
 

@@ -204,10 +204,11 @@ class _Rebuild:
         return self._report
 
     def _files(self, directory: Path, kind: FileKind, ordinal: int) -> list[_Found]:
-        files = [file for file in inspect_files([directory], kind, self._disk) if file.path.suffix == kind.suffix]
-        found = [_Found(one, LogFile(int(one.path.stem), ordinal, one.size_bytes, False)) for one in files if _has_id(one)]
-        for one in found:
-            self._check_header(one.file)
+        found = []
+        for file in inspect_files([directory], kind, self._disk):
+            if file.path.suffix == kind.suffix and file.path.stem.isdecimal():
+                self._check_header(file)
+                found.append(_Found(file, LogFile(int(file.path.stem), ordinal, file.size_bytes, False)))
         self._report.files += len(found)
         self._total_bytes += sum(one.file.size_bytes for one in found)
         return found
@@ -327,10 +328,6 @@ class _Rebuild:
             tuple(FilePosition(files[0].log.file_id, FILE_HEADER_BYTES) if files else LOG_START for files in journals),
             tuple(max(positions, default=LOG_START) for positions in chained),
         )
-
-
-def _has_id(file: InspectedFile) -> bool:
-    return file.path.stem.isdecimal()
 
 
 def _by_id(directories: list[list[_Found]]) -> list[_Found]:

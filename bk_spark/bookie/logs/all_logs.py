@@ -20,7 +20,7 @@ from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.logs.entry_log import Copies, WritableDirectories, forget_sealed, settle_copies, sync_writers
 from bk_spark.bookie.logs.entry_log_files import EntryLogFiles
-from bk_spark.bookie.logs.log_file import FileKind, LogDirectory, LogFile, Predecessor
+from bk_spark.bookie.logs.log_file import FileKind, LogDirectory, LogFile
 from bk_spark.bookie.logs.mark import NO_MARK, EntryLogRow, LogMark, LogState
 from bk_spark.bookie.logs.record import LedgerNote
 from bk_spark.bookie.logs.replay import Damage, LogReplay, ReplayedRecord
@@ -173,15 +173,15 @@ class LogsReplay:
         self._known = {row.file_id: row for row in known}
         self.sequences = SequenceCounter(mark.next_sequence)
         """Above every sequence found so far."""
-        self._journals = _log_directories(directories.journals, FileKind.JOURNAL, bookie_id, disk)
-        self._entry_logs = _log_directories(directories.entry_logs, FileKind.ENTRY_LOG, bookie_id, disk)
-        self._entry_log_replays = [self._entry_log_replay(one) for one in self._entry_logs]
-        self._journal_replays = [LogReplay(one, mark.journal(one.ordinal), self.sequences) for one in self._journals]
+        entry_logs = _log_directories(directories.entry_logs, FileKind.ENTRY_LOG, bookie_id, disk)
+        journals = _log_directories(directories.journals, FileKind.JOURNAL, bookie_id, disk)
+        self._entry_logs = [self._entry_log_replay(one) for one in entry_logs]
+        self._journals = [LogReplay(one, mark.journal(one.ordinal), self.sequences) for one in journals]
 
     @property
     def damages(self) -> list[Damage]:
         """All damage, complete once ``records`` was read to its end. A mere crash leaves none."""
-        return [damage for replay in (*self._entry_log_replays, *self._journal_replays) for damage in replay.damages]
+        return [damage for replay in (*self._entry_logs, *self._journals) for damage in replay.damages]
 
     def records(self) -> Iterator[ReplayedRecord]:
         """All records about ledgers from the mark on: those of each entry log directory, then of each journal directory.
@@ -189,7 +189,7 @@ class LogsReplay:
         They have no order across directories, and the same sequence may come twice. Raises FormatVersionError, StorageError,
         ConfigError (a file of another bookie).
         """
-        for replay in (*self._entry_log_replays, *self._journal_replays):
+        for replay in (*self._entry_logs, *self._journals):
             yield from replay.records()
 
     def finish(self, *, is_limbo: bool = False) -> Logs:
@@ -197,26 +197,20 @@ class LogsReplay:
 
         In limbo the index may be an older one. Copies that it does not know are then kept.
         """
-        journal_ids = FileIds(_next_id(self._journals, self._mark.next_journal_id, ()))
-        entry_log_ids = FileIds(_next_id(self._entry_logs, self._mark.next_entry_log_id, self._known))
-        last_journals = [replay.finish() for replay in self._journal_replays]
-        last_entry_logs = [replay.finish() for replay in self._entry_log_replays]
-        keeps_all = is_limbo or (not self._known and self._mark == NO_MARK)
-        settled = [file for one in self._entry_logs for file in settle_copies(one, self._known, keeps_all=keeps_all)]
-        config = self._config
+        config, mark, known = self._config, self._mark, self._known
+        journal_ids = FileIds(_next_id(self._journals, mark.next_journal_id, ()))
+        entry_log_ids = FileIds(_next_id(self._entry_logs, mark.next_entry_log_id, known))
+        journal_ends = [(replay.directory, replay.finish()) for replay in self._journals]
+        entry_log_ends = [(replay.directory, replay.finish()) for replay in self._entry_logs]
+        keeps_all = is_limbo or (not known and mark == NO_MARK)
+        settled = [file for one in self._entry_logs for file in settle_copies(one.directory, known, keeps_all=keeps_all)]
         settings = WriterSettings(config.journal_file_bytes, MAX_BATCH_BYTES + 1, journal_ids)  # journals align nothing
-        journals = self._writers(self._journals, settings, last_journals)
+        journals = [RecordWriter(directory, settings, self.sequences, last) for directory, last in journal_ends]
         leftover = [*settled, *self._ended_now()]
         aligned_from_bytes = max(config.direct_add_bytes, ALIGNED_FROM_BYTES)
         settings = WriterSettings(config.entry_log_file_bytes, aligned_from_bytes, entry_log_ids)
-        entry_logs = self._writers(self._entry_logs, settings, last_entry_logs)
+        entry_logs = [RecordWriter(directory, settings, self.sequences, last) for directory, last in entry_log_ends]
         return Logs(journals, entry_logs, self.sequences, config.direct_add_bytes, leftover)
-
-    def _writers(
-        self, directories: Sequence[LogDirectory], settings: WriterSettings, last_files: Sequence[Predecessor]
-    ) -> list[RecordWriter]:
-        pairs = zip(directories, last_files, strict=True)
-        return [RecordWriter(directory, settings, self.sequences, last) for directory, last in pairs]
 
     def _entry_log_replay(self, directory: LogDirectory) -> LogReplay:
         mark = self._mark.entry_log(directory.ordinal)
@@ -226,7 +220,8 @@ class LogsReplay:
 
     def _ended_now(self) -> Iterator[LogFile]:
         """The direct entry logs that the index does not know as sealed yet."""
-        for directory, replay in zip(self._entry_logs, self._entry_log_replays, strict=True):
+        for replay in self._entry_logs:
+            directory = replay.directory
             for file_id in replay.file_ids:
                 row = self._known.get(file_id)
                 if row is None or row.state is LogState.OPEN:
@@ -244,7 +239,7 @@ def _log_directories(paths: Sequence[Path], kind: FileKind, bookie_id: str, disk
     return [LogDirectory(disk, path, kind, bookie_id, ordinal) for ordinal, path in enumerate(paths)]
 
 
-def _next_id(directories: Sequence[LogDirectory], at_least: int, known: Iterable[int]) -> int:
+def _next_id(replays: Sequence[LogReplay], at_least: int, known: Iterable[int]) -> int:
     """Above every id that was ever used and is recorded anywhere."""
-    found = [file_id for directory in directories for file_id in directory.file_ids()]
+    found = [file_id for replay in replays for file_id in replay.directory.file_ids()]
     return max(at_least, 1 + max([0, *found, *known]))

@@ -104,7 +104,7 @@ class LogReplay:
         directory.remove_unfinished()
         self.damages: list[Damage] = []
         """Complete once ``records`` was read to its end."""
-        self._directory = directory
+        self.directory = directory
         self._mark = mark
         self._sequences = sequences
         self._mark_file_is_kept = mark_file_is_kept
@@ -143,28 +143,28 @@ class LogReplay:
         file_id = last.header.file_id
         if not last.can_be_sealed:
             return Predecessor(file_id, last.end, 0)
-        disk, path = self._directory.disk, self._directory.file_path(file_id)
+        disk, path = self.directory.disk, self.directory.file_path(file_id)
         if last.end < disk.size(path):
             disk.truncate(path, last.end)
-        if last.end > last.durable and self._directory.kind is FileKind.ENTRY_LOG:  # checkpoints copy what journals hold anyway
+        if last.end > last.durable and self.directory.kind is FileKind.ENTRY_LOG:  # checkpoints copy what journals hold anyway
             disk.rewrite(path, last.durable)
         sealed = last.sealed_sequence
         sequence = self._sequences.take() if sealed is None else sealed
-        size = end_file(self._directory, last.header, sequence if sealed is None else None)
-        disk.sync_directory(self._directory.path)
+        size = end_file(self.directory, last.header, sequence if sealed is None else None)
+        disk.sync_directory(self.directory.path)
         return Predecessor(file_id, size, sequence)
 
     def _read_headers(self) -> dict[int, FileHeader | None]:
         """The headers of the files to scan, by ascending file id; None for an unreadable one."""
         found: dict[int, FileHeader | None] = {}
-        for file_id in self._directory.file_ids():
+        for file_id in self.directory.file_ids():
             if file_id < self._mark.file_id:
                 continue
             try:
-                header = self._directory.header(file_id)
+                header = self.directory.header(file_id)
             except CorruptionError as problem:
                 found[file_id] = None
-                self._damaged(file_id, 0, self._directory.disk.size(self._directory.file_path(file_id)), problem.problem)
+                self._damaged(file_id, 0, self.directory.disk.size(self.directory.file_path(file_id)), problem.problem)
                 continue
             if header.kind is not FileKind.COPIES:
                 found[file_id] = header
@@ -184,7 +184,7 @@ class LogReplay:
     def _file_records(self, file_id: int, sealed: Predecessor | None) -> Iterator[ReplayedRecord]:
         start = self._mark.offset if file_id == self._mark.file_id else FILE_HEADER_BYTES
         header = self._headers[file_id]
-        with self._directory.disk.open_read(self._directory.file_path(file_id)) as file:
+        with self.directory.disk.open_read(self.directory.file_path(file_id)) as file:
             if header is None:
                 self._unreadable = FilePosition(file_id, max(start, file.size))
                 return
@@ -213,7 +213,7 @@ class LogReplay:
         return gaps
 
     def _location(self, file_id: int, header: RecordHeader) -> EntryLocation | None:
-        if self._directory.kind is FileKind.JOURNAL:
+        if self.directory.kind is FileKind.JOURNAL:
             return None
         return EntryLocation(file_id, header.place.offset, RECORD_HEADER_BYTES + header.body_length)
 
@@ -234,4 +234,4 @@ class LogReplay:
             self._damaged(expected.file_id, found.end, found.end, problem)
 
     def _damaged(self, file_id: int, offset: int, end: int, problem: str, is_below_durable: bool = True) -> None:
-        self.damages.append(Damage(self._directory.file_path(file_id), offset, end, problem, is_below_durable))
+        self.damages.append(Damage(self.directory.file_path(file_id), offset, end, problem, is_below_durable))

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import threading
 
-from bk_spark.bookie.index.ledger_index import LedgerIndex
+from bk_spark.bookie.index.ledger_index import LedgerIndex, proven_summary
 from bk_spark.bookie.index.rows import BatchRow, row_of
 from bk_spark.bookie.logs.all_logs import Logs
 from bk_spark.bookie.logs.record import LedgerNote, RecordKind
@@ -187,7 +187,7 @@ class LedgerStorage(StoredLedgers):
     # Inside
 
     def _cached_ledger(self, ledger_id: int, master_key_hash: bytes) -> CachedLedger:
-        """The ledger in the active cache. Before it counts as new or not fenced, the index proves that it lost no fence."""
+        """The ledger in the active cache, taken in if it is not there."""
         ledger = self._layers.active.ledger(ledger_id)
         if ledger is not None:
             return ledger
@@ -195,9 +195,7 @@ class LedgerStorage(StoredLedgers):
             if self._layers.ledger(ledger_id) is not None:  # the frozen cache has it, so the index is not needed
                 return self._layers.begin(ledger_id, master_key_hash, None)
         with self._index.reading() as index:  # hold it to the end, so that nothing is purged meanwhile
-            summary = index.summary(ledger_id)
-            if summary is None or not summary.is_fenced:
-                index.verify_ledger(ledger_id)
+            summary = proven_summary(index, ledger_id)
             with self._changed:
                 return self._layers.begin(ledger_id, master_key_hash, summary)
 

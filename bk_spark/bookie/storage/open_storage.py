@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
-from bk_spark.bookie.index.ledger_index import LedgerIndex, OpenIndex
+from bk_spark.bookie.index.ledger_index import LedgerIndex, OpenIndex, proven_summary
 from bk_spark.bookie.index.rows import LedgerSummary, Limbo, row_of
 from bk_spark.bookie.index.sqlite_index import WAY_OUT
 from bk_spark.bookie.logs.all_logs import LogsReplay, logs_exist
@@ -135,11 +135,7 @@ class _Replay:
         return ledger
 
     def _summary(self, ledger_id: int) -> LedgerSummary | None:
-        """Before a ledger counts as new or not fenced, for ever, the index proves that it lost no fence."""
         try:
-            summary = self._index.summary(ledger_id)
-            if summary is None or not summary.is_fenced:
-                self._index.verify_ledger(ledger_id)
+            return proven_summary(self._index, ledger_id)
         except CorruptionError as damage:
             raise CorruptionError(damage.what, f"{damage.problem}; {WAY_OUT}") from damage
-        return summary
