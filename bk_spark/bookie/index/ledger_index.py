@@ -45,10 +45,6 @@ class LedgerChange:
 
 class LedgerIndex(Protocol):
     @property
-    def incarnation(self) -> bytes:
-        """16 random bytes, drawn when the index was made."""
-
-    @property
     def mark(self) -> LogMark: ...
 
     @property

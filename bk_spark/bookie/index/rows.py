@@ -37,8 +37,7 @@ MAX_UNSETTLED = 1_000
 
 _STATE = struct.Struct("<I16s8Q4I")
 _POSITION = struct.Struct("<QQ")
-_LIMBO = struct.Struct("<qq")
-_ID = struct.Struct("<q")
+_NUMBER = struct.Struct("<q")
 _CRC = struct.Struct("<I")
 
 
@@ -198,14 +197,12 @@ def unpack_state(data: bytes, what: str) -> IndexState:
 
 
 def _packed_limbo(limbo: Limbo | None) -> bytes:
-    if limbo is None:
-        return b""
-    ids = b"".join(map(_ID.pack, sorted(limbo.unsettled)))
-    return _LIMBO.pack(limbo.fence_watermark, limbo.settled_through) + ids
+    numbers = () if limbo is None else (limbo.fence_watermark, limbo.settled_through, *sorted(limbo.unsettled))
+    return b"".join(map(_NUMBER.pack, numbers))
 
 
 def _unpacked_limbo(data: bytes) -> Limbo | None:
     if not data:
         return None
-    watermark, settled_through = _LIMBO.unpack_from(data)
-    return Limbo(watermark, settled_through, frozenset(one for (one,) in _ID.iter_unpack(data[_LIMBO.size :])))
+    watermark, settled_through, *unsettled = (number for (number,) in _NUMBER.iter_unpack(data))
+    return Limbo(watermark, settled_through, frozenset(unsettled))

@@ -46,10 +46,6 @@ class SqliteIndex(VerifiedIndex):
         self._write_generation()
 
     @property
-    def incarnation(self) -> bytes:
-        return self._memory.state.incarnation
-
-    @property
     def mark(self) -> LogMark:
         return self._memory.state.mark
 

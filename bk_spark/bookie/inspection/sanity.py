@@ -64,7 +64,7 @@ def check_storage(
 ) -> Iterator[Finding]:
     """Check the index, then the logs, if the index says which exist. The caller holds the locks of all roots."""
     disk = _Spectator()
-    if not _was_started(directories, disk):
+    if not disk.exists(directories.index) and not logs_exist(directories, disk):  # it was only formatted
         yield Finding("index", str(directories.index))
         return
     found: list[tuple[IndexState, list[EntryLogRow]]] = []
@@ -78,11 +78,6 @@ def check_storage(
         yield from _check_files(directories, known, disk)
         begin = partial(LogsReplay, directories, bookie_id, config, disk, state.mark, known)
         yield from _check_ends(begin, directories, progress)
-
-
-def _was_started(directories: Directories, disk: Disk) -> bool:
-    """Whether there must be an index. A bookie that was only formatted has none."""
-    return disk.exists(directories.index) or logs_exist(directories, disk)
 
 
 def _problem_of_index(

@@ -98,11 +98,6 @@ class Logs(EntryLogFiles):
         super().close()
 
     @property
-    def is_dirty(self) -> bool:
-        """Something was appended that is not durable."""
-        return any(writer.dirty_file is not None for writer in self._writers)
-
-    @property
     def appended_bytes(self) -> int:
         """Bytes appended by this process, copies not included."""
         return sum(writer.appended_bytes for writer in self._writers)

@@ -14,6 +14,7 @@ Ref: docs/formats.md, "Files of a bookie"; docs/rules.md, "Order of syncs", stor
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.logs.log_file import FileHeader, FileKind, LogDirectory, LogFile
@@ -43,7 +44,7 @@ class Copies:
     """The files of copies for one purpose. Used by one thread at a time, never by the one that closes the logs."""
 
     def __init__(self, directories: Sequence[LogDirectory], settings: WriterSettings, writable: WritableDirectories) -> None:
-        self._writers = [RecordWriter(one.of_kind(FileKind.COPIES), settings, None) for one in directories]
+        self._writers = [RecordWriter(replace(one, kind=FileKind.COPIES), settings, None) for one in directories]
         self._disk: Disk = directories[0].disk
         self._writable = writable
 

@@ -53,9 +53,7 @@ class EntryLogFiles:
 
     def size_of(self, file_id: int) -> int:
         """Bytes of a file that are durable. Raises MissingLogError, StorageError."""
-        directory = self._directory_of(file_id)
-        if directory is None:
-            raise _missing(file_id)
+        directory = self._existing_directory_of(file_id)
         writing = directory.written.get(file_id)
         return writing.synced if writing is not None else directory.disk.size(directory.file_path(file_id))
 
@@ -107,6 +105,12 @@ class EntryLogFiles:
     def _directory_of(self, file_id: int) -> LogDirectory | None:
         return next((one for one in self._directories if one.disk.exists(one.file_path(file_id))), None)
 
+    def _existing_directory_of(self, file_id: int) -> LogDirectory:
+        directory = self._directory_of(file_id)
+        if directory is None:
+            raise MissingLogError(f"reading entry log {file_id}", "no directory has its file any more")
+        return directory
+
     @contextmanager
     def _reading(self, file_id: int) -> Iterator[_OpenFile]:
         with self._lock:
@@ -122,9 +126,7 @@ class EntryLogFiles:
 
     def _opened(self, file_id: int) -> _OpenFile:
         """Called under the lock: a deletion comes before or after it, and never leaves an open file behind."""
-        directory = self._directory_of(file_id)
-        if directory is None:
-            raise _missing(file_id)
+        directory = self._existing_directory_of(file_id)
         file = directory.disk.open_read(directory.file_path(file_id))
         try:
             header = directory.verified_header(file_id, file.read(0, FILE_HEADER_BYTES))
@@ -146,7 +148,3 @@ class EntryLogFiles:
 def _close_unused(opened: _OpenFile) -> None:
     if opened.is_dropped and not opened.users:
         opened.file.close()
-
-
-def _missing(file_id: int) -> MissingLogError:
-    return MissingLogError(f"reading entry log {file_id}", "no directory has its file any more")

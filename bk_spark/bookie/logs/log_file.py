@@ -27,7 +27,7 @@ Ref: docs/rules.md, storage rules 2 and 7; docs/formats.md, "Files of a bookie".
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 
@@ -92,10 +92,6 @@ class Predecessor:
     def is_lost(self) -> bool:
         return self.file_id > 0 and self.last_sequence == 0
 
-    @property
-    def end(self) -> FilePosition:
-        return FilePosition(self.file_id, self.sealed_bytes)
-
 
 NO_PREDECESSOR = Predecessor(0, 0, 0)
 
@@ -146,10 +142,6 @@ class LogDirectory:
     """Its place among the bookie's directories for this kind of file."""
     written: dict[int, AppendFile] = field(default_factory=dict)
     """The files that this process has open for appends, by id. Any thread may ask how much of them is durable."""
-
-    def of_kind(self, kind: FileKind) -> LogDirectory:
-        """The same directory, for a writer of another kind of file."""
-        return replace(self, kind=kind)
 
     def file_path(self, file_id: int) -> Path:
         return self.path / f"{file_id:010d}{self.kind.suffix}"

@@ -129,7 +129,7 @@ class RecordWriter:
     def position(self) -> FilePosition:
         """The end of all that was appended."""
         if self._file is None:
-            return self._predecessor.end
+            return FilePosition(self._predecessor.file_id, self._predecessor.sealed_bytes)
         return FilePosition(self._file_id, self._end)
 
     @property

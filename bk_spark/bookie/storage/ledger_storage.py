@@ -26,7 +26,6 @@ from bk_spark.bookie.index.ledger_index import LedgerIndex, proven_summary
 from bk_spark.bookie.index.rows import BatchRow, row_of
 from bk_spark.bookie.logs.all_logs import Logs
 from bk_spark.bookie.logs.record import LedgerNote, RecordKind
-from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.bookie.storage.checkpoint import Background, Checkpoints
 from bk_spark.bookie.storage.parts import ChangeGate, LockedIndex, StorageParts
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers, indexed_ledger
@@ -76,7 +75,9 @@ class LedgerStorage(StoredLedgers):
             return
         with self._gate.changing():
             sequence = self.logs.sequences.take()
-            location = self._log(batch, master_key_hash, sequence)
+            is_large = len(batch.body) >= self._config.direct_add_bytes
+            is_logged = is_large or self._config.journal_write_data
+            location = self.logs.append(batch, master_key_hash, sequence) if is_logged else None
             with self._changed:
                 self._layers.active.add(ledger, row_of(batch, sequence, location), batch.header.last_add_confirmed)
 
@@ -202,9 +203,9 @@ class LedgerStorage(StoredLedgers):
     def _may_have_new_copies(self, ledger_id: int, decided_at: int | None) -> bool:
         """Whether batches of the ledger came in since the last checkpoint, or may have come in since ``decided_at``.
 
-        Batches that are not in the write cache came before the last checkpoint, and so before ``decided_at`` if the checkpoint
-        did. The order of these two checks matters. ``_last_duplicate_at`` reveals batches that were here already when they came
-        again. It is reset, because the next decision will be a later one.
+        What is not in the write cache came before the last checkpoint, so it came before ``decided_at`` if that checkpoint did.
+        Look into the cache first, then at the mark. ``_last_duplicate_at`` reveals batches that were already here when they
+        came again; it is reset, for the next decision will be a later one.
         """
         if decided_at is not None and self._last_duplicate_at >= decided_at:
             self._last_duplicate_at = -1
@@ -223,12 +224,6 @@ class LedgerStorage(StoredLedgers):
             return cached
         with self._index.reading() as index:
             return indexed_ledger(index, ledger_id)
-
-    def _log(self, batch: EncodedBatch, master_key_hash: bytes, sequence: int) -> EntryLocation | None:
-        is_small = len(batch.body) < self._config.direct_add_bytes
-        if is_small and not self._config.journal_write_data:
-            return None
-        return self.logs.append(batch, master_key_hash, sequence)
 
     def _append_note(self, note: LedgerNote, master_key_hash: bytes) -> int:
         with self._gate.changing():
