@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from bk_spark.bookie.disk import Disk
-from bk_spark.bookie.logs.log_file import ALIGNMENT_BYTES, LOG_START, FileKind, FilePosition, LogFile, unpack_file_header
+from bk_spark.bookie.logs.log_file import ALIGNMENT_BYTES, LOG_START, FileKind, LogFile, unpack_file_header
 from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, LedgerNote, RecordKind
 from bk_spark.config import KIB
 from bk_spark.errors import StorageError
@@ -160,7 +160,8 @@ def test_a_log_is_rolled_into_sealed_files_that_name_each_other(tmp_path):
         == [home.logs.size_of(n) for n in range(1, 5)]
     )
     for before, path in zip(files, paths[1:], strict=False):
-        assert _header(path).predecessor.end == FilePosition(before.file_id, before.size_bytes)
+        predecessor = _header(path).predecessor
+        assert (predecessor.file_id, predecessor.sealed_bytes) == (before.file_id, before.size_bytes)
     assert [home.logs.read(one)[1].header.first_entry_id for one in locations] == list(range(7))
     home.kill().open()
     assert [one.location for one in home.records] == locations

@@ -53,8 +53,6 @@ class SqliteIndex(VerifiedIndex):
     def limbo(self) -> Limbo | None:
         return self._memory.state.limbo
 
-    # Reads
-
     def rows(self, ledger_id: int, after: tuple[int, int], limit: int) -> list[BatchRow]:
         found = self._tables.rows("ledger_id = ? AND (first_entry_id, sequence) > (?, ?)", (ledger_id, *after), limit)
         if found and found[-1].ledger_id != ledger_id:
@@ -73,8 +71,6 @@ class SqliteIndex(VerifiedIndex):
 
     def entry_logs(self) -> list[EntryLogRow]:
         return sorted(self._memory.logs.values(), key=lambda log: log.file_id)
-
-    # Changes
 
     def commit(self, changes: Iterable[LedgerChange], mark: LogMark, files: Sequence[LogFile] = ()) -> None:
         with self._changing() as transaction:
@@ -125,15 +121,18 @@ class SqliteIndex(VerifiedIndex):
         write_generation(self._disk, path, IndexGeneration(state.incarnation, state.generation))
 
 
-def open_index(directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool) -> SqliteIndex:
-    """Described by OpenIndex."""
+@contextmanager
+def with_way_out() -> Iterator[None]:
+    """Errors of a damaged index tell what to do."""
     try:
-        return _open(directory, bookie_id, disk, logs_exist=logs_exist)
+        yield
     except CorruptionError as damage:
         raise CorruptionError(damage.what, f"{damage.problem}; {WAY_OUT}") from damage
 
 
-def _open(directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool) -> SqliteIndex:
+@with_way_out()
+def open_index(directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool) -> SqliteIndex:
+    """Described by OpenIndex."""
     path = directory / INDEX_FILE
     witness = read_generation(disk, directory / GENERATION_FILE)
     is_new = witness is None and not logs_exist

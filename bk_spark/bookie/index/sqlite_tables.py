@@ -111,8 +111,6 @@ class Tables:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    # All tables
-
     def select(self, table: Table, where: str = "TRUE", values: Sequence[int] = ()) -> Iterator[Columns]:
         """Rows of a table, each verified."""
         with self.database.translated():
@@ -155,8 +153,6 @@ class Tables:
     def _misplaced(self, table: Table, columns: Columns) -> CorruptionError:
         return self.database.damage(f"{table.row_name.format(columns[0])} is in the wrong place")
 
-    # Batches
-
     def rows(self, where: str, after: tuple[int, int, int], limit: int) -> list[BatchRow]:
         """As ``page``."""
         return [row_of_columns(columns) for columns in self.page(BATCHES, where, after, limit)]
@@ -177,8 +173,6 @@ class Tables:
         found = self.database.one("SELECT COUNT(*) FROM batches WHERE ledger_id = ?", (ledger_id,))
         assert found is not None
         return int(found[0])
-
-    # Ledgers, segments, entry logs, state
 
     def summary(self, ledger_id: int) -> LedgerSummary | None:
         columns = self.find(LEDGERS, (ledger_id,))

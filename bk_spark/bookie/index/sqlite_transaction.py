@@ -59,8 +59,6 @@ class Transaction:
         self._buckets: dict[int, Tally] = {}
         self._state: IndexState | None = None
 
-    # What may be changed
-
     def apply(self, change: LedgerChange) -> None:
         """Delete what ``change`` deletes, then add its rows and what it says of the ledger."""
         edit = self._edit(change.ledger_id)
@@ -122,8 +120,6 @@ class Transaction:
             raise InternalError(0, f"entry log {file_id} is {log.state.name} and was to be forgotten")
         self._logs[file_id] = None
 
-    # The end
-
     def write(self) -> None:
         """Write all that follows from the rows. The commit comes next."""
         self._settle_live_bytes()
@@ -149,8 +145,6 @@ class Transaction:
                 memory.logs.pop(file_id, None)
             else:
                 memory.logs[file_id] = log
-
-    # Inside
 
     def _edit(self, ledger_id: int) -> _LedgerEdit:
         edit = self._edits.get(ledger_id)

@@ -75,8 +75,6 @@ class VerifiedIndex:
         if full:
             yield from self._all_rows()
 
-    # From the rows up
-
     def _rows(self, ledger_id: int, number: int) -> list[Columns]:
         """The rows of a segment of level 0, which must be those that it tallies."""
         values = (ledger_id, segments.first_id(number), min(segments.first_id(number + 1) - 1, MAX_ENTRY_ID))
@@ -120,8 +118,6 @@ class VerifiedIndex:
         if found != expected:
             raise self._damage(f"{found.size} ledgers of bucket {bucket} are not the {expected.size} that were committed")
         return found.size
-
-    # Everything
 
     def _all_tallies(self) -> int:
         """The file still says what is in memory."""

@@ -33,7 +33,7 @@ from bk_spark.bookie.logs.mark import LogMark
 from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordHeader, RecordKind
 from bk_spark.bookie.logs.replay import Damage
 from bk_spark.bookie.logs.scan import ScannedRecord
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.logs.writer import EntryLocation, end_file
 from bk_spark.config import MIB
 from bk_spark.entries.batch import NO_ENTRY, BatchHeader
 from bk_spark.errors import ConfigError, CorruptionError
@@ -243,7 +243,8 @@ class _Rebuild:
             if header.batch is not None:
                 self._take(found, header, header.batch)
         if is_last and not is_sealed:
-            self._sync(found.file.path)
+            # rows are about to refer to it, but what a killed process wrote is not durable yet
+            end_file(self._disk, found.file.path, 0, sequence=None)
         return replace(found, log=replace(found.log, size_bytes=end, is_sealed=is_sealed or not is_last))
 
     def _headers(self, found: _Found, *, may_be_torn: bool) -> Iterator[RecordHeader]:
@@ -260,14 +261,6 @@ class _Rebuild:
                 self._damaged(file, item.start, item.end, item.problem)
         self._read_bytes += file.size_bytes
         self._progress(f"read {file.path}", self._read_bytes, self._total_bytes)
-
-    def _sync(self, path: Path) -> None:
-        """Rows are about to refer to the file, but what a killed process wrote is not durable yet."""
-        file = self._disk.open_append(path)
-        try:
-            file.sync()
-        finally:
-            file.close()
 
     def _take(self, found: _Found, header: RecordHeader, batch: BatchHeader) -> None:
         """Make a row, unless the record was deleted, or a journal or a file with a higher id has it too."""

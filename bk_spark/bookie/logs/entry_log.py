@@ -96,15 +96,14 @@ def settle_copies(directory: LogDirectory, known: Mapping[int, EntryLogRow], *, 
 
     A copy counts once an index transaction refers to it, and that transaction names the file with its size. So:
 
-    - A file that the index does not know holds nothing that counts: its records stand elsewhere. It is deleted.
+    - A file that the index does not know holds nothing that counts: its records stand elsewhere. It is deleted, and deleted
+      again by the next start if a crash takes the deletion back.
     - A file that was still open is cut to the size that the index knows, and sealed.
     - Sealed and dead files are left alone.
 
     ``keeps_all`` means that the index may have replaced a lost one: it was never written to and knows no file, or it is a
     restored older one, which starts in limbo and does not know all files or their full sizes. Then nothing is deleted or cut,
     for these files may hold the only copies. The first start after the limbo removes what is superfluous.
-
-    If a crash takes a deletion back, the next start deletes the file again.
 
     Ref: docs/rules.md, storage rules 5, 7 and 13, protocol rule 43.
     """
@@ -129,7 +128,7 @@ def _settled(directory: LogDirectory, known: Mapping[int, EntryLogRow], keeps_al
             if header is not None and size >= row.total_bytes:  # a file that lost durable bytes stays as it is
                 if size > row.total_bytes and not keeps_all:
                     directory.disk.truncate(path, row.total_bytes)
-                size = end_file(directory, header, UNCHAINED_SEQUENCE)
+                size = end_file(directory.disk, path, header.salt, UNCHAINED_SEQUENCE)
             yield LogFile(file_id, directory.ordinal, size, is_sealed=True)
 
 

@@ -40,7 +40,7 @@ from bk_spark.bookie.logs.log_file import (
     LogDirectory,
     Predecessor,
 )
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordHeader, RecordKind
+from bk_spark.bookie.logs.record import RecordHeader, RecordKind
 from bk_spark.bookie.logs.scan import Gap, LogScan
 from bk_spark.bookie.logs.writer import EntryLocation, SequenceCounter, end_file
 from bk_spark.entries.batch import EncodedBatch
@@ -150,7 +150,7 @@ class LogReplay:
             disk.rewrite(path, last.durable)
         sealed = last.sealed_sequence
         sequence = self._sequences.take() if sealed is None else sealed
-        size = end_file(self.directory, last.header, sequence if sealed is None else None)
+        size = end_file(disk, path, last.header.salt, sequence if sealed is None else None)
         disk.sync_directory(self.directory.path)
         return Predecessor(file_id, size, sequence)
 
@@ -209,13 +209,10 @@ class LogReplay:
                 continue
             self._sequences.pass_over(item.header.sequence)
             if item.batch is not None or item.header.note is not None:
-                yield ReplayedRecord(file_id, item.header, item.batch, self._location(file_id, item.header))
+                start, end = item.header.place.offset, item.header.end
+                location = None if self.directory.kind is FileKind.JOURNAL else EntryLocation(file_id, start, end - start)
+                yield ReplayedRecord(file_id, item.header, item.batch, location)
         return gaps
-
-    def _location(self, file_id: int, header: RecordHeader) -> EntryLocation | None:
-        if self.directory.kind is FileKind.JOURNAL:
-            return None
-        return EntryLocation(file_id, header.place.offset, RECORD_HEADER_BYTES + header.body_length)
 
     def _judged(self, file_id: int, gaps: list[Gap], size: int, durable: int) -> int:
         """Report the gaps that are no tear; ``durable`` is D. Returns where to cut the file: its size if there is no tear."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 
-from bk_spark.bookie.disk import AppendFile
+from bk_spark.bookie.disk import AppendFile, Disk
 from bk_spark.bookie.logs.log_file import (
     ALIGNMENT_BYTES,
     FILE_HEADER_BYTES,
@@ -140,8 +141,8 @@ class RecordWriter:
 
     def files(self) -> tuple[LogFile, ...]:
         """The sealed files that are not ``committed`` yet, and the open file."""
-        opened = () if self._file is None else (self._log_file(self._file, is_sealed=False),)
-        return (*tuple(self._sealed.values()), *opened)
+        sealed, file = tuple(self._sealed.values()), self._file
+        return sealed if file is None else (*sealed, LogFile(self._file_id, self.directory.ordinal, file.synced, False))
 
     def committed(self, file_id: int) -> None:
         """The index has stored that this file is sealed. Any thread may call it."""
@@ -192,7 +193,7 @@ class RecordWriter:
         self.sync()
         sequence = self._push_mark(file, RecordKind.SEAL)
         self.sync()
-        self._sealed[self._file_id] = self._log_file(file, is_sealed=True)
+        self._sealed[self._file_id] = LogFile(self._file_id, self.directory.ordinal, file.synced, is_sealed=True)
         if self._sequences is not None:
             self._predecessor = Predecessor(self._file_id, file.size, sequence)
         self.close()
@@ -221,9 +222,6 @@ class RecordWriter:
         self._file, self._end = file, file.size
         return file
 
-    def _log_file(self, file: AppendFile, *, is_sealed: bool) -> LogFile:
-        return LogFile(self._file_id, self.directory.ordinal, file.synced, is_sealed)
-
     def _push_mark(self, file: AppendFile, kind: RecordKind) -> int:
         sequence = UNCHAINED_SEQUENCE if self._sequences is None else self._sequences.take()
         self._push(pack_mark(Place(self._salt, self._end, file.synced), sequence, kind))
@@ -241,13 +239,13 @@ class RecordWriter:
             self.write()
 
 
-def end_file(directory: LogDirectory, header: FileHeader, sequence: int | None) -> int:
+def end_file(disk: Disk, path: Path, salt: int, sequence: int | None) -> int:
     """Sync a file of a former process, and seal it with ``sequence``, or not if that is None. Returns the file's size."""
-    file = directory.disk.open_append(directory.file_path(header.file_id))
+    file = disk.open_append(path)
     try:
         file.sync()
         if sequence is not None:
-            file.append([pack_mark(Place(header.salt, file.size, file.synced), sequence, RecordKind.SEAL)])
+            file.append([pack_mark(Place(salt, file.size, file.synced), sequence, RecordKind.SEAL)])
             file.sync()
         return file.size
     finally:

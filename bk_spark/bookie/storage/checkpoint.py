@@ -77,16 +77,13 @@ class Checkpoints:
         """What the logs had appended when the last checkpoint began."""
 
     def request(self, *, roll: bool = False) -> None:
-        """Ask for a checkpoint soon. With ``roll`` it also seals the open entry logs. For any thread."""
+        """LedgerStorage.request_checkpoint."""
         with self._parts.changed:
             self._is_roll_requested |= roll
             self._is_requested = True
 
     def begin_if_due(self, *, may_wait: bool) -> None:
-        """Begin a checkpoint if one is due. If one runs, wait for its end, or without ``may_wait`` begin none.
-
-        Everything staged must be synced.
-        """
+        """LedgerStorage.checkpoint_if_due."""
         if not self._is_due() or (self._flush is not None and not may_wait):
             return
         self.finish()
@@ -99,7 +96,7 @@ class Checkpoints:
             self._background(lambda: self._run_quietly(flush))
 
     def run(self, *, even_if_empty: bool = False) -> None:
-        """Bring all that is synced into the index now. If that fails, the mark stays where it was."""
+        """LedgerStorage.checkpoint."""
         self.finish()
         self._bytes_at_last = self._parts.logs.appended_bytes
         if self._parts.layers.active or even_if_empty:

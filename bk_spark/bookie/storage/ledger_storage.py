@@ -28,8 +28,8 @@ from bk_spark.bookie.logs.all_logs import Logs
 from bk_spark.bookie.logs.record import LedgerNote, RecordKind
 from bk_spark.bookie.storage.checkpoint import Background, Checkpoints
 from bk_spark.bookie.storage.parts import ChangeGate, LockedIndex, StorageParts
-from bk_spark.bookie.storage.stored_ledgers import StoredLedgers, indexed_ledger
-from bk_spark.bookie.storage.write_cache import CachedLedger, CacheLayers, WriteCache
+from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
+from bk_spark.bookie.storage.write_cache import CachedLedger, CacheLayers, WriteCache, from_summary
 from bk_spark.config import BookieConfig
 from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import CorruptionError, StorageError
@@ -185,8 +185,6 @@ class LedgerStorage(StoredLedgers):
         """
         self._checkpoints.request(roll=roll)
 
-    # Inside
-
     def _cached_ledger(self, ledger_id: int, master_key_hash: bytes) -> CachedLedger:
         """The ledger in the active cache, taken in if it is not there."""
         ledger = self._layers.active.ledger(ledger_id)
@@ -223,7 +221,7 @@ class LedgerStorage(StoredLedgers):
         if cached is not None:
             return cached
         with self._index.reading() as index:
-            return indexed_ledger(index, ledger_id)
+            return from_summary(index.summary(ledger_id))
 
     def _append_note(self, note: LedgerNote, master_key_hash: bytes) -> int:
         with self._gate.changing():

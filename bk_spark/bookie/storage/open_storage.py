@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.index.ledger_index import LedgerIndex, OpenIndex, proven_summary
-from bk_spark.bookie.index.rows import LedgerSummary, Limbo, row_of
-from bk_spark.bookie.index.sqlite_index import WAY_OUT
+from bk_spark.bookie.index.rows import Limbo, row_of
+from bk_spark.bookie.index.sqlite_index import with_way_out
 from bk_spark.bookie.logs.all_logs import LogsReplay, logs_exist
 from bk_spark.bookie.logs.record import LedgerNote, RecordKind
 from bk_spark.bookie.logs.replay import Damage, ReplayedRecord
@@ -128,14 +128,10 @@ class _Replay:
         key = found.header.master_key_hash
         ledger = self._layers.active.ledger(ledger_id)
         if ledger is None:
-            ledger = self._layers.begin(ledger_id, key, self._summary(ledger_id))
+            with with_way_out():
+                summary = proven_summary(self._index, ledger_id)
+            ledger = self._layers.begin(ledger_id, key, summary)
         if ledger.master_key_hash != key:
             where = f"file {found.file_id} at byte {found.header.place.offset}"
             raise CorruptionError(where, f"a record of ledger {ledger_id} with another master key than the ledger has")
         return ledger
-
-    def _summary(self, ledger_id: int) -> LedgerSummary | None:
-        try:
-            return proven_summary(self._index, ledger_id)
-        except CorruptionError as damage:
-            raise CorruptionError(damage.what, f"{damage.problem}; {WAY_OUT}") from damage

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bk_spark.bookie.index.ledger_index import LedgerIndex
 from bk_spark.bookie.index.look_up import RowWindow
 from bk_spark.bookie.index.rows import BatchRow, LedgerSummary, Limbo, row_of
 from bk_spark.bookie.logs.log_file import LogFile
@@ -74,7 +73,7 @@ class StoredLedgers:
             if cached is not None:  # it includes what the layers below know
                 return self._facts(cached)
         with self._index.reading() as index:
-            found = indexed_ledger(index, ledger_id)
+            found = from_summary(index.summary(ledger_id))
         return None if found is None else self._facts(found)
 
     def rows(self, ledger_id: int, first: int, last: int) -> RowWindow:
@@ -193,8 +192,6 @@ class StoredLedgers:
         with self._index.changing() as index:
             index.set_limbo(limbo)
 
-    # Inside
-
     def _facts(self, ledger: CachedLedger) -> LedgerFacts:
         fenced_at = ledger.fenced_at
         is_durable = fenced_at is not None and fenced_at <= self._durable_sequence
@@ -208,9 +205,3 @@ class StoredLedgers:
             where = f"entry log {row.location.file_id} at byte {row.location.offset}"
             raise CorruptionError(where, f"it holds another batch than the index says, {batch.header}")
         return batch
-
-
-def indexed_ledger(index: LedgerIndex, ledger_id: int) -> CachedLedger | None:
-    """What the index knows of a ledger, without rows."""
-    summary = index.summary(ledger_id)
-    return None if summary is None else from_summary(summary)

@@ -142,15 +142,14 @@ class CacheLayers:
     def begin(self, ledger_id: int, master_key_hash: bytes, indexed: LedgerSummary | None) -> CachedLedger:
         """Take a ledger into the active cache, with all that is known of it.
 
-        ``indexed`` is what the index knows. If neither it nor the frozen cache knows the ledger, it is new and has this master
-        key.
+        ``indexed`` is what the index knows. If nobody knows the ledger, it is new and has this master key.
         """
         frozen = None if self.frozen is None else self.frozen.ledger(ledger_id)
         if frozen is not None:
             highest = max(frozen.highest_below, frozen.highest_cached)
             ledger = replace(frozen, highest_below=highest, highest_cached=NO_ENTRY, is_deletion_new=False, rows=[], max_span=0)
         else:
-            ledger = CachedLedger(master_key_hash) if indexed is None else from_summary(indexed)
+            ledger = from_summary(indexed) or CachedLedger(master_key_hash)
         return self.active.begin(ledger_id, ledger)
 
     def has_rows(self, ledger_id: int) -> bool:
@@ -168,8 +167,10 @@ class CacheLayers:
         return [ledger for layer in layers if (ledger := layer.ledger(ledger_id)) is not None]
 
 
-def from_summary(summary: LedgerSummary) -> CachedLedger:
+def from_summary(summary: LedgerSummary | None) -> CachedLedger | None:
     """A ledger as the index knows it, without rows."""
+    if summary is None:
+        return None
     return CachedLedger(
         summary.master_key_hash,
         highest_below=summary.highest_entry_id,
