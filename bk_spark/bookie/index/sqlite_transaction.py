@@ -51,6 +51,7 @@ class Transaction:
         self.mark = memory.state.mark
         self.limbo = memory.state.limbo
         self._next_entry_log_id = memory.state.mark.next_entry_log_id
+        """Above every id that was ever named: none is used again."""
         self._tables = tables
         self._memory = memory
         self._edits: dict[int, _LedgerEdit] = {}
@@ -96,7 +97,7 @@ class Transaction:
     def add_files(self, files: Iterable[LogFile]) -> None:
         """Store the directories, sizes and states of entry logs. Once sealed they stay sealed."""
         for file in files:
-            self._pass_over(file.file_id)
+            self._next_entry_log_id = max(self._next_entry_log_id, file.file_id + 1)
             known = self._log(file.file_id)
             before = LogState.OPEN if known is None else known.state
             state = max(before, LogState.SEALED if file.is_sealed else LogState.OPEN)
@@ -114,7 +115,7 @@ class Transaction:
 
     def forget_log(self, file_id: int) -> None:
         """Raises InternalError unless the log is dead or unknown."""
-        self._pass_over(file_id)
+        self._next_entry_log_id = max(self._next_entry_log_id, file_id + 1)
         log = self._log(file_id)
         if log is not None and log.state is not LogState.DEAD:
             raise InternalError(0, f"entry log {file_id} is {log.state.name} and was to be forgotten")
@@ -225,18 +226,13 @@ class Transaction:
     def _log(self, file_id: int) -> EntryLogRow | None:
         return self._logs[file_id] if file_id in self._logs else self._memory.logs.get(file_id)
 
-    def _pass_over(self, file_id: int) -> None:
-        """Never use this id again."""
-        self._next_entry_log_id = max(self._next_entry_log_id, file_id + 1)
-
     def _settle_live_bytes(self) -> None:
         """Raises InternalError for rows in an unknown or dead log, whose file would be deleted."""
         for file_id, change in self._live.items():
             log = self._log(file_id)
             if log is None or (log.state is LogState.DEAD and change > 0):
-                raise InternalError(
-                    0, f"rows were to refer to entry log {file_id}, which the index does not know or calls dead"
-                )
+                problem = f"rows were to refer to entry log {file_id}, which the index does not know or calls dead"
+                raise InternalError(0, problem)
             self._logs[file_id] = replace(log, live_bytes=log.live_bytes + change)
         self._live.clear()
 

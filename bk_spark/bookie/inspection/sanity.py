@@ -71,9 +71,8 @@ def check_storage(
     yield Finding("index", str(directories.index), _problem_of_index(directories, bookie_id, found, progress))
     for state, known in found:
         if state.limbo is not None:
-            note = (
-                f"an earlier loss is not repaired yet, up to ledger {state.limbo.fence_watermark}: the bookie goes on with it"
-            )
+            watermark = state.limbo.fence_watermark
+            note = f"an earlier loss is not repaired yet, up to ledger {watermark}: the bookie goes on with it"
             yield Finding("limbo", str(directories.index), note=note)
         yield from _check_files(directories, known, disk)
         begin = partial(LogsReplay, directories, bookie_id, config, disk, state.mark, known)

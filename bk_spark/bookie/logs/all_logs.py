@@ -50,7 +50,6 @@ class Logs(EntryLogFiles):
         self._journals = journals
         self._entry_logs = entry_logs
         self._writers = [*journals, *entry_logs]
-        self._disk: Disk = self._directories[0].disk
         self._writable = WritableDirectories(len(entry_logs))
         self._copies: dict[str, Copies] = {}
         self._leftover = {file.file_id: file for file in leftover}
@@ -77,7 +76,7 @@ class Logs(EntryLogFiles):
 
     def sync(self) -> None:
         """Make all that was appended durable. If that fails, this and every later call raise StorageError."""
-        sync_writers(self._writers, self._disk)
+        sync_writers(self._writers)
 
     def idle(self) -> None:
         """Append an IDLE record, durably, to every file that got something since its last one. Everything must be synced."""

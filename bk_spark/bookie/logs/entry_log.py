@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.logs.log_file import FileHeader, FileKind, LogDirectory, LogFile
 from bk_spark.bookie.logs.mark import EntryLogRow, LogState
 from bk_spark.bookie.logs.writer import UNCHAINED_SEQUENCE, EntryLocation, RecordWriter, WriterSettings, end_file
@@ -45,7 +44,6 @@ class Copies:
 
     def __init__(self, directories: Sequence[LogDirectory], settings: WriterSettings, writable: WritableDirectories) -> None:
         self._writers = [RecordWriter(replace(one, kind=FileKind.COPIES), settings, None) for one in directories]
-        self._disk: Disk = directories[0].disk
         self._writable = writable
 
     def append(self, batch: EncodedBatch, master_key_hash: bytes, sequence: int) -> EntryLocation:
@@ -55,7 +53,7 @@ class Copies:
 
     def sync(self) -> None:
         """Make all that was appended durable, with the names of the files."""
-        sync_writers(self._writers, self._disk)
+        sync_writers(self._writers)
 
     def files(self) -> tuple[LogFile, ...]:
         """What the index must store, after ``sync``: the open files, and the sealed ones that it does not know as sealed."""
@@ -77,12 +75,12 @@ class Copies:
         self.committed(self.files())
 
 
-def sync_writers(writers: Sequence[RecordWriter], disk: Disk) -> None:
+def sync_writers(writers: Sequence[RecordWriter]) -> None:
     """Make all that was appended durable. Raises StorageError, and from then on again for every file that failed."""
     dirty = [writer for writer in writers if writer.dirty_file is not None]
     for writer in dirty:
         writer.write()
-    disk.sync_all([file for writer in dirty if (file := writer.dirty_file) is not None])
+    writers[0].directory.disk.sync_all([file for writer in dirty if (file := writer.dirty_file) is not None])
 
 
 def forget_sealed(writers: Sequence[RecordWriter], files: Sequence[LogFile]) -> None:

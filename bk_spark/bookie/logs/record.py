@@ -28,15 +28,13 @@
 
 All numbers are little-endian. A record counts only with its file's salt and at its own offset, so a bookie file that a user
 stored as payload is never taken for records. Later versions keep the magic, the version and the length of the header with its
-CRC in their places, so that a newer record is told from a damaged one.
+CRC in their places, so that a newer record is told from a damaged one. All kinds but BATCH have no body:
 
 - IDLE carries only ``synced_through``. It follows a sync, so that the end of a quiet file is known to be durable.
 - SEAL ends a file. Its own offset plus its header is the file's sealed length, its sequence is the file's last.
 - FENCE, in journals: from now on the ledger takes adds of its recovery only.
 - CONFIRMED, in journals: the ledger's last add confirmed, where no entry carries it.
 - DELETED, in journals: everything of the ledger with a lower sequence is gone.
-
-None of these five has a body.
 
 Ref: docs/rules.md, "Record header" and storage rule 2; docs/formats.md, "Files of a bookie".
 """

@@ -25,9 +25,8 @@ class ChangeGate:
     """Stops all changes of a bookie after one of them failed.
 
     After a failed write, sync or commit nobody knows what the disk holds. The bookie takes no more changes until it is started
-    again, which finds out. It denies nothing either, for that start may find what was written. Reads go on.
-
-    ``changed`` is notified of a failure; its lock guards nothing here.
+    again, which finds out. It denies nothing either, for that start may find what was written. Reads go on. ``changed`` is
+    notified of a failure; its lock guards nothing here.
 
     Ref: docs/rules.md, storage rule 6, situations 58 and 75.
     """
