@@ -2,7 +2,7 @@
 
 The data directory holds the bookie's identity and the index, and, unless the configuration names others, the journals and the
 entry logs. Each of those others may be a disk of its own. A directory is known by its ordinal, its place in the configured
-list: the LastLogMark has a position for each. New ones are added at the end of a list, and a lost one is replaced at its place.
+list, for the LastLogMark has a position for each. So add new directories at the end of a list, and replace a lost one in place.
 
 Worked example: ``journal_dirs="/nvme"``, ``ledger_dirs="/a,/b"`` on data directory ``/data`` keeps journals in
 ``/nvme/journal``, entry logs in ``/a/entry_log`` (ordinal 0) and ``/b/entry_log`` (ordinal 1), the index in ``/data/index``.
@@ -36,7 +36,7 @@ class Directories:
     """Where the entry log files are, by ordinal."""
     index: Path
     roots: tuple[Path, ...]
-    """Every directory that was named, once, the data directory first: each carries the cookie and the boot file."""
+    """Every configured directory once, the data directory first. Each holds the cookie and the boot file."""
 
     @staticmethod
     def of(data_dir: Path, config: BookieConfig) -> Directories:
@@ -52,7 +52,7 @@ class Directories:
         )
 
     def make(self, disk: Disk) -> None:
-        """Make what is missing of the directories inside the roots, durably."""
+        """Make the missing directories inside the roots, durably."""
         for path in (*self.journals, *self.entry_logs, self.index):
             disk.make_directory(path)
 

@@ -2,15 +2,15 @@
 
 Everything a bookie promises rests on three habits that are kept here:
 
-- A file appears under its name only when its first bytes and the directory are synced, so a short header is damage,
-  never the trace of a crash.
-- A failed write or sync poisons the file: what the disk holds is unknown from then on, nothing is retried, nothing more
-  is appended. A second fdatasync may return success without having written anything.
-- Names of files in progress end in ``TEMPORARY_SUFFIX`` and mean nothing after a crash.
+- A file gets its name only when its first bytes and the directory are synced. So a short header is damage, never the trace
+  of a crash.
+- A failed write or sync poisons the file: nobody knows what the disk holds, so nothing is retried or appended any more. A
+  second fdatasync may return success without having written anything.
+- Names of unfinished files end in ``TEMPORARY_SUFFIX``. After a crash these files mean nothing.
 
-Files that became dirty together are synced at the same time, by a few threads that live as long as the process: they lie on
-different disks, and an add waits for the slowest of them instead of all in turn. On one disk alone two such syncs took 0.09
-instead of 0.12 ms, four of 100 kB 0.44 instead of 0.63 ms. One file is synced by the caller itself.
+Files that became dirty together are synced in parallel, by a few threads that live as long as the process. Such files lie on
+different disks, and an add then waits for the slowest of them, not for one after the other. Even on one disk two such syncs
+took 0.09 instead of 0.12 ms, four of 100 kB 0.44 instead of 0.63 ms. The caller syncs a single file itself.
 
 Ref: docs/formats.md, "Files of a bookie"; docs/rules.md, "Order of syncs" and storage rule 6.
 """
@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,13 +32,13 @@ MAX_BUFFERS = 1024
 """Linux's IOV_MAX: the most buffers that one writev takes."""
 
 MAX_SMALL_FILE_BYTES = 64 * 1024
-"""What ``read_small`` reads at most: such files hold a few numbers."""
+"""What ``read_small`` reads at most. Such files hold a few numbers."""
 
 REWRITTEN_BYTES = 1024 * 1024
-"""At a time."""
+"""What ``rewrite`` reads and writes at a time."""
 
 MAX_PARALLEL_SYNCS = 4
-"""Beyond the caller's own. As many disks at least wait at the same time; more files than that take turns."""
+"""Beside the caller's own. At least as many disks work at the same time; further files take turns."""
 
 _SYNCERS = ThreadPoolExecutor(MAX_PARALLEL_SYNCS, thread_name_prefix="bookie-sync")
 
@@ -45,7 +46,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class AppendFile:
-    """A file that only grows. ``size`` counts what was written, ``synced`` what is known durable, in bytes."""
+    """A file that only grows. ``size`` counts the bytes written, ``synced`` those known to be durable."""
 
     def __init__(self, path: Path, descriptor: int, size: int) -> None:
         self.path = path
@@ -55,17 +56,17 @@ class AppendFile:
         self._poison: str | None = None
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """Write all of ``buffers`` at the end. Raises StorageError, then and ever after, if any byte could not be written."""
+        """Write all of ``buffers`` at the end. If that fails, this and every later call raise StorageError."""
         for start in range(0, len(buffers), MAX_BUFFERS):
             self._attempt("writing", self._write, buffers[start : start + MAX_BUFFERS])
 
     @property
     def is_dirty(self) -> bool:
-        """A sync has something to do, or something to say: an earlier write or sync failed."""
+        """``sync`` has something to write, or an earlier failure to report."""
         return self.synced < self.size or self._poison is not None
 
     def sync(self) -> None:
-        """Make everything that was appended durable. Raises StorageError, then and ever after, if that or a write failed."""
+        """Make all that was appended durable. If this or a write failed, this and every later call raise StorageError."""
         if self.is_dirty:
             self._attempt("syncing", self._fdatasync)
             self.synced = self.size
@@ -94,7 +95,7 @@ class AppendFile:
 
 
 class ReadFile:
-    """A file open for reads at any offset, by any thread."""
+    """A file that any thread can read at any offset."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -104,10 +105,7 @@ class ReadFile:
         """``size`` bytes from ``offset``, fewer only where the file ends."""
         try:
             data = os.pread(self._descriptor, size, offset)
-            while len(data) < size:
-                more = os.pread(self._descriptor, size - len(data), offset + len(data))
-                if not more:
-                    break
+            while len(data) < size and (more := os.pread(self._descriptor, size - len(data), offset + len(data))):
                 data += more
         except OSError as problem:
             raise StorageError(f"reading {self.path}", str(problem)) from problem
@@ -129,7 +127,7 @@ class ReadFile:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryLock:
-    """The sole use of a data directory by one process; it ends with ``release`` or with the process."""
+    """A data directory that only this process may use, until ``release`` or its end."""
 
     descriptor: int
 
@@ -144,18 +142,18 @@ class Space:
 
 
 class Disk:
-    """The file system. It holds no state: tests of faults put another one in its place."""
+    """The file system. It holds no state; tests replace it by one that fails."""
 
     append_file: type[AppendFile] = AppendFile
 
     def create(self, path: Path, header: bytes) -> AppendFile:
-        """A new file that begins with ``header``, durable with its name, ready for appends."""
+        """A new file that begins with ``header``, ready for appends. Content and name are durable."""
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
         file = self._open_append(temporary, os.O_CREAT | os.O_TRUNC)
         try:
             file.append([header])
             file.sync()
-            self._rename(temporary, path)
+            self.rename(temporary, path)
         except BaseException:
             file.close()
             raise
@@ -163,17 +161,15 @@ class Disk:
         return file
 
     def open_append(self, path: Path) -> AppendFile:
-        """An existing file, to append at its end; nothing of it counts as synced."""
+        """An existing file, to append at its end. None of its bytes count as synced."""
         return self._open_append(path, 0)
 
     def open_read(self, path: Path) -> ReadFile:
-        try:
+        with _storage_errors(f"opening {path}"):
             return ReadFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        except OSError as problem:
-            raise StorageError(f"opening {path}", str(problem)) from problem
 
     def sync_all(self, files: Sequence[AppendFile]) -> None:
-        """Sync several files at the same time. Raises StorageError if one failed, after all have ended."""
+        """Sync several files in parallel. Raises StorageError if one failed, but only after all have ended."""
         waiting = [_SYNCERS.submit(file.sync) for file in files[1:]]
         try:
             if files:
@@ -186,46 +182,27 @@ class Disk:
 
     def truncate(self, path: Path, size: int) -> None:
         """Cut a file to ``size`` bytes, durably."""
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                os.ftruncate(descriptor, size)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as problem:
-            raise StorageError(f"truncating {path}", str(problem)) from problem
+        with _storage_errors(f"truncating {path}"), _opened(path, os.O_WRONLY) as descriptor:
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
 
     def rewrite(self, path: Path, start: int) -> None:
-        """Write what a file holds from ``start`` on once more, in its place, durably.
+        """Write the bytes of a file from ``start`` on once more, in place, durably.
 
-        After a failed sync the kernel may count pages as written that are in its memory alone: it gives them to whoever
-        reads, also to the next process, and another sync returns at once.
+        After a failed sync the kernel may count pages as written that exist in its memory only. Every reader, also in the
+        next process, then sees them, and another sync returns at once without writing them.
         """
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                while data := os.pread(descriptor, REWRITTEN_BYTES, start):
-                    start += os.pwrite(descriptor, data, start)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as problem:
-            raise StorageError(f"rewriting {path}", str(problem)) from problem
+        with _storage_errors(f"rewriting {path}"), _opened(path, os.O_RDWR) as descriptor:
+            while data := os.pread(descriptor, REWRITTEN_BYTES, start):
+                start += os.pwrite(descriptor, data, start)
+            os.fsync(descriptor)
 
     def replace(self, path: Path, data: bytes) -> None:
-        """Put ``data`` in the place of a small file, durably: after a crash it is the old content or the new."""
-        temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-        file = self._open_append(temporary, os.O_CREAT | os.O_TRUNC)
-        try:
-            file.append([data])
-            file.sync()
-        finally:
-            file.close()
-        self._rename(temporary, path)
+        """Replace a small file by one that holds ``data``, durably. After a crash it has the old content or the new."""
+        self.create(path, data).close()
 
     def read_small(self, path: Path) -> bytes | None:
-        """The content of a small file, None if there is none."""
+        """The content of a small file, None if the file does not exist."""
         if not self.exists(path):
             return None
         with self.open_read(path) as file:
@@ -245,38 +222,29 @@ class Disk:
             return file.size
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory below an existing one, durably, unless it is there."""
-        try:
+        """Make a directory below an existing one, durably, unless it exists."""
+        with _storage_errors(f"making directory {path}"):
             os.makedirs(path, exist_ok=True)
-        except OSError as problem:
-            raise StorageError(f"making directory {path}", str(problem)) from problem
         self.sync_directory(path.parent)
 
     def sync_directory(self, directory: Path) -> None:
         """Make the names in a directory durable."""
-        try:
-            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as problem:
-            raise StorageError(f"syncing directory {directory}", str(problem)) from problem
+        with (
+            _storage_errors(f"syncing directory {directory}"),
+            _opened(directory, os.O_RDONLY | os.O_DIRECTORY) as descriptor,
+        ):
+            os.fsync(descriptor)
 
     def list(self, directory: Path) -> list[str]:
-        try:
+        with _storage_errors(f"listing {directory}"):
             return sorted(os.listdir(directory))
-        except OSError as problem:
-            raise StorageError(f"listing {directory}", str(problem)) from problem
 
     def unlink(self, path: Path) -> None:
-        try:
+        with _storage_errors(f"deleting {path}"):
             os.unlink(path)
-        except OSError as problem:
-            raise StorageError(f"deleting {path}", str(problem)) from problem
 
     def probe(self, directory: Path, size: int) -> None:
-        """Write, sync and delete a file of ``size`` bytes. Raises StorageError if the disk does not take it."""
+        """Write, sync and delete a file of ``size`` bytes. Raises StorageError if that fails."""
         path = directory / f"probe{TEMPORARY_SUFFIX}"
         file = self._open_append(path, os.O_CREAT | os.O_TRUNC)
         try:
@@ -287,15 +255,13 @@ class Disk:
             self.unlink(path)
 
     def space(self, directory: Path) -> Space:
-        """What the file system of ``directory`` leaves to ordinary users, and its size."""
-        try:
+        """The bytes that the file system of ``directory`` leaves to ordinary users, and its size."""
+        with _storage_errors(f"measuring {directory}"):
             status = os.statvfs(directory)
-        except OSError as problem:
-            raise StorageError(f"measuring {directory}", str(problem)) from problem
         return Space(status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize)
 
     def lock(self, directory: Path) -> DirectoryLock:
-        """Take a data directory for this process alone. Raises ConfigError if another one has it or it is not there."""
+        """Take a data directory for this process alone. Raises ConfigError if another process has it or it does not exist."""
         try:
             descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as problem:
@@ -312,28 +278,38 @@ class Disk:
 
     def rename(self, old: Path, new: Path) -> None:
         """Give a file or a directory another name in the same directory, durably. ``new`` must not be a directory in use."""
-        self._rename(old, new)
+        with _storage_errors(f"renaming {old} to {new.name}"):
+            os.rename(old, new)
+        self.sync_directory(new.parent)
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory."""
-        try:
+        with _storage_errors(f"removing directory {path}"):
             os.rmdir(path)
-        except OSError as problem:
-            raise StorageError(f"removing directory {path}", str(problem)) from problem
 
     def _open_append(self, path: Path, flags: int) -> AppendFile:
-        try:
+        with _storage_errors(f"opening {path}"):
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o644)
             return self.append_file(path, descriptor, os.fstat(descriptor).st_size)
-        except OSError as problem:
-            raise StorageError(f"opening {path}", str(problem)) from problem
 
-    def _rename(self, old: Path, new: Path) -> None:
-        try:
-            os.rename(old, new)
-        except OSError as problem:
-            raise StorageError(f"renaming {old} to {new.name}", str(problem)) from problem
-        self.sync_directory(new.parent)
+
+@contextmanager
+def _storage_errors(action: str) -> Iterator[None]:
+    """Raise StorageError in place of an OSError."""
+    try:
+        yield
+    except OSError as problem:
+        raise StorageError(action, str(problem)) from problem
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    """A descriptor, closed at the end."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 REAL_DISK = Disk()

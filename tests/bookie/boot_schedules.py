@@ -292,7 +292,7 @@ def skip_the_journals(patch: pytest.MonkeyPatch) -> None:
 
     def mark_at_their_ends(self, journals, *more):
         found = mark(self, journals, *more)
-        ends = tuple(rebuild_index.FilePosition(files[-1].file_id, files[-1].size_bytes) for files in journals)
+        ends = tuple(rebuild_index.FilePosition(files[-1].log.file_id, files[-1].log.size_bytes) for files in journals)
         return rebuild_index.replace(found, journals=ends)
 
     patch.setattr(rebuild_index._Rebuild, "_mark", mark_at_their_ends)

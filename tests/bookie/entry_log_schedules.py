@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bk_spark.bookie.index.sqlite_tables import BATCHES
 from bk_spark.bookie.index.sqlite_transaction import Transaction
 from bk_spark.bookie.logs import all_logs
 from bk_spark.bookie.logs.mark import EntryLogRow, LogState
@@ -63,7 +64,7 @@ def a_log_rolls_whose_rows_are_in_memory_only(scene: Scene) -> None:
 
 def insert_moved_rows(patch: pytest.MonkeyPatch) -> None:
     def move(self, row, place) -> None:
-        if self._tables.row(row.ledger_id, row.first_entry_id, row.sequence) is not None:
+        if self._tables.find(BATCHES, (row.ledger_id, row.first_entry_id, row.sequence)) is not None:
             self.remove(row)
         edit = self._edit(row.ledger_id)
         edit.after = replace(edit.after, highest_entry_id=1 << 20, max_span=1 << 10, deleted_at=0)
@@ -153,8 +154,8 @@ def a_log_is_gone(scene: Scene) -> None:
 
 
 def count_ids_from_the_directory(patch: pytest.MonkeyPatch) -> None:
-    def next_id(directories, *_):
-        return max([0, *(file_id for one in directories for file_id in one.file_ids())]) + 1
+    def next_id(replays, *_):
+        return max([0, *(file_id for one in replays for file_id in one.directory.file_ids())]) + 1
 
     patch.setattr(all_logs, "_next_id", next_id)
 

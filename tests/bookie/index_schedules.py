@@ -8,9 +8,8 @@ import sqlite3
 import pytest
 
 from bk_spark.bookie.index import sqlite_index, sqlite_tables
-from bk_spark.bookie.index.rows import LedgerSummary, Tally
-from bk_spark.bookie.index.sqlite_tables import Tables
-from bk_spark.bookie.index.verification import Verification
+from bk_spark.bookie.index.sqlite_tables import Table, Tables
+from bk_spark.bookie.index.verification import VerifiedIndex
 from bk_spark.bookie.logs.replay import LogReplay
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
 from bk_spark.errors import CorruptionError
@@ -38,7 +37,7 @@ def change_index(harness: Harness, *statements: str, values: tuple = ()) -> list
 
 
 def deny_without_proof(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Verification, "entry", lambda *_: None)
+    patch.setattr(VerifiedIndex, "verify_entry", lambda *_: None)
 
 
 @CASES.add(3, deny_without_proof, "the rows of a segment are held against its tally before an entry is denied")
@@ -52,11 +51,19 @@ def a_row_vanishes_from_the_index(scene: Scene) -> None:
     must_not_lose(bookie, 1, 10, size=LARGE)
 
 
-def read_rows_unverified(patch: pytest.MonkeyPatch) -> None:
-    def rows(self, where, values):
-        yield from self.database.every(f"SELECT {sqlite_tables._ROW} FROM batches WHERE {where}", values)
+def read_unverified(patch: pytest.MonkeyPatch, unverified: Table) -> None:
+    select = Tables.select
 
-    patch.setattr(Tables, "rows", rows)
+    def select_any(self, table, where="TRUE", values=()):
+        if table is not unverified:
+            return select(self, table, where, values)
+        return self.database.every(f"SELECT * FROM {table.name} WHERE {where}", values)
+
+    patch.setattr(Tables, "select", select_any)
+
+
+def read_rows_unverified(patch: pytest.MonkeyPatch) -> None:
+    read_unverified(patch, sqlite_tables.BATCHES)
     patch.setattr(StoredLedgers, "_read", lambda self, row: self.logs.read(row.location)[1])
 
 
@@ -72,7 +79,7 @@ def a_row_points_to_another_record(scene: Scene) -> None:
 
 
 def believe_any_summary(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Verification, "ledger", lambda self, ledger_id: self._tables.summary(ledger_id))
+    patch.setattr(VerifiedIndex, "verify_ledger", lambda *_: None)
 
 
 @CASES.add(3, believe_any_summary, "a summary is held against its bucket before a ledger counts as not fenced")
@@ -124,11 +131,7 @@ def an_older_index_takes_the_place_of_the_index(scene: Scene) -> None:
 
 
 def read_summaries_unverified(patch: pytest.MonkeyPatch) -> None:
-    def summary(self, columns):
-        ledger_id, row_count, count, crc_sum, *others, _ = columns
-        return LedgerSummary(ledger_id, row_count, Tally(count, crc_sum), *others)
-
-    patch.setattr(Tables, "_summary", summary)
+    read_unverified(patch, sqlite_tables.LEDGERS)
     believe_any_summary(patch)
 
 

@@ -401,9 +401,9 @@ class FailingDisk(Disk):
         self._count()
         super().make_directory(path)
 
-    def _rename(self, old: Path, new: Path) -> None:
+    def rename(self, old: Path, new: Path) -> None:
         self._count()
-        super()._rename(old, new)
+        super().rename(old, new)
 
 
 def test_a_crash_at_any_step_leaves_the_old_index_or_none_and_the_rebuild_can_be_run_again(harness: Harness) -> None:

@@ -222,7 +222,7 @@ def test_a_missing_index_or_generation_file_is_damage_once_there_are_logs(new_in
 def test_another_index_than_the_one_of_the_generation_file_is_refused(new_index, open_it, tmp_path):
     (tmp_path / "other").mkdir()
     other = open_it(tmp_path / "other", logs_exist=False)
-    assert other.incarnation != new_index.incarnation
+    assert other._memory.state.incarnation != new_index._memory.state.incarnation
     other.close()
     shutil.copy(tmp_path / "other" / INDEX_FILE, tmp_path / INDEX_FILE)
     with pytest.raises(CorruptionError, match="another index"):

@@ -143,16 +143,18 @@ def a_bookie_of_the_ensemble_may_be_chosen() -> Any:
 
 def copies_that_came_since_are_deleted() -> Any:
     """A deletion is carried out although its decision is an old one."""
-    return patch.object(LedgerStorage, "_may_be_coming_back", lambda self, ledger_id, decided_at: False)
+    return patch.object(LedgerStorage, "_may_have_new_copies", lambda self, ledger_id, decided_at: False)
 
 
 def a_checkpoint_makes_copies_old() -> Any:
     """Only what no checkpoint covers yet counts as having come since the decision."""
-    original = LedgerStorage._may_be_coming_back
+    original = LedgerStorage._may_have_new_copies
     return patch.object(
-        LedgerStorage, "_may_be_coming_back", lambda self, ledger_id, decided_at: original(self, ledger_id, None)
+        LedgerStorage, "_may_have_new_copies", lambda self, ledger_id, decided_at: original(self, ledger_id, None)
     )
 
 
 def copies_that_are_here_already_go_unnoticed() -> Any:
-    return patch.object(LedgerStorage, "_vouched_at", property(lambda self: -1, lambda self, sequence: None), create=True)
+    return patch.object(
+        LedgerStorage, "_last_duplicate_at", property(lambda self: -1, lambda self, sequence: None), create=True
+    )

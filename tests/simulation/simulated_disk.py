@@ -212,7 +212,7 @@ class SimulatedDisk(Disk):
             raise StorageError(f"opening {path}", os.strerror(errno.ENOENT))
         return _SimulatedAppendFile(path, content, self)
 
-    def _rename(self, old: Path, new: Path) -> None:
+    def rename(self, old: Path, new: Path) -> None:
         self.step()
         self._change_names(new.parent, [(str(new), self._names[str(old)]), (str(old), None)])
         self.sync_directory(new.parent)

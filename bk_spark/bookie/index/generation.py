@@ -1,8 +1,8 @@
-"""The generation file: a witness beside the index that tells when an older index took its place.
+"""The generation file: a witness beside the index, which reveals that an older index took its place.
 
-Every commit of the index counts its generation up, and this file is synced to the same number before anything that the
-commit made superfluous is deleted. An index with a lower number than the file's was restored from a copy or lost
-commits: acked entries may be missing from it.
+Every commit of the index increments its generation. This file is synced to the same number before anything is deleted that the
+commit made superfluous. An index with a lower number than the file's was restored from a copy or lost commits: acked entries
+may be missing from it.
 
 ::
 
@@ -13,7 +13,7 @@ commits: acked entries may be missing from it.
         28     8  generation
         36     4  CRC32C of the bytes 0 to 35
 
-Little-endian. Successors of version 1 keep the magic and the version in place and the CRC of all before it at the end.
+Little-endian. Later versions keep the magic and the version in place, and at the end the CRC of all bytes before it.
 
 Ref: docs/rules.md, storage rule 3.
 """
@@ -47,7 +47,7 @@ def write_generation(disk: Disk, path: Path, value: IndexGeneration) -> None:
 
 
 def read_generation(disk: Disk, path: Path) -> IndexGeneration | None:
-    """None if there is no such file. Raises CorruptionError, FormatVersionError."""
+    """None if the file does not exist. Raises CorruptionError, FormatVersionError."""
     data = disk.read_small(path)
     if data is None:
         return None

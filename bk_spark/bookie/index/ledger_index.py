@@ -1,10 +1,11 @@
-"""The index: ledger and entry id → place in an entry log, one row a stored batch; ledgers; entry logs; the LastLogMark; limbo.
+"""The interface of the index: ledger and entry id → place in an entry log, one row a stored batch.
 
-What the storage needs of one, so that a simulator can put its own in the place of the one in SQLite (sqlite_index.py). Rows,
-summaries, live bytes and the mark change in one transaction, never apart, and what is read was verified.
+The index also holds summaries of ledgers, the entry logs, the LastLogMark and limbo. The one of a bookie is in SQLite
+(sqlite_index.py); a simulator can put its own in its place. Rows, summaries, live bytes and the mark always change in one
+transaction, and every read is verified.
 
-One caller at a time; LedgerStorage holds a lock. Whatever changes the index is durable when it returns, all of it, or, after an
-error, nothing was changed; after a StorageError which of the two is known only when the index is opened again.
+One caller at a time: LedgerStorage holds a lock. A change is durable when its method returns. An error means that nothing was
+changed. Only after a StorageError may all of the change be there or nothing; who opens the index again finds out.
 
 Ref: docs/rules.md, "LastLogMark" and storage rules 1, 3, 5, 10, 11, 14.
 """
@@ -25,28 +26,24 @@ from bk_spark.bookie.logs.writer import EntryLocation
 
 @dataclass(frozen=True, slots=True)
 class LedgerChange:
-    """What a commit adds to one ledger, after what it deletes of it."""
+    """What a commit changes in one ledger: first it deletes, then it adds."""
 
     ledger_id: int
     master_key_hash: bytes
     last_add_confirmed: int
     rows: list[BatchRow]
-    """Each with a location that is durable. Those below the ledger's last deletion are left out. Any other one makes a
-    deleted ledger an ordinary, fenced one."""
+    """Each with a durable location. Rows below the ledger's last deletion are left out. Any other row makes a deleted ledger an
+    ordinary, fenced one."""
     is_fenced: bool = False
-    """The ledger is fenced from this commit on; False says nothing."""
+    """Fence the ledger. False changes nothing."""
     deleted_at: int = 0
-    """The sequence of a deletion, 0 for none: rows below it go, the ledger is fenced and, if no row remains, a tombstone."""
+    """The sequence of a deletion, 0 for none. It removes the rows below it, and fences the ledger. A ledger without other rows
+    becomes a tombstone."""
     deleted_ms: int = 0
-    """When that was, in milliseconds since 1970."""
+    """The time of that deletion, in milliseconds since 1970."""
 
 
 class LedgerIndex(Protocol):
-    @property
-    def incarnation(self) -> bytes:
-        """Drawn when the index was made, 16 bytes."""
-        ...
-
     @property
     def mark(self) -> LogMark: ...
 
@@ -54,87 +51,76 @@ class LedgerIndex(Protocol):
     def limbo(self) -> Limbo | None: ...
 
     def rows(self, ledger_id: int, after: tuple[int, int], limit: int) -> list[BatchRow]:
-        """The first ``limit`` rows above ``after``, a first entry id and a sequence, in the order of these two."""
-        ...
+        """The first ``limit`` rows of a ledger above ``after`` (first entry id, sequence), in the order of these two."""
 
     def rows_from(self, after: tuple[int, int, int], limit: int) -> list[BatchRow]:
-        """The first ``limit`` rows of all ledgers above a ledger id, a first entry id and a sequence, in that order."""
-        ...
+        """The first ``limit`` rows above ``after`` (ledger id, first entry id, sequence), in the order of these three."""
 
     def row(self, ledger_id: int, first: int, sequence: int) -> BatchRow | None:
-        """None if it is not there, as far as the index can be believed (``verify_entry``)."""
-        ...
+        """None if it is missing; only ``verify_entry`` proves that."""
 
     def summary(self, ledger_id: int) -> LedgerSummary | None:
-        """None if the ledger was never committed here. Raises CorruptionError also where its rows are there without it."""
-        ...
+        """None if the ledger was never committed here. Raises CorruptionError also if there are rows without a summary."""
 
     def summaries(self, after: int, limit: int) -> list[LedgerSummary]:
-        """The first ``limit`` ledgers above an id, tombstones too, ascending."""
-        ...
+        """The first ``limit`` ledgers above an id, ascending, with tombstones."""
 
     def entry_logs(self) -> list[EntryLogRow]:
         """By file id."""
-        ...
 
     def verify_entry(self, ledger_id: int, entry_id: int) -> None:
-        """Raise CorruptionError unless each row that may hold an entry is here: to be called before saying no.
+        """Raise CorruptionError unless every row that may hold an entry is here. Call it before denying the entry.
 
         It reads a bounded number of rows, whatever the size of the ledger.
         """
-        ...
 
     def verify_ledger(self, ledger_id: int) -> None:
-        """Raise CorruptionError unless a ledger's summary is the last that was committed, or there was none.
+        """Raise CorruptionError unless a ledger's summary is the last committed one, or there never was one.
 
-        To be called before saying "no such ledger" or "not fenced". It reads a bounded number of rows.
+        Call it before answering "no such ledger" or "not fenced". It reads a bounded number of rows.
         """
-        ...
-
-    def verify_ledgers(self) -> None:
-        """Raise CorruptionError unless the tallies of all ledgers and all entry logs are here."""
-        ...
 
     def commit(self, changes: Iterable[LedgerChange], mark: LogMark, files: Sequence[LogFile] = ()) -> None:
-        """Add and delete rows, update their ledgers and move the mark. ``files``: each log that rows are new in, or more."""
-        ...
+        """Delete and add rows, update their ledgers and move the mark. ``files``: all entry logs of new rows, or more."""
 
     def move(self, moves: Sequence[tuple[BatchRow, EntryLocation]], files: Sequence[LogFile], emptied: int) -> bool:
-        """Let rows that still are what they were point to durable copies, in ``files``, sealed ones and one still written to.
+        """Let rows that are still what they were point to durable copies in ``files``, which may be sealed or open.
 
-        True if no row refers to the log ``emptied``, which was sealed, any more: it is dead then.
+        True if no row refers to the sealed entry log ``emptied`` any more. It is dead then.
         """
-        ...
 
     def forget_log(self, file_id: int) -> None:
-        """Its file is deleted, durably. Raises InternalError unless the log is dead or not known."""
-        ...
+        """Forget an entry log whose file is durably deleted. Raises InternalError unless it is dead or unknown."""
 
     def remove_rows(self, rows: Sequence[BatchRow]) -> None:
-        """Delete rows whose ids newer rows hold; those that are not what they were stay."""
-        ...
+        """Delete rows whose ids newer rows hold. Rows that are not what they were stay."""
 
     def purge(self, ledger_ids: Sequence[int]) -> None:
-        """Forget ledgers that are tombstones without rows; others stay."""
-        ...
+        """Forget those of the ledgers that are tombstones without rows."""
 
     def set_limbo(self, limbo: Limbo | None) -> None: ...
 
     def check(self, full: bool) -> Iterator[int]:
-        """Verify all summaries, or with ``full`` every row, in steps that other calls may come between.
+        """Verify all summaries, or with ``full`` every row, in steps. Other calls may come between them.
 
-        Each step yields how many rows of any table it read. Raises CorruptionError.
+        Each step yields how many rows, of any table, it read. Raises CorruptionError.
         """
-        ...
 
     def close(self) -> None: ...
 
 
 class OpenIndex(Protocol):
     def __call__(self, directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool) -> LedgerIndex:
-        """The index in ``directory``; a new one if there is none and nothing says that there was one.
+        """The index in ``directory``, or a new one if there is none and nothing indicates that there was one.
 
         Raises CorruptionError (damaged, missing beside logs, an old copy), FormatVersionError, ConfigError (another bookie's,
         an older version).
         """
-        ...
+
+
+def proven_summary(index: LedgerIndex, ledger_id: int) -> LedgerSummary | None:
+    """The summary of a ledger. Before the ledger counts as new or not fenced, the index proves that it lost no fence."""
+    summary = index.summary(ledger_id)
+    if summary is None or not summary.is_fenced:
+        index.verify_ledger(ledger_id)
+    return summary

@@ -1,7 +1,8 @@
-"""Which stored batch answers for which entry id: the newest that holds it.
+"""Finds the stored batch that answers for an entry id: the newest one that holds it.
 
-Batches of a ledger may overlap: re-added in another cut, striped, copied by recovery. A row's interval says only which
-ids it may hold, its pattern says which it does. An id is missing only if no row whose interval covers it holds it.
+Batches of a ledger may overlap: they were added again in another cut, are striped, or were copied by recovery. A row's interval
+only says which ids the row may hold; its pattern says which it does. An id is missing only if no row whose interval covers it
+holds it.
 
 Worked example: rows 0–99 (sequence 1) and 10–19 (sequence 2). Ids 0–9 come from the first, 10–19 from the second, 20–99
 from the first again. The row with the greatest first id not above 50 is 10–19; taking it alone would deny entry 50.
@@ -20,25 +21,25 @@ from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.quorum import IdPattern
 
 PAGE_ROWS = 256
-"""Rows fetched from the index at a time."""
+"""Rows to fetch from the index at a time."""
 
 MAX_SEQUENCE = (1 << 63) - 1
 
 Fetch = Callable[[tuple[int, int], int], list[BatchRow]]
-"""Gives so many rows of the index above a first entry id and a sequence, in the order of these two."""
+"""LedgerIndex.rows of one ledger."""
 
 
 class RowWindow:
-    """The rows around a position that moves upward, from a snapshot of the write cache and pages of the index.
+    """The rows around an entry id that moves upward, from a snapshot of the write cache and pages of the index.
 
-    The snapshot must be older than every page: rows move from cache to index, so none is missed. A row that was seen in both
-    counts once, for it is the newer of the two, or the same.
+    The snapshot must be older than every page: rows move from the cache to the index, so none is missed. A row seen in both
+    does no harm: the newest row answers, and its copies are the same.
     """
 
     def __init__(self, cached: Iterable[BatchRow], fetch: Fetch, first: int, span: int, deleted_at: int = 0) -> None:
-        """``cached`` rows come by first id. ``span`` is the largest of a row in the index, 0 if it has none.
+        """``cached`` rows are sorted by first id. ``span``: the largest of a row in the index, 0 if the index has no row.
 
-        Rows with sequences below ``deleted_at`` are left out: they were deleted with their ledger.
+        Rows below the sequence ``deleted_at`` were deleted with their ledger and are left out.
         """
         self._near: list[BatchRow] = []
         self._cached = deque(row for row in cached if row.sequence > deleted_at)
@@ -49,7 +50,7 @@ class RowWindow:
         self._is_exhausted = span == 0
 
     def overlapping(self, first: int, last: int) -> list[BatchRow]:
-        """Every row whose interval meets ``first`` to ``last``, inclusive. ``first`` never goes back."""
+        """Every row whose interval meets ``first`` to ``last``, inclusive. ``first`` must not be lower than before."""
         self._near = [row for row in self._near if row.last_entry_id >= first]
         self._read_pages(last)
         for waiting in (self._cached, self._paged):
@@ -71,7 +72,7 @@ def newest_holding(rows: list[BatchRow], entry_id: int) -> BatchRow | None:
 
 
 def stretch_end(row: BatchRow, rows: list[BatchRow], pattern: IdPattern, first: int, last: int) -> int:
-    """The last id up to which ``row`` answers for all ids that ``pattern`` asks for from ``first`` on, at most ``last``."""
+    """The last id, at most ``last``, up to which ``row`` answers for all ids of ``pattern`` from ``first`` on."""
     end = min(row.last_entry_id, last)
     newer = [other for other in rows if other.sequence > row.sequence and other.first_entry_id <= end]
     if not newer and (row.pattern.is_dense or row.pattern == pattern):

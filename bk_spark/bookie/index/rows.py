@@ -1,9 +1,9 @@
-"""What the index holds, as values with their checksums: rows of batches, summaries of ledgers, entry logs, the state.
+"""The values that the index holds: rows of batches, summaries of ledgers, its state, limbo.
 
-Every one of them carries a CRC32C over all its fields, its key included, so that a flipped bit in the index file is found where
-it is read. What was lost as a whole, or came back from an older page, is found by tallies: how many there are and the sum
-of their CRCs, in no order. Rows are tallied by segments of a ledger, segments by the ledger's summary, summaries by buckets of
-ledgers, buckets and entry logs by the state.
+In the index each of them carries a CRC32C over all its fields, key included, so that a read finds a flipped bit. Tallies find
+what was lost as a whole or came back from an older page: a tally is a count and the sum of the CRCs, whatever their order.
+Segments of a ledger tally its rows, the ledger's summary tallies the segments, buckets of ledgers tally the summaries, and the
+state tallies buckets and entry logs.
 
 Ref: docs/rules.md, "LastLogMark" and storage rule 3.
 """
@@ -15,45 +15,40 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bk_spark.bookie.logs.log_file import FilePosition
-from bk_spark.bookie.logs.mark import NO_MARK, EntryLogRow, LogMark
+from bk_spark.bookie.logs.mark import NO_MARK, LogMark
 from bk_spark.bookie.logs.writer import EntryLocation
-from bk_spark.entries.batch import NO_ENTRY, EncodedBatch
+from bk_spark.entries.batch import EncodedBatch
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
-from bk_spark.quorum import DENSE, IdPattern
+from bk_spark.quorum import IdPattern
 
 INDEX_VERSION = 2
 SUM_MODULUS = 1 << 62
-"""Sums of CRCs are kept modulo this: they fit SQLite's integers."""
+"""Sums of CRCs are kept modulo this number, so that they fit SQLite's integers."""
 
 FENCED = 1
-"""The flag of a ledger that takes adds of its recovery only."""
+"""The flag of a ledger that takes only adds of its recovery."""
 
 DELETED = 2
-"""The flag of a tombstone: a ledger that was deleted and got nothing since."""
+"""The flag of a tombstone: the ledger was deleted and got nothing since."""
 
 MAX_UNSETTLED = 1_000
-"""Ledgers that limbo names one by one: eight kilobytes, written with every commit while limbo lasts."""
+"""So many ledgers limbo names one by one: eight kilobytes, written with every commit while limbo lasts."""
 
-_ROW = struct.Struct("<5qIqqqI")
-_SUMMARY = struct.Struct("<11q16s")
-_ENTRY_LOG = struct.Struct("<qIIqqI")
-_TALLY = struct.Struct("<5qI")
 _STATE = struct.Struct("<I16s8Q4I")
 _POSITION = struct.Struct("<QQ")
-_LIMBO = struct.Struct("<qq")
-_ID = struct.Struct("<q")
+_NUMBER = struct.Struct("<q")
 _CRC = struct.Struct("<I")
 
 
 class Tally(NamedTuple):
-    """How many there are, and the sum of their CRCs modulo SUM_MODULUS."""
+    """A count, and the sum of so many CRCs modulo SUM_MODULUS."""
 
     size: int
     crc_sum: int
 
     def plus(self, size: int, crc_sum: int) -> Tally:
-        """After ``size`` more, whose CRCs add up to ``crc_sum``; both may be negative."""
+        """With ``size`` more, whose CRCs add up to ``crc_sum``. Both may be negative."""
         return Tally(self.size + size, (self.crc_sum + crc_sum) % SUM_MODULUS)
 
 
@@ -62,7 +57,7 @@ NO_TALLY = Tally(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """A stored batch: which ids it holds, and where it is, in memory (``batch``), in the entry log (``location``) or both."""
+    """A stored batch: the ids it holds and its place, in memory (``batch``), in an entry log (``location``) or both."""
 
     ledger_id: int
     first_entry_id: int
@@ -79,14 +74,14 @@ class BatchRow:
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes on the wire."""
+        """About the bytes that it takes on the wire."""
         if self.batch is not None:
             return len(self.batch.body)
         return self.location.length if self.location is not None else 0
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is the same for two copies of one batch: the ids and, with the body's digests, all the rest."""
+        """The same for two copies of one batch: the ids, and the CRC of the body, whose digests cover the rest."""
         return self.ledger_id, self.first_entry_id, self.last_entry_id, self.pattern, self.body_crc32c
 
     def holds(self, entry_id: int) -> bool:
@@ -94,7 +89,7 @@ class BatchRow:
 
 
 def row_of(batch: EncodedBatch, sequence: int, location: EntryLocation | None) -> BatchRow:
-    """The row of a batch that was written under ``sequence``: it keeps the body if there is no location."""
+    """The row of a batch that was written with ``sequence``. It keeps the body if there is no location."""
     header = batch.header
     ids = (header.ledger_id, header.first_entry_id, header.last_entry_id)
     return BatchRow(*ids, sequence, header.pattern, batch.body_crc32c, location, None if location else batch)
@@ -102,14 +97,14 @@ def row_of(batch: EncodedBatch, sequence: int, location: EntryLocation | None) -
 
 @dataclass(frozen=True, slots=True)
 class LedgerSummary:
-    """What the index says of a whole ledger."""
+    """What the index knows of a ledger as a whole."""
 
     ledger_id: int
     row_count: int
     segments: Tally
-    """Of the highest level of its segments (segments.py)."""
+    """Of its segments with numbers below 256, of all levels (segments.py)."""
     max_span: int
-    """The most ids between first and last of one row, both counted: bounds how far back a look-up must go."""
+    """The most ids from first to last of one row, inclusive. It bounds how far back a look-up must go."""
     highest_entry_id: int
     """No row has a higher one."""
     last_add_confirmed: int
@@ -117,9 +112,9 @@ class LedgerSummary:
     flags: int = 0
     """FENCED, DELETED, both or none."""
     deleted_at: int = 0
-    """The sequence of its last deletion: everything below it is gone, for ever. 0: it never was deleted."""
+    """The sequence of its last deletion, 0 if there was none. Everything with a lower sequence is gone for ever."""
     deleted_ms: int = 0
-    """When that was, in milliseconds since 1970."""
+    """The time of that deletion, in milliseconds since 1970."""
 
     @property
     def is_fenced(self) -> bool:
@@ -132,15 +127,15 @@ class LedgerSummary:
 
 @dataclass(frozen=True, slots=True)
 class Limbo:
-    """The ledgers of which this bookie may have lost something: it says neither no nor "not fenced" of them.
+    """The ledgers of which this bookie may have lost something. It answers neither "no" nor "not fenced" for them.
 
     Ref: docs/rules.md, storage rule 11.
     """
 
     fence_watermark: int
-    """The highest ledger id that was issued when the loss was noticed."""
+    """The highest ledger id issued when the loss was noticed."""
     settled_through: int = -1
-    """All ledgers up to this one are settled, but for the ``unsettled``."""
+    """All ledgers up to this one are settled, except the ``unsettled``."""
     unsettled: frozenset[int] = frozenset()
     """At most MAX_UNSETTLED."""
 
@@ -166,48 +161,8 @@ class IndexState:
     limbo: Limbo | None = None
 
 
-def pack_pattern(pattern: IdPattern) -> int:
-    return pattern.ensemble_size << 16 | pattern.write_quorum << 8 | pattern.slot
-
-
-def unpack_pattern(number: int) -> IdPattern:
-    """Raises ConfigError if it is none."""
-    parts = (number >> 16, number >> 8 & 255, number & 255)
-    return DENSE if parts == (1, 1, 0) else IdPattern(*parts)
-
-
-def row_crc(columns: tuple[int, ...]) -> int:
-    """Of ledger, first, sequence, last, pattern, body CRC, file id, offset, length: the columns of the table in order."""
-    ledger_id, first, sequence, last, pattern, body_crc32c, file_id, offset, length = columns
-    crc: int = crc32c(_ROW.pack(ledger_id, first, sequence, last, pattern, body_crc32c, file_id, offset, length, INDEX_VERSION))
-    return crc
-
-
-def summary_crc(summary: LedgerSummary) -> int:
-    one = summary
-    ids = (one.max_span, one.highest_entry_id, one.last_add_confirmed)
-    numbers = (one.ledger_id, one.row_count, *one.segments, *ids, one.flags, one.deleted_at, one.deleted_ms, INDEX_VERSION)
-    crc: int = crc32c(_SUMMARY.pack(*numbers, one.master_key_hash))
-    return crc
-
-
-def tally_crc(key: tuple[int, ...], tally: Tally) -> int:
-    """Of the tally that a table has under ``key``, three numbers."""
-    crc: int = crc32c(_TALLY.pack(*key, *tally, INDEX_VERSION))
-    return crc
-
-
-def entry_log_crc(log: EntryLogRow) -> int:
-    crc: int = crc32c(_ENTRY_LOG.pack(log.file_id, log.directory, log.state, log.total_bytes, log.live_bytes, INDEX_VERSION))
-    return crc
-
-
-def new_summary(ledger_id: int, master_key_hash: bytes) -> LedgerSummary:
-    return LedgerSummary(ledger_id, 0, NO_TALLY, 0, NO_ENTRY, NO_ENTRY, master_key_hash)
-
-
 def check_index_version(what: str, version: int) -> None:
-    """Raises FormatVersionError for a newer one, ConfigError for an older one; ``what`` names the index."""
+    """Raises FormatVersionError for a newer version, ConfigError for an older one. ``what`` names the index."""
     if version > INDEX_VERSION:
         raise FormatVersionError(what, version, INDEX_VERSION)
     if version < INDEX_VERSION:
@@ -226,7 +181,7 @@ def pack_state(state: IndexState) -> bytes:
 
 
 def unpack_state(data: bytes, what: str) -> IndexState:
-    """Raises CorruptionError, FormatVersionError, ConfigError (an older version); ``what`` names the index."""
+    """Raises CorruptionError, FormatVersionError, ConfigError (an older version). ``what`` names the index."""
     if len(data) < _STATE.size + _CRC.size or crc32c(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
         raise CorruptionError(what, "the checksum of its state is wrong")
     version, incarnation, generation, *numbers = _STATE.unpack_from(data)
@@ -242,15 +197,12 @@ def unpack_state(data: bytes, what: str) -> IndexState:
 
 
 def _packed_limbo(limbo: Limbo | None) -> bytes:
-    """Nothing for none."""
-    if limbo is None:
-        return b""
-    ids = b"".join(map(_ID.pack, sorted(limbo.unsettled)))
-    return _LIMBO.pack(limbo.fence_watermark, limbo.settled_through) + ids
+    numbers = () if limbo is None else (limbo.fence_watermark, limbo.settled_through, *sorted(limbo.unsettled))
+    return b"".join(map(_NUMBER.pack, numbers))
 
 
 def _unpacked_limbo(data: bytes) -> Limbo | None:
     if not data:
         return None
-    watermark, settled_through = _LIMBO.unpack_from(data)
-    return Limbo(watermark, settled_through, frozenset(one for (one,) in _ID.iter_unpack(data[_LIMBO.size :])))
+    watermark, settled_through, *unsettled = (number for (number,) in _NUMBER.iter_unpack(data))
+    return Limbo(watermark, settled_through, frozenset(unsettled))

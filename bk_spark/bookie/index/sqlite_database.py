@@ -1,9 +1,9 @@
-"""A SQLite file with the tables of the index, its settings, and its complaints as errors of this package.
+"""The SQLite file of the index: its schema, its settings, and SQLite's complaints as errors of this package.
 
-SQLite of the standard library, in a rollback journal that is synced with its directory (``synchronous=EXTRA``,
-``journal_mode=TRUNCATE``): a write-ahead log drops committed rows silently when a bit flips in it. SQLite does not check its
-pages: whoever reads checks what it gets (sqlite_tables.py). What is deleted is overwritten (``secure_delete``), so that a
-damaged page leads to no older version of a row.
+SQLite of the standard library, with a rollback journal that is synced together with its directory (``synchronous=EXTRA``,
+``journal_mode=TRUNCATE``): a write-ahead log silently drops committed rows when a bit in it flips. SQLite does not check its
+pages, so readers check what they get (sqlite_tables.py). Deleted content is overwritten (``secure_delete``), so that a damaged
+page leads to no older version of a row.
 
 Ref: docs/rules.md, storage rule 3; docs/formats.md, "Index".
 """
@@ -23,11 +23,11 @@ from bk_spark.bookie.index.rows import INDEX_VERSION, check_index_version
 from bk_spark.errors import CorruptionError, StorageError
 
 CACHE_KIB = 32 * 1024
-"""What SQLite may keep in memory: the inner pages of 40 million rows, which take 0.8 bytes a row. A transaction that changes
-more pages than that writes them early."""
+"""The size of SQLite's cache. It holds the inner pages of 40 million rows, which take 0.8 bytes a row. A transaction that
+changes more pages writes some of them early."""
 
 BUCKET_OF_LEDGER = "(ledger_id >> 4) & 65535"
-"""index_memory.bucket_of."""
+"""segments.bucket_of."""
 
 _SCHEMA = {
     "batches": """CREATE TABLE batches (ledger_id INTEGER, first_entry_id INTEGER, sequence INTEGER, last_entry_id INTEGER,
@@ -60,50 +60,51 @@ Columns = tuple[Any, ...]
 
 
 class Database:
-    """Every call must stand within ``translated``, which also takes what a decoder makes of values of wrong types."""
+    """All methods but ``every`` raise this package's errors for SQLite's: CorruptionError, StorageError."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        """With ``read_only`` no lock is asked for, and what another process commits meanwhile may be seen in part.
-
-        Raises CorruptionError, StorageError.
-        """
+        """``read_only`` asks for no lock, and may see parts of what another process commits meanwhile."""
         self.path = path
         self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
         with self.translated():
             self._connection = _connect_to_read(path) if read_only else _connect(path)
 
     def every(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
-        """What a statement finds; to be used up before the next change."""
+        """The rows that a statement finds. Use it within ``translated``, and read all rows before the next change."""
         found = self._connection.execute(statement, values)
         self._cursors.add(found)
         return found
 
     def one(self, statement: str, values: Sequence[object] = ()) -> Columns | None:
-        found: Columns | None = self._connection.execute(statement, values).fetchone()
-        return found
+        with self.translated():
+            found: Columns | None = self._connection.execute(statement, values).fetchone()
+            return found
 
     def run(self, statement: str, values: Sequence[object] = ()) -> int:
-        """The number of rows that it changed."""
-        return self._connection.execute(statement, values).rowcount
+        """Returns how many rows it changed."""
+        with self.translated():
+            return self._connection.execute(statement, values).rowcount
 
     def run_each(self, statement: str, values: Iterable[Sequence[object]]) -> None:
-        self._connection.executemany(statement, values)
+        with self.translated():
+            self._connection.executemany(statement, values)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of it, durable at the end, or nothing."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
+        """All changes inside are durable at the end, or none if one fails."""
+        with self.translated():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """SQLite's complaints, and values of types that no healthy index holds, as this package's errors."""
+        """Raise this package's errors for SQLite's, and for values whose types no healthy index holds."""
         try:
             yield
         except sqlite3.Error as problem:
@@ -123,11 +124,12 @@ class Database:
         self.run(f"PRAGMA user_version = {INDEX_VERSION}")
 
     def check_tables(self) -> bool:
-        """False if there are none: a crash came before the first commit.
+        """False if there are no tables: a crash came before the first commit.
 
-        Raises CorruptionError if they are not those of this version, FormatVersionError, ConfigError (an older version).
+        Raises CorruptionError if the tables are not those of this version, FormatVersionError, ConfigError (an older version).
         """
-        found = dict(self.every("SELECT name, sql FROM sqlite_master"))
+        with self.translated():
+            found = dict(self.every("SELECT name, sql FROM sqlite_master"))
         version = self.one("PRAGMA user_version")
         assert version is not None
         if not found and version[0] == 0:
@@ -138,7 +140,7 @@ class Database:
         return True
 
     def close(self) -> None:
-        """With all that was not used up: an error that somebody keeps would else keep the file's lock."""
+        """Closes unread cursors too: one that the traceback of an error holds would keep the file locked."""
         for cursor in list(self._cursors):
             cursor.close()
         self._connection.close()
@@ -156,7 +158,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
-    """``immutable``: neither the lock of a running bookie nor a rollback journal is looked at, and nothing is written."""
+    """``immutable``: SQLite ignores the lock of a running bookie and the rollback journal, and writes nothing."""
     connection = sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True, isolation_level=None)
     connection.execute("PRAGMA cell_size_check = ON").fetchall()
     return connection

@@ -1,11 +1,11 @@
-"""The index in SQLite, the one that a bookie uses unless it is given another.
+"""The index in SQLite, which a bookie uses unless it is given another one.
 
-Rows, summaries, live bytes and the mark change in one transaction, never apart (sqlite_transaction.py). SQLite does not check
-its pages, so everything that is read is checked (sqlite_tables.py), and before a caller says no it lets the index prove that
-nothing is missing (verification.py). A generation file tells a copy of an older state (generation.py).
+Rows, summaries, live bytes and the mark always change in one transaction (sqlite_transaction.py). SQLite does not check its
+pages, so every read is checked (sqlite_tables.py), and before a caller says no the index must prove that nothing is missing
+(verification.py). A generation file reveals a copy of an older index (generation.py).
 
-Memory, whatever the size: SQLite's cache (sqlite_database.CACHE_KIB), a mebibyte for the buckets, 200 bytes an entry log, and
-for a call what it was given or gives back.
+Memory, whatever the size of the index: SQLite's cache (sqlite_database.CACHE_KIB), a mebibyte for the buckets, 200 bytes an
+entry log, and the arguments and results of a call.
 
 Ref: docs/rules.md, "LastLogMark" and storage rules 1, 3; docs/formats.md, "Index".
 """
@@ -21,9 +21,9 @@ from bk_spark.bookie.index.generation import IndexGeneration, read_generation, w
 from bk_spark.bookie.index.ledger_index import LedgerChange
 from bk_spark.bookie.index.rows import BatchRow, IndexState, LedgerSummary, Limbo
 from bk_spark.bookie.index.sqlite_database import Database
-from bk_spark.bookie.index.sqlite_tables import Tables
+from bk_spark.bookie.index.sqlite_tables import BATCHES, Tables, row_of_columns
 from bk_spark.bookie.index.sqlite_transaction import Transaction
-from bk_spark.bookie.index.verification import Verification, load
+from bk_spark.bookie.index.verification import VerifiedIndex, load
 from bk_spark.bookie.logs.log_file import LogFile
 from bk_spark.bookie.logs.mark import EntryLogRow, LogMark
 from bk_spark.bookie.logs.writer import EntryLocation
@@ -34,22 +34,16 @@ GENERATION_FILE = "generation"
 WAY_OUT = "bring back the right one, or run 'bk-spark bookie rebuild-index', which makes a new index from the logs"
 
 
-class SqliteIndex:
-    """Made by ``open_index``. Its methods are those of LedgerIndex."""
+class SqliteIndex(VerifiedIndex):
+    """Made by ``open_index``. LedgerIndex describes the methods."""
 
     def __init__(self, database: Database, disk: Disk, state: IndexState) -> None:
         """Raises CorruptionError unless the tallies of all ledgers and entry logs are those of ``state``."""
+        tables = Tables(database)
+        super().__init__(tables, load(tables, state))
         self._database = database
         self._disk = disk
-        self._tables = Tables(database)
-        with database.translated():
-            self._memory = load(self._tables, state)
-        self._verification = Verification(self._tables, self._memory)
-        self._witness()
-
-    @property
-    def incarnation(self) -> bytes:
-        return self._memory.state.incarnation
+        self._write_generation()
 
     @property
     def mark(self) -> LogMark:
@@ -59,61 +53,24 @@ class SqliteIndex:
     def limbo(self) -> Limbo | None:
         return self._memory.state.limbo
 
-    # --- reads
-
     def rows(self, ledger_id: int, after: tuple[int, int], limit: int) -> list[BatchRow]:
-        with self._database.translated():
-            found = self._tables.page("ledger_id = ? AND (first_entry_id, sequence) > (?, ?)", (ledger_id, *after), limit)
-            if found and found[-1].ledger_id != ledger_id:
-                raise self._database.damage(f"a row of ledger {found[-1].ledger_id} is in the wrong place")
-            return found
+        found = self._tables.rows("ledger_id = ? AND (first_entry_id, sequence) > (?, ?)", (ledger_id, *after), limit)
+        if found and found[-1].ledger_id != ledger_id:
+            raise self._database.damage(f"a row of ledger {found[-1].ledger_id} is in the wrong place")
+        return found
 
     def rows_from(self, after: tuple[int, int, int], limit: int) -> list[BatchRow]:
-        with self._database.translated():
-            return self._tables.page("(ledger_id, first_entry_id, sequence) > (?, ?, ?)", after, limit)
+        return self._tables.rows("(ledger_id, first_entry_id, sequence) > (?, ?, ?)", after, limit)
 
     def row(self, ledger_id: int, first: int, sequence: int) -> BatchRow | None:
-        with self._database.translated():
-            return self._tables.row(ledger_id, first, sequence)
-
-    def summary(self, ledger_id: int) -> LedgerSummary | None:
-        with self._database.translated():
-            summary = self._tables.summary(ledger_id)
-            if summary is None and self._tables.has_rows(ledger_id):
-                raise self._database.damage(f"it has rows of ledger {ledger_id}, and no summary of it")
-            return summary
+        columns = self._tables.find(BATCHES, (ledger_id, first, sequence))
+        return None if columns is None else row_of_columns(columns)
 
     def summaries(self, after: int, limit: int) -> list[LedgerSummary]:
-        with self._database.translated():
-            return self._tables.summaries_after(after, limit)
+        return self._tables.summaries(after, limit)
 
     def entry_logs(self) -> list[EntryLogRow]:
         return sorted(self._memory.logs.values(), key=lambda log: log.file_id)
-
-    # --- proofs
-
-    def verify_entry(self, ledger_id: int, entry_id: int) -> None:
-        with self._database.translated():
-            self._verification.entry(ledger_id, entry_id)
-
-    def verify_ledger(self, ledger_id: int) -> None:
-        with self._database.translated():
-            self._verification.ledger(ledger_id)
-
-    def verify_ledgers(self) -> None:
-        with self._database.translated():
-            load(self._tables, self._memory.state)
-
-    def check(self, full: bool) -> Iterator[int]:
-        steps = self._verification.steps(full)
-        while True:
-            with self._database.translated():
-                done = next(steps, None)
-            if done is None:
-                return
-            yield done
-
-    # --- changes
 
     def commit(self, changes: Iterable[LedgerChange], mark: LogMark, files: Sequence[LogFile] = ()) -> None:
         with self._changing() as transaction:
@@ -152,32 +109,30 @@ class SqliteIndex:
 
     @contextmanager
     def _changing(self) -> Iterator[Transaction]:
-        with self._database.translated():
-            with self._database.transaction():
-                transaction = Transaction(self._tables, self._memory)
-                yield transaction
-                transaction.write()
-            transaction.take_effect()
-        self._witness()
+        with self._database.transaction():
+            transaction = Transaction(self._tables, self._memory)
+            yield transaction
+            transaction.write()
+        transaction.take_effect()
+        self._write_generation()
 
-    def _witness(self) -> None:
+    def _write_generation(self) -> None:
         state, path = self._memory.state, self._database.path.with_name(GENERATION_FILE)
         write_generation(self._disk, path, IndexGeneration(state.incarnation, state.generation))
 
 
-def open_index(directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool) -> SqliteIndex:
-    """The index in ``directory``; a new one if there is none and nothing says that there was one.
-
-    Raises CorruptionError (damaged, missing beside logs, older than its generation file), FormatVersionError, ConfigError
-    (another bookie's, an older version).
-    """
+@contextmanager
+def with_way_out() -> Iterator[None]:
+    """Errors of a damaged index tell what to do."""
     try:
-        return _open(directory, bookie_id, disk, logs_exist=logs_exist)
+        yield
     except CorruptionError as damage:
         raise CorruptionError(damage.what, f"{damage.problem}; {WAY_OUT}") from damage
 
 
-def _open(directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool) -> SqliteIndex:
+@with_way_out()
+def open_index(directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool) -> SqliteIndex:
+    """Described by OpenIndex."""
     path = directory / INDEX_FILE
     witness = read_generation(disk, directory / GENERATION_FILE)
     is_new = witness is None and not logs_exist
@@ -185,7 +140,7 @@ def _open(directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool) -> S
         raise CorruptionError(str(path if witness else directory / GENERATION_FILE), "it is missing")
     database = Database(path)
     try:
-        state = _load_state(database) or (_create(database, bookie_id, disk) if is_new else None)
+        state = load_state(database) or (_create(database, bookie_id, disk) if is_new else None)
         if state is None:
             raise database.damage("it is empty")
         check_state(path, state, bookie_id, witness)
@@ -197,25 +152,24 @@ def _open(directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool) -> S
 
 def _create(database: Database, bookie_id: str, disk: Disk) -> IndexState:
     state = IndexState(bookie_id, disk.random_bytes(16), 1)
-    with database.translated(), database.transaction():
+    with database.transaction():
         database.create_tables()
         Tables(database).put_state(state)
     return state
 
 
-def _load_state(database: Database) -> IndexState | None:
-    """None if the index was never made: a crash came before its first commit."""
-    with database.translated():
-        if not database.check_tables():
-            return None
-        state = Tables(database).state()
-        if state is None:
-            raise database.damage("its state is missing")
-        return state
+def load_state(database: Database) -> IndexState | None:
+    """None if a crash came before the index's first commit. Raises CorruptionError, FormatVersionError, ConfigError."""
+    if not database.check_tables():
+        return None
+    state = Tables(database).state()
+    if state is None:
+        raise database.damage("its state is missing")
+    return state
 
 
 def check_state(path: Path, state: IndexState, bookie_id: str, witness: IndexGeneration | None) -> None:
-    """Whether an index is this bookie's, and what its generation file says. Raises ConfigError, CorruptionError."""
+    """Raises ConfigError if the index is another bookie's, CorruptionError if it does not fit its generation file."""
     if state.bookie_id != bookie_id:
         raise ConfigError(str(path), state.bookie_id, f"it is the index of that bookie, not of {bookie_id}")
     if witness is None:

@@ -1,256 +1,219 @@
-"""The tables of the index: what is read is verified against its own CRC, what is written gets one.
+"""The tables of the index. A row's last column is a CRC32C over its other columns: every read verifies it.
+
+SQLite does not check its pages, and a damaged page may also hold good rows in the wrong place. So reads check the keys of what
+they find, too.
 
 Ref: docs/rules.md, storage rule 3; docs/formats.md, "Index".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
-from typing import Any
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from bk_spark.bookie.index.rows import (
-    BatchRow,
-    IndexState,
-    LedgerSummary,
-    Tally,
-    entry_log_crc,
-    pack_pattern,
-    pack_state,
-    row_crc,
-    summary_crc,
-    tally_crc,
-    unpack_pattern,
-    unpack_state,
-)
-from bk_spark.bookie.index.sqlite_database import BUCKET_OF_LEDGER, Columns, Database
+from bk_spark.bookie.index.rows import INDEX_VERSION, BatchRow, IndexState, LedgerSummary, Tally, pack_state, unpack_state
+from bk_spark.bookie.index.sqlite_database import Columns, Database
 from bk_spark.bookie.logs.mark import EntryLogRow, LogState
 from bk_spark.bookie.logs.writer import EntryLocation
-
-TOP_LEVELS = "level IN (0, 1, 2, 3, 4, 5) AND number < 256"
-"""The segments that a ledger's summary tallies (segments.py)."""
-
-_ROW = "ledger_id, first_entry_id, sequence, last_entry_id, pattern, body_crc32c, entry_log_id, offset, length, crc32c"
-_SUMMARY = (
-    "ledger_id, row_count, segment_count, segment_crc_sum, max_span, highest_entry_id, last_add_confirmed, master_key_hash, "
-    "flags, deleted_at, deleted_ms, crc32c"
-)
-_SEGMENT_KEY = "ledger_id = ? AND level = ? AND number = ?"
-_ROW_KEY = "ledger_id = ? AND first_entry_id = ? AND sequence = ?"
+from bk_spark.entries.crc import crc32c
+from bk_spark.errors import CorruptionError
+from bk_spark.quorum import DENSE, IdPattern
 
 
-def _insert(table: str, columns: int, verb: str = "INSERT") -> str:
-    return f"{verb} INTO {table} VALUES ({', '.join('?' * columns)})"
+@dataclass(frozen=True)
+class Table:
+    """A table whose last column is the CRC of the others."""
+
+    name: str
+    key: tuple[str, ...]
+    """The names of its first columns, which are its primary key."""
+    width: int
+    """How many columns it has."""
+    row_name: str
+    """What a row is called in errors, with its first column."""
+    crc: Callable[[Columns], int]
+    """Of all columns but the last."""
+
+    @cached_property
+    def has_key(self) -> str:
+        return " AND ".join(f"{column} = ?" for column in self.key)
+
+    @cached_property
+    def into(self) -> str:
+        return f"INTO {self.name} VALUES ({', '.join('?' * self.width)})"
+
+    def with_crc(self, columns: Columns) -> Columns:
+        return (*columns, self.crc(columns))
 
 
-_INSERT_ROW = _insert("batches", 10)
-_INSERT_SUMMARY = _insert("ledgers", 12)
+def _crc(layout: str) -> Callable[[Columns], int]:
+    """The CRC of columns that are packed in this ``layout``, with the version behind them."""
+    packer = struct.Struct(layout)
+    return lambda columns: crc32c(packer.pack(*columns, INDEX_VERSION))
+
+
+_tally_crc = _crc("<5qI")
+_SUMMARY = struct.Struct("<11q16s")
+
+
+def _bucket_crc(columns: Columns) -> int:
+    """0 for an empty bucket, which the state does not tally."""
+    bucket, size, crc_sum = columns
+    return _tally_crc((bucket, 0, 0, size, crc_sum)) if size else 0
+
+
+def _summary_crc(columns: Columns) -> int:
+    *numbers, master_key_hash, flags, deleted_at, deleted_ms = columns
+    crc: int = crc32c(_SUMMARY.pack(*numbers, flags, deleted_at, deleted_ms, INDEX_VERSION, master_key_hash))
+    return crc
+
+
+BATCHES = Table("batches", ("ledger_id", "first_entry_id", "sequence"), 10, "a row of ledger {}", _crc("<5qIqqqI"))
+SEGMENTS = Table("segments", ("ledger_id", "level", "number"), 6, "a segment of ledger {}", _tally_crc)
+LEDGERS = Table("ledgers", ("ledger_id",), 12, "the summary of ledger {}", _summary_crc)
+BUCKETS = Table("buckets", ("bucket",), 4, "bucket {}", _bucket_crc)
+ENTRY_LOGS = Table("entry_logs", ("file_id",), 6, "entry log {}", _crc("<qIIqqI"))
+
 _UPDATE_SUMMARY = (
     "UPDATE ledgers SET row_count = ?2, segment_count = ?3, segment_crc_sum = ?4, max_span = ?5, highest_entry_id = ?6, "
     "last_add_confirmed = ?7, master_key_hash = ?8, flags = ?9, deleted_at = ?10, deleted_ms = ?11, crc32c = ?12 "
     "WHERE ledger_id = ?1"
 )
-_PUT_SEGMENT = _insert("segments", 6, "REPLACE")
-_PUT_BUCKET = _insert("buckets", 4, "REPLACE")
-_PUT_LOG = _insert("entry_logs", 6, "REPLACE")
 _MOVE_ROW = (
     "UPDATE batches SET entry_log_id = ?, offset = ?, length = ?, crc32c = ? "
-    f"WHERE {_ROW_KEY} AND entry_log_id = ? AND offset = ? AND crc32c = ?"
+    f"WHERE {BATCHES.has_key} AND entry_log_id = ? AND offset = ? AND crc32c = ?"
 )
 
 
-def columns_of(row: BatchRow) -> Columns:
-    """All but the CRC. The row must have a location."""
-    place = row.location
+def columns_of_row(row: BatchRow) -> Columns:
+    """With the CRC. The row must have a location."""
+    place, slot = row.location, row.pattern
     assert place is not None
-    ids = (row.ledger_id, row.first_entry_id, row.sequence, row.last_entry_id, pack_pattern(row.pattern), row.body_crc32c)
-    return (*ids, place.file_id, place.offset, place.length)
+    pattern = slot.ensemble_size << 16 | slot.write_quorum << 8 | slot.slot
+    ids = (row.ledger_id, row.first_entry_id, row.sequence, row.last_entry_id, pattern, row.body_crc32c)
+    return BATCHES.with_crc((*ids, place.file_id, place.offset, place.length))
+
+
+def columns_of_summary(one: LedgerSummary) -> Columns:
+    """With the CRC."""
+    ids = (one.max_span, one.highest_entry_id, one.last_add_confirmed, one.master_key_hash)
+    return LEDGERS.with_crc((one.ledger_id, one.row_count, *one.segments, *ids, one.flags, one.deleted_at, one.deleted_ms))
+
+
+def columns_of_entry_log(one: EntryLogRow) -> Columns:
+    """With the CRC."""
+    return ENTRY_LOGS.with_crc((one.file_id, one.directory, int(one.state), one.total_bytes, one.live_bytes))
 
 
 class Tables:
-    """To be used within ``database.translated``."""
-
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    # --- batches
+    def select(self, table: Table, where: str = "TRUE", values: Sequence[int] = ()) -> Iterator[Columns]:
+        """Rows of a table, each verified."""
+        with self.database.translated():
+            for columns in self.database.every(f"SELECT * FROM {table.name} WHERE {where}", values):
+                if table.crc(columns[:-1]) != columns[-1]:
+                    raise self.database.damage(f"the checksum of {table.row_name.format(columns[0])} is wrong")
+                yield columns
 
-    def rows(self, where: str, values: Sequence[int]) -> Iterator[Columns]:
-        """The columns of rows of the index, the CRC last, each verified."""
-        for columns in self.database.every(f"SELECT {_ROW} FROM batches WHERE {where}", values):
-            if row_crc(columns[:-1]) != columns[-1]:
-                raise self.database.damage(f"the checksum of a row of ledger {columns[0]} is wrong")
-            yield columns
-
-    def batch_rows(self, where: str, values: Sequence[int]) -> list[BatchRow]:
-        return [_batch_row(columns) for columns in self.rows(where, values)]
-
-    def page(self, where: str, after: tuple[int, int, int], limit: int) -> list[BatchRow]:
-        """The first rows above a key, by key. A damaged page may hold good rows in the wrong place: that is checked too."""
-        found = self.rows(f"{where} ORDER BY ledger_id, first_entry_id, sequence LIMIT ?", (*after, limit))
-        page = []
-        for columns in found:
-            if columns[:3] <= after:
-                raise self.database.damage(f"a row of ledger {columns[0]} is in the wrong place")
-            after = columns[:3]
-            page.append(_batch_row(columns))
-        return page
-
-    def row(self, ledger_id: int, first: int, sequence: int) -> BatchRow | None:
-        key = (ledger_id, first, sequence)
-        for columns in self.rows(_ROW_KEY, key):
-            if columns[:3] == key:
-                return _batch_row(columns)
-            raise self.database.damage(f"a row of ledger {columns[0]} is in the wrong place")
+    def find(self, table: Table, key: tuple[int, ...]) -> Columns | None:
+        """The row that has ``key``."""
+        for columns in self.select(table, table.has_key, key):
+            if columns[: len(key)] != key:
+                raise self._misplaced(table, columns)
+            return columns
         return None
 
-    def insert_rows(self, rows: Iterable[Columns]) -> None:
-        """With their CRCs."""
-        self.database.run_each(_INSERT_ROW, rows)
+    def page(self, table: Table, where: str, after: tuple[int, ...], limit: int) -> Iterator[Columns]:
+        """The first rows above the key ``after``, by key. ``after`` is what ``where`` asks for."""
+        for columns in self.select(table, f"{where} ORDER BY {', '.join(table.key)} LIMIT ?", (*after, limit)):
+            key = columns[: len(after)]
+            if key <= after:
+                raise self._misplaced(table, columns)
+            after = key
+            yield columns
+
+    def insert(self, table: Table, rows: Iterable[Columns], verb: str = "INSERT") -> None:
+        """``rows`` have their CRCs."""
+        self.database.run_each(f"{verb} {table.into}", rows)
+
+    def delete(self, table: Table, keys: Iterable[tuple[int, ...]]) -> None:
+        self.database.run_each(f"DELETE FROM {table.name} WHERE {table.has_key}", keys)
+
+    def least(self, column: str, table: Table, where: str, values: Sequence[int]) -> int | None:
+        """The lowest value of a column."""
+        (found,) = self.database.one(f"SELECT min({column}) FROM {table.name} WHERE {where}", values) or (None,)
+        if found is not None and not isinstance(found, int):
+            raise self.database.damage(f"{column} {found!r} in {table.name} is no number")
+        return found
+
+    def _misplaced(self, table: Table, columns: Columns) -> CorruptionError:
+        return self.database.damage(f"{table.row_name.format(columns[0])} is in the wrong place")
+
+    def rows(self, where: str, after: tuple[int, int, int], limit: int) -> list[BatchRow]:
+        """As ``page``."""
+        return [row_of_columns(columns) for columns in self.page(BATCHES, where, after, limit)]
 
     def move_row(self, old: Columns, new: Columns) -> bool:
-        """Put ``new`` in the place of ``old``, which differ in place and CRC; False if ``old`` is not what is there."""
+        """Replace ``old`` by ``new``, which has another place and CRC. False if ``old`` is not what the table has."""
         return self.database.run(_MOVE_ROW, (*new[-4:], *old[:3], *old[-4:-2], old[-1])) == 1
 
     def delete_row(self, columns: Columns) -> bool:
-        """False if this is not what is there."""
-        return self.database.run(f"DELETE FROM batches WHERE {_ROW_KEY} AND crc32c = ?", (*columns[:3], columns[-1])) == 1
+        """False if this is not what the table has."""
+        delete = f"DELETE FROM batches WHERE {BATCHES.has_key} AND crc32c = ?"
+        return self.database.run(delete, (*columns[:3], columns[-1])) == 1
 
-    def delete_rows(self, where: str, values: Sequence[int]) -> None:
-        self.database.run(f"DELETE FROM batches WHERE {where}", values)
+    def delete_rows_below(self, ledger_id: int, sequence: int) -> None:
+        self.database.run("DELETE FROM batches WHERE ledger_id = ? AND sequence < ?", (ledger_id, sequence))
 
     def row_count(self, ledger_id: int) -> int:
         found = self.database.one("SELECT COUNT(*) FROM batches WHERE ledger_id = ?", (ledger_id,))
         assert found is not None
         return int(found[0])
 
-    def has_rows(self, ledger_id: int) -> bool:
-        return self.database.one("SELECT 1 FROM batches WHERE ledger_id = ? LIMIT 1", (ledger_id,)) is not None
-
-    def least(self, column: str, table: str, where: str, values: Sequence[int]) -> int | None:
-        """The lowest value of a column."""
-        found = self.database.one(f"SELECT min({column}) FROM {table} WHERE {where}", values)
-        return None if found is None else found[0]
-
-    # --- ledgers
-
     def summary(self, ledger_id: int) -> LedgerSummary | None:
-        for summary in self.summaries("ledger_id = ?", (ledger_id,)):
-            if summary.ledger_id == ledger_id:
-                return summary
-            raise self.database.damage(f"the summary of ledger {summary.ledger_id} is in the wrong place")
-        return None
+        columns = self.find(LEDGERS, (ledger_id,))
+        return None if columns is None else _summary(columns)
 
-    def summaries(self, where: str, values: Sequence[int]) -> list[LedgerSummary]:
-        found = self.database.every(f"SELECT {_SUMMARY} FROM ledgers WHERE {where}", values)
-        return [self._summary(columns) for columns in found]
+    def summaries(self, after: int, limit: int) -> list[LedgerSummary]:
+        """The first ledgers above an id, by id."""
+        return [_summary(columns) for columns in self.page(LEDGERS, "ledger_id > ?", (after,), limit)]
 
-    def summaries_after(self, ledger_id: int, limit: int) -> list[LedgerSummary]:
-        """The first above an id, by id. As ``page``."""
-        found = self.summaries("ledger_id > ? ORDER BY ledger_id LIMIT ?", (ledger_id, limit))
-        ids = [ledger_id, *(one.ledger_id for one in found)]
-        if any(one >= other for one, other in pairwise(ids)):
-            raise self.database.damage(f"a summary behind that of ledger {ledger_id} is in the wrong place")
-        return found
-
-    def bucket_tally(self, bucket: int) -> Tally:
-        """Of the summaries that are there."""
-        crcs = [summary_crc(one) for one in self.summaries(f"{BUCKET_OF_LEDGER} = ?", (bucket,))]
-        return Tally(0, 0).plus(len(crcs), sum(crcs))
-
-    def put_summary(self, one: LedgerSummary, *, is_new: bool) -> int:
-        """The CRC that it has now."""
-        crc = summary_crc(one)
-        ids = (one.max_span, one.highest_entry_id, one.last_add_confirmed, one.master_key_hash)
-        values = (one.ledger_id, one.row_count, *one.segments, *ids, one.flags, one.deleted_at, one.deleted_ms, crc)
-        self.database.run(_INSERT_SUMMARY if is_new else _UPDATE_SUMMARY, values)
-        return crc
-
-    def delete_summary(self, ledger_id: int) -> None:
-        self.database.run("DELETE FROM ledgers WHERE ledger_id = ?", (ledger_id,))
-
-    def _summary(self, columns: Columns) -> LedgerSummary:
-        ledger_id, row_count, count, crc_sum, *others, crc = columns
-        summary = LedgerSummary(ledger_id, row_count, Tally(count, crc_sum), *others)
-        if summary_crc(summary) != crc:
-            raise self.database.damage(f"the checksum of the summary of ledger {ledger_id} is wrong")
-        return summary
-
-    # --- segments
+    def put_summary(self, columns: Columns, *, is_new: bool) -> None:
+        if is_new:
+            self.insert(LEDGERS, [columns])
+        else:
+            self.database.run(_UPDATE_SUMMARY, columns)
 
     def segment(self, ledger_id: int, level: int, number: int) -> Tally | None:
-        """What a segment of a ledger holds, None if it is not there."""
-        key = (ledger_id, level, number)
-        found = self.database.one(f"SELECT child_count, child_crc_sum, crc32c FROM segments WHERE {_SEGMENT_KEY}", key)
-        return None if found is None else self._segment(key, found)
-
-    def segments(self, where: str, values: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-        """Level, number and CRC."""
-        columns = "ledger_id, level, number, child_count, child_crc_sum, crc32c"
-        for found in self.database.every(f"SELECT {columns} FROM segments WHERE {where}", values):
-            self._segment(found[:3], found[3:])
-            yield found[1], found[2], found[5]
-
-    def _segment(self, key: Columns, columns: Columns) -> Tally:
-        tally = Tally(columns[0], columns[1])
-        if tally_crc(key, tally) != columns[2]:
-            raise self.database.damage(f"the checksum of a segment of ledger {key[0]} is wrong")
-        return tally
-
-    def put_segment(self, ledger_id: int, level: int, number: int, tally: Tally) -> int:
-        """The CRC that it has now; one that tallies nothing is deleted, and 0 it is then."""
-        key = (ledger_id, level, number)
-        if tally.size == 0:
-            self.database.run(f"DELETE FROM segments WHERE {_SEGMENT_KEY}", key)
-            return 0
-        crc = tally_crc(key, tally)
-        self.database.run(_PUT_SEGMENT, (*key, *tally, crc))
-        return crc
-
-    # --- buckets, entry logs, state
-
-    def buckets(self) -> Iterator[tuple[int, int, Tally]]:
-        """Number, CRC and tally of each."""
-        for bucket, *counts, crc in self.database.every("SELECT bucket, ledger_count, ledger_crc_sum, crc32c FROM buckets"):
-            tally = Tally(*counts)
-            if bucket_crc(bucket, tally) != crc:
-                raise self.database.damage(f"the checksum of bucket {bucket} is wrong")
-            yield bucket, crc, tally
-
-    def put_buckets(self, buckets: Iterable[tuple[int, Tally]]) -> None:
-        self.database.run_each(_PUT_BUCKET, ((bucket, *tally, bucket_crc(bucket, tally)) for bucket, tally in buckets))
+        """What a segment of a ledger tallies."""
+        columns = self.find(SEGMENTS, (ledger_id, level, number))
+        return None if columns is None else Tally(*columns[3:5])
 
     def entry_logs(self) -> Iterator[EntryLogRow]:
-        for columns in self.database.every("SELECT * FROM entry_logs ORDER BY file_id"):
-            *numbers, crc = columns
-            file_id, directory, state, total, live = numbers
-            log = EntryLogRow(file_id, directory, LogState(state), total, live)
-            if entry_log_crc(log) != crc:
-                raise self.database.damage(f"the checksum of entry log {file_id} is wrong")
-            yield log
-
-    def put_entry_logs(self, logs: Iterable[EntryLogRow]) -> None:
-        values = (
-            (one.file_id, one.directory, int(one.state), one.total_bytes, one.live_bytes, entry_log_crc(one)) for one in logs
-        )
-        self.database.run_each(_PUT_LOG, values)
-
-    def delete_entry_logs(self, file_ids: Iterable[int]) -> None:
-        self.database.run_each("DELETE FROM entry_logs WHERE file_id = ?", ((one,) for one in file_ids))
+        """By file id."""
+        for file_id, directory, state, total_bytes, live_bytes, _ in self.select(ENTRY_LOGS, "TRUE ORDER BY file_id"):
+            yield EntryLogRow(file_id, directory, LogState(state), total_bytes, live_bytes)
 
     def state(self) -> IndexState | None:
         found = self.database.one("SELECT value FROM state WHERE name = 'state'")
-        return None if found is None else unpack_state(found[0], str(self.database.path))
+        with self.database.translated():
+            return None if found is None else unpack_state(found[0], str(self.database.path))
 
     def put_state(self, state: IndexState) -> None:
         self.database.run("REPLACE INTO state VALUES ('state', ?)", (pack_state(state),))
 
 
-def bucket_crc(bucket: int, tally: Tally) -> int:
-    """0 for one that is empty, which the state does not tally."""
-    return tally_crc((bucket, 0, 0), tally) if tally.size else 0
+def row_of_columns(columns: Columns) -> BatchRow:
+    ledger_id, first, sequence, last, number, body_crc32c, *place, _ = columns
+    parts = (number >> 16, number >> 8 & 255, number & 255)
+    pattern = DENSE if parts == (1, 1, 0) else IdPattern(*parts)
+    return BatchRow(ledger_id, first, last, sequence, pattern, body_crc32c, EntryLocation(*place))
 
 
-def _batch_row(columns: tuple[Any, ...]) -> BatchRow:
-    ledger_id, first, sequence, last, pattern, body_crc32c, *place, _ = columns
-    return BatchRow(ledger_id, first, last, sequence, unpack_pattern(pattern), body_crc32c, EntryLocation(*place))
+def _summary(columns: Columns) -> LedgerSummary:
+    ledger_id, row_count, count, crc_sum, *others, _ = columns
+    return LedgerSummary(ledger_id, row_count, Tally(count, crc_sum), *others)

@@ -1,7 +1,7 @@
 """One transaction of the index: rows come, move and go; segments, summaries, buckets and live bytes follow them.
 
-Rows are written as they come, all else once at the end: whatever happened to a ledger, its segments and its summary are
-read and written once. Nothing in memory changes before ``take_effect``, which is called after the commit.
+Rows are written at once, all else at the end of the transaction, so that a ledger's segments and summary are read and written
+once however often the ledger changes. Memory changes only in ``take_effect``, which is called after the commit.
 
 Ref: docs/rules.md, storage rules 3, 5, 10 and 14.
 """
@@ -13,23 +13,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from bk_spark.bookie.index.ledger_index import LedgerChange
-from bk_spark.bookie.index.rows import (
-    DELETED,
-    FENCED,
-    NO_TALLY,
-    BatchRow,
-    IndexState,
-    LedgerSummary,
-    Tally,
-    entry_log_crc,
-    new_summary,
-    row_crc,
-    summary_crc,
-    tally_crc,
-)
+from bk_spark.bookie.index.rows import DELETED, FENCED, NO_TALLY, BatchRow, IndexState, LedgerSummary, Tally
 from bk_spark.bookie.index.segments import IndexMemory, bucket_of, parent_of, segment_of
 from bk_spark.bookie.index.sqlite_database import Columns
-from bk_spark.bookie.index.sqlite_tables import Tables, bucket_crc, columns_of
+from bk_spark.bookie.index.sqlite_tables import (
+    BATCHES,
+    BUCKETS,
+    ENTRY_LOGS,
+    LEDGERS,
+    SEGMENTS,
+    Tables,
+    columns_of_entry_log,
+    columns_of_row,
+    columns_of_summary,
+)
 from bk_spark.bookie.logs.log_file import LogFile
 from bk_spark.bookie.logs.mark import EntryLogRow, LogState
 from bk_spark.bookie.logs.writer import EntryLocation
@@ -37,16 +34,16 @@ from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import InternalError
 
 _Delta = tuple[int, int]
-"""By how much a count and a sum of CRCs change."""
+"""The changes of a count and of a sum of CRCs."""
 
 
 @dataclass(slots=True)
 class _LedgerEdit:
     before: LedgerSummary | None
     after: LedgerSummary | None
-    """Without the changes of ``segments``. None if the ledger is forgotten."""
+    """The changes of ``segments`` are not in it yet. None if the ledger is forgotten."""
     segments: dict[int, _Delta] = field(default_factory=dict)
-    """By segment of level 0."""
+    """By number, of level 0."""
 
 
 class Transaction:
@@ -54,6 +51,7 @@ class Transaction:
         self.mark = memory.state.mark
         self.limbo = memory.state.limbo
         self._next_entry_log_id = memory.state.mark.next_entry_log_id
+        """Above every id that was ever named: none is used again."""
         self._tables = tables
         self._memory = memory
         self._edits: dict[int, _LedgerEdit] = {}
@@ -62,11 +60,11 @@ class Transaction:
         self._buckets: dict[int, Tally] = {}
         self._state: IndexState | None = None
 
-    # --- what may be changed
-
     def apply(self, change: LedgerChange) -> None:
+        """Delete what ``change`` deletes, then add its rows and what it says of the ledger."""
         edit = self._edit(change.ledger_id)
-        summary = edit.after or new_summary(change.ledger_id, change.master_key_hash)
+        new = LedgerSummary(change.ledger_id, 0, NO_TALLY, 0, NO_ENTRY, NO_ENTRY, change.master_key_hash)
+        summary = edit.after or new
         if change.deleted_at > summary.deleted_at:
             self._delete_below(edit, summary.ledger_id, change.deleted_at)
             flags = summary.flags | FENCED | DELETED
@@ -76,30 +74,30 @@ class Transaction:
         edit.after = _grown(summary, change, rows)
 
     def move(self, row: BatchRow, place: EntryLocation) -> None:
-        """Let a row point to ``place``, if it still is what ``row`` says."""
-        old, new = _with_crc(columns_of(row)), _with_crc(columns_of(replace(row, location=place)))
+        """Let a row point to ``place``, if it is still what ``row`` says."""
+        old, new = columns_of_row(row), columns_of_row(replace(row, location=place))
         if self._tables.move_row(old, new):
             edit = self._edit(row.ledger_id)
             self._count(edit, [old], -1)
             self._count(edit, [new], 1)
 
     def remove(self, row: BatchRow) -> None:
-        """Delete a row, if it still is what ``row`` says."""
-        columns = _with_crc(columns_of(row))
+        """Delete a row, if it is still what ``row`` says."""
+        columns = columns_of_row(row)
         if self._tables.delete_row(columns):
             self._count(self._edit(row.ledger_id), [columns], -1)
 
     def purge(self, ledger_id: int) -> None:
-        """Forget a ledger that is a tombstone, which has no rows; leave any other one."""
+        """Forget a ledger if it is a tombstone, which has no rows."""
         edit = self._edit(ledger_id)
         if edit.after is not None and edit.after.is_deleted:
-            self._tables.delete_summary(ledger_id)
+            self._tables.delete(LEDGERS, [(ledger_id,)])
             edit.after = None
 
     def add_files(self, files: Iterable[LogFile]) -> None:
-        """Note where entry logs are, how large, and whether they are sealed, which is for ever."""
+        """Store the directories, sizes and states of entry logs. Once sealed they stay sealed."""
         for file in files:
-            self._pass_over(file.file_id)
+            self._next_entry_log_id = max(self._next_entry_log_id, file.file_id + 1)
             known = self._log(file.file_id)
             before = LogState.OPEN if known is None else known.state
             state = max(before, LogState.SEALED if file.is_sealed else LogState.OPEN)
@@ -107,7 +105,7 @@ class Transaction:
             self._logs[file.file_id] = EntryLogRow(file.file_id, file.directory, state, file.size_bytes, live)
 
     def bury(self, file_id: int) -> bool:
-        """Mark a sealed entry log dead; False if a row refers to it or it is not sealed."""
+        """Mark a sealed entry log dead. False if a row refers to it or it is not sealed."""
         self._settle_live_bytes()
         log = self._log(file_id)
         if log is None or log.state is LogState.OPEN or log.live_bytes:
@@ -116,28 +114,28 @@ class Transaction:
         return True
 
     def forget_log(self, file_id: int) -> None:
-        """Raises InternalError unless it is dead or not known."""
-        self._pass_over(file_id)
+        """Raises InternalError unless the log is dead or unknown."""
+        self._next_entry_log_id = max(self._next_entry_log_id, file_id + 1)
         log = self._log(file_id)
         if log is not None and log.state is not LogState.DEAD:
             raise InternalError(0, f"entry log {file_id} is {log.state.name} and was to be forgotten")
         self._logs[file_id] = None
 
-    # --- the end
-
     def write(self) -> None:
-        """Write all that follows from the rows; the commit comes next."""
+        """Write all that follows from the rows. The commit comes next."""
         self._settle_live_bytes()
         for ledger_id, edit in self._edits.items():
             self._write_ledger(ledger_id, edit)
-        self._tables.put_buckets(self._buckets.items())
-        self._tables.put_entry_logs(log for log in self._logs.values() if log is not None)
-        self._tables.delete_entry_logs(file_id for file_id, log in self._logs.items() if log is None)
+        buckets = (BUCKETS.with_crc((bucket, *tally)) for bucket, tally in self._buckets.items())
+        self._tables.insert(BUCKETS, buckets, "REPLACE")
+        logs = (columns_of_entry_log(log) for log in self._logs.values() if log is not None)
+        self._tables.insert(ENTRY_LOGS, logs, "REPLACE")
+        self._tables.delete(ENTRY_LOGS, ((file_id,) for file_id, log in self._logs.items() if log is None))
         self._state = self._next_state()
         self._tables.put_state(self._state)
 
-    def take_effect(self) -> IndexState:
-        """In memory: the transaction is committed."""
+    def take_effect(self) -> None:
+        """Change what is kept in memory, after the commit."""
         assert self._state is not None
         memory = self._memory
         memory.state = self._state
@@ -148,9 +146,6 @@ class Transaction:
                 memory.logs.pop(file_id, None)
             else:
                 memory.logs[file_id] = log
-        return self._state
-
-    # --- inside
 
     def _edit(self, ledger_id: int) -> _LedgerEdit:
         edit = self._edits.get(ledger_id)
@@ -160,23 +155,22 @@ class Transaction:
         return edit
 
     def _insert(self, edit: _LedgerEdit, rows: Sequence[BatchRow]) -> None:
-        packed = [_with_crc(columns_of(row)) for row in rows]
-        self._tables.insert_rows(packed)
+        packed = [columns_of_row(row) for row in rows]
+        self._tables.insert(BATCHES, packed)
         self._count(edit, packed, 1)
 
     def _delete_below(self, edit: _LedgerEdit, ledger_id: int, sequence: int) -> None:
-        """Raises CorruptionError unless all rows of the ledger are there: one that hides would bring the ledger back."""
+        """Raises CorruptionError unless all rows of the ledger are there: a hidden one would bring the ledger back."""
         expected = (edit.after.row_count if edit.after is not None else 0) + sum(count for count, _ in edit.segments.values())
         found = self._tables.row_count(ledger_id)
         if found != expected:
             problem = f"{found} batches of ledger {ledger_id} were to be deleted, {expected} were committed"
             raise self._tables.database.damage(problem)
-        where, values = "ledger_id = ? AND sequence < ?", (ledger_id, sequence)
-        self._count(edit, self._tables.rows(where, values), -1)
-        self._tables.delete_rows(where, values)
+        self._count(edit, self._tables.select(BATCHES, "ledger_id = ? AND sequence < ?", (ledger_id, sequence)), -1)
+        self._tables.delete_rows_below(ledger_id, sequence)
 
     def _count(self, edit: _LedgerEdit, rows: Iterable[Columns], sign: int) -> None:
-        """Rows came (1) or went (-1): their segments and their logs' live bytes change."""
+        """Rows were added (``sign`` 1) or deleted (-1): change their segments and their logs' live bytes."""
         segments, live = edit.segments, self._live
         for columns in rows:
             number = segment_of(columns[1])
@@ -185,17 +179,18 @@ class Transaction:
             live[columns[6]] += sign * columns[8]
 
     def _write_ledger(self, ledger_id: int, edit: _LedgerEdit) -> None:
-        after = edit.after and self._tallied(edit.after, edit.segments)
-        if after == edit.before:
+        summary = edit.after and self._tallied(edit.after, edit.segments)
+        if summary == edit.before:
             return
-        before_crc = summary_crc(edit.before) if edit.before is not None else 0
-        after_crc = self._tables.put_summary(after, is_new=edit.before is None) if after is not None else 0
+        before, after = (columns_of_summary(one) if one else None for one in (edit.before, summary))
+        if after is not None:
+            self._tables.put_summary(after, is_new=before is None)
         bucket = bucket_of(ledger_id)
         tally = self._buckets.get(bucket) or self._memory.buckets.tally(bucket)
-        self._buckets[bucket] = tally.plus((after is not None) - (edit.before is not None), after_crc - before_crc)
+        self._buckets[bucket] = tally.plus(*_change(before, after))
 
     def _tallied(self, summary: LedgerSummary, changes: dict[int, _Delta]) -> LedgerSummary:
-        """``summary`` with the rows that came and went; the segments are written. A tombstone has no rows."""
+        """``summary`` with the rows that were added and deleted. Writes the segments. A tombstone has no rows."""
         rows = summary.row_count + sum(count for count, _ in changes.values())
         segments = summary.segments.plus(*self._write_segments(summary.ledger_id, changes))
         if rows == 0:
@@ -203,7 +198,7 @@ class Transaction:
         return replace(summary, row_count=rows, segments=segments, flags=summary.flags & ~DELETED)
 
     def _write_segments(self, ledger_id: int, changes: dict[int, _Delta]) -> _Delta:
-        """Level by level upwards; gives back what changes for the summary."""
+        """Write the segments, level by level upwards. Returns the change of the summary's tally."""
         top = NO_TALLY
         level = 0
         while changes:
@@ -217,27 +212,27 @@ class Transaction:
         return top
 
     def _write_segment(self, ledger_id: int, level: int, number: int, delta: _Delta) -> _Delta:
-        before = self._tables.segment(ledger_id, level, number)
-        after = (before or NO_TALLY).plus(*delta)
-        crc_before = tally_crc((ledger_id, level, number), before) if before else 0
-        crc = self._tables.put_segment(ledger_id, level, number, after)
-        return (after.size > 0) - (before is not None), crc - crc_before
+        """Returns the change of the tally one level up."""
+        key = (ledger_id, level, number)
+        before = self._tables.find(SEGMENTS, key)
+        tally = (Tally(*before[3:5]) if before else NO_TALLY).plus(*delta)
+        after = SEGMENTS.with_crc((*key, *tally)) if tally.size else None
+        if after is None:
+            self._tables.delete(SEGMENTS, [key])
+        else:
+            self._tables.insert(SEGMENTS, [after], "REPLACE")
+        return _change(before, after)
 
     def _log(self, file_id: int) -> EntryLogRow | None:
         return self._logs[file_id] if file_id in self._logs else self._memory.logs.get(file_id)
 
-    def _pass_over(self, file_id: int) -> None:
-        """Its id is never used again."""
-        self._next_entry_log_id = max(self._next_entry_log_id, file_id + 1)
-
     def _settle_live_bytes(self) -> None:
-        """Raises InternalError for rows in a log that nobody told of, or that is dead: its file would be deleted."""
+        """Raises InternalError for rows in an unknown or dead log, whose file would be deleted."""
         for file_id, change in self._live.items():
             log = self._log(file_id)
             if log is None or (log.state is LogState.DEAD and change > 0):
-                raise InternalError(
-                    0, f"rows were to refer to entry log {file_id}, which the index does not know or calls dead"
-                )
+                problem = f"rows were to refer to entry log {file_id}, which the index does not know or calls dead"
+                raise InternalError(0, problem)
             self._logs[file_id] = replace(log, live_bytes=log.live_bytes + change)
         self._live.clear()
 
@@ -245,23 +240,24 @@ class Transaction:
         state, memory = self._memory.state, self._memory
         buckets, logs = state.buckets, state.logs
         for bucket, tally in self._buckets.items():
-            before = memory.buckets.tally(bucket)
-            buckets = buckets.plus((tally.size > 0) - (before.size > 0), bucket_crc(bucket, tally) - bucket_crc(bucket, before))
+            known = memory.buckets.tally(bucket)
+            both = [BUCKETS.with_crc((bucket, *one)) if one.size else None for one in (known, tally)]
+            buckets = buckets.plus(*_change(*both))
         for file_id, log in self._logs.items():
-            known = memory.logs.get(file_id)
-            crcs = [entry_log_crc(one) if one else 0 for one in (known, log)]
-            logs = logs.plus((log is not None) - (known is not None), crcs[1] - crcs[0])
+            both = [columns_of_entry_log(one) if one else None for one in (memory.logs.get(file_id), log)]
+            logs = logs.plus(*_change(*both))
         generation = state.generation + 1
         mark = replace(self.mark, next_entry_log_id=max(self.mark.next_entry_log_id, self._next_entry_log_id))
         return replace(state, generation=generation, buckets=buckets, logs=logs, mark=mark, limbo=self.limbo)
 
 
-def _with_crc(columns: Columns) -> Columns:
-    return (*columns, row_crc(columns))
+def _change(before: Columns | None, after: Columns | None) -> _Delta:
+    """The change of a tally in which ``after`` replaces ``before``."""
+    return (after is not None) - (before is not None), (after[-1] if after else 0) - (before[-1] if before else 0)
 
 
 def _grown(summary: LedgerSummary, change: LedgerChange, rows: Sequence[BatchRow]) -> LedgerSummary:
-    """With what ``change`` and its ``rows`` say of the ledger as a whole. The LAC and the fence never go back."""
+    """``summary`` with what ``change`` and its ``rows`` say of the ledger. The LAC and the fence never go back."""
     return replace(
         summary,
         max_span=max([summary.max_span, *(row.span for row in rows)]),

@@ -1,7 +1,7 @@
-"""Reads the logs of a bookie as they are, for people: of a stopped bookie or of one that runs, without changing anything.
+"""Reads the log files of a stopped or running bookie as they are, for people, and changes nothing.
 
-Nothing here takes a lock, and damage is a value like any other: what cannot be read is shown with its reason. The last file of
-a running bookie may end inside a record that is just being written, and a file may be gone before it is opened.
+Nothing here takes a lock. Damage is a result like any other: what cannot be read is shown with the reason. The last file of a
+running bookie may end inside a record that is being written, and a file may be gone before it is opened.
 
 Ref: docs/formats.md, "Files of a bookie"; docs/rules.md, storage rules 2 and 3.
 """
@@ -25,13 +25,13 @@ class InspectedFile:
     path: Path
     size_bytes: int
     header: FileHeader | None
-    """None if it is not readable."""
+    """None if it is unreadable."""
     problem: str
-    """Why not, else empty."""
+    """Why it is unreadable, else empty."""
 
 
 def inspect_files(directories: Iterable[Path], kind: FileKind, disk: Disk) -> Iterator[InspectedFile]:
-    """Every file of a kind's suffix, by directory and name; files in progress too, as such."""
+    """Every file with the suffix of ``kind``, by directory and name, unfinished files included."""
     for directory in directories:
         for name in disk.list(directory) if disk.exists(directory) else []:
             if name.removesuffix(TEMPORARY_SUFFIX).endswith(kind.suffix):
@@ -39,7 +39,7 @@ def inspect_files(directories: Iterable[Path], kind: FileKind, disk: Disk) -> It
 
 
 def inspect_records(file: InspectedFile, disk: Disk) -> Iterator[ScannedRecord | Gap]:
-    """Every record and every gap of a file, in order; what ends the scan is a last gap."""
+    """Every record and every gap of a file, in order. An error that ends the scan becomes a last gap."""
     if file.header is None:
         return
     end = FILE_HEADER_BYTES

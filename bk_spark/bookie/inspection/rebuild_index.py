@@ -1,16 +1,15 @@
-"""Makes the index of a bookie anew, from its entry logs and journals, where it is lost or damaged.
+"""Rebuilds the index of a bookie from its entry logs and journals, where it is lost or damaged.
 
-The rows come from the entry logs, copies included: the union of all good records by sequence, each at its newest place, which
-is the file with the highest id. What the journals hold is left to the next start, which replays them from the first one on
-as after any crash: small adds, fences and last adds confirmed. A record that is the copy of what is in a journal has no row
-here, so that the replay finds nothing twice. Deletions are taken from the journals: what has a lower sequence has no row.
+The rows come from the entry logs, copies included: all good records, one for each sequence, at its newest place, which is the
+file with the highest id. The next start replays the journals from the first one on, as after any crash: small adds, fences and
+last adds confirmed. So a record that is the copy of a journalled one gets no row here, and the replay finds nothing twice.
+Deletions come from the journals: records with lower sequences get no row.
 
-What stood in the index alone is forgotten: fences, tombstones and explicit LACs whose journals are gone. The new index has
-another incarnation, by which the next start knows that it may have lost something: it is in limbo until other replicas were
-asked.
+What was only in the index is forgotten: fences, tombstones and explicit LACs whose journals are gone. The new index has another
+incarnation, so the next start knows that it may have lost something, and is in limbo until other replicas were asked.
 
-The new index is made beside the old one and takes its place when it is whole: after a crash at any point the old one is
-there, or none, and this can be run again. The old one is kept as ``index.replaced``.
+The new index is made beside the old one and replaces it when it is complete. After a crash at any point the old one is there,
+or none, and the rebuild can be run again. The old one is kept as ``index.replaced``.
 
 Ref: docs/rules.md, storage rules 11, 13 and 14.
 """
@@ -34,74 +33,24 @@ from bk_spark.bookie.logs.mark import LogMark
 from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordHeader, RecordKind
 from bk_spark.bookie.logs.replay import Damage
 from bk_spark.bookie.logs.scan import ScannedRecord
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.logs.writer import EntryLocation, end_file
 from bk_spark.config import MIB
 from bk_spark.entries.batch import NO_ENTRY, BatchHeader
 from bk_spark.errors import ConfigError, CorruptionError
 
-# --- Which batches the journals hold, for a rebuild of the index: the next start replays them, and may join them once more
-#
-# The copy of a journalled batch in an entry log has its ids and its sequence, a joined one the ids of all its parts and the
-# highest of their sequences. Such a copy must have no row in the rebuilt index: the replay makes one of the same key.
-#
-# Ref: docs/rules.md, storage rules 1 and 13.
-
-
-class Copy(Enum):
-    """What a record in an entry log is to the journals."""
-
-    NONE = "the journals do not have it"
-    WHOLE = "the journals have all of it"
-    PART = "the journals have its first entries, and not all of it"
-
-
-class JournalledBatches:
-    """A number or two for each batch in a journal: a few checkpoints' worth, some hundred thousand at most."""
-
-    def __init__(self) -> None:
-        self._sequences: set[int] = set()
-        self._last_ids: dict[tuple[int, int], list[int]] = {}
-        """By ledger and first entry id."""
-
-    def add(self, header: RecordHeader) -> None:
-        batch = header.batch
-        assert batch is not None
-        self._sequences.add(header.sequence)
-        self._last_ids.setdefault((batch.ledger_id, batch.first_entry_id), []).append(batch.last_entry_id)
-
-    def copy_of(self, header: RecordHeader) -> Copy:
-        """Follows the chains of journalled batches that begin where the record does.
-
-        One that was added again later may stand in a chain, too: it holds the same ids, and is the newer one.
-        """
-        batch = header.batch
-        assert batch is not None
-        if header.sequence not in self._sequences:
-            return Copy.NONE
-        firsts, seen = {batch.first_entry_id}, set[int]()
-        while firsts:
-            first = firsts.pop()
-            if first > batch.last_entry_id:
-                return Copy.WHOLE
-            seen.add(first)
-            last_ids = self._last_ids.get((batch.ledger_id, first), ())
-            firsts |= {next_asked(batch.pattern, last + 1) for last in last_ids} - seen
-        return Copy.PART if (batch.ledger_id, batch.first_entry_id) in self._last_ids else Copy.NONE
-
-
 REPLACED_DIRECTORY = f"{INDEX_DIRECTORY}.replaced"
 UNFINISHED_DIRECTORY = f"{INDEX_DIRECTORY}{TEMPORARY_SUFFIX}"
 CHUNK_ROWS = 20_000
-"""Rows and ledgers of one transaction: bounds the memory; the price of a transaction is small beside that of so many."""
+"""Rows and ledgers in one transaction. It bounds the memory; a transaction costs little beside so many rows."""
 
 NEVER = (0, 0)
-"""The sequence and the time of a deletion that there was not."""
+"""Sequence and time of a deletion that never happened."""
 
 PROGRESS_BYTES = MIB
-"""Read between two words about it: some milliseconds' worth."""
+"""How much to read between two reports of the progress, some milliseconds' worth."""
 
 Progress = Callable[[str, int, int], None]
-"""What is done, how much of it, out of how much: bytes of the logs, then rows of the new index."""
+"""The current task, how much of it is done, and out of how much: bytes of the logs, then rows of the new index."""
 
 
 @dataclass(slots=True)
@@ -115,29 +64,6 @@ class RebuildReport:
     damages: list[Damage] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A file, the ordinal of its directory, and what the index is to be told of it."""
-
-    file: InspectedFile
-    directory: int
-    size_bytes: int
-    """At first that of the file, then where its last good record ends."""
-    is_sealed: bool = False
-
-    @property
-    def file_id(self) -> int:
-        return int(self.file.path.stem)
-
-    @property
-    def is_copies(self) -> bool:
-        return self.file.header is not None and self.file.header.kind is FileKind.COPIES
-
-    @property
-    def log_file(self) -> LogFile:
-        return LogFile(self.file_id, self.directory, self.size_bytes, self.is_sealed)
-
-
 def rebuild_index(
     directories: Directories,
     bookie_id: str,
@@ -145,9 +71,9 @@ def rebuild_index(
     progress: Progress,
     open_index: OpenIndex = open_sqlite_index,
 ) -> RebuildReport:
-    """Put a new index in the place of the old one. The caller holds the locks of all roots.
+    """Replace the index by a new one. The caller holds the locks of all roots.
 
-    Raises CorruptionError if two records say that one ledger has two master keys, ConfigError if a file is another bookie's,
+    Raises CorruptionError if two records give a ledger different master keys, ConfigError if a file is another bookie's,
     StorageError. Then the old index is as it was.
     """
     unfinished = directories.data_dir / UNFINISHED_DIRECTORY
@@ -158,25 +84,79 @@ def rebuild_index(
         report = _Rebuild(directories, bookie_id, disk, progress, index).run()
     finally:
         index.close()
-    _put_in_place(directories, disk, unfinished)
+    disk.sync_directory(unfinished)
+    if disk.exists(directories.index):
+        replaced = directories.data_dir / REPLACED_DIRECTORY
+        _remove(disk, replaced)
+        disk.rename(directories.index, replaced)
+    disk.rename(unfinished, directories.index)
     return report
 
 
 def _remove(disk: Disk, directory: Path) -> None:
-    """A directory of files, if it is there."""
+    """Remove a directory of files, if it exists."""
     if disk.exists(directory):
         for name in disk.list(directory):
             disk.unlink(directory / name)
         disk.remove_directory(directory)
 
 
-def _put_in_place(directories: Directories, disk: Disk, made: Path) -> None:
-    disk.sync_directory(made)
-    if disk.exists(directories.index):
-        replaced = directories.data_dir / REPLACED_DIRECTORY
-        _remove(disk, replaced)
-        disk.rename(directories.index, replaced)
-    disk.rename(made, directories.index)
+class _Copy(Enum):
+    """How much of a record in an entry log the journals have."""
+
+    NONE = "the journals do not have it"
+    WHOLE = "the journals have all of it"
+    PART = "the journals have its first entries, and not all of it"
+
+
+class _JournalledBatches:
+    """The batches in the journals, a number or two each: a few checkpoints' worth, some hundred thousand at most.
+
+    The next start replays them, and its checkpoint may join them once more. The copy of a journalled batch in an entry log has
+    the ids and the sequence of the batch; a joined copy has the ids of all its parts and the highest of their sequences. Such a
+    copy must have no row in the rebuilt index, because the replay makes one with the same key.
+
+    Ref: docs/rules.md, storage rules 1 and 13.
+    """
+
+    def __init__(self) -> None:
+        self._sequences: set[int] = set()
+        self._last_ids: dict[tuple[int, int], list[int]] = {}
+        """By ledger and first entry id."""
+
+    def add(self, sequence: int, batch: BatchHeader) -> None:
+        self._sequences.add(sequence)
+        self._last_ids.setdefault((batch.ledger_id, batch.first_entry_id), []).append(batch.last_entry_id)
+
+    def copy_of(self, sequence: int, batch: BatchHeader) -> _Copy:
+        """Follow the chains of journalled batches that begin where ``batch`` does.
+
+        A chain may also contain a batch that was added again later. It holds the same ids, and is the newer one.
+        """
+        if sequence not in self._sequences:
+            return _Copy.NONE
+        firsts, seen = {batch.first_entry_id}, set[int]()
+        while firsts:
+            first = firsts.pop()
+            if first > batch.last_entry_id:
+                return _Copy.WHOLE
+            seen.add(first)
+            last_ids = self._last_ids.get((batch.ledger_id, first), ())
+            firsts |= {next_asked(batch.pattern, last + 1) for last in last_ids} - seen
+        return _Copy.PART if (batch.ledger_id, batch.first_entry_id) in self._last_ids else _Copy.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A log file, and what the index must know of it."""
+
+    file: InspectedFile
+    log: LogFile
+    """Its size is at first that of the file, then the end of its last good record."""
+
+    @property
+    def is_copies(self) -> bool:
+        return self.file.header is not None and self.file.header.kind is FileKind.COPIES
 
 
 @dataclass(slots=True)
@@ -198,10 +178,10 @@ class _Rebuild:
         self._report = RebuildReport()
         self._pending: dict[int, _Pending] = {}
         self._pending_rows = 0
-        self._journalled = JournalledBatches()
+        self._journalled = _JournalledBatches()
         self._journal_keys: dict[int, bytes] = {}
         self._deletions: dict[int, tuple[int, int]] = {}
-        """By ledger, the sequence and the time of the last one."""
+        """By ledger, the sequence and the time of the last deletion."""
         self._last_sequence = 0
         self._read_bytes = 0
         self._total_bytes = 0
@@ -212,106 +192,98 @@ class _Rebuild:
         for found in _by_id(journals):
             self._read_journal(found)
         readable = [found for found in _by_id(logs) if found.file.header is not None]
-        self._index.commit([], LogMark(), [found.log_file for found in readable])
-        last_ids = {found.directory: found.file_id for found in readable if not found.is_copies}
+        self._index.commit([], LogMark(), [found.log for found in readable])
+        last_ids = {found.log.directory: found.log.file_id for found in readable if not found.is_copies}
         scanned = [self._read_entry_log(found, last_ids) for found in reversed(readable)]
         self._flush()
-        self._index.commit([], self._mark(journals, logs, scanned), [found.log_file for found in scanned])
-        self._verify()
-        return self._report
-
-    def _verify(self) -> None:
+        self._index.commit([], self._mark(journals, logs, scanned), [found.log for found in scanned])
         done = 0
         for rows in self._index.check(full=True):
             done += rows
             self._progress("verifying the new index", done, max(done, self._report.rows))
+        return self._report
 
     def _files(self, directory: Path, kind: FileKind, ordinal: int) -> list[_Found]:
-        files = [file for file in inspect_files([directory], kind, self._disk) if file.path.suffix == kind.suffix]
-        found = [_Found(file, ordinal, file.size_bytes) for file in files if file.path.stem.isdecimal()]
-        for one in found:
-            self._check_header(one.file)
+        found = []
+        for file in inspect_files([directory], kind, self._disk):
+            if file.path.suffix == kind.suffix and file.path.stem.isdecimal():
+                self._check_header(file)
+                found.append(_Found(file, LogFile(int(file.path.stem), ordinal, file.size_bytes, False)))
         self._report.files += len(found)
-        self._total_bytes += sum(one.size_bytes for one in found)
+        self._total_bytes += sum(one.file.size_bytes for one in found)
         return found
 
     def _check_header(self, file: InspectedFile) -> None:
         if file.header is None:
-            self._report.damages.append(Damage(file.path, 0, file.size_bytes, file.problem, is_below_durable=True))
+            self._damaged(file, 0, file.size_bytes, file.problem)
         elif file.header.bookie_id != self._bookie_id:
             remedy = f"it is a file of that bookie, not of {self._bookie_id}: take it away"
             raise ConfigError(str(file.path), file.header.bookie_id, remedy)
 
+    def _damaged(self, file: InspectedFile, start: int, end: int, problem: str) -> None:
+        self._report.damages.append(Damage(file.path, start, end, problem, is_below_durable=True))
+
     def _read_journal(self, found: _Found) -> None:
         for header in self._headers(found, may_be_torn=True):
-            self._last_sequence = max(self._last_sequence, header.sequence)
             about = header.batch or header.note
             if about is not None:
                 self._report.journal_records += 1
                 self._check_key(found, header, self._journal_keys.setdefault(about.ledger_id, header.master_key_hash))
             if header.batch is not None:
-                self._journalled.add(header)
+                self._journalled.add(header.sequence, header.batch)
             if header.note is not None and header.note.kind is RecordKind.DELETED:
                 deletion = (header.sequence, header.note.deleted_ms)
                 self._deletions[header.note.ledger_id] = max(deletion, self._deletions.get(header.note.ledger_id, NEVER))
 
     def _read_entry_log(self, found: _Found, last_ids: dict[int, int]) -> _Found:
         end, is_sealed = FILE_HEADER_BYTES, False
-        is_last = found.is_copies or last_ids[found.directory] == found.file_id
+        is_last = found.is_copies or last_ids[found.log.directory] == found.log.file_id
         for header in self._headers(found, may_be_torn=is_last):
             end, is_sealed = header.end, header.kind is RecordKind.SEAL
-            self._last_sequence = max(self._last_sequence, header.sequence)
             if header.batch is not None:
-                self._take(found, header)
+                self._take(found, header, header.batch)
         if is_last and not is_sealed:
-            self._sync(found.file.path)
-        return replace(found, size_bytes=end, is_sealed=is_sealed or not is_last)
+            # rows are about to refer to it, but what a killed process wrote is not durable yet
+            end_file(self._disk, found.file.path, 0, sequence=None)
+        return replace(found, log=replace(found.log, size_bytes=end, is_sealed=is_sealed or not is_last))
 
     def _headers(self, found: _Found, *, may_be_torn: bool) -> Iterator[RecordHeader]:
-        """The good records of a file; what is damaged between them goes into the report."""
+        """The good records of a file. Reports the damage between them."""
         file, shown = found.file, 0
         for item in inspect_records(file, self._disk):
             if isinstance(item, ScannedRecord):
+                self._last_sequence = max(self._last_sequence, item.header.sequence)
                 yield item.header
                 if item.header.end - shown >= PROGRESS_BYTES:
                     shown = item.header.end
                     self._progress(f"reading {file.path}", self._read_bytes + shown, self._total_bytes)
             elif not (item.looks_torn and may_be_torn):
-                self._report.damages.append(Damage(file.path, item.start, item.end, item.problem, is_below_durable=True))
+                self._damaged(file, item.start, item.end, item.problem)
         self._read_bytes += file.size_bytes
         self._progress(f"read {file.path}", self._read_bytes, self._total_bytes)
 
-    def _sync(self, path: Path) -> None:
-        """What a process that was killed had written is not durable yet, and rows are about to refer to it."""
-        file = self._disk.open_append(path)
-        try:
-            file.sync()
-        finally:
-            file.close()
-
-    def _take(self, found: _Found, header: RecordHeader) -> None:
-        """A row, unless the record was deleted, or a journal or a file with a higher id has it too."""
-        batch = header.batch
-        assert batch is not None
+    def _take(self, found: _Found, header: RecordHeader, batch: BatchHeader) -> None:
+        """Make a row, unless the record was deleted, or a journal or a file with a higher id has it too."""
         ledger = self._ledger(found, header, batch.ledger_id)
         if header.sequence < self._deletions.get(batch.ledger_id, NEVER)[0]:
             return
         ledger.last_add_confirmed = max(ledger.last_add_confirmed, batch.last_add_confirmed)
         place = (batch.first_entry_id, header.sequence)
-        copy = self._journalled.copy_of(header)
-        if copy is Copy.PART:
+        copy = self._journalled.copy_of(header.sequence, batch)
+        if copy is _Copy.PART:
             problem = "the journals have the beginning of it, and their replay would make a row in its place"
-            damage = Damage(found.file.path, header.place.offset, header.end, problem, is_below_durable=True)
-            self._report.damages.append(damage)
-        elif copy is Copy.NONE and place not in ledger.rows and self._index.row(batch.ledger_id, *place) is None:
-            ledger.rows[place] = _row(found, header, batch)
+            self._damaged(found.file, header.place.offset, header.end, problem)
+        elif copy is _Copy.NONE and place not in ledger.rows and self._index.row(batch.ledger_id, *place) is None:
+            location = EntryLocation(found.log.file_id, header.place.offset, RECORD_HEADER_BYTES + header.body_length)
+            ids = (batch.ledger_id, batch.first_entry_id, batch.last_entry_id)
+            ledger.rows[place] = BatchRow(*ids, header.sequence, batch.pattern, header.body_crc32c, location)
             self._pending_rows += 1
             self._report.rows += 1
         if self._pending_rows + len(self._pending) >= CHUNK_ROWS:
             self._flush()
 
     def _ledger(self, found: _Found, header: RecordHeader, ledger_id: int) -> _Pending:
-        """The ledger that a record belongs to. Raises CorruptionError if it says that it has another master key."""
+        """The ledger of a record. Raises CorruptionError if the record has another master key than the ledger."""
         pending = self._pending.get(ledger_id)
         if pending is None:
             summary = self._index.summary(ledger_id)
@@ -340,26 +312,20 @@ class _Rebuild:
             self._index.commit(changes, self._index.mark)
 
     def _mark(self, journals: list[list[_Found]], logs: list[list[_Found]], scanned: list[_Found]) -> LogMark:
-        ends = {found.file_id: FilePosition(found.file_id, found.size_bytes) for found in scanned if not found.is_copies}
-        chained = [[ends[found.file_id] for found in directory if found.file_id in ends] for directory in logs]
+        ends = {one.log.file_id: FilePosition(one.log.file_id, one.log.size_bytes) for one in scanned if not one.is_copies}
+        chained = [[ends[one.log.file_id] for one in directory if one.log.file_id in ends] for directory in logs]
         return LogMark(
             self._last_sequence + 1,
             _next_id(journals),
             _next_id(logs),
-            tuple(FilePosition(files[0].file_id, FILE_HEADER_BYTES) if files else LOG_START for files in journals),
+            tuple(FilePosition(files[0].log.file_id, FILE_HEADER_BYTES) if files else LOG_START for files in journals),
             tuple(max(positions, default=LOG_START) for positions in chained),
         )
 
 
 def _by_id(directories: list[list[_Found]]) -> list[_Found]:
-    return sorted((found for files in directories for found in files), key=lambda found: found.file_id)
+    return sorted((found for files in directories for found in files), key=lambda found: found.log.file_id)
 
 
 def _next_id(directories: list[list[_Found]]) -> int:
-    return max((found.file_id for files in directories for found in files), default=0) + 1
-
-
-def _row(found: _Found, header: RecordHeader, batch: BatchHeader) -> BatchRow:
-    location = EntryLocation(found.file_id, header.place.offset, RECORD_HEADER_BYTES + header.body_length)
-    ids = (batch.ledger_id, batch.first_entry_id, batch.last_entry_id)
-    return BatchRow(*ids, header.sequence, batch.pattern, header.body_crc32c, location)
+    return max((found.log.file_id for files in directories for found in files), default=0) + 1

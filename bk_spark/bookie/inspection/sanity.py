@@ -1,8 +1,8 @@
-"""Whether a stopped bookie could start, and what its start would meet. Changes nothing.
+"""Checks whether a stopped bookie could start, and what its start would find. Changes nothing.
 
-Directories, cookies and boot files are held against each other and, where the caller asked it, against the metadata store. Of
-the index every row is verified. The logs are looked at as a start does: every file that the index knows must be there in the
-size that it knows, and from the mark on everything is read. What lies before the mark is the scrub's.
+Directories, cookies and boot files are compared with each other and, if the caller asked the metadata store, with that. In the
+index every row is verified. The logs are read as a start reads them: every file that the index knows must exist with the size
+that the index knows, and everything from the mark on is read. The scrub checks what lies before the mark.
 
 Ref: docs/rules.md, storage rules 2, 3, 7 and 9, protocol rule 48; situation 69.
 """
@@ -21,7 +21,7 @@ from bk_spark.bookie.index.generation import read_generation
 from bk_spark.bookie.index.rows import IndexState
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, check_state
 from bk_spark.bookie.inspection.index import IndexView, read_index
-from bk_spark.bookie.logs.all_logs import LogsReplay
+from bk_spark.bookie.logs.all_logs import LogsReplay, logs_exist
 from bk_spark.bookie.logs.log_file import FileKind
 from bk_spark.bookie.logs.mark import EntryLogRow, LogState
 from bk_spark.config import BookieConfig
@@ -30,25 +30,25 @@ from bk_spark.errors import BookKeeperError
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was checked."""
+    """The result of one check."""
 
     check: str
     place: str
     problem: str = ""
-    """Empty if it is as it should be."""
+    """Empty if all is well."""
     note: str = ""
-    """What is to be known of it all the same."""
+    """Something to know that is no problem."""
 
 
 class _Spectator(Disk):
-    """A disk on which nothing is tidied up: a replay that is only read deletes what a crash left unfinished."""
+    """A disk that deletes nothing: a replay, even if only read, would delete the unfinished files of a crash."""
 
     def unlink(self, path: Path) -> None:
         pass
 
 
 def check_directories(identity: Identity) -> Iterator[Finding]:
-    """The cookies and boot files, as they were examined."""
+    """The results of examining cookies and boot files."""
     places = [str(root.path) for root in identity.roots]
     for place in dict.fromkeys([*places, *(one.place for one in identity.mismatches)]):
         problems = [str(one.error) for one in identity.mismatches if one.place == place]
@@ -56,41 +56,33 @@ def check_directories(identity: Identity) -> Iterator[Finding]:
 
 
 Progress = Callable[[str, int], None]
-"""What is read, and how much of it so far."""
+"""What is being read, and how much of it so far."""
 
 
 def check_storage(
     directories: Directories, bookie_id: str, config: BookieConfig, progress: Progress = lambda what, done: None
 ) -> Iterator[Finding]:
-    """The index, then the logs, if the index tells which there are. The caller holds the locks of all roots."""
+    """Check the index, then the logs, if the index says which exist. The caller holds the locks of all roots."""
     disk = _Spectator()
-    if not _was_started(directories, disk):
+    if not disk.exists(directories.index) and not logs_exist(directories, disk):  # it was only formatted
         yield Finding("index", str(directories.index))
         return
     found: list[tuple[IndexState, list[EntryLogRow]]] = []
     yield Finding("index", str(directories.index), _problem_of_index(directories, bookie_id, found, progress))
     for state, known in found:
         if state.limbo is not None:
-            note = (
-                f"an earlier loss is not repaired yet, up to ledger {state.limbo.fence_watermark}: the bookie goes on with it"
-            )
+            watermark = state.limbo.fence_watermark
+            note = f"an earlier loss is not repaired yet, up to ledger {watermark}: the bookie goes on with it"
             yield Finding("limbo", str(directories.index), note=note)
         yield from _check_files(directories, known, disk)
         begin = partial(LogsReplay, directories, bookie_id, config, disk, state.mark, known)
         yield from _check_ends(begin, directories, progress)
 
 
-def _was_started(directories: Directories, disk: Disk) -> bool:
-    """Whether there must be an index: one that was only formatted has none."""
-    suffixes = tuple({kind.suffix for kind in FileKind})
-    logs = [path for path in (*directories.journals, *directories.entry_logs) if disk.exists(path)]
-    return disk.exists(directories.index) or any(name.endswith(suffixes) for path in logs for name in disk.list(path))
-
-
 def _problem_of_index(
     directories: Directories, bookie_id: str, found: list[tuple[IndexState, list[EntryLogRow]]], progress: Progress
 ) -> str:
-    """Empty if it is whole; what it says of the logs goes to ``found``, also where its rows are damaged."""
+    """Empty if the index is good. What it says of the logs goes to ``found``, even if its rows are damaged."""
     disk = _Spectator()
 
     def read(view: IndexView) -> None:
@@ -107,7 +99,7 @@ def _problem_of_index(
 
 
 def _check_files(directories: Directories, known: Sequence[EntryLogRow], disk: Disk) -> Iterator[Finding]:
-    """Files that rows refer to, and that nobody may have taken away or cut."""
+    """Files that rows refer to must exist, in full."""
     for row in known:
         if row.state is LogState.DEAD or row.directory >= len(directories.entry_logs):
             continue
@@ -120,7 +112,7 @@ def _check_files(directories: Directories, known: Sequence[EntryLogRow], disk: D
 
 
 def _check_ends(begin: Callable[[], LogsReplay], directories: Directories, progress: Progress) -> Iterator[Finding]:
-    """What a start would replay."""
+    """Read what a start would replay."""
     count = 0
     try:
         replay = begin()

@@ -1,10 +1,8 @@
 """Reads, scans and deletes entry log files, in whatever directory they are. For any thread.
 
-Files stay open for a while: opening one for each record cost more than reading it. A file that is deleted is closed when its
-last reader is done, so that its space returns. A reference to a file that is gone raises MissingLogError, never "not found":
-compaction may have moved the record, and a second look-up finds the new place.
-
-``threading`` is here, against the import table, for the lock around the open files.
+Files stay open for a while, for opening one for each record cost more than reading it. The last reader of a deleted file closes
+it, so that its space becomes free. If a file is gone, MissingLogError is raised, never "not found": compaction may have moved
+the record, and a second look-up finds the new place.
 
 Ref: docs/rules.md, storage rule 5, protocol rule 39.
 """
@@ -28,7 +26,7 @@ from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import CorruptionError, MissingLogError
 
 MAX_OPEN_FILES = 128
-"""Far below the usual limit of 1024 descriptors of a process, which connections need too; 128 GiB of entry logs."""
+"""Enough for 128 GiB of entry logs, and far below the usual limit of 1024 descriptors, which connections need too."""
 
 
 @dataclass(slots=True)
@@ -37,7 +35,7 @@ class _OpenFile:
     header: FileHeader
     users: int = 0
     is_dropped: bool = False
-    """To be closed by its last user."""
+    """Its last user closes it."""
 
 
 class EntryLogFiles:
@@ -49,34 +47,33 @@ class EntryLogFiles:
         self._open: OrderedDict[int, _OpenFile] = OrderedDict()
 
     def path_of(self, file_id: int) -> Path | None:
-        """None if there is no such file any more."""
+        """None if the file is gone."""
         directory = self._directory_of(file_id)
         return None if directory is None else directory.file_path(file_id)
 
     def size_of(self, file_id: int) -> int:
-        """In bytes; of a file that is being written what is durable. Raises MissingLogError, StorageError."""
-        directory = self._directory_of(file_id)
-        if directory is None:
-            raise _missing(file_id)
+        """Bytes of a file that are durable. Raises MissingLogError, StorageError."""
+        directory = self._existing_directory_of(file_id)
         writing = directory.written.get(file_id)
         return writing.synced if writing is not None else directory.disk.size(directory.file_path(file_id))
 
     def read(self, location: EntryLocation) -> tuple[RecordHeader, EncodedBatch]:
-        """The record at ``location``, its checksums verified. Raises CorruptionError, MissingLogError, StorageError."""
-        with self._reading(location.file_id) as opened:
-            header = _read_header(opened, location)
-            body = opened.file.read(location.offset + RECORD_HEADER_BYTES, header.body_length)
-        return header, batch_of(header, body, _what(opened, location.offset))
+        """The durable record at ``location``, its checksums verified. Never "not found".
 
-    def read_header(self, location: EntryLocation) -> RecordHeader:
-        """As ``read``, without the body."""
+        Raises CorruptionError, MissingLogError (look the row up again), StorageError.
+        """
         with self._reading(location.file_id) as opened:
-            return _read_header(opened, location)
+            what, file = f"{opened.file.path} at byte {location.offset}", opened.file
+            header = unpack(file.read(location.offset, RECORD_HEADER_BYTES), what, opened.header.salt, location.offset)
+            if RECORD_HEADER_BYTES + header.body_length != location.length:
+                raise CorruptionError(what, f"the record has another length than the index says ({location.length} bytes)")
+            body = file.read(location.offset + RECORD_HEADER_BYTES, header.body_length)
+        return header, batch_of(header, body, what)
 
     def scan(self, file_id: int, *, verify_bodies: bool = True) -> Iterator[tuple[EntryLocation, RecordHeader | Damage]]:
         """Every record of a file and every damaged stretch, in order, as far as the file is durable.
 
-        Of records the checksums were verified, without ``verify_bodies`` those of the headers alone. Raises FormatVersionError,
+        Checksums are verified; without ``verify_bodies`` only those of the headers. Raises FormatVersionError,
         MissingLogError, StorageError, and CorruptionError if the file's own header is damaged.
         """
         size = self.size_of(file_id)
@@ -91,7 +88,7 @@ class EntryLogFiles:
                     yield EntryLocation(file_id, start, end - start), item.header
 
     def delete(self, file_id: int) -> None:
-        """Delete a file, durably. What is being read of it can be read to its end. Does nothing if it is gone."""
+        """Delete a file, durably. The index must know it as DEAD. Reads under way can go on. Does nothing if it is gone."""
         with self._lock:
             directory = self._directory_of(file_id)
             if directory is not None:
@@ -108,6 +105,12 @@ class EntryLogFiles:
     def _directory_of(self, file_id: int) -> LogDirectory | None:
         return next((one for one in self._directories if one.disk.exists(one.file_path(file_id))), None)
 
+    def _existing_directory_of(self, file_id: int) -> LogDirectory:
+        directory = self._directory_of(file_id)
+        if directory is None:
+            raise MissingLogError(f"reading entry log {file_id}", "no directory has its file any more")
+        return directory
+
     @contextmanager
     def _reading(self, file_id: int) -> Iterator[_OpenFile]:
         with self._lock:
@@ -122,10 +125,8 @@ class EntryLogFiles:
                 _close_unused(opened)
 
     def _opened(self, file_id: int) -> _OpenFile:
-        """Under the lock, so that a deletion comes before or after, and never leaves an open file behind."""
-        directory = self._directory_of(file_id)
-        if directory is None:
-            raise _missing(file_id)
+        """Called under the lock: a deletion comes before or after it, and never leaves an open file behind."""
+        directory = self._existing_directory_of(file_id)
         file = directory.disk.open_read(directory.file_path(file_id))
         try:
             header = directory.verified_header(file_id, file.read(0, FILE_HEADER_BYTES))
@@ -147,19 +148,3 @@ class EntryLogFiles:
 def _close_unused(opened: _OpenFile) -> None:
     if opened.is_dropped and not opened.users:
         opened.file.close()
-
-
-def _read_header(opened: _OpenFile, location: EntryLocation) -> RecordHeader:
-    what = _what(opened, location.offset)
-    header = unpack(opened.file.read(location.offset, RECORD_HEADER_BYTES), what, opened.header.salt, location.offset)
-    if RECORD_HEADER_BYTES + header.body_length != location.length:
-        raise CorruptionError(what, f"the record has another length than the index says ({location.length} bytes)")
-    return header
-
-
-def _what(opened: _OpenFile, offset: int) -> str:
-    return f"{opened.file.path} at byte {offset}"
-
-
-def _missing(file_id: int) -> MissingLogError:
-    return MissingLogError(f"reading entry log {file_id}", "no directory has its file any more")

@@ -1,4 +1,4 @@
-"""What journal files and entry log files have in common: names, the file header, positions.
+"""What all log files, journals and entry logs, have in common: names, the file header, positions.
 
 A file header takes the first 4096 bytes::
 
@@ -16,10 +16,10 @@ A file header takes the first 4096 bytes::
       4092     4  CRC32C of the bytes 0 to 4091
 
 All numbers are little-endian. The predecessor was sealed and synced before this file was made, so it must match exactly.
-Copies are entry log files too: checkpoints and compaction write them, and until the index refers to a record of theirs the same
-stands elsewhere. They follow no other file, and are not scanned at the start.
+Copies are entry log files too, written by checkpoints and compaction. Until the index refers to a record of theirs, the same
+record stands elsewhere. They have no predecessors, and a start does not scan them.
 
-Successors of version 1 keep the magic, the version and the CRC in their places.
+Later versions keep the magic, the version and the CRC in their places.
 
 Ref: docs/rules.md, storage rules 2 and 7; docs/formats.md, "Files of a bookie".
 """
@@ -27,7 +27,7 @@ Ref: docs/rules.md, storage rules 2 and 7; docs/formats.md, "Files of a bookie".
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 
@@ -58,7 +58,7 @@ class FileKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class FilePosition:
-    """An offset in one file of a kind. ``file_id`` 0 is before the first file."""
+    """A file id and an offset in a journal or entry log. ``file_id`` 0 is before the first file."""
 
     file_id: int
     offset: int
@@ -69,13 +69,13 @@ LOG_START = FilePosition(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """What the index is told of an entry log file."""
+    """What the index stores about an entry log file."""
 
     file_id: int
     directory: int
     """The ordinal of its directory."""
     size_bytes: int
-    """How much of it is durable, its header included."""
+    """Its durable bytes, header included."""
     is_sealed: bool
 
 
@@ -91,10 +91,6 @@ class Predecessor:
     @property
     def is_lost(self) -> bool:
         return self.file_id > 0 and self.last_sequence == 0
-
-    @property
-    def end(self) -> FilePosition:
-        return FilePosition(self.file_id, self.sealed_bytes)
 
 
 NO_PREDECESSOR = Predecessor(0, 0, 0)
@@ -136,7 +132,7 @@ def unpack_file_header(data: bytes, what: str) -> FileHeader:
 
 @dataclass(frozen=True, slots=True)
 class LogDirectory:
-    """The files of one kind of one bookie in one directory. Entry logs and copies share their directories."""
+    """A bookie's log files of one kind in one directory. Entry logs and copies share their directories."""
 
     disk: Disk
     path: Path
@@ -145,23 +141,19 @@ class LogDirectory:
     ordinal: int = 0
     """Its place among the bookie's directories for this kind of file."""
     written: dict[int, AppendFile] = field(default_factory=dict)
-    """The files that this process has open for appends, by id: what of them is durable can be asked by any thread."""
-
-    def of_kind(self, kind: FileKind) -> LogDirectory:
-        """The same directory, for a writer of another kind of file."""
-        return replace(self, kind=kind)
+    """The files that this process has open for appends, by id. Any thread may ask how much of them is durable."""
 
     def file_path(self, file_id: int) -> Path:
         return self.path / f"{file_id:010d}{self.kind.suffix}"
 
     def file_ids(self) -> list[int]:
-        """Ascending; of entry logs and copies alike."""
+        """Ascending. Of entry logs and copies together."""
         suffix = self.kind.suffix
         stems = [name[: -len(suffix)] for name in self.disk.list(self.path) if name.endswith(suffix)]
         return sorted(int(stem) for stem in stems if stem.isdecimal())
 
     def remove_unfinished(self) -> None:
-        """Delete what a crash left of files that never got their names."""
+        """Delete the files that a crash left without their final names."""
         for name in self.disk.list(self.path):
             if name.endswith(TEMPORARY_SUFFIX):
                 self.disk.unlink(self.path / name)
@@ -173,7 +165,7 @@ class LogDirectory:
             return self.verified_header(file_id, file.read(0, FILE_HEADER_BYTES))
 
     def verified_header(self, file_id: int, data: bytes) -> FileHeader:
-        """As ``header``, of bytes that were read."""
+        """As ``header``, from bytes already read."""
         path = self.file_path(file_id)
         header = unpack_file_header(data, str(path))
         if header.bookie_id != self.bookie_id:

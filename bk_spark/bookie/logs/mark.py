@@ -1,4 +1,4 @@
-"""Where replay begins: a position in each log."""
+"""Where replay begins, and what the index knows of each entry log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class LogState(IntEnum):
     OPEN = 1
     SEALED = 2
     DEAD = 3
-    """No row refers to it and none ever will: its file may be deleted."""
+    """No row refers to it, and none ever will. Its file may be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,14 @@ class EntryLogRow:
     state: LogState
     total_bytes: int
     live_bytes: int
-    """What the rows that refer to it take up in it, headers included."""
+    """Bytes of the records that rows refer to, headers included."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogMark:
-    """Up to where all that was logged is in the index, and the numbers that were never used.
+    """The LastLogMark. For each directory the position before which the index has everything, and the next unused numbers.
 
-    Positions stand in the order of the directories; what is missing at the end is LOG_START.
+    Positions stand in the order of the directories. Missing ones at the end are LOG_START.
     """
 
     next_sequence: int = 1
@@ -48,4 +48,4 @@ class LogMark:
 
 
 NO_MARK = LogMark()
-"""Of a bookie that has logged nothing yet."""
+"""The mark of a bookie that has logged nothing yet."""

@@ -1,4 +1,4 @@
-"""The record: what journal files and entry log files consist of, one format for both.
+"""The record. Journals and entry logs consist of records, in one format for both.
 
 ::
 
@@ -26,14 +26,15 @@
        112     4  CRC32C of the bytes 0 to 111
        116        body: the encoded batch as it came over the wire
 
-All numbers are little-endian. A record counts only with its file's salt and at its own offset: bookie files that a user
-stored as payload are never taken for records. Successors of version 1 keep the magic, the version and the length of the
-header with its CRC in their places, so that a newer record is told from a damaged one.
+All numbers are little-endian. A record counts only with its file's salt and at its own offset, so a bookie file that a user
+stored as payload is never taken for records. Later versions keep the magic, the version and the length of the header with its
+CRC in their places, so that a newer record is told from a damaged one. All kinds but BATCH have no body:
 
-IDLE says nothing but ``synced_through``: it follows a sync, so that the end of a quiet file is known to be durable. SEAL ends a
-file: its own offset plus its header is the file's sealed length, its sequence is the file's last. FENCE says that a ledger
-takes adds of its recovery only, CONFIRMED how far it is confirmed where no entry says so, DELETED that everything of it with a
-lower sequence is gone; these three stand in the journal. None of the five has a body.
+- IDLE carries only ``synced_through``. It follows a sync, so that the end of a quiet file is known to be durable.
+- SEAL ends a file. Its own offset plus its header is the file's sealed length, its sequence is the file's last.
+- FENCE, in journals: from now on the ledger takes adds of its recovery only.
+- CONFIRMED, in journals: the ledger's last add confirmed, where no entry carries it.
+- DELETED, in journals: everything of the ledger with a lower sequence is gone.
 
 Ref: docs/rules.md, "Record header" and storage rule 2; docs/formats.md, "Files of a bookie".
 """
@@ -60,7 +61,7 @@ _OWN_PLACE = struct.Struct("<2Q")
 RECORD_HEADER_BYTES = _FIELDS.size + _CRC.size
 HEADER_CRC_BYTES = _CRC.size
 MANY_ZEROS = 255
-"""Trailing zeros of a body are counted up to this."""
+"""The trailing zeros of a body are counted up to this number."""
 NO_KEY = bytes(16)
 
 
@@ -73,12 +74,9 @@ class RecordKind(IntEnum):
     DELETED = 6
 
 
-NOTES = frozenset({RecordKind.FENCE, RecordKind.CONFIRMED, RecordKind.DELETED})
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a record stands, and what of its file was durable when it was written."""
+    """Where a record stands, and how much of its file was durable when it was written."""
 
     salt: int
     offset: int
@@ -87,13 +85,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class LedgerNote:
-    """What a record says of a ledger as a whole: FENCE, CONFIRMED or DELETED."""
+    """A FENCE, CONFIRMED or DELETED of a ledger."""
 
     kind: RecordKind
     ledger_id: int
     last_add_confirmed: int = NO_ENTRY
     deleted_ms: int = 0
-    """When it was deleted, milliseconds since 1970; 0 unless DELETED."""
+    """The time of the deletion, in milliseconds since 1970; 0 unless DELETED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +102,9 @@ class RecordHeader:
     kind: RecordKind
     sequence: int
     batch: BatchHeader | None
-    """What a BATCH holds, None for the other kinds."""
+    """Of a BATCH, else None."""
     note: LedgerNote | None
-    """What a FENCE or CONFIRMED says, None for the other kinds."""
+    """Of a FENCE, CONFIRMED or DELETED, else None."""
     master_key_hash: bytes
     trailing_zeros: int
     """Bytes of zeros that the body ends in, at most MANY_ZEROS."""
@@ -121,33 +119,12 @@ class RecordHeader:
 
 def pack_batch(place: Place, sequence: int, batch: EncodedBatch, master_key_hash: bytes) -> bytes:
     """The header of a record for ``batch``; the body follows it in the file."""
-    header = batch.header
-    pattern = header.pattern
-    packed = _FIELDS.pack(
-        RECORD_MAGIC,
-        RECORD_VERSION,
-        RecordKind.BATCH,
-        header.digest_type.value,
-        pattern.ensemble_size,
-        pattern.write_quorum,
-        pattern.slot,
-        _MIXED_LAC if header.mixed_lac else 0,
-        _trailing_zeros(batch.body),
-        len(batch.body),
-        place.salt,
-        place.offset,
-        sequence,
-        place.synced_through,
-        header.ledger_id,
-        header.first_entry_id,
-        header.last_entry_id,
-        header.last_add_confirmed,
-        header.length_before,
-        master_key_hash,
-        header.count,
-        batch.body_crc32c,
-    )
-    return packed + _CRC.pack(crc32c(packed))
+    header, pattern = batch.header, batch.header.pattern
+    kind = (RecordKind.BATCH, header.digest_type.value, pattern.ensemble_size, pattern.write_quorum, pattern.slot)
+    body = (_MIXED_LAC if header.mixed_lac else 0, _trailing_zeros(batch.body), len(batch.body))
+    own = (place.salt, place.offset, sequence, place.synced_through)
+    ids = (header.ledger_id, header.first_entry_id, header.last_entry_id, header.last_add_confirmed, header.length_before)
+    return _packed(*kind, *body, *own, *ids, master_key_hash, header.count, batch.body_crc32c)
 
 
 def pack_mark(place: Place, sequence: int, kind: RecordKind) -> bytes:
@@ -162,15 +139,15 @@ def pack_note(place: Place, sequence: int, note: LedgerNote, master_key_hash: by
 
 
 def may_begin_record(data: bytes, salt: int, offset: int) -> bool:
-    """Whether ``data``, of any length, can be the beginning of a record of this file at this offset."""
+    """Whether ``data``, of any length, can be the beginning of the record of this file at this offset."""
     wanted = _OWN_PLACE.pack(salt, offset)
     return RECORD_MAGIC.startswith(data[:4]) and wanted.startswith(data[16:32])
 
 
 def unpack(data: bytes, what: str, salt: int, offset: int) -> RecordHeader:
-    """The header that ``data`` begins with. ``what`` names the place for the error.
+    """The header at the beginning of ``data``. ``what`` names the place in errors.
 
-    Raises CorruptionError unless it is the record of this file at this offset, FormatVersionError if it is of a newer version.
+    Raises CorruptionError unless it is the record of this file at this offset, FormatVersionError if its version is newer.
     """
     packed = data[: _FIELDS.size]
     if len(data) < RECORD_HEADER_BYTES or crc32c(packed) != _CRC.unpack_from(data, _FIELDS.size)[0]:
@@ -198,38 +175,36 @@ def _trailing_zeros(body: bytes | memoryview) -> int:
 
 
 def _pack_bare(place: Place, sequence: int, kind: RecordKind, ledger: tuple[Any, ...]) -> bytes:
-    """A record without a body; ``ledger`` is its header from the ledger id to the master key hash."""
-    numbers = (0, place.salt, place.offset, sequence, place.synced_through)
-    packed = _FIELDS.pack(RECORD_MAGIC, RECORD_VERSION, kind, 0, 1, 1, 0, 0, 0, *numbers, *ledger, 0, 0)
+    """A record without a body. ``ledger``: its fields from the ledger id to the master key hash."""
+    return _packed(kind, 0, 1, 1, 0, 0, 0, 0, place.salt, place.offset, sequence, place.synced_through, *ledger, 0, 0)
+
+
+def _packed(*fields: Any) -> bytes:
+    """A record header with these ``fields``, from the kind on."""
+    packed = _FIELDS.pack(RECORD_MAGIC, RECORD_VERSION, *fields)
     return packed + _CRC.pack(crc32c(packed))
 
 
 def _header(what: str, fields: tuple[Any, ...]) -> RecordHeader:
+    _, _, number, digest, *slot, flags, trailing_zeros, body_length, salt, offset, sequence, synced_through = fields[:14]
+    ledger_id, first, last, value, length_before, master_key_hash, count, body_crc32c = fields[14:]
+    batch = note = None
     try:
-        kind = RecordKind(fields[2])
-        body_length, salt, offset, sequence, synced_through = fields[9:14]
-        if fields[7] not in ((0, _MIXED_LAC) if kind is RecordKind.BATCH else (0,)):
-            raise CorruptionError(what, f"unknown flags in a record, {fields[7]}")
-        batch = _batch_header(what, fields) if kind is RecordKind.BATCH else None
-        note = _note(kind, fields[14], fields[17]) if kind in NOTES else None
-        if batch is None and body_length:
+        kind = RecordKind(number)
+        if flags not in ((0, _MIXED_LAC) if kind is RecordKind.BATCH else (0,)):
+            raise CorruptionError(what, f"unknown flags in a record, {flags}")
+        if kind is RecordKind.BATCH:
+            pattern = DENSE if slot == [1, 1, 0] else IdPattern(*slot)
+            batch = BatchHeader(ledger_id, first, last, pattern, value, length_before, DigestType(digest), bool(flags))
+            if count != batch.count or body_length > MAX_BATCH_BYTES:
+                raise CorruptionError(what, f"a record of {count} entries in {body_length} bytes")
+        elif body_length:
             raise CorruptionError(what, f"a {kind.name} record with a body")
+        elif kind is RecordKind.DELETED:
+            note = LedgerNote(kind, ledger_id, deleted_ms=value)
+        elif kind in (RecordKind.FENCE, RecordKind.CONFIRMED):
+            note = LedgerNote(kind, ledger_id, value)
     except (ValueError, ConfigError) as problem:
         raise CorruptionError(what, f"a record with a right checksum and wrong fields ({problem})") from problem
     place = Place(salt, offset, synced_through)
-    return RecordHeader(place, kind, sequence, batch, note, fields[19], fields[8], body_length, fields[21])
-
-
-def _note(kind: RecordKind, ledger_id: int, value: int) -> LedgerNote:
-    if kind is RecordKind.DELETED:
-        return LedgerNote(kind, ledger_id, deleted_ms=value)
-    return LedgerNote(kind, ledger_id, value)
-
-
-def _batch_header(what: str, fields: tuple[Any, ...]) -> BatchHeader:
-    ledger_id, first, last, confirmed, length_before = fields[14:19]
-    pattern = DENSE if fields[4:7] == (1, 1, 0) else IdPattern(*fields[4:7])
-    batch = BatchHeader(ledger_id, first, last, pattern, confirmed, length_before, DigestType(fields[3]), bool(fields[7]))
-    if fields[20] != batch.count or fields[9] > MAX_BATCH_BYTES:
-        raise CorruptionError(what, f"a record of {fields[20]} entries in {fields[9]} bytes")
-    return batch
+    return RecordHeader(place, kind, sequence, batch, note, master_key_hash, trailing_zeros, body_length, body_crc32c)

@@ -1,22 +1,24 @@
-"""Reads the end of a log again after a restart, and tells a tear from damage.
+"""Replays the journal or entry log of one directory after a restart, and tells a tear from damage.
 
 A process that dies leaves the last file of each directory unsealed, perhaps torn. D is the offset up to which a file is known
-to have been durable: the greatest of the mark, of the length that a successor says the file was sealed with, and of
-``synced_through`` of every valid record in it. Where the scan finds a gap between its records (scan.py)
+to have been durable: the greatest of the mark, of the length that the file's successor says it was sealed with, and of
+``synced_through`` of every valid record in it. A *gap* is a stretch between records that is no record (scan.py). A gap
 
-- below D, bytes that were acked are gone: damage;
-- at or above D, at the end of the file, and looking as a power cut leaves it, it is a tear: nothing of it was acked, and the
-  file is cut there;
-- anything else at or above D cannot be decided, and counts as damage: it may have been acked or not.
+- below D is damage: bytes that were acked are gone;
+- at or above D, at the end of the file, that looks as a power cut leaves it, is a tear: nothing in it was acked, and the file
+  is cut there;
+- elsewhere at or above D cannot be decided and counts as damage: it may have been acked or not.
 
-Damage is reported, and the records behind it are still given. What follows from it (this start may have lost data) is the
-caller's, and must be durable before ``finish``. A tear is cut; damage is left where it is, so that a second crash finds it
-again. What an entry log holds above D is written once more, for a sync may have failed there: only the kernel's memory may have
-it. Every file is sealed and synced before anything new is written. A file that is shorter than it was, or gone, or whose
-header is unreadable cannot be: its successor begins at once, and the damage is found again until the mark is in that.
+The replay reports damage and goes on to the records behind it. The caller concludes that this start may have lost data, and
+makes that durable before ``finish``. A tear is cut, but damage stays in the file, so that a second crash finds it again.
 
-Worked example: a is acked, b was written and not synced when the power failed. A file that ends inside b loses b; a
-flipped bit in a is damage, for b or an IDLE record stands behind it and a's bytes are not zeros.
+``finish`` seals and syncs every file before anything new is written. It writes the bytes of an entry log above D once more: a
+sync may have failed there, and then only the kernel's memory may have them. A file that is gone, shorter than it was, or has an
+unreadable header cannot be sealed. Its successor begins at once, and every start finds the damage again until the mark is in
+the successor.
+
+Worked example: a is acked, b was written and not synced when the power failed. If the file ends inside b, b is lost. A flipped
+bit in a is damage, for b or an IDLE record stands behind it and a's bytes are not zeros.
 
 Ref: docs/rules.md, storage rules 2 and 7.
 """
@@ -38,35 +40,35 @@ from bk_spark.bookie.logs.log_file import (
     LogDirectory,
     Predecessor,
 )
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, Place, RecordHeader, RecordKind, pack_mark
+from bk_spark.bookie.logs.record import RecordHeader, RecordKind
 from bk_spark.bookie.logs.scan import Gap, LogScan
-from bk_spark.bookie.logs.writer import EntryLocation, SequenceCounter
+from bk_spark.bookie.logs.writer import EntryLocation, SequenceCounter, end_file
 from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import CorruptionError
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRecord:
-    """A record that says something of a ledger, and where it was found."""
+    """A record about a ledger, and where it was found."""
 
     file_id: int
     header: RecordHeader
     batch: EncodedBatch | None
-    """What a BATCH holds, None for the other kinds."""
+    """Of a BATCH, else None."""
     location: EntryLocation | None
     """Where to read it again; None in a journal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """The bytes of a file from ``offset`` to before ``end`` are not what they were, or may not be; 0 to 0 is a missing file."""
+    """The bytes of a file from ``offset`` (inclusive) to ``end`` (exclusive) are, or may be, lost. 0 to 0 is a missing file."""
 
     path: Path
     offset: int
     end: int
     problem: str
     is_below_durable: bool
-    """They were durable; False if that cannot be decided."""
+    """The bytes were durable. False if that cannot be decided."""
 
     def __str__(self) -> str:
         certainty = "" if self.is_below_durable else ", and whether it was ever durable is not known"
@@ -79,45 +81,45 @@ class Damage:
 
 @dataclass(slots=True)
 class _LastFile:
-    """What ``finish`` needs to know of the last file of a directory whose header is readable."""
+    """What ``finish`` needs to know of a directory's last file with a readable header."""
 
     header: FileHeader
     end: int
-    """Where it is cut."""
+    """Where to cut the file."""
     sealed_sequence: int | None
-    """Of the SEAL that it ends with, None if it is not sealed."""
-    is_whole: bool
-    """It reaches to where it was scanned from: it can be sealed."""
+    """The sequence of the SEAL at its end, None if it is not sealed."""
+    can_be_sealed: bool
+    """False if the file is shorter than the offset from which it was to be scanned."""
     durable: int = 0
     """D."""
 
 
 class LogReplay:
-    """The log in one directory from a mark on: ``records``, to the end, then ``damages``, then ``finish``."""
+    """A directory's log from a mark on. Read ``records`` to the end, then ``damages``, then call ``finish``."""
 
     def __init__(
         self, directory: LogDirectory, mark: FilePosition, sequences: SequenceCounter, *, mark_file_is_kept: bool = True
     ) -> None:
-        """``mark_file_is_kept``: nobody has deleted the mark's file, so it is damage if it is not there."""
+        """``mark_file_is_kept``: nobody has deleted the mark's file, so it is damage if the file is missing."""
         directory.remove_unfinished()
         self.damages: list[Damage] = []
         """Complete once ``records`` was read to its end."""
-        self._directory = directory
+        self.directory = directory
         self._mark = mark
         self._sequences = sequences
         self._mark_file_is_kept = mark_file_is_kept
         self._headers = self._read_headers()
         self._last: _LastFile | None = None
         self._unreadable = LOG_START
-        """The end of the last file whose header is not readable."""
+        """The end of the last file with an unreadable header."""
 
     @property
     def file_ids(self) -> list[int]:
-        """The files from the mark's on whose headers are readable, ascending; copies are not among them."""
+        """The files from the mark's on that have readable headers, ascending, without copies."""
         return [file_id for file_id, header in self._headers.items() if header is not None]
 
     def records(self) -> Iterator[ReplayedRecord]:
-        """All that says something of a ledger, from the mark on, in order. Raises FormatVersionError, StorageError."""
+        """All records about ledgers from the mark on, in order. Raises FormatVersionError, StorageError."""
         self._check_chain()
         for file_id, successor in itertools.zip_longest(self._headers, list(self._headers)[1:]):
             after = self._headers[successor] if successor is not None else None
@@ -125,49 +127,51 @@ class LogReplay:
             yield from self._file_records(file_id, sealed)
 
     def finish(self) -> Predecessor:
-        """Cut, seal and sync the last file, so that all that ``records`` gave is durable. Returns the log's last file.
+        """Cut, seal and sync the last file: all that ``records`` gave is durable then. Returns the directory's last file.
 
-        Nothing is done to a file that is not whole, what it lost stays visible: it is given back as lost.
+        A file that cannot be sealed stays as it is, so that its loss remains visible, and is returned as lost.
         """
-        last = self._ended()
+        last = self._end_readable()
         lost = self._unreadable
         return Predecessor(lost.file_id, lost.offset, 0) if lost.file_id > 0 and lost.file_id >= last.file_id else last
 
-    def _ended(self) -> Predecessor:
-        """``finish``, of the last file whose header is readable."""
+    def _end_readable(self) -> Predecessor:
+        """``finish`` for the last file with a readable header."""
         last = self._last
         if last is None:
             return Predecessor(self._mark.file_id, self._mark.offset, 0) if self._mark.file_id else NO_PREDECESSOR
         file_id = last.header.file_id
-        path = self._directory.file_path(file_id)
-        if not last.is_whole:
+        if not last.can_be_sealed:
             return Predecessor(file_id, last.end, 0)
-        if last.end < self._directory.disk.size(path):
-            self._directory.disk.truncate(path, last.end)
-        if last.end > last.durable and self._directory.kind is FileKind.ENTRY_LOG:  # what journals hold is copied anyway
-            self._directory.disk.rewrite(path, last.durable)
-        sequence = self._seal(last.header, last.sealed_sequence)
-        self._directory.disk.sync_directory(self._directory.path)
-        return Predecessor(file_id, self._directory.disk.size(path), sequence)
+        disk, path = self.directory.disk, self.directory.file_path(file_id)
+        if last.end < disk.size(path):
+            disk.truncate(path, last.end)
+        if last.end > last.durable and self.directory.kind is FileKind.ENTRY_LOG:  # checkpoints copy what journals hold anyway
+            disk.rewrite(path, last.durable)
+        sealed = last.sealed_sequence
+        sequence = self._sequences.take() if sealed is None else sealed
+        size = end_file(disk, path, last.header.salt, sequence if sealed is None else None)
+        disk.sync_directory(self.directory.path)
+        return Predecessor(file_id, size, sequence)
 
     def _read_headers(self) -> dict[int, FileHeader | None]:
-        """The files to scan, by id, ascending; without a header those that are not readable."""
+        """The headers of the files to scan, by ascending file id; None for an unreadable one."""
         found: dict[int, FileHeader | None] = {}
-        for file_id in self._directory.file_ids():
+        for file_id in self.directory.file_ids():
             if file_id < self._mark.file_id:
                 continue
             try:
-                header = self._directory.header(file_id)
+                header = self.directory.header(file_id)
             except CorruptionError as problem:
                 found[file_id] = None
-                self._damaged(file_id, 0, self._directory.disk.size(self._directory.file_path(file_id)), problem.problem)
+                self._damaged(file_id, 0, self.directory.disk.size(self.directory.file_path(file_id)), problem.problem)
                 continue
             if header.kind is not FileKind.COPIES:
                 found[file_id] = header
         return found
 
     def _check_chain(self) -> None:
-        """Every file from the mark's on is there, each after the one that it names."""
+        """Report every file that is missing: the mark's file, or one that a later file names as its predecessor."""
         before = self._mark.file_id
         if before and before not in self._headers and self._mark_file_is_kept:
             self._damaged(before, 0, 0, "it is missing")
@@ -180,7 +184,7 @@ class LogReplay:
     def _file_records(self, file_id: int, sealed: Predecessor | None) -> Iterator[ReplayedRecord]:
         start = self._mark.offset if file_id == self._mark.file_id else FILE_HEADER_BYTES
         header = self._headers[file_id]
-        with self._directory.disk.open_read(self._directory.file_path(file_id)) as file:
+        with self.directory.disk.open_read(self.directory.file_path(file_id)) as file:
             if header is None:
                 self._unreadable = FilePosition(file_id, max(start, file.size))
                 return
@@ -205,16 +209,13 @@ class LogReplay:
                 continue
             self._sequences.pass_over(item.header.sequence)
             if item.batch is not None or item.header.note is not None:
-                yield ReplayedRecord(file_id, item.header, item.batch, self._location(file_id, item.header))
+                start, end = item.header.place.offset, item.header.end
+                location = None if self.directory.kind is FileKind.JOURNAL else EntryLocation(file_id, start, end - start)
+                yield ReplayedRecord(file_id, item.header, item.batch, location)
         return gaps
 
-    def _location(self, file_id: int, header: RecordHeader) -> EntryLocation | None:
-        if self._directory.kind is FileKind.JOURNAL:
-            return None
-        return EntryLocation(file_id, header.place.offset, RECORD_HEADER_BYTES + header.body_length)
-
     def _judged(self, file_id: int, gaps: list[Gap], size: int, durable: int) -> int:
-        """Report what is no tear, with ``durable`` for D. Returns where the file is to be cut: its size if there is no tear."""
+        """Report the gaps that are no tear; ``durable`` is D. Returns where to cut the file: its size if there is no tear."""
         for gap in gaps:
             if gap.looks_torn and gap.start >= durable:
                 return gap.start
@@ -224,24 +225,10 @@ class LogReplay:
         return max(size, self._mark.offset if file_id == self._mark.file_id else 0)
 
     def _check_sealed(self, expected: Predecessor, found: _LastFile) -> None:
-        """A file that has a successor is exactly what the successor says."""
+        """A file with a successor must be exactly what the successor says."""
         if (found.end, found.sealed_sequence) != (expected.sealed_bytes, expected.last_sequence):
             problem = f"its successor says that it was sealed at byte {expected.sealed_bytes}, it was not"
             self._damaged(expected.file_id, found.end, found.end, problem)
 
     def _damaged(self, file_id: int, offset: int, end: int, problem: str, is_below_durable: bool = True) -> None:
-        self.damages.append(Damage(self._directory.file_path(file_id), offset, end, problem, is_below_durable))
-
-    def _seal(self, header: FileHeader, sealed_sequence: int | None) -> int:
-        """Sync a file of an earlier process, and seal it unless it is. Returns its last sequence."""
-        file = self._directory.disk.open_append(self._directory.file_path(header.file_id))
-        try:
-            file.sync()
-            if sealed_sequence is not None:
-                return sealed_sequence
-            sequence = self._sequences.take()
-            file.append([pack_mark(Place(header.salt, file.size, file.synced), sequence, RecordKind.SEAL)])
-            file.sync()
-            return sequence
-        finally:
-            file.close()
+        self.damages.append(Damage(self.directory.file_path(file_id), offset, end, problem, is_below_durable))

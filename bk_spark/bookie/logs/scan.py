@@ -1,22 +1,22 @@
-"""Reads one log file from a place on, and goes on behind what is damaged.
+"""Scans one log file from an offset on, and goes on behind damage.
 
 A record counts with a right checksum, this file's salt and its own offset, so that a bookie file that a user stored as payload
-is never taken for records. Where there is none:
+is never taken for records. Where no record stands, the scan finds the next one:
 
-- its header is good and its body is not: the next record is where the header says;
-- else it is searched for, byte by byte: the magic, the salt and the offset at which it stands.
+- if the header is good and the body is not, the header says where the next record is;
+- else it searches byte by byte for the magic with the file's salt and the offset at which it stands.
 
-Everything from the end of the last good record to the next good one is a *gap*. What a gap means, the scan does not decide;
-it says whether one at the end of the file looks as a power cut leaves the last, unfinished record:
+A *gap* is everything from the end of the last good record to the next good one. The scan does not decide what a gap means. It
+only says whether a gap at the end of the file looks like the last, unfinished record that a power cut leaves:
 
 - the file ends inside the record, or
 - everything from the end of the last good record on is zeros, or
-- the record begins as it should, and from the boundary of a sector inside it on there are only zeros to the end of the file.
+- the record begins as it should, and from a sector boundary inside it on there are only zeros to the end of the file.
 
-The last is told by whole sectors, which disks write in one piece, and which must have held something else: a body may end in
-zeros itself, its header says in how many, and one with a flipped bit must not pass for a torn one because of them. Nor must one
-whose last byte became zero by the flip: two bytes at least must have gone. A body of which it is not known how far its zeros
-reach, because they are many, never looks torn.
+The last case looks at whole sectors, which disks write in one piece, and these must have held something else than zeros. A
+body may end in zeros itself, and its header says in how many: without that, a record with a flipped bit would pass for a torn
+one because of them. At least two bytes must have become zeros, for one flip can make the last byte zero. A body with so many
+trailing zeros that their number is not known never looks torn.
 
 Worked example: records a, b, c stand one behind the other. A flipped bit in the header of b gives a, a gap from b to c, c. A
 file that ends inside c gives a, b, a gap from c to its end that looks torn.
@@ -47,32 +47,32 @@ from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import CorruptionError
 
 SECTOR_BYTES = 512
-"""The least that a disk writes in one piece."""
+"""What a disk writes in one piece at least."""
 
 PIECE_BYTES = 64 * KIB
-"""Read from the file at a time at least: small records need no call each, and large ones are not read twice."""
+"""What one read fetches at least. Small records then need no read each, and large ones are not read twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScannedRecord:
     header: RecordHeader
     batch: EncodedBatch | None
-    """What a BATCH holds; None for the other kinds, and where bodies are not verified."""
+    """Of a BATCH whose body was verified, else None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The bytes from ``start`` to before ``end`` are no record."""
+    """The bytes from ``start`` (inclusive) to ``end`` (exclusive) are no record."""
 
     start: int
     end: int
     problem: str
     looks_torn: bool
-    """Nothing follows, and it may be what a power cut left of a record that was not durable."""
+    """It ends the file, and may be what a power cut left of a record that was not durable."""
 
 
 class LogScan:
-    """One pass over a file. ``last`` is the last good record; ``synced_through`` the highest that a good record states."""
+    """One pass over a file. ``last``: the last good record so far; ``synced_through``: the highest value in a good record."""
 
     def __init__(self, file: ReadFile, header: FileHeader, start: int, size: int, *, verify_bodies: bool = True) -> None:
         """Reads up to before ``size``. ``start`` is the offset of a record, or the end of the last."""
@@ -123,14 +123,14 @@ class LogScan:
         return unpack(self._file.read(offset, RECORD_HEADER_BYTES), self._what(offset), self._salt, offset)
 
     def _after_padding(self) -> int:
-        """The next record's offset: zeros up to an aligned one are padding if something follows there."""
+        """The next record's offset. Zeros up to an aligned offset are padding, unless the file ends there."""
         aligned = self._at + -self._at % ALIGNMENT_BYTES
         if not self._pads or aligned >= self._size or self._file.read(self._at, len(RECORD_MAGIC)) == RECORD_MAGIC:
             return self._at
         return aligned if self._is_zeros(self._at, aligned) else self._at
 
     def _gap(self, search_from: int, problem: str, looks_torn: bool) -> Gap:
-        """The gap from here to the next record, which starts at ``search_from`` at the earliest."""
+        """The gap from here to the next record, which is searched for from ``search_from`` on."""
         found = self._search(search_from)
         start, self._at = self._at, self._size if found is None else found
         return Gap(start, self._at, problem, looks_torn and found is None)
@@ -148,7 +148,7 @@ class LogScan:
         return None
 
     def _is_header(self, data: bytes, offset: int) -> bool:
-        """The place is compared first: a payload may hold the magic a million times."""
+        """Compares the place first, for a payload may hold the magic a million times."""
         if not may_begin_record(data, self._salt, offset):
             return False
         try:
@@ -158,7 +158,7 @@ class LogScan:
         return True
 
     def _is_torn_header(self, offset: int) -> bool:
-        """Whether nothing or the beginning of a header stands here, and then the file ends or only zeros follow."""
+        """Whether the file ends, or only zeros follow, here or inside the header that begins at ``offset``."""
         if self._is_zeros(self._at, self._size):
             return True
         end = offset + RECORD_HEADER_BYTES
@@ -167,12 +167,12 @@ class LogScan:
         return is_cut and may_begin_record(self._file.read(offset, zeros - offset), self._salt, offset)
 
     def _is_torn_within(self, header: RecordHeader) -> bool:
-        """Whether zeros stand in the place of something else at the end of a record."""
+        """Whether the record ends in zero sectors that held something else."""
         content_end = header.end - header.trailing_zeros
         return header.trailing_zeros < MANY_ZEROS and self._zero_sectors(header.place.offset) < content_end - 1
 
     def _zero_sectors(self, offset: int) -> int:
-        """Where the whole sectors of zeros begin that reach to the end of the file; its end if there are none."""
+        """Where the zero sectors at the end of the file start, its end if there are none. Looks back to ``offset`` at most."""
         end = self._size
         while end > offset:
             start = max(offset, end - PIECE_BYTES)

@@ -1,11 +1,8 @@
-"""Appends records to the files of one kind in one directory: one open file, rolled by size.
+"""Appends records to one kind of log file in one directory: to one open file, until that is full and the next one begins.
 
-A record is durable after the next ``sync``. Before a record goes into a new file, the old file was sealed and synced, and
-the new file's header and name were (docs/rules.md, "Order of syncs"). Bodies are never copied: they wait by reference
-for one writev.
-
-``threading`` is here, against the import table, for the lock around the counter of file ids: the writers of copies run on
-threads of their own and take ids from the same one.
+A record is durable after the next ``sync``. Before a new file takes a record, the file before it was sealed and synced, and the
+header and name of the new one were synced (docs/rules.md, "Order of syncs"). Bodies are never copied: the writer keeps
+references to them until one writev takes them all.
 
 Ref: docs/formats.md, "Files of a bookie".
 """
@@ -14,8 +11,9 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 
-from bk_spark.bookie.disk import AppendFile
+from bk_spark.bookie.disk import AppendFile, Disk
 from bk_spark.bookie.logs.log_file import (
     ALIGNMENT_BYTES,
     FILE_HEADER_BYTES,
@@ -32,18 +30,17 @@ from bk_spark.config import MIB
 from bk_spark.entries.batch import EncodedBatch
 
 MAX_PENDING_BYTES = MIB
-"""Records that wait for a write. More per writev gains nothing, and the disk may as well begin."""
+"""So many bytes wait for a write at most. More per writev gain nothing, and the disk may as well begin."""
 
 MAX_PENDING_BUFFERS = 1000
 """As many as one writev takes, with room for a record and its padding."""
 
-
 UNCHAINED_SEQUENCE = 0
-"""The sequence of a SEAL in a file that follows no other: the counter is the sync thread's."""
+"""The sequence of a SEAL in copies, which follow no other file: only the sync thread may use the counter."""
 
 
 class FileIds:
-    """The ids of files, each given out once, to any thread."""
+    """Gives out file ids, each one once, to any thread: writers of copies run on threads of their own."""
 
     def __init__(self, next_id: int) -> None:
         self._next_id = next_id
@@ -64,7 +61,7 @@ class FileIds:
 
 @dataclass(slots=True)
 class SequenceCounter:
-    """The numbers of records, for all files of a bookie. Used by the sync thread alone."""
+    """Numbers the records of all log files of a bookie. Only the sync thread uses it."""
 
     next_sequence: int
 
@@ -80,7 +77,7 @@ class SequenceCounter:
 
 @dataclass(frozen=True, slots=True)
 class EntryLocation:
-    """Where a record stands: header and body, ``length`` bytes."""
+    """Where a record stands in an entry log. ``length`` counts the bytes of header and body."""
 
     file_id: int
     offset: int
@@ -89,34 +86,33 @@ class EntryLocation:
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
-    """Sizes in bytes."""
+    """What the writers of one kind of log files share."""
 
     maximum_bytes: int
-    """A file is rolled before it would become larger, unless one record alone is."""
+    """No file becomes larger, unless a single record is."""
     aligned_from_bytes: int
-    """Bodies from this size on start on an aligned offset."""
+    """Records with bodies from this size on start on an aligned offset."""
+    file_ids: FileIds
 
 
 class RecordWriter:
-    """The end of a log. Used by one thread at a time."""
+    """Appends to the journal or entry log of one directory. Used by one thread at a time."""
 
     def __init__(
         self,
         directory: LogDirectory,
         settings: WriterSettings,
-        file_ids: FileIds,
         sequences: SequenceCounter | None,
         predecessor: Predecessor = NO_PREDECESSOR,
     ) -> None:
-        """``sequences`` counts the records that stand for nothing else; without it the files are not chained (COPIES).
+        """``sequences`` numbers IDLE and SEAL records; without it the files are not chained (COPIES).
 
-        Behind a predecessor whose end is lost a file is begun at once, so that the next mark passes over the loss.
+        If the predecessor's end is lost, a new file is begun at once, so that the next mark lies behind the loss.
         """
         self.appended_bytes = 0
-        """By this process, headers of files not included."""
-        self._directory = directory
-        self._settings = settings
-        self._file_ids = file_ids
+        """By this process, file headers not included."""
+        self.directory = directory
+        self.settings = settings
         self._sequences = sequences
         self._predecessor = predecessor
         self._file: AppendFile | None = None
@@ -134,29 +130,29 @@ class RecordWriter:
     def position(self) -> FilePosition:
         """The end of all that was appended."""
         if self._file is None:
-            return self._predecessor.end
+            return FilePosition(self._predecessor.file_id, self._predecessor.sealed_bytes)
         return FilePosition(self._file_id, self._end)
 
     @property
     def dirty_file(self) -> AppendFile | None:
-        """The open file if something of it is still to be synced, written or not, or can never be."""
+        """The open file, if not all of it is synced, or if a write or sync of it failed."""
         file = self._file
         return file if file is not None and (self._pending or file.is_dirty) else None
 
     def files(self) -> tuple[LogFile, ...]:
-        """The open file, and those sealed that were not ``committed`` yet."""
-        opened = () if self._file is None else (self._log_file(self._file, is_sealed=False),)
-        return (*tuple(self._sealed.values()), *opened)
+        """The sealed files that are not ``committed`` yet, and the open file."""
+        sealed, file = tuple(self._sealed.values()), self._file
+        return sealed if file is None else (*sealed, LogFile(self._file_id, self.directory.ordinal, file.synced, False))
 
     def committed(self, file_id: int) -> None:
-        """The index knows that this file is sealed. To be called by any thread."""
+        """The index has stored that this file is sealed. Any thread may call it."""
         self._sealed.pop(file_id, None)
 
     def append(self, batch: EncodedBatch, master_key_hash: bytes, sequence: int) -> EntryLocation:
         """Durable after the next ``sync``."""
         length = RECORD_HEADER_BYTES + len(batch.body)
         file = self._room_for(length)
-        if len(batch.body) >= self._settings.aligned_from_bytes:
+        if len(batch.body) >= self.settings.aligned_from_bytes:
             self._push(bytes(-self._end % ALIGNMENT_BYTES))
         place = Place(self._salt, self._end, file.synced)
         self._push(pack_batch(place, sequence, batch, master_key_hash))
@@ -171,7 +167,7 @@ class RecordWriter:
         self._appended()
 
     def write(self) -> None:
-        """Hand all that was appended to the operating system: from here on only the machine can lose it."""
+        """Hand all that was appended to the operating system. After that only a crash of the machine can lose it."""
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         if pending and self._file is not None:
             self._file.append(pending)
@@ -183,51 +179,48 @@ class RecordWriter:
             self._file.sync()
 
     def idle(self) -> None:
-        """After a sync with nothing to do: say once, durably, that the end of the file is durable."""
+        """Append an IDLE record, durably, if the file got something since its last one. Everything must be synced."""
         if self._idle_wanted and self._file is not None:
             self._idle_wanted = False
             self._push_mark(self._file, RecordKind.IDLE)
             self.sync()
 
     def seal(self) -> None:
-        """Sync and end the open file, if there is one; the next append begins a new one."""
+        """Sync and seal the open file, if there is one. The next append begins a new one."""
         file = self._file
         if file is None:
             return
         self.sync()
         sequence = self._push_mark(file, RecordKind.SEAL)
         self.sync()
-        self._sealed[self._file_id] = self._log_file(file, is_sealed=True)
+        self._sealed[self._file_id] = LogFile(self._file_id, self.directory.ordinal, file.synced, is_sealed=True)
         if self._sequences is not None:
             self._predecessor = Predecessor(self._file_id, file.size, sequence)
         self.close()
 
     def close(self) -> None:
-        """Let go of the open file as it is on the disk; what was not written is dropped."""
+        """Close the open file as it is on the disk. What was not written is dropped."""
         self._pending, self._pending_bytes = [], 0
         if self._file is not None:
-            self._directory.written.pop(self._file_id, None)
+            self.directory.written.pop(self._file_id, None)
             self._file.close()
             self._file = None
 
     def _room_for(self, length: int) -> AppendFile:
-        is_full = self._end > FILE_HEADER_BYTES and self._end + length > self._settings.maximum_bytes
+        is_full = self._end > FILE_HEADER_BYTES and self._end + length > self.settings.maximum_bytes
         if self._file is not None and is_full:
             self.seal()
         return self._file or self._begin_file()
 
     def _begin_file(self) -> AppendFile:
-        directory = self._directory
+        directory = self.directory
         self._salt = int.from_bytes(directory.disk.random_bytes(8), "little")
-        self._file_id = self._file_ids.take()
+        self._file_id = self.settings.file_ids.take()
         header = FileHeader(directory.kind, self._file_id, self._salt, self._predecessor, directory.bookie_id)
         file = directory.disk.create(directory.file_path(self._file_id), pack_file_header(header))
         directory.written[self._file_id] = file
         self._file, self._end = file, file.size
         return file
-
-    def _log_file(self, file: AppendFile, *, is_sealed: bool) -> LogFile:
-        return LogFile(self._file_id, self._directory.ordinal, file.synced, is_sealed)
 
     def _push_mark(self, file: AppendFile, kind: RecordKind) -> int:
         sequence = UNCHAINED_SEQUENCE if self._sequences is None else self._sequences.take()
@@ -244,3 +237,16 @@ class RecordWriter:
         self._idle_wanted = True
         if self._pending_bytes >= MAX_PENDING_BYTES or len(self._pending) >= MAX_PENDING_BUFFERS:
             self.write()
+
+
+def end_file(disk: Disk, path: Path, salt: int, sequence: int | None) -> int:
+    """Sync a file of a former process, and seal it with ``sequence``, or not if that is None. Returns the file's size."""
+    file = disk.open_append(path)
+    try:
+        file.sync()
+        if sequence is not None:
+            file.append([pack_mark(Place(salt, file.size, file.synced), sequence, RecordKind.SEAL)])
+            file.sync()
+        return file.size
+    finally:
+        file.close()

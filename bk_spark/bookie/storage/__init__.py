@@ -1,4 +1,4 @@
-"""The storage engine: put, sync, read, checkpoint and replay over logs and index.
+"""The storage engine: put, sync, read, checkpoint and replay, over the logs and the index.
 
-Imports ``logs`` and ``index``. Begin with ``ledger_storage.py``; ``open_storage.py`` opens it and replays.
+Imports ``logs`` and ``index``. Begin with ``ledger_storage.py``; ``open_storage.py`` opens it and replays the logs.
 """

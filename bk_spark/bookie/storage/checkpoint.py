@@ -1,19 +1,19 @@
-"""The checkpoint: what was logged since the mark goes into the index, and the mark moves with it.
+"""The checkpoint: everything logged since the mark goes into the index, and the mark moves with it.
 
-The order is the whole point, each step durable before the next:
+The order matters, and each step is durable before the next:
 
-1. on the sync thread, right after a sync: the mark is taken, of every log, and the write cache is frozen;
-2. the frozen cache is copied into logs of its own, sorted by ledger, every record with the sequence of its original, runs
-   of small ones joined; these logs are synced (those with large adds were before the freeze, rolled ones included);
-3. one index transaction stores the rows, the ledgers' summaries and the mark; the generation file follows;
-4. the frozen cache is dropped, and journal files that end before the mark are deleted.
+1. On the sync thread, right after a sync: take the mark of all journals and entry logs, and freeze the write cache.
+2. Copy the frozen cache into entry logs of its own, sorted by ledger. Every record keeps the sequence of its original, and runs
+   of small records are joined. Sync these entry logs (those with large adds were synced before the freeze, full ones included).
+3. One index transaction stores the rows, the ledgers' summaries and the mark. The generation file follows.
+4. Drop the frozen cache, and delete the journal files that end before the mark.
 
-A crash between any two leaves the old mark, and what it needs, or the new one. The mark never moves without the rows: all that
-a bookie knows of a ledger (master key, last add confirmed, fence, deletion) is in the same transaction, and a ledger that was
-only fenced is written like any other. A step that fails stops all changes, and the mark stays.
+A crash between any two steps leaves the old mark and all that it needs, or the new one. The mark never moves without the rows:
+the same transaction holds all that a bookie knows of a ledger (master key, last add confirmed, fence, deletion), also of a
+ledger that was only fenced. If a step fails, all changes stop and the mark stays.
 
-Steps 2 to 4 run in the background, and adds go on. One checkpoint runs at a time: when the next one is due the sync thread
-first waits for the one before, or runs it itself if nobody has begun it. So there are two caches at most.
+Steps 2 to 4 run in the background while adds go on. One checkpoint runs at a time: when the next one is due, the sync thread
+first waits for the one before, or runs it itself if nobody has begun it. So there are at most two caches.
 
 Ref: docs/rules.md, "Order of syncs", protocol rules 36 and 38, situations 57 and 58.
 """
@@ -26,107 +26,30 @@ from dataclasses import dataclass
 
 from bk_spark.bookie.index.ledger_index import LedgerChange
 from bk_spark.bookie.index.rows import BatchRow, row_of
-from bk_spark.bookie.logs.all_logs import Logs
 from bk_spark.bookie.logs.entry_log import Copies
 from bk_spark.bookie.logs.log_file import LogFile
 from bk_spark.bookie.logs.mark import LogMark
 from bk_spark.bookie.storage.parts import StorageParts
 from bk_spark.bookie.storage.write_cache import CachedLedger, WriteCache
-from bk_spark.config import KIB, MAX_BATCH_ENTRIES, MIB, BookieConfig
+from bk_spark.config import KIB, MAX_BATCH_ENTRIES, MIB
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, coalesce
 from bk_spark.errors import BookKeeperError, CorruptionError
-
-# --- Which cached rows a checkpoint joins into one record: many single appends become one row
-#
-# A small record costs a header, an Arrow message and a row of the index, some 500 bytes, however small its entry is. A run is
-# joined if its batches follow each other and hold ids that no other cached row of the ledger may hold; the joined row bears the
-# highest sequence of its parts, and nothing that is newer than one of them, and older than another, is hidden by it.
-#
-# Worked example: 0–4 (sequence 5), 0–99 (7), 5–9 (9). Joined as 0–9 (9), the first part would hide what 7 says of 0–4.
-#
-# Ref: docs/rules.md, storage rule 1; docs/formats.md, "A batch of entries".
 
 JOINED_BELOW_BYTES = 8 * KIB
 """Bodies from this size on stay as they are: joining costs eight bytes an entry and gains less than that."""
 
 MAX_JOINED_BYTES = MIB
-"""The parts of one joined record: bounds what a read of one entry has to load."""
-
-
-def runs(rows: list[BatchRow]) -> Iterator[list[BatchRow]]:
-    """``rows``, by first entry id and sequence, in their order; those that may be joined together."""
-    run: list[BatchRow] = []
-    size = 0
-    for row, may_join in _joinable(rows):
-        if run and not (may_join and size < MAX_JOINED_BYTES and _goes_on(run, row)):
-            yield run
-            run, size = [], 0
-        run.append(row)
-        size += row.size_bytes if may_join else MAX_JOINED_BYTES  # what may not be joined ends its run
-    if run:
-        yield run
-
-
-def joined(run: list[BatchRow]) -> Iterable[tuple[EncodedBatch, int]]:
-    """The batches to store for a run of rows in memory, with their sequences: one, or each if they do not fit together."""
-    parts = [(row.batch, row.sequence) for row in run if row.batch is not None]
-    try:
-        return [(coalesce([batch for batch, _ in parts]), max(sequence for _, sequence in parts))]
-    except CorruptionError:
-        return parts  # nobody has looked into them yet: what a client sent is kept as it came
-
-
-def _joinable(rows: list[BatchRow]) -> Iterator[tuple[BatchRow, bool]]:
-    """Each row, and whether it is small, in memory, and alone with its ids."""
-    reached = NO_ENTRY
-    for place, row in enumerate(rows):
-        follows = place + 1 == len(rows) or row.last_entry_id < rows[place + 1].first_entry_id
-        is_alone = reached < row.first_entry_id and follows
-        reached = max(reached, row.last_entry_id)
-        yield row, is_alone and row.batch is not None and len(row.batch.body) < JOINED_BELOW_BYTES
-
-
-def _goes_on(run: list[BatchRow], row: BatchRow) -> bool:
-    before, batch = run[-1].batch, row.batch
-    assert before is not None
-    assert batch is not None
-    fits = row.last_entry_id - run[0].first_entry_id < MAX_BATCH_ENTRIES
-    return fits and before.header.is_followed_by(batch.header)
-
+"""The parts of one joined record together. It bounds what a read of one entry has to load."""
 
 logger = logging.getLogger(__name__)
 
 Background = Callable[[Callable[[], None]], None]
-"""Has a checkpoint's slow part run, now or later, on a thread of its choice. That part never raises a BookKeeperError."""
+"""Runs the slow part of a checkpoint, now or later, on a thread of its choice. That part never raises a BookKeeperError."""
 
 
 def run_inline(step: Callable[[], None]) -> None:
-    """The background of a bookie that has none: its sync thread does it at once."""
+    """The background of a bookie that has none: the sync thread runs the step at once."""
     step()
-
-
-@dataclass(slots=True)
-class CheckpointTrigger:
-    """When the next checkpoint is due: by bytes in any log, for under large adds alone the cache stays small, or on request."""
-
-    config: BookieConfig
-    is_requested: bool = False
-    is_roll_requested: bool = False
-    _logged_bytes: int = 0
-
-    def is_due(self, logs: Logs, cache: WriteCache) -> bool:
-        is_full = cache.size_bytes >= self.config.write_cache_bytes
-        return is_full or self.is_requested or logs.appended_bytes - self._logged_bytes >= self.config.checkpoint_bytes
-
-    def take_request(self) -> bool:
-        """What was asked for up to now is about to be done. True if that is to end the open logs."""
-        is_roll = self.is_roll_requested
-        self.is_requested = self.is_roll_requested = False
-        return is_roll
-
-    def reset(self, logs: Logs) -> None:
-        """A checkpoint of all that was logged begins."""
-        self._logged_bytes = logs.appended_bytes
 
 
 @dataclass(slots=True)
@@ -141,43 +64,46 @@ class _Flush:
 
 
 class Checkpoints:
-    """The checkpoints of one bookie, one after the other. Called by the sync thread, save for ``request``."""
+    """The checkpoints of one bookie, one after the other. Only the sync thread uses it, but any thread may ``request``."""
 
     def __init__(self, parts: StorageParts, background: Background) -> None:
         self._parts = parts
         self._background = background
-        self._trigger = CheckpointTrigger(parts.config)
         self._flush: _Flush | None = None
         self._copies: Copies | None = None
+        self._is_requested = False
+        self._is_roll_requested = False
+        self._bytes_at_last = 0
+        """What the logs had appended when the last checkpoint began."""
 
     def request(self, *, roll: bool = False) -> None:
-        """Have a checkpoint come soon, one that also ends the open entry logs with ``roll``. Any thread."""
+        """LedgerStorage.request_checkpoint."""
         with self._parts.changed:
-            self._trigger.is_roll_requested |= roll
-            self._trigger.is_requested = True
+            self._is_roll_requested |= roll
+            self._is_requested = True
 
     def begin_if_due(self, *, may_wait: bool) -> None:
-        """Everything staged must be synced. Waits, if it may, for the checkpoint before; if it may not, nothing is begun."""
-        is_due = self._trigger.is_due(self._parts.logs, self._parts.layers.active)
-        if not is_due or (self._flush is not None and not may_wait):
+        """LedgerStorage.checkpoint_if_due."""
+        if not self._is_due() or (self._flush is not None and not may_wait):
             return
         self.finish()
         with self._parts.changed:
-            is_roll = self._trigger.take_request()
-        self._trigger.reset(self._parts.logs)
+            is_roll = self._is_roll_requested
+            self._is_requested = self._is_roll_requested = False
+        self._bytes_at_last = self._parts.logs.appended_bytes
         if self._parts.layers.active or is_roll:
             flush = self._freeze(is_roll=is_roll)
             self._background(lambda: self._run_quietly(flush))
 
     def run(self, *, even_if_empty: bool = False) -> None:
-        """Bring all that is synced into the index now. If it fails the mark is where it was."""
+        """LedgerStorage.checkpoint."""
         self.finish()
-        self._trigger.reset(self._parts.logs)
+        self._bytes_at_last = self._parts.logs.appended_bytes
         if self._parts.layers.active or even_if_empty:
             self._run(self._freeze())
 
     def finish(self) -> None:
-        """Wait for the end of a checkpoint that has begun. Raises StorageError if it failed."""
+        """Run the frozen checkpoint, or wait for its end if it runs already. Raises StorageError if it failed."""
         flush, parts = self._flush, self._parts
         if flush is not None:
             self._run(flush)
@@ -186,7 +112,7 @@ class Checkpoints:
         parts.gate.check()
 
     def seal(self) -> None:
-        """End all logs; the index learns of it. To be called after ``run``, with nothing staged since."""
+        """Seal all logs, and tell the index. Call it after ``run``, with nothing staged since."""
         parts = self._parts
         with parts.gate.changing():
             if self._copies is not None:
@@ -197,11 +123,15 @@ class Checkpoints:
                 self._commit((), mark, files)
 
     def wait(self) -> None:
-        """Wait for the end of a checkpoint that somebody has begun, whatever becomes of it: it writes to the logs."""
+        """Wait for the end of a running checkpoint, which writes to the logs, whether it succeeds or not."""
         with self._parts.changed:
             self._parts.changed.wait_for(lambda: self._flush is None or not self._flush.is_begun)
 
-    # --- inside
+    def _is_due(self) -> bool:
+        """By request, or by bytes in the cache or in any log: with large adds only, the cache stays small."""
+        parts, config = self._parts, self._parts.config
+        is_full = parts.layers.active.size_bytes >= config.write_cache_bytes
+        return is_full or self._is_requested or parts.logs.appended_bytes - self._bytes_at_last >= config.checkpoint_bytes
 
     def _freeze(self, *, is_roll: bool = False) -> _Flush:
         """Step 1."""
@@ -216,14 +146,14 @@ class Checkpoints:
         return self._flush
 
     def _run_quietly(self, flush: _Flush) -> None:
-        """Whoever makes the next change is told if it failed."""
+        """If it fails, the next change raises the error."""
         try:
             self._run(flush)
         except BookKeeperError as problem:
             logger.error("a checkpoint failed, this bookie takes no change until its storage is opened anew: %s", problem)
 
     def _run(self, flush: _Flush) -> None:
-        """Steps 2 to 4, unless they have been begun."""
+        """Steps 2 to 4, unless another thread has begun them."""
         changed = self._parts.changed
         with changed:
             if flush.is_begun:
@@ -251,7 +181,7 @@ class Checkpoints:
         parts.logs.delete_journals(flush.mark)
 
     def _commit(self, changes: Sequence[LedgerChange], mark: LogMark, files: Sequence[LogFile]) -> None:
-        """``files`` are those of ``mark``; the logs of the copies come to them."""
+        """``files`` belong to ``mark``. The files of the copies are added."""
         copied = self._copies.files() if self._copies is not None else ()
         with self._parts.index.changing() as index:
             index.commit(changes, mark, [*files, *copied])
@@ -261,16 +191,68 @@ class Checkpoints:
 
 
 def _change(ledger_id: int, ledger: CachedLedger, copies: Copies) -> LedgerChange:
-    rows = list(_placed(ledger, copies))
+    rows = list(_copied(ledger, copies))
     deletion = (ledger.deleted_at, ledger.deleted_ms) if ledger.is_deletion_new else (0, 0)
     is_fenced = ledger.fenced_at is not None
     return LedgerChange(ledger_id, ledger.master_key_hash, ledger.last_add_confirmed, rows, is_fenced, *deletion)
 
 
-def _placed(ledger: CachedLedger, copies: Copies) -> Iterator[BatchRow]:
+def _copied(ledger: CachedLedger, copies: Copies) -> Iterator[BatchRow]:
+    """The rows for the index. Copies the batches that are in memory only."""
     for run in runs(ledger.rows):
         if run[0].batch is None:
             yield run[0]
             continue
         for batch, sequence in joined(run):
             yield row_of(batch, sequence, copies.append(batch, ledger.master_key_hash, sequence))
+
+
+def runs(rows: list[BatchRow]) -> Iterator[list[BatchRow]]:
+    """``rows``, sorted by first entry id and sequence, in runs that may be joined into one record and one row.
+
+    A small record costs a header, an Arrow message and a row of the index, some 500 bytes, however small its entry is. So many
+    single appends become one row. A run is joined if its batches follow each other and hold ids that no other cached row of the
+    ledger may hold. The joined row gets the highest sequence of its parts, so it must not hide a row that is newer than one of
+    its parts and older than another.
+
+    Worked example: 0–4 (sequence 5), 0–99 (7), 5–9 (9). Joined as 0–9 (9), the first part would hide what 7 says of 0–4.
+
+    Ref: docs/rules.md, storage rule 1; docs/formats.md, "A batch of entries".
+    """
+    run: list[BatchRow] = []
+    size = 0
+    for row, may_join in _joinable(rows):
+        if run and not (may_join and size < MAX_JOINED_BYTES and _follows(run, row)):
+            yield run
+            run, size = [], 0
+        run.append(row)
+        size += row.size_bytes if may_join else MAX_JOINED_BYTES  # a row that may not be joined ends its run
+    if run:
+        yield run
+
+
+def joined(run: list[BatchRow]) -> Iterable[tuple[EncodedBatch, int]]:
+    """The batches to store for a run of rows in memory, with their sequences: one, or each if they do not fit together."""
+    parts = [(row.batch, row.sequence) for row in run if row.batch is not None]
+    try:
+        return [(coalesce([batch for batch, _ in parts]), max(sequence for _, sequence in parts))]
+    except CorruptionError:
+        return parts  # nobody has looked inside yet: what a client sent is kept as it came
+
+
+def _joinable(rows: list[BatchRow]) -> Iterator[tuple[BatchRow, bool]]:
+    """Each row, and whether it is small, in memory, and shares no id with another row."""
+    reached = NO_ENTRY
+    for place, row in enumerate(rows):
+        ends_before_next = place + 1 == len(rows) or row.last_entry_id < rows[place + 1].first_entry_id
+        is_alone = reached < row.first_entry_id and ends_before_next
+        reached = max(reached, row.last_entry_id)
+        yield row, is_alone and row.batch is not None and len(row.batch.body) < JOINED_BELOW_BYTES
+
+
+def _follows(run: list[BatchRow], row: BatchRow) -> bool:
+    before, batch = run[-1].batch, row.batch
+    assert before is not None
+    assert batch is not None
+    fits = row.last_entry_id - run[0].first_entry_id < MAX_BATCH_ENTRIES
+    return fits and before.header.is_followed_by(batch.header)

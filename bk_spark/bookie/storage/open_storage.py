@@ -1,16 +1,16 @@
-"""Opens the storage of a bookie: what a former process logged after the mark comes back before anything is served.
+"""Opens the storage of a bookie: brings back what a former process logged after the mark, before anything is served.
 
-Replay is the union of all logs from the mark on. It does not go through the add path: what was acked is taken as it is, also
-entries of a ledger that is fenced, and fences come back beside them. Records come in any order, their sequences decide: what
-has a lower one than a deletion of its ledger stays away, whichever of the two is met first. Copies that checkpoints and
-compactions made are not scanned: what the index does not know of them does not count.
+Replay is the union of all journals and entry logs from the mark on. It does not use the add path: what was acked is taken as it
+is, also entries of a fenced ledger, and fences come back beside them. Records come in any order, and their sequences decide: a
+record with a lower sequence than a deletion of its ledger stays away, whichever of the two comes first. Copies by checkpoints
+and compaction are not scanned: what the index does not know of them does not count.
 
-*After a possible loss* (the caller knows of one, or replay met damage) nobody can tell any more what this bookie once had, or
-promised. Limbo begins anew, up to the highest ledger id that was issued, and is durable in the index before the logs are
-touched, so that a crash at any moment leaves the damage or the limbo. Without a number to end at, the start is refused. A
-process that was killed has lost nothing: replay restores it.
+*After a possible loss* (the caller knows of one, or replay met damage) nobody knows any more what this bookie once had or
+promised. Limbo begins anew, up to the highest ledger id that was issued. It is durable in the index before the logs are
+touched, so that a crash at any moment leaves the damage or the limbo. If nobody knows that ledger id, the start is refused. A
+process that was merely killed has lost nothing: replay restores it.
 
-The torn ends of the logs are cut, sealed and synced, then a checkpoint moves the mark beyond them.
+The torn ends of the logs are cut, sealed and synced, then a checkpoint moves the mark behind them.
 
 Ref: docs/rules.md, storage rules 2, 7, 11, 12 and 14; docs/formats.md, "Files of a bookie".
 """
@@ -23,11 +23,10 @@ from dataclasses import dataclass
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
-from bk_spark.bookie.index.ledger_index import LedgerIndex, OpenIndex
-from bk_spark.bookie.index.rows import LedgerSummary, Limbo, row_of
-from bk_spark.bookie.index.sqlite_index import WAY_OUT
-from bk_spark.bookie.logs.all_logs import LogsReplay
-from bk_spark.bookie.logs.log_file import FileKind
+from bk_spark.bookie.index.ledger_index import LedgerIndex, OpenIndex, proven_summary
+from bk_spark.bookie.index.rows import Limbo, row_of
+from bk_spark.bookie.index.sqlite_index import with_way_out
+from bk_spark.bookie.logs.all_logs import LogsReplay, logs_exist
 from bk_spark.bookie.logs.record import LedgerNote, RecordKind
 from bk_spark.bookie.logs.replay import Damage, ReplayedRecord
 from bk_spark.bookie.storage.checkpoint import Background
@@ -38,21 +37,21 @@ from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import CorruptionError
 
 MAX_NAMED_DAMAGES = 10
-"""In the log: one failing disk may bring thousands."""
+"""How many damages the log names. One failing disk may bring thousands."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenOptions:
-    """How a storage is opened."""
+    """How to open a storage."""
 
     open_index: OpenIndex
     durable_wait_s: float
-    """How long a reader waits for a pending sync; 0 where nothing else runs that could end it."""
+    """How long a reader waits for a pending sync. 0 if no other thread could end that sync."""
     background: Background
     possible_loss: str
-    """Why what was durable may be gone; empty if nothing speaks for that."""
+    """Why durable data may be lost; empty if nothing indicates that."""
     highest_issued: Callable[[], int] | None
     """The highest ledger id that may have been issued."""
 
@@ -60,12 +59,12 @@ class OpenOptions:
 def open_storage(
     directories: Directories, bookie_id: str, config: BookieConfig, disk: Disk, start: OpenOptions
 ) -> LedgerStorage:
-    """The storage in directories that this process has locked; all that it gives back is durable.
+    """The storage in directories that this process has locked. All that it holds is durable.
 
     Raises CorruptionError, FormatVersionError, StorageError, ConfigError (files of another bookie).
     """
     directories.make(disk)
-    index = start.open_index(directories.index, bookie_id, disk, logs_exist=_logs_exist(directories, disk))
+    index = start.open_index(directories.index, bookie_id, disk, logs_exist=logs_exist(directories, disk))
     try:
         replay = LogsReplay(directories, bookie_id, config, disk, index.mark, index.entry_logs())
         cache = _Replay(index).union(replay.records())
@@ -79,13 +78,8 @@ def open_storage(
     return storage
 
 
-def _logs_exist(directories: Directories, disk: Disk) -> bool:
-    suffixes = tuple({kind.suffix for kind in FileKind})
-    return any(name.endswith(suffixes) for path in (*directories.journals, *directories.entry_logs) for name in disk.list(path))
-
-
 def _begin_limbo(index: LedgerIndex, start: OpenOptions, damages: Sequence[Damage]) -> None:
-    """Enter limbo if something may be lost. Raises CorruptionError if nobody says how far that reaches."""
+    """Enter limbo if something may be lost. Raises CorruptionError if nobody knows the highest ledger id."""
     loss = start.possible_loss or "; ".join(str(one) for one in damages[:MAX_NAMED_DAMAGES])
     if not loss:
         return
@@ -103,7 +97,7 @@ class _Replay:
         self._seen: set[int] = set()
 
     def union(self, records: Iterable[ReplayedRecord]) -> WriteCache:
-        """Every record once, in whatever log it is met."""
+        """Take every record once, in whatever log it is found first."""
         for found in records:
             if found.header.sequence in self._seen:
                 continue
@@ -130,22 +124,14 @@ class _Replay:
                 ledger.delete(sequence, note.deleted_ms)
 
     def _ledger(self, found: ReplayedRecord, ledger_id: int) -> CachedLedger:
-        """The ledger that a record belongs to. Raises CorruptionError if it says that it has another master key."""
+        """The ledger of a record. Raises CorruptionError if the record has another master key than the ledger."""
         key = found.header.master_key_hash
         ledger = self._layers.active.ledger(ledger_id)
         if ledger is None:
-            ledger = self._layers.begin(ledger_id, key, self._summary(ledger_id))
+            with with_way_out():
+                summary = proven_summary(self._index, ledger_id)
+            ledger = self._layers.begin(ledger_id, key, summary)
         if ledger.master_key_hash != key:
             where = f"file {found.file_id} at byte {found.header.place.offset}"
             raise CorruptionError(where, f"a record of ledger {ledger_id} with another master key than the ledger has")
         return ledger
-
-    def _summary(self, ledger_id: int) -> LedgerSummary | None:
-        """Before a ledger counts as new or not fenced, for ever, the index proves that it forgot no fence."""
-        try:
-            summary = self._index.summary(ledger_id)
-            if summary is None or not summary.is_fenced:
-                self._index.verify_ledger(ledger_id)
-        except CorruptionError as damage:
-            raise CorruptionError(damage.what, f"{damage.problem}; {WAY_OUT}") from damage
-        return summary

@@ -1,8 +1,8 @@
-"""What the threads of a bookie's storage share: the logs, the cache layers, the index and the lock around it.
+"""What the threads of a bookie's storage share: the logs, the cache layers, the index with its lock, and the change gate.
 
-``changed`` guards the layers and is notified whenever one who waits for the disk should look again. The index answers one
-caller at a time; the sync thread, the checkpoint's, readers, garbage collection and the scrub take turns, so what is asked of
-it is small. Who needs both locks takes that of the index first.
+The condition ``changed`` guards the cache layers. It is notified whenever a thread that waits for the disk should look again.
+The index takes one caller at a time: the sync thread, the checkpoint's, readers, garbage collection and the scrub take turns,
+so every caller asks for little. A thread that needs both locks takes that of the index first.
 
 Ref: docs/rules.md, storage rules 3, 5 and 6.
 """
@@ -12,33 +12,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from threading import Condition, Lock
 
 from bk_spark.bookie.index.ledger_index import LedgerIndex
 from bk_spark.bookie.logs.all_logs import Logs
 from bk_spark.bookie.storage.write_cache import CacheLayers
 from bk_spark.config import BookieConfig
-from bk_spark.errors import CorruptionError
-
-if TYPE_CHECKING:
-    from threading import Condition, Lock
-from typing import TYPE_CHECKING
-
-from bk_spark.errors import StorageError
-
-if TYPE_CHECKING:
-    from threading import Condition
-
-# --- Stops all changes of a bookie after one of them failed
-#
-# A failed write, sync or commit leaves unknown what the disk holds. The bookie then takes nothing more until it is started
-# again, which finds out; it denies nothing either, for what was written may be found by that start. Reads go on.
-#
-# Ref: docs/rules.md, storage rule 6, situations 58 and 75.
+from bk_spark.errors import CorruptionError, StorageError
 
 
 class ChangeGate:
-    """Open until a change fails, closed ever after. ``changed`` is notified then; its lock guards nothing here."""
+    """Stops all changes of a bookie after one of them failed.
+
+    After a failed write, sync or commit nobody knows what the disk holds. The bookie takes no more changes until it is started
+    again, which finds out. It denies nothing either, for that start may find what was written. Reads go on. ``changed`` is
+    notified of a failure; its lock guards nothing here.
+
+    Ref: docs/rules.md, storage rule 6, situations 58 and 75.
+    """
 
     def __init__(self, changed: Condition) -> None:
         self._changed = changed
@@ -47,7 +38,7 @@ class ChangeGate:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Whatever goes wrong inside is the end of all changes. Raises StorageError if that came before."""
+        """Any error inside ends all changes. Raises StorageError if an earlier change failed."""
         self.check()
         try:
             yield
@@ -69,25 +60,24 @@ class ChangeGate:
 
 
 class LockedIndex:
-    """An index for all threads."""
+    """The index for all threads, one caller at a time."""
 
-    def __init__(self, index: LedgerIndex, lock: Lock, gate: ChangeGate) -> None:
+    def __init__(self, index: LedgerIndex, gate: ChangeGate) -> None:
         self._index = index
-        self._lock = lock
+        self._lock = Lock()
         self._gate = gate
 
     @contextmanager
     def reading(self) -> Iterator[LedgerIndex]:
-        """The index, for one caller."""
+        """Use the index without changing it."""
         with self._lock:
             yield self._index
 
     @contextmanager
     def changing(self) -> Iterator[LedgerIndex]:
-        """The index, for one caller, to change it. An error of the disk is the end of all changes.
+        """Change the index. An error of the disk ends all changes, for only a new start finds out what the disk holds then.
 
-        Which state the disk then has is known only when the index is opened again. Damage that is met on the way is not: a
-        transaction that meets it is rolled back.
+        Damage that a change meets does not end all changes: the transaction is rolled back.
         """
         with self._lock:
             damage = None

@@ -1,7 +1,8 @@
-"""What any thread may ask of a bookie's storage: facts, rows and batches of ledgers; and the upkeep of the index.
+"""The part of a bookie's storage for any thread: facts, rows and batches of ledgers, and the upkeep of the index.
 
-A row is in the active cache, then in the frozen one, then in the index, and never in none of them: readers look in this
-order, and each move puts it into the next one first. What is below the sequence of a ledger's deletion is hidden everywhere.
+A row is first in the active cache, then in the frozen one, then in the index. Each move puts it into the next place before it
+leaves the last one, and readers look in this order, so they never miss it. Rows below the sequence of a ledger's deletion are
+hidden everywhere.
 
 Ref: docs/rules.md, storage rules 1, 3, 4, 5 and 14.
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bk_spark.bookie.index.ledger_index import LedgerIndex
 from bk_spark.bookie.index.look_up import RowWindow
 from bk_spark.bookie.index.rows import BatchRow, LedgerSummary, Limbo, row_of
 from bk_spark.bookie.logs.log_file import LogFile
@@ -23,29 +23,29 @@ from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import CorruptionError, MissingLogError
 
 DURABLE_WAIT_S = 10.0
-"""How long a reader waits for a pending sync. Clients give up after half of it; a disk this slow counts as failed."""
+"""How long a reader waits for a pending sync. Clients give up after half of it. A disk this slow counts as failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerFacts:
-    """What is known of a ledger as a whole."""
+    """What this bookie knows of a ledger as a whole."""
 
     master_key_hash: bytes
     last_add_confirmed: int
     is_fenced: bool
-    """A fence that is staged counts: it must hold before anybody is told of it."""
+    """A staged fence counts: it must hold before anybody learns of it."""
     is_durably_fenced: bool
     deleted_at: int = 0
-    """The sequence of the ledger's last deletion: what has a lower one is gone. 0: there was none."""
+    """The sequence of the ledger's last deletion, 0 if there was none. Everything with a lower sequence is gone."""
     is_deleted: bool = False
-    """Nothing came after the deletion; fence and master key are kept."""
+    """Nothing came after the deletion. Fence and master key are kept."""
 
 
 class StoredLedgers:
     """The readers' part of a LedgerStorage."""
 
     def __init__(self, parts: StorageParts, durable_wait_s: float) -> None:
-        """All that was logged so far is durable. ``durable_wait_s``: how long a reader waits for a sync."""
+        """All that was logged so far must be durable. ``durable_wait_s``: how long a reader waits for a sync."""
         self._index = parts.index
         self._layers = parts.layers
         self._gate = parts.gate
@@ -56,28 +56,28 @@ class StoredLedgers:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended all changes."""
+        """The error that ended all changes."""
         return self._gate.failure
 
     @property
     def cache_bytes(self) -> tuple[int, int]:
-        """Of the write cache that fills, and of the one that a checkpoint writes."""
+        """The sizes of the active and of the frozen write cache."""
         with self._changed:
             frozen = self._layers.frozen
             return self._layers.active.size_bytes, 0 if frozen is None else frozen.size_bytes
 
     def facts(self, ledger_id: int) -> LedgerFacts | None:
-        """None if this bookie has nothing of the ledger, as far as the index can be believed (``verify_missing``)."""
+        """None if this bookie has nothing of the ledger; only ``verify_missing`` proves that."""
         with self._changed:
             cached = self._layers.ledger(ledger_id)
-            if cached is not None:  # it took over what the layers below know
+            if cached is not None:  # it includes what the layers below know
                 return self._facts(cached)
         with self._index.reading() as index:
-            found = of_index(index, ledger_id)
+            found = from_summary(index.summary(ledger_id))
         return None if found is None else self._facts(found)
 
     def rows(self, ledger_id: int, first: int, last: int) -> RowWindow:
-        """All rows of a ledger that may hold ids from ``first`` to ``last``, inclusive, as of now."""
+        """All rows of a ledger that may now hold ids from ``first`` to ``last``, inclusive."""
         with self._changed:
             cached = self._layers.ledger(ledger_id)
             snapshot = self._layers.overlapping(ledger_id, first, last)
@@ -92,9 +92,9 @@ class StoredLedgers:
         return RowWindow(snapshot, fetch, first, 0 if summary is None else summary.max_span, deleted_at)
 
     def get(self, row: BatchRow) -> EncodedBatch:
-        """The batch of a row that is durable. Raises CorruptionError if it is not what the row says, StorageError.
+        """The batch of a durable row. Raises CorruptionError if it is not what the row says, StorageError.
 
-        A log that is not there may have been compacted since the row was found: then its place is looked up once more.
+        If the entry log is gone, it may have been compacted since the row was found. Then the row is looked up once more.
         """
         if row.batch is not None:
             return row.batch
@@ -107,17 +107,17 @@ class StoredLedgers:
             return self._read(moved)
 
     def wait_durable(self, row: BatchRow) -> bool:
-        """Wait for the sync of a row that is staged; False if it failed or is not to be seen: nothing is known then."""
+        """Wait for the sync of a staged row. False if the sync failed or did not end in time: then nothing is known."""
         wait_s = self._durable_wait_s
         with self._changed:
             self._changed.wait_for(lambda: row.sequence <= self._durable_sequence or self._gate.failure is not None, wait_s)
             return row.sequence <= self._durable_sequence
 
     def verify_missing(self, ledger_id: int, entry_id: int | None = None) -> None:
-        """To be called before saying no, of an entry or (None) of the ledger.
+        """Prove that an entry, or the ledger if that is None, is missing. Call it before every denial.
 
-        Raises CorruptionError unless the index is whole as far as this goes, StorageError after a failed write: it may have
-        left records on the disk that the next start finds.
+        Raises CorruptionError if the index has lost something that matters here, and StorageError after a failed write: it may
+        have left records on the disk that the next start finds.
         """
         self._gate.check_denial()
         with self._index.reading() as index:
@@ -126,15 +126,15 @@ class StoredLedgers:
             else:
                 index.verify_entry(ledger_id, entry_id)
 
-    # --- for garbage collection, the scrub and the integrity check, on threads of their own
+    # For garbage collection, the scrub and the integrity check, on threads of their own. LedgerIndex describes most of these.
 
     def ledgers(self, after: int, limit: int) -> list[LedgerSummary]:
-        """What the index says of ledgers above ``after``, by id. What came since the last checkpoint is not in it."""
+        """The summaries of the ledgers above ``after``, by id, without what came since the last checkpoint."""
         with self._index.reading() as index:
             return index.summaries(after, limit)
 
     def is_indexed(self, sequence: int) -> bool:
-        """Whether the index has all that was put below ``sequence``."""
+        """Whether the index has everything with sequences below ``sequence``."""
         with self._changed:
             if not self._layers.active and self._layers.frozen is None:
                 return True
@@ -142,22 +142,19 @@ class StoredLedgers:
             return index.mark.next_sequence >= sequence
 
     def entry_logs(self) -> list[EntryLogRow]:
-        """The entry logs that the index knows."""
         with self._index.reading() as index:
             return index.entry_logs()
 
     def row(self, ledger_id: int, first: int, sequence: int) -> BatchRow | None:
-        """A row of the index as it is now."""
         with self._index.reading() as index:
             return index.row(ledger_id, first, sequence)
 
     def rows_from(self, after: tuple[int, int, int], limit: int) -> list[BatchRow]:
-        """Rows of the index above ``after`` (ledger, first entry id, sequence), in the order of these three."""
         with self._index.reading() as index:
             return index.rows_from(after, limit)
 
     def check_index(self) -> Iterator[int]:
-        """Verify all of the index, step by step; gives the rows that each step read. Raises CorruptionError."""
+        """Verify all of the index. Each step yields how many rows it read. Raises CorruptionError."""
         with self._index.reading() as index:
             steps = index.check(full=True)
         while True:
@@ -168,25 +165,19 @@ class StoredLedgers:
             yield rows
 
     def move(self, moves: Sequence[tuple[BatchRow, EntryLocation]], files: Sequence[LogFile], emptied: int) -> bool:
-        """Have rows that still are where they were point to their copies, which are durable in ``files``.
-
-        True if no row refers to the log ``emptied`` any more; it is marked dead then.
-        """
         with self._index.changing() as index:
             return index.move(moves, files, emptied)
 
     def forget_log(self, file_id: int) -> None:
-        """A dead log's file is unlinked: forget it."""
         with self._index.changing() as index:
             index.forget_log(file_id)
 
     def remove_rows(self, rows: Sequence[BatchRow]) -> None:
-        """Remove rows whose ids newer rows hold."""
         with self._index.changing() as index:
             index.remove_rows(rows)
 
     def purge(self, ledger_ids: Sequence[int]) -> None:
-        """Forget ledgers of which only a tombstone is left. Those of which something came since the checkpoint stay."""
+        """Forget those of the ledgers that are only tombstones, and got nothing since the last checkpoint."""
         with self._index.changing() as index:
             with self._changed:
                 idle = [one for one in ledger_ids if self._layers.ledger(one) is None]
@@ -194,16 +185,12 @@ class StoredLedgers:
 
     @property
     def limbo(self) -> Limbo | None:
-        """Which ledgers are in limbo, durably."""
         with self._index.reading() as index:
             return index.limbo
 
     def set_limbo(self, limbo: Limbo | None) -> None:
-        """Durable when it returns."""
         with self._index.changing() as index:
             index.set_limbo(limbo)
-
-    # --- inside
 
     def _facts(self, ledger: CachedLedger) -> LedgerFacts:
         fenced_at = ledger.fenced_at
@@ -218,8 +205,3 @@ class StoredLedgers:
             where = f"entry log {row.location.file_id} at byte {row.location.offset}"
             raise CorruptionError(where, f"it holds another batch than the index says, {batch.header}")
         return batch
-
-
-def of_index(index: LedgerIndex, ledger_id: int) -> CachedLedger | None:
-    summary = index.summary(ledger_id)
-    return None if summary is None else from_summary(summary)

@@ -1,14 +1,14 @@
-"""What the index does not have yet: rows since the mark, with the bodies of small adds; fences, deletions, last adds confirmed.
+"""The write cache: what is not in the index yet. Rows since the mark, small adds with their bodies, and facts about ledgers.
 
-Two layers. Adds go into the *active* cache; a checkpoint *freezes* it, puts an empty one in its place, and drops the frozen
-one when all of it is in the index. A ledger that comes into the active cache takes over what is known of it, from the frozen
-one or else from the index, so that the uppermost layer that has a ledger tells everything of it but its rows.
+There are two layers. Adds go into the *active* cache. A checkpoint *freezes* it, puts an empty one in its place, and drops the
+frozen one when all of it is in the index. When a ledger enters the active cache, it takes over what the frozen cache, or else
+the index, knows of it. So the uppermost layer that has a ledger knows everything about it except its rows.
 
-A deletion stays as a *tombstone*: the sequence of its record. What has a lower one is gone, in every layer and in whatever
-order records come; what recovery adds behind it stays.
+A deletion stays as a *tombstone*: the sequence of its record. Everything with a lower sequence is gone, in every layer and in
+whatever order records come. What recovery adds after the deletion stays.
 
-Sizes in memory are estimated, bodies plus ROW_OVERHEAD_BYTES a row and a ledger. There are no locks here: LedgerStorage, which
-shares the layers between the sync thread, the checkpoint's and the readers, holds one.
+Sizes in memory are estimates: bodies, plus ROW_OVERHEAD_BYTES for each row and each ledger. There are no locks here:
+LedgerStorage shares the layers between the sync thread, the checkpoint's and the readers, and holds a lock.
 
 Ref: docs/rules.md, "Order of syncs", protocol rule 36, storage rules 1 and 14.
 """
@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bk_spark.bookie.index.rows import BatchRow, LedgerSummary
 from bk_spark.entries.batch import NO_ENTRY
 
 ROW_OVERHEAD_BYTES = 1024
-"""Python objects of one row and its header, about 500 bytes, and as much again while a checkpoint writes its place; of one
-ledger about the same."""
+"""The Python objects of a row and its header take about 500 bytes, and as much again while a checkpoint writes the row's place.
+Those of a ledger take about the same."""
 
 
 def _order(row: BatchRow) -> tuple[int, int]:
@@ -33,17 +33,17 @@ def _order(row: BatchRow) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class CachedLedger:
-    """All that is known of a ledger as a whole, and its rows in this cache, by first entry id, then sequence."""
+    """All that is known of a ledger as a whole, and its rows in this cache, sorted by first entry id and sequence."""
 
     master_key_hash: bytes
     highest_below: int = NO_ENTRY
-    """The highest entry id in the layers below: what is above it can be stored in this cache only."""
+    """The highest entry id in the layers below. Only this cache can hold higher ones."""
     highest_cached: int = NO_ENTRY
     last_add_confirmed: int = NO_ENTRY
     fenced_at: int | None = None
-    """The sequence of the record that fenced the ledger, 0 if the index says so, None if it is not fenced."""
+    """The sequence of the record that fenced the ledger, 0 if the index has the fence, None if the ledger is not fenced."""
     deleted_at: int = 0
-    """The sequence of the last deletion, 0 if there was none: rows with lower ones are gone."""
+    """The sequence of the last deletion, 0 if there was none. Rows with lower sequences are gone."""
     deleted_ms: int = 0
     is_deleted: bool = False
     """Nothing came after the deletion."""
@@ -53,7 +53,7 @@ class CachedLedger:
     max_span: int = 0
 
     def add(self, row: BatchRow, last_add_confirmed: int) -> None:
-        """Nothing, if the row was deleted."""
+        """Does nothing if a deletion has removed the row."""
         if row.sequence < self.deleted_at:
             return
         if not self.rows or _order(self.rows[-1]) < _order(row):
@@ -66,7 +66,7 @@ class CachedLedger:
         self.confirm(last_add_confirmed)
 
     def confirm(self, last_add_confirmed: int) -> None:
-        """Batches come in any order: the highest stays."""
+        """The highest one stays, for batches come in any order."""
         self.last_add_confirmed = max(self.last_add_confirmed, last_add_confirmed)
 
     def fence(self, sequence: int) -> None:
@@ -75,7 +75,7 @@ class CachedLedger:
             self.fenced_at = sequence
 
     def delete(self, sequence: int, deleted_ms: int) -> None:
-        """Forget the rows before ``sequence``; the ledger is fenced from then on."""
+        """Fence the ledger, and drop its rows below ``sequence``."""
         self.fence(sequence)
         if sequence > self.deleted_at:
             self.deleted_at, self.deleted_ms, self.is_deletion_new = sequence, deleted_ms, True
@@ -103,7 +103,7 @@ class WriteCache:
         return self._ledgers.get(ledger_id)
 
     def begin(self, ledger_id: int, ledger: CachedLedger) -> CachedLedger:
-        """Make room for a ledger that is not here."""
+        """Take in a ledger that is not here."""
         self._ledgers[ledger_id] = ledger
         self.size_bytes += ROW_OVERHEAD_BYTES
         return ledger
@@ -125,47 +125,52 @@ class CacheLayers:
         self.frozen: WriteCache | None = None
 
     def freeze(self) -> WriteCache:
-        """The cache with all that was put so far; from now on another one is filled."""
+        """Returns the cache with all that was put so far. From now on another one is filled."""
         assert self.frozen is None
         self.frozen, self.active = self.active, WriteCache()
         return self.frozen
 
     def drop_frozen(self) -> None:
-        """All of it is in the index."""
+        """Call it when all of the frozen cache is in the index."""
         self.frozen = None
 
     def ledger(self, ledger_id: int) -> CachedLedger | None:
-        """What tells all of a ledger but its rows; None if only the index may know of it."""
+        """The uppermost layer's ledger, which knows everything but older rows. None if only the index may know the ledger."""
         found = self.active.ledger(ledger_id)
         return found if found is not None or self.frozen is None else self.frozen.ledger(ledger_id)
 
     def begin(self, ledger_id: int, master_key_hash: bytes, indexed: LedgerSummary | None) -> CachedLedger:
-        """Make room in the active cache for a ledger that is not there, with all that is known of it.
+        """Take a ledger into the active cache, with all that is known of it.
 
-        ``indexed`` as the index has it; if nobody has it, it is new and has this master key.
+        ``indexed`` is what the index knows. If nobody knows the ledger, it is new and has this master key.
         """
         frozen = None if self.frozen is None else self.frozen.ledger(ledger_id)
         if frozen is not None:
-            ledger = _above(frozen)
+            highest = max(frozen.highest_below, frozen.highest_cached)
+            ledger = replace(frozen, highest_below=highest, highest_cached=NO_ENTRY, is_deletion_new=False, rows=[], max_span=0)
         else:
-            ledger = CachedLedger(master_key_hash) if indexed is None else from_summary(indexed)
+            ledger = from_summary(indexed) or CachedLedger(master_key_hash)
         return self.active.begin(ledger_id, ledger)
 
     def has_rows(self, ledger_id: int) -> bool:
-        """Whether something of the ledger's batches is not in the index yet."""
-        layers = [self.active] if self.frozen is None else [self.active, self.frozen]
-        return any(ledger.rows for layer in layers if (ledger := layer.ledger(ledger_id)) is not None)
+        """Whether a batch of the ledger is not in the index yet."""
+        return any(ledger.rows for ledger in self._cached(ledger_id))
 
     def overlapping(self, ledger_id: int, first: int, last: int) -> list[BatchRow]:
         """The rows of both caches with intervals that meet ``first`` to ``last``, inclusive, by first entry id."""
-        layers = [self.active] if self.frozen is None else [self.active, self.frozen]
-        ledgers = [ledger for layer in layers if (ledger := layer.ledger(ledger_id)) is not None]
+        ledgers = self._cached(ledger_id)
         rows = [row for ledger in ledgers for row in ledger.overlapping(first, last)]
         return rows if len(ledgers) < 2 else sorted(rows, key=_order)
 
+    def _cached(self, ledger_id: int) -> list[CachedLedger]:
+        layers = [self.active] if self.frozen is None else [self.active, self.frozen]
+        return [ledger for layer in layers if (ledger := layer.ledger(ledger_id)) is not None]
 
-def from_summary(summary: LedgerSummary) -> CachedLedger:
-    """A ledger that the index knows, without rows."""
+
+def from_summary(summary: LedgerSummary | None) -> CachedLedger | None:
+    """A ledger as the index knows it, without rows."""
+    if summary is None:
+        return None
     return CachedLedger(
         summary.master_key_hash,
         highest_below=summary.highest_entry_id,
@@ -174,17 +179,4 @@ def from_summary(summary: LedgerSummary) -> CachedLedger:
         deleted_at=summary.deleted_at,
         deleted_ms=summary.deleted_ms,
         is_deleted=summary.is_deleted,
-    )
-
-
-def _above(frozen: CachedLedger) -> CachedLedger:
-    """A ledger of which the frozen cache has all that the index does not."""
-    return CachedLedger(
-        frozen.master_key_hash,
-        highest_below=max(frozen.highest_below, frozen.highest_cached),
-        last_add_confirmed=frozen.last_add_confirmed,
-        fenced_at=frozen.fenced_at,
-        deleted_at=frozen.deleted_at,
-        deleted_ms=frozen.deleted_ms,
-        is_deleted=frozen.is_deleted,
     )
