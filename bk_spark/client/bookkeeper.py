@@ -199,19 +199,19 @@ class BookKeeper:
 
     def list_logs(self) -> list[str]:
         """The names of all logs, ascending."""
-        return self.logs.names()
+        return self.logs.names.all()
 
     def vacuum_log(self, name: str, progress: Progress = no_progress) -> VacuumReport:
         """Give back what the log keeps for nobody any more, as its retention says: see ``LogVacuum``. Raises NoSuchLogError."""
-        return LogVacuum(self._store, self._znodes, self.logs, progress).run(name)
+        return LogVacuum(self.logs, progress).run(name)
 
     def find_orphans(self, older_than_s: int = OLDER_THAN_S, progress: Progress = no_progress) -> Iterator[Orphan]:
         """What writes that failed or were cut short have left of all logs, and that nobody has touched for so long."""
-        return OrphanSearch(self._store, self._znodes, self.logs, progress).find(older_than_s)
+        return OrphanSearch(self.logs, progress).find(older_than_s)
 
     def sweep_orphans(self, older_than_s: int = OLDER_THAN_S, progress: Progress = no_progress) -> Iterator[Orphan]:
         """Remove them, each when the iterator comes to it. Jobs that are running, and what they wrote, stay."""
-        return LogSweep(self._store, self._znodes, self.logs, progress).run(older_than_s)
+        return LogSweep(self.logs, progress).run(older_than_s)
 
     # --- the client itself
 
@@ -233,7 +233,7 @@ class BookKeeper:
 
     def _create(self, options: LedgerOptions, job: WriteJob | None) -> LedgerMetadata:
         if job is not None:
-            self.logs.ensure_job(job)
+            self.logs.jobs.ensure(job)
             options = replace(options, custom_metadata={**options.custom_metadata, **job.ledger_tags()})
         for remaining in reversed(range(MAX_CREATE_TRIES)):
             with self._ledgers.new_id() as issued:
@@ -256,8 +256,8 @@ class BookKeeper:
         if job is None:
             self._ledgers.create(metadata, [], lambda failure: None, issued)
         else:
-            operations = self.logs.ledger_operations(job, metadata.ledger_id)
-            self._ledgers.create(metadata, operations, lambda failure: self.logs.creation_refused(job, failure), issued)
+            operations = self.logs.jobs.creation_of_ledger(job, metadata.ledger_id)
+            self._ledgers.create(metadata, operations, lambda failure: self.logs.jobs.explain(job, failure), issued)
 
 
 def _options(

@@ -144,8 +144,8 @@ class LogWorld:
         metadata = self.new_metadata(job.ledger_tags())
         path = self.znodes.ledger(metadata.ledger_id)
         self.store.ensure_path(path.rsplit("/", 1)[0])
-        logs.ensure_job(job)
-        changes = logs.ledger_operations(job, metadata.ledger_id)
+        logs.jobs.ensure(job)
+        changes = logs.jobs.creation_of_ledger(job, metadata.ledger_id)
         self.store.transaction([Create(path, metadata.encode()), *changes])
         return metadata.ledger_id
 
@@ -157,7 +157,7 @@ class LogWorld:
         return LedgerMetadata.decode(ledger.ledger_id, value)
 
     def listed(self, name: str, version: int | None = None) -> list[int]:
-        return [one.ledger_id for one in self.logs.snapshot(name, version).ledgers]
+        return [one.ledger_id for one in self.logs.reader.snapshot(name, version).ledgers]
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from bk_spark.client.log.entry_range import LedgerReader, LogPosition, LogRange,
 from bk_spark.client.log.leader.leadership import Leadership, LedgerWriter
 from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.client.log.leader.roll_log import RollLimits
-from bk_spark.client.log.log_store import LogStore, commit_job
+from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, OpenLedger, Retention
 from bk_spark.config import MIB, DigestType, LedgerOptions
@@ -63,7 +63,7 @@ class Log:
     @property
     def retention(self) -> Retention:
         """What ``bk-spark log vacuum`` removes of this log."""
-        return self._logs.head(self._name, self._uid).retention
+        return self._logs.names.head(self._name, self._uid).retention
 
     def set_retention(self, retention: Retention) -> None:
         """Replace the log's retention as a whole. Takes effect at the next vacuum."""
@@ -71,7 +71,7 @@ class Log:
 
     def snapshot(self, version: int | None = None) -> LogSnapshot:
         """The log at ``version``, by default the newest. Raises NoSuchLogError, ConfigError."""
-        snapshot = self._logs.snapshot(self._name, version)
+        snapshot = self._logs.reader.snapshot(self._name, version)
         self._check_same(snapshot.uid)
         return snapshot
 
@@ -81,8 +81,8 @@ class Log:
 
     def versions(self) -> list[LogVersion]:
         """Every commit to the log that can still be read, oldest first."""
-        self._check_same(self._logs.uid(self._name))
-        return self._logs.versions(self._name)
+        self._check_same(self._logs.names.uid(self._name))
+        return self._logs.reader.all_versions(self._name)
 
     # --- whole ledgers
 
@@ -174,7 +174,7 @@ class Log:
         A leader that is still there is displaced. None, and nothing is done, where no ledger is open. Raises
         BookieUnavailableError or NotEnoughBookiesError where a ledger cannot be recovered now.
         """
-        if not self._logs.head(self._name, self._uid).writer.open_ledgers:
+        if not self._logs.names.head(self._name, self._uid).writer.open_ledgers:
             return None
         return self._commit(CommitRequest(CommitKind.APPEND))
 
@@ -192,20 +192,20 @@ class Log:
 
     def delete(self) -> None:
         """Delete the log and all its ledgers, those of old versions too. Called again, it finishes what was cut short."""
-        self._logs.delete(self._name, self._uid)
+        self._logs.deleter.delete(self._name, self._uid)
 
     def _listed(self) -> tuple[CommittedLedger | OpenLedger, ...]:
         snapshot = self.snapshot()
         return (*snapshot.ledgers, *snapshot.open_ledgers)
 
     def _commit(self, request: CommitRequest) -> LogVersion:
-        job = self._logs.begin_job(self._name)
+        job = self._logs.jobs.begin(self._name)
         self._check_same(job.uid)
-        return commit_job(self._logs, job, request)
+        return self._logs.commit_or_abort(job, request)
 
     def _described(self, ledgers: Sequence[int | CommittedLedger]) -> tuple[CommittedLedger, ...]:
         ids = [one for one in ledgers if not isinstance(one, CommittedLedger)]
-        entries = {one.ledger_id: ledger_of_entries(one) for one in self._logs.describe_ledgers(ids)}
+        entries = {one.ledger_id: ledger_of_entries(one) for one in self._logs.ledgers.describe(ids)}
         return tuple(one if isinstance(one, CommittedLedger) else entries[one] for one in ledgers)
 
     def _check_same(self, uid: str) -> None:

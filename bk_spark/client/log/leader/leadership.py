@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from bk_spark.client.log.changes.jobs import WriteJob
 from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.log_store import LogStore, commit_job
+from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
 from bk_spark.errors import NoSuchLogError
 
@@ -77,7 +77,7 @@ class Leadership:
         """Displace whoever leads the log, and list an empty ledger: from the return on entries may be added to it."""
         created = self.create()
         request = CommitRequest(CommitKind.APPEND, opened=created.ledger.ledger_id)
-        self.epoch = commit_job(self._logs, created.job, request).epoch
+        self.epoch = self._logs.commit_or_abort(created.job, request).epoch
         return created.ledger
 
     def list_next(self, created: CreatedLedger, ends: tuple[CommittedLedger, ...]) -> None:
@@ -89,14 +89,14 @@ class Leadership:
         self._commit(self._begin_job(), ends, opened=None)
 
     def _begin_job(self) -> WriteJob:
-        job = self._logs.begin_job(self.name)
+        job = self._logs.jobs.begin(self.name)
         if job.uid != self._uid:
             raise NoSuchLogError(self.name)
         return job
 
     def _commit(self, job: WriteJob, ends: tuple[CommittedLedger, ...], opened: int | None) -> None:
         request = CommitRequest(CommitKind.APPEND, opened=opened, closed=ends, epoch=self.epoch)
-        commit_job(self._logs, job, request)
+        self._logs.commit_or_abort(job, request)
 
 
 def end_of(ledger: LedgerWriter) -> CommittedLedger:
