@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from bk_spark.client.log.changes.jobs import WriteJob
-from bk_spark.client.log.changes.ledgers import ledger_of_entries
 from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.stored.paths import LogPaths
 from bk_spark.client.log.stored.values import CommittedLedger
@@ -112,7 +111,7 @@ class LogWorld:
         if not metadata.is_closed:
             metadata = metadata.closed_at(entries - 1, entries * 100)
             self.store.set(path, metadata.encode(), stored.version)
-        return ledger_of_entries(metadata)
+        return CommittedLedger.of_entries(metadata)
 
     def scripted(self) -> tuple[ScriptedStore, LogStore]:
         store = ScriptedStore(self.new_session())

@@ -137,10 +137,7 @@ class LogStore:
         If nothing stands before the ledger, that is the newest version, and nothing is committed. Raises
         MetadataConflictError if the log does not list the ledger, or lists an open ledger before it; otherwise as ``commit``.
         """
-        job = self.jobs.begin(name)
-        if job.uid != uid:
-            raise NoSuchLogError(name)
-        return self.commit_or_abort(job, CommitRequest(CommitKind.TRUNCATE, before=before_ledger_id))
+        return self.commit_or_abort(self.jobs.begin(name, uid), CommitRequest(CommitKind.TRUNCATE, before=before_ledger_id))
 
     def set_retention(self, name: str, uid: str, retention: Retention) -> None:
         """Set what ``vacuum`` keeps of the log from now on. Raises NoSuchLogError, MetadataUnavailableError."""

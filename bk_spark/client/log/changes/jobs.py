@@ -66,16 +66,18 @@ class WriteJobs:
         self._ledgers = ledgers
         self._draw_id = draw_id
 
-    def begin(self, name: str) -> WriteJob:
+    def begin(self, name: str, only_uid: str | None = None) -> WriteJob:
         """A job that writes to the log ``name``, which need not exist: for the driver, before any task. Writes nothing.
 
-        Raises ConfigError for a name that no log can have; MetadataConflictError while the log is being deleted.
+        Raises ConfigError for a name that no log can have; MetadataConflictError while the log is being deleted;
+        NoSuchLogError if ``only_uid`` is given and the name does not point to it.
         """
         uid = self._names.find(name)
-        if uid is None:
-            return WriteJob(name, self._draw_id(), self._draw_id(), is_new_log=True)
-        self._names.check_not_deleting(name, uid)
-        return WriteJob(name, uid, self._draw_id(), is_new_log=False)
+        if uid is not None:
+            self._names.check_not_deleting(name, uid)
+        if only_uid not in (None, uid):
+            raise NoSuchLogError(name)
+        return WriteJob(name, uid or self._draw_id(), self._draw_id(), is_new_log=uid is None)
 
     def paths(self, job: WriteJob) -> JobPaths:
         return self._names.paths(job.uid).job(job.job_id)

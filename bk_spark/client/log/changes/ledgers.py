@@ -152,13 +152,6 @@ class LogLedgers:
             raise _refusal(claim, ledger_id, f"it belongs to another write job ({job_id}) that has not ended")
 
 
-def ledger_of_entries(metadata: LedgerMetadata) -> CommittedLedger:
-    """A CLOSED ledger as a log of entries lists it: one row an entry."""
-    assert metadata.last_entry_id is not None, "a CLOSED ledger has a last entry id"
-    last = metadata.last_entry_id
-    return CommittedLedger(metadata.ledger_id, last, metadata.length, last + 1)
-
-
 def _closed(ledger_id: int, metadata: LedgerMetadata | None) -> LedgerMetadata:
     if metadata is None:
         raise NoSuchLedgerError(ledger_id)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bk_spark.client.log.changes.ledgers import LogLedgers, ledger_of_entries
+from bk_spark.client.log.changes.ledgers import LogLedgers
 from bk_spark.client.log.changes.plan import CommitRequest
 from bk_spark.client.log.stored.values import CommittedLedger, Head, OpenLedger
 from bk_spark.errors import ConfigError, LedgerFencedError
@@ -57,13 +57,15 @@ class OpenLedgerEnds:
         if ids != open_ids[: len(ends)]:
             raise ConfigError("ledgers to close", ids, f"log '{name}' has {open_ids} open: close the first ones first")
         for given, metadata in zip(ends, self._ledgers.describe(ids), strict=True):
-            if given != ledger_of_entries(metadata):
-                raise ConfigError("the end of a ledger to close", given, f"it was closed as {ledger_of_entries(metadata)}")
+            if given != CommittedLedger.of_entries(metadata):
+                raise ConfigError(
+                    "the end of a ledger to close", given, f"it was closed as {CommittedLedger.of_entries(metadata)}"
+                )
         return ends
 
     def _recovered_end(self, ledger_id: int) -> CommittedLedger:
         if ledger_id not in self._recovered:
-            self._recovered[ledger_id] = ledger_of_entries(self._recover(ledger_id))
+            self._recovered[ledger_id] = CommittedLedger.of_entries(self._recover(ledger_id))
         return self._recovered[ledger_id]
 
     def _closed_already(self, found: Sequence[OpenLedger]) -> tuple[CommittedLedger, ...]:
@@ -71,5 +73,5 @@ class OpenLedgerEnds:
         for metadata in self._ledgers.find([ledger.ledger_id for ledger in found]):
             if metadata is None or not metadata.is_closed:
                 break
-            ends.append(ledger_of_entries(metadata))
+            ends.append(CommittedLedger.of_entries(metadata))
         return tuple(ends)

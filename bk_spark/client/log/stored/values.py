@@ -25,6 +25,7 @@ from bk_spark.client.log.stored.json_values import (
     text,
 )
 from bk_spark.errors import ConfigError
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 LEDGERS_PER_PAGE = 5000
 """A ledger takes at most 82 bytes of a page and a removed id 20, so a full page stays below 512 KiB."""
@@ -76,6 +77,13 @@ class CommittedLedger:
             if type(value) is not int or not least <= value <= MAX_INTEGER:
                 what = f"{name} of ledger {self.ledger_id!r}"
                 raise ConfigError(what, value, f"it must be an integer from {least} to 2^63 - 1")
+
+    @staticmethod
+    def of_entries(metadata: LedgerMetadata) -> CommittedLedger:
+        """A CLOSED ledger as a log of entries lists it: one row an entry."""
+        assert metadata.last_entry_id is not None, "a CLOSED ledger has a last entry id"
+        last = metadata.last_entry_id
+        return CommittedLedger(metadata.ledger_id, last, metadata.length, last + 1)
 
 
 @dataclass(frozen=True, slots=True)
