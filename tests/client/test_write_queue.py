@@ -112,7 +112,7 @@ def test_a_large_batch_is_cut_by_bytes_and_by_entries(client: BookKeeper, append
         writer.append_batch([b"x" * 968] * 25)
     assert appended == [10, 10, 5]
     appended.clear()
-    with BookKeeper(client._store.uri) as wide, wide.create_ledger() as writer:
+    with BookKeeper(client.metadata_store.uri) as wide, wide.create_ledger() as writer:
         writer.append_batch(pa.array([b""] * (MAX_BATCH_ENTRIES + 5), pa.binary()))
     assert max(appended) <= MAX_BATCH_ENTRIES
     assert sum(appended) == MAX_BATCH_ENTRIES + 5
@@ -257,7 +257,7 @@ def test_a_silent_bookies_queue_soon_holds_nothing_of_writers_that_are_done(clie
         for _ in range(5):
             with client.create_ledger() as writer:
                 writer.append_batch([b"x" * 9_000] * 2)
-        queue = client._context.connections.bookie(victim.bookie_id)._outgoing._queue  # type: ignore[attr-defined]
+        queue = client.context.connections.bookie(victim.bookie_id)._outgoing._queue  # type: ignore[attr-defined]
         deadline = time.monotonic() + 30
         while any(queued.request is not None for queued in queue):
             assert time.monotonic() < deadline

@@ -11,7 +11,7 @@ Ref: docs/rules.md, log rules 2 and 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,16 +50,13 @@ class LogRange:
     Both are pairs of an index in ``ledgers`` and an entry id, so that they compare in log order.
     """
 
-    ledgers: tuple[CommittedLedger | OpenLedger, ...]
+    ledgers: Sequence[CommittedLedger | OpenLedger]
     first: tuple[int, int]
     beyond: tuple[int, int]
 
     @staticmethod
     def of(
-        log_name: str,
-        ledgers: tuple[CommittedLedger | OpenLedger, ...],
-        start: LogPosition | None,
-        end: LogPosition | None,
+        log_name: str, ledgers: Sequence[CommittedLedger | OpenLedger], start: LogPosition | None, end: LogPosition | None
     ) -> LogRange:
         """From ``start``, included, to ``end``, excluded. Raises ConfigError for a place in a ledger that is not listed."""
         first, beyond = place_of(log_name, ledgers, "start", start), place_of(log_name, ledgers, "end", end)
@@ -96,7 +93,7 @@ def _with_ledger_id(ledger_id: int, batches: Iterator[pa.RecordBatch]) -> Iterat
 
 
 def place_of(
-    log_name: str, ledgers: tuple[CommittedLedger | OpenLedger, ...], what: str, position: LogPosition | None
+    log_name: str, ledgers: Sequence[CommittedLedger | OpenLedger], what: str, position: LogPosition | None
 ) -> tuple[int, int] | None:
     """A position as (index in the listing, entry id). Raises ConfigError if the log does not list its ledger."""
     if position is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 
@@ -45,45 +46,38 @@ class Log:
     """One log. After its deletion the methods raise NoSuchLogError, even if a new log has its name."""
 
     def __init__(self, logs: LogStore, name: str, uid: str, access: LedgerAccess) -> None:
-        self._logs = logs
-        self._name = name
-        self._uid = uid
-        self._access = access
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def uid(self) -> str:
+        self.name: Final = name
+        self.uid: Final = uid
         """The random id that tells this log from others that had or will have its name."""
-        return self._uid
+        self._logs = logs
+        self._access = access
 
     @property
     def retention(self) -> Retention:
         """What ``bk-spark log vacuum`` removes of this log."""
-        return self._logs.names.head(self._name, self._uid).retention
+        return self._logs.names.head(self.name, self.uid).retention
 
     def set_retention(self, retention: Retention) -> None:
         """Replace the log's retention as a whole. Takes effect at the next vacuum."""
-        self._logs.set_retention(self._name, self._uid, retention)
+        self._logs.set_retention(self.name, self.uid, retention)
 
     def snapshot(self, version: int | None = None) -> LogSnapshot:
         """The log at ``version``, by default the newest. Raises NoSuchLogError, ConfigError."""
-        snapshot = self._logs.reader.snapshot(self._name, version)
-        if snapshot.uid != self._uid:
-            raise NoSuchLogError(self._name)
+        snapshot = self._logs.reader.snapshot(self.name, version)
+        if snapshot.uid != self.uid:
+            raise NoSuchLogError(self.name)
         return snapshot
 
     def ledgers(self) -> list[CommittedLedger | OpenLedger]:
         """The ledgers that the log lists now, in log order. The OpenLedgers at the end are those without a recorded end."""
-        return list(self._listed())
+        snapshot = self.snapshot()
+        return [*snapshot.ledgers, *snapshot.open_ledgers]
 
     def versions(self) -> list[LogVersion]:
         """Every commit to the log that can still be read, oldest first."""
-        if self._logs.names.uid(self._name) != self._uid:
-            raise NoSuchLogError(self._name)
-        return self._logs.reader.all_versions(self._name)
+        if self._logs.names.uid(self.name) != self.uid:
+            raise NoSuchLogError(self.name)
+        return self._logs.reader.all_versions(self.name)
 
     # Whole ledgers
 
@@ -99,8 +93,7 @@ class Log:
         Raises SchemaMismatchError on a log of rows; NoSuchLedgerError, LedgerNotClosedError or ConfigError for a ledger
         that cannot be listed; NoSuchLogError; MetadataUnavailableError.
         """
-        request = CommitRequest(CommitKind.APPEND, self._described(ledgers), application=application)
-        return self._commit(request)
+        return self._commit(CommitRequest(CommitKind.APPEND, self._described(ledgers), application=application))
 
     def replace_ledgers(self, remove: Sequence[int], add: Sequence[int | CommittedLedger]) -> LogVersion:
         """Put ``add`` in the place of ``remove``, all at once; ``add`` may be empty.
@@ -111,7 +104,7 @@ class Log:
         """
         by_id = [one for one in add if not isinstance(one, CommittedLedger)]
         if by_id and self.snapshot().content is Content.ROWS:
-            problem = f"log '{self._name}' holds rows: give a CommittedLedger, which says how many rows it holds"
+            problem = f"log '{self.name}' holds rows: give a CommittedLedger, which says how many rows it holds"
             raise ConfigError("a ledger to add", by_id[0], problem)
         return self._commit(CommitRequest(CommitKind.REPLACE, self._described(add), remove=tuple(remove)))
 
@@ -122,15 +115,15 @@ class Log:
         ConfigError for a position in a ledger that the log does not list; MetadataConflictError if a leader left a ledger
         open that is to be removed (``recover`` closes it), or if the log was changed meanwhile.
         """
-        listed = self._listed()
-        place = place_of(self._name, listed, "before", before)
+        listed = self.ledgers()
+        place = place_of(self.name, listed, "before", before)
         if place is None:
             raise ConfigError("before", before, "it must be a LogPosition: all that is before it goes")
         first = listed[place[0]]
         is_over = isinstance(first, CommittedLedger) and before.entry_id > first.last_entry_id
         if is_over and place[0] + 1 < len(listed):
             first = listed[place[0] + 1]
-        return self._logs.truncate(self._name, self._uid, first.ledger_id)
+        return self._logs.truncate(self.name, self.uid, first.ledger_id)
 
     # Entries
 
@@ -169,7 +162,7 @@ class Log:
         )
         create = self._access.create_ledger
         limits = RollLimits(roll_bytes, self._access.window_bytes)
-        leadership = Leadership(self._logs, self._name, self._uid, lambda job: create(options, job))
+        leadership = Leadership(self._logs, self.name, self.uid, lambda job: create(options, job))
         return LogWriteHandle(leadership, leadership.take_over(), limits)
 
     def recover(self) -> LogVersion | None:
@@ -178,7 +171,7 @@ class Log:
         A leader that still runs is displaced. Returns None, and does nothing, if no ledger is open. Raises
         BookieUnavailableError or NotEnoughBookiesError if a ledger cannot be recovered now.
         """
-        if not self._logs.names.head(self._name, self._uid).writer.open_ledgers:
+        if not self._logs.names.head(self.name, self.uid).writer.open_ledgers:
             return None
         return self._commit(CommitRequest(CommitKind.APPEND))
 
@@ -190,18 +183,14 @@ class Log:
         ``ledger_id``, so that each row has its LogPosition; no batch spans ledgers. Raises ConfigError for a position in a
         ledger that the log does not list; NoSuchLedgerError if a ledger was deleted meanwhile.
         """
-        return LogRange.of(self._name, self._listed(), start, end).read(self._access.open_ledger)
+        return LogRange.of(self.name, self.ledgers(), start, end).read(self._access.open_ledger)
 
     def delete(self) -> None:
         """Delete the log and all its ledgers, those of old versions too. A second call finishes what was cut short."""
-        self._logs.deleter.delete(self._name, self._uid)
-
-    def _listed(self) -> tuple[CommittedLedger | OpenLedger, ...]:
-        snapshot = self.snapshot()
-        return (*snapshot.ledgers, *snapshot.open_ledgers)
+        self._logs.deleter.delete(self.name, self.uid)
 
     def _commit(self, request: CommitRequest) -> LogVersion:
-        return self._logs.commit_or_abort(self._logs.jobs.begin(self._name, self._uid), request)
+        return self._logs.commit_or_abort(self._logs.jobs.begin(self.name, self.uid), request)
 
     def _described(self, ledgers: Sequence[int | CommittedLedger]) -> tuple[CommittedLedger, ...]:
         ids = [one for one in ledgers if not isinstance(one, CommittedLedger)]

@@ -27,7 +27,7 @@ from bk_spark.client.log.changes.plan import REMOVING, CommitPlan, CommitRequest
 from bk_spark.client.log.changes.transaction import Basis, commit_operations
 from bk_spark.client.log.stored.checkpoint import ListingCheckpoints
 from bk_spark.client.log.stored.listing import Listing
-from bk_spark.client.log.stored.names import LogNames
+from bk_spark.client.log.stored.names import LogNames, decode_head
 from bk_spark.client.log.stored.paths import CHECKPOINT_INTERVAL
 from bk_spark.client.log.stored.schema import parse_schema
 from bk_spark.client.log.stored.snapshot import LogReader
@@ -168,10 +168,12 @@ class _Commit:
         head, running, directory, here, application = [*self._store.get_many(wanted), None][:5]
         if directory is None or running is None:
             raise self._ended(directory)
+        if head is None and uid is not None:
+            raise NoSuchLogError(self._log_name)
         return Basis(
             target,
             paths,
-            self._head(uid, head),
+            Head(self._log_name) if head is None else decode_head(self._log_name, head),
             None if head is None else head.version,
             None if application is None else self._application_state(application),
             None if application is None else application.version,
@@ -196,16 +198,6 @@ class _Commit:
         target = self._target(uid)
         if uid is not None:
             self._names.head(self._log_name, target)
-
-    def _head(self, uid: str | None, stored: Versioned | None) -> Head:
-        if stored is None:
-            if uid is None:
-                return Head(self._log_name)
-            raise NoSuchLogError(self._log_name)
-        head = Head.decode(f"the head of log '{self._log_name}'", stored.value)
-        if head.deleting:
-            raise NoSuchLogError(self._log_name)
-        return head
 
     def _ended(self, directory: Versioned | None) -> Exception:
         """``running`` is gone because of an abort, or of this commit's own transaction, which the next try will find."""

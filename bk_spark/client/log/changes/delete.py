@@ -133,14 +133,11 @@ class LogDeleter:
         state = decode_state(job.job_id, stored)
         if state is not None and state.version is not None:
             self._remove_committed(job, state.version)
-            if state.home is not None:
-                self._remove_home(WriteJob(job.log_name, state.home, job.job_id, is_new_log=True))
+            if state.home is not None:  # the job began there, and moved to this log: nobody else looks there
+                home = WriteJob(job.log_name, state.home, job.job_id, is_new_log=True)
+                self._jobs.clear(home, frozenset())
+                remove_tree(self._store, self._jobs.paths(home).root)
         remove_tree(self._store, paths.root)
-
-    def _remove_home(self, job: WriteJob) -> None:
-        """Delete the directory in which a job began that then moved to this log: nobody else looks there."""
-        self._jobs.clear(job, frozenset())
-        remove_tree(self._store, self._jobs.paths(job).root)
 
     def _remove_committed(self, job: WriteJob, version: int) -> None:
         """Delete what a commit to this log lists, in its pages here, and what it opened."""

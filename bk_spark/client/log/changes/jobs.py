@@ -18,10 +18,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from bk_spark.client.log.changes.ledgers import LogLedgers
-from bk_spark.client.log.stored.names import LogNames
+from bk_spark.client.log.stored.names import LogNames, decode_head
 from bk_spark.client.log.stored.paths import JobPaths
 from bk_spark.client.log.stored.tree import children_of, remove_tree
-from bk_spark.client.log.stored.values import JOB_TAG, LOG_TAG, Head, JobState
+from bk_spark.client.log.stored.values import JOB_TAG, LOG_TAG, JobState
 from bk_spark.errors import ConfigError, JobEndedError, MetadataConflictError, MetadataUnavailableError, NoSuchLogError
 from bk_spark.metadata.store import (
     BadVersionError,
@@ -216,8 +216,8 @@ class WriteJobs:
         head, bucket = self._store.get_many([log.head, log.job_bucket(job.job_id)])
         if head is None and not job.is_new_log:
             raise NoSuchLogError(job.log_name)
-        if head is not None and Head.decode(f"the head of log '{job.log_name}'", head.value).deleting:
-            raise NoSuchLogError(job.log_name)
+        if head is not None:
+            decode_head(job.log_name, head)
         if bucket is None:
             self._store.ensure_path(log.job_bucket(job.job_id))
         return [] if head is None else [Check(log.head, head.version)]

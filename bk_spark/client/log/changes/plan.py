@@ -136,7 +136,8 @@ def plan_schema(head: Head, request: CommitRequest, given: Schema | None, stored
         return SchemaPlan(head.content, head.schema_id)
     content = Content.ENTRIES if given is None else Content.ROWS
     if request.kind is CommitKind.APPEND and head.content not in (None, content):
-        raise SchemaMismatchError(head.name, _mixed(head, content))
+        holds = f"the log holds {head.content.value if head.content else 'nothing'} and the data is {content.value}"
+        raise SchemaMismatchError(head.name, f"{holds} (option 'content'): write it to another log, or overwrite")
     if given is None:
         return SchemaPlan(content, None)
     schema = given
@@ -260,11 +261,6 @@ def _before(head: Head, first: int, listed: Sequence[CommittedLedger], still_ope
 def _is_open(head: Head, ledger_id: int) -> MetadataConflictError:
     problem = f"ledger {ledger_id}, which is to be removed, is open: its writer, or 'bk-spark log recover', must close it first"
     return MetadataConflictError(f"log '{head.name}'", problem)
-
-
-def _mixed(head: Head, content: Content) -> str:
-    holds = head.content.value if head.content else "nothing"
-    return f"the log holds {holds} and the data is {content.value} (option 'content'): write it to another log, or overwrite"
 
 
 def _new_schema(head: Head, schema: Schema) -> bytes:

@@ -49,10 +49,6 @@ class CompactionStretch:
         """What the commit removes, in log order."""
         return tuple(one.ledger_id for group in self.groups for one in group.ledgers)
 
-    @property
-    def total(self) -> Totals:
-        return sum((group.total for group in self.groups), Totals())
-
 
 def plan_compaction(listed: Sequence[CommittedLedger], target_bytes: int = TARGET_BYTES) -> list[CompactionStretch]:
     """What to merge of the CLOSED ledgers that a log lists, in its order; empty where there is nothing to do.

@@ -48,7 +48,10 @@ class LogSweep:
     def _remove_job(self, orphan: Orphan, job: WriteJob) -> bool:
         paths = self._logs.jobs.paths(job)
         if orphan.kind is OrphanKind.LOSING_ATTEMPTS:
-            return self._finish(job)
+            keep = self._search.kept_ledgers(job.uid, job.job_id)
+            if keep is not None:
+                self._logs.jobs.finish(job, keep)
+            return keep is not None
         if orphan.kind is OrphanKind.JOB_DIRECTORY:
             return self._remove_directory(paths, orphan.znode_version)
         if orphan.kind is OrphanKind.RUNNING_JOB:
@@ -65,13 +68,6 @@ class LogSweep:
             return False
         remove_tree(self._store, paths.pages)
         self._store.delete(paths.root, version)
-        return True
-
-    def _finish(self, job: WriteJob) -> bool:
-        keep = self._search.kept_ledgers(job.uid, job.job_id)
-        if keep is None:
-            return False
-        self._logs.jobs.finish(job, keep)
         return True
 
     def _remove_log(self, orphan: Orphan) -> bool:

@@ -50,20 +50,12 @@ def integers(values: object) -> list[int]:
     return [integer(value) for value in items(values)]
 
 
-def optional_integer(value: object) -> int | None:
-    return None if value is None else integer(value)
-
-
 def text(value: object) -> str:
     """Text that can be encoded again: half of a surrogate pair cannot."""
     if not isinstance(value, str):
         raise ValueError(f"{_shortened(value)} is no text")
     value.encode()
     return value
-
-
-def optional_text(value: object) -> str | None:
-    return None if value is None else text(value)
 
 
 def flag(value: object) -> bool:

@@ -22,6 +22,7 @@ from bk_spark.metadata.store import (
     NoNodeError,
     StoreChange,
     TransactionFailedError,
+    Versioned,
 )
 from bk_spark.metadata.znodes import Znodes
 
@@ -41,6 +42,14 @@ def encode_name(uid: str) -> bytes:
 
 def decode_name(what: str, value: bytes) -> str:
     return decode(what, value, lambda record: _checked_uid(record["uid"]))
+
+
+def decode_head(name: str, stored: Versioned) -> Head:
+    """Raises NoSuchLogError if the log is being deleted."""
+    head = Head.decode(f"the head of log '{name}'", stored.value)
+    if head.deleting:
+        raise NoSuchLogError(name)
+    return head
 
 
 def _checked_uid(value: object) -> str:
@@ -173,7 +182,4 @@ class LogNames:
             stored = self._store.get(self.paths(uid).head)
         except NoNodeError:
             raise NoSuchLogError(name) from None
-        head = Head.decode(f"the head of log '{name}'", stored.value)
-        if head.deleting:
-            raise NoSuchLogError(name)
-        return head, stored.version
+        return decode_head(name, stored), stored.version

@@ -20,8 +20,6 @@ from bk_spark.client.log.stored.json_values import (
     integer,
     integers,
     items,
-    optional_integer,
-    optional_text,
     text,
 )
 from bk_spark.errors import ConfigError
@@ -274,8 +272,15 @@ def pages_of(ledgers: Sequence[CommittedLedger], removed: Sequence[int]) -> list
     return [Page(tuple(ledgers[s : s + LEDGERS_PER_PAGE]), tuple(removed[s : s + LEDGERS_PER_PAGE])) for s in starts]
 
 
+_Codec: TypeAlias = Callable[[Any], object]
+
+
 def _as_is(value: object) -> object:
     return value
+
+
+def _optional(read: _Codec) -> _Codec:
+    return lambda value: None if value is None else read(value)
 
 
 def _write_open(ledgers: Iterable[OpenLedger]) -> list[list[int]]:
@@ -286,20 +291,18 @@ def _read_open(values: object) -> tuple[OpenLedger, ...]:
     return tuple(OpenLedger(*integers(one)) for one in items(values))
 
 
-_Codec: TypeAlias = Callable[[Any], object]
-
 _CODECS: dict[str, tuple[_Codec, _Codec]] = {
     "bool": (_as_is, flag),
     "int": (_as_is, integer),
-    "int | None": (_as_is, optional_integer),
+    "int | None": (_as_is, _optional(integer)),
     "PageCount": (_as_is, lambda value: integer(value, 0, MAX_PAGES)),
     "str": (_as_is, text),
-    "str | None": (_as_is, optional_text),
+    "str | None": (_as_is, _optional(text)),
     "tuple[int, ...]": (_as_is, lambda value: tuple(integers(value))),
-    "tuple[str, int] | None": (_as_is, lambda value: None if value is None else (text(value[0]), integer(value[1]))),
+    "tuple[str, int] | None": (_as_is, _optional(lambda value: (text(value[0]), integer(value[1])))),
     "CommitKind": (lambda kind: kind.value, CommitKind),
     "Content": (lambda content: content.value, Content),
-    "Content | None": (lambda content: content and content.value, lambda value: None if value is None else Content(value)),
+    "Content | None": (lambda content: content and content.value, _optional(Content)),
     "Totals": (lambda total: [total.ledgers, total.rows, total.length], lambda value: Totals(*integers(value))),
     "tuple[CommittedLedger, ...]": (
         lambda ledgers: [[one.ledger_id, one.last_entry_id, one.length, one.rows] for one in ledgers],
