@@ -11,10 +11,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.log.changes.jobs import WriteJob
 from bk_spark.client.log.changes.plan import CommitRequest
 from bk_spark.client.log.entry_range import LedgerReader, LogPosition, LogRange, place_of
-from bk_spark.client.log.leader.leadership import Leadership, LedgerWriter
+from bk_spark.client.log.leader.leadership import Leadership
 from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.client.log.leader.roll_log import RollLimits
 from bk_spark.client.log.log_store import LogStore
@@ -36,7 +37,7 @@ class LedgerAccess:
 
     open_ledger: Callable[[int], LedgerReader]
     """Without recovery: as far as it is confirmed."""
-    create_ledger: Callable[[LedgerOptions, WriteJob], LedgerWriter]
+    create_ledger: Callable[[LedgerOptions, WriteJob], WriteHandle]
     password: bytes = field(default=b"", repr=False)
     window_bytes: int = 16 * MIB
     """``ClientConfig.add_window_bytes`` of the client."""

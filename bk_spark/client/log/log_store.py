@@ -79,15 +79,14 @@ class LogStore:
 
         Raises NoSuchLogError; ConfigError for an invalid name; MetadataConflictError while the log is being deleted.
         """
-        uid = self.names.find(name)
+        uid = self.names.find_usable(name)
         if uid is None and create:
             drawn = self._draw_id()
             if self.names.create(name, drawn, self._clock_ms()):
                 return drawn
-            uid = self.names.find(name)
+            uid = self.names.find_usable(name)
         if uid is None:
             raise NoSuchLogError(name)
-        self.names.check_not_deleting(name, uid)
         return uid
 
     def commit(self, job: WriteJob, request: CommitRequest) -> LogVersion:

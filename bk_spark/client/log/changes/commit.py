@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bk_spark.client.log.changes.jobs import WriteJob, WriteJobs, decode_state
@@ -42,10 +43,8 @@ from bk_spark.errors import (
 )
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import (
-    BadVersionError,
     MetadataStore,
     NodeExistsError,
-    NoNodeError,
     StoreChange,
     StoreError,
     TransactionFailedError,
@@ -244,7 +243,7 @@ class _Commit:
         counted = replace(last, dropped=last.dropped + 1).encode()
         try:
             self._store.set(basis.paths.application(last.application_id), counted, basis.application_version)
-        except (BadVersionError, NoNodeError, MetadataUnavailableError) as problem:
+        except (StoreError, MetadataUnavailableError) as problem:
             logger.info("log '%s': a dropped duplicate was not counted: %r", self._log_name, problem)
 
     def _nothing_to_truncate(self, basis: Basis) -> LogVersion:
@@ -313,10 +312,8 @@ class _Commit:
 
     def _make(self, path: str, value: bytes = b"") -> None:
         """Create ``path`` unless it exists. A missing parent means that the log was deleted: the next try reports that."""
-        try:
+        with suppress(NodeExistsError):
             self._store.create(path, value)
-        except NodeExistsError:
-            return
 
     def _write_page(self, path: str, value: bytes) -> None:
         try:

@@ -23,7 +23,7 @@ from bk_spark.client.log.changes.ledgers import LogLedgers
 from bk_spark.client.log.stored.checkpoint import CheckpointState
 from bk_spark.client.log.stored.names import LogNames
 from bk_spark.client.log.stored.paths import LogPaths
-from bk_spark.client.log.stored.tree import READS_AT_ONCE, children_of, chunks, remove_tree
+from bk_spark.client.log.stored.tree import READS_AT_ONCE, children_of, chunks, grandchildren_of, number_of, remove_tree
 from bk_spark.client.log.stored.values import Head, LogVersion, Page
 from bk_spark.errors import MetadataConflictError, NoSuchLogError
 from bk_spark.metadata.store import BadVersionError, Delete, MetadataStore, NoNodeError, TransactionFailedError
@@ -84,9 +84,8 @@ class LogDeleter:
     def _remove(self, name: str, uid: str) -> None:
         paths = self._names.paths(uid)
         self._remove_vacuumed(name, uid)
-        for bucket in children_of(self._store, paths.jobs):
-            for job_id in children_of(self._store, f"{paths.jobs}/{bucket}"):
-                self._remove_job(WriteJob(name, uid, job_id, is_new_log=False))
+        for path in grandchildren_of(self._store, paths.jobs):
+            self._remove_job(WriteJob(name, uid, path.rsplit("/", 1)[1], is_new_log=False))
         for _ in range(_TRIES):
             for child in children_of(self._store, paths.root):
                 if f"{paths.root}/{child}" != paths.head:
@@ -103,10 +102,9 @@ class LogDeleter:
         if stored is None:
             return
         oldest = Head.decode(f"the head of log '{name}'", stored.value).oldest_version
-        for bucket in children_of(self._store, paths.checkpoints):
-            for version in children_of(self._store, f"{paths.checkpoints}/{bucket}"):
-                if int(version) <= oldest:
-                    self._remove_checkpointed(paths, uid, int(version))
+        for version in map(number_of, grandchildren_of(self._store, paths.checkpoints)):
+            if version <= oldest:
+                self._remove_checkpointed(paths, uid, version)
 
     def _remove_checkpointed(self, paths: LogPaths, uid: str, version: int) -> None:
         what = f"checkpoint {version} of log uid {uid}"

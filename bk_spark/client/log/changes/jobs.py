@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from bk_spark.client.log.changes.ledgers import LogLedgers
 from bk_spark.client.log.stored.names import LogNames, decode_head
 from bk_spark.client.log.stored.paths import JobPaths
-from bk_spark.client.log.stored.tree import children_of, remove_tree
+from bk_spark.client.log.stored.tree import grandchildren_of, number_of, remove_tree
 from bk_spark.client.log.stored.values import JOB_TAG, LOG_TAG, JobState
 from bk_spark.errors import ConfigError, JobEndedError, MetadataConflictError, MetadataUnavailableError, NoSuchLogError
 from bk_spark.metadata.store import (
@@ -72,9 +72,7 @@ class WriteJobs:
         Raises ConfigError for a name that no log can have; MetadataConflictError while the log is being deleted;
         NoSuchLogError if ``only_uid`` is given and the name does not point to it.
         """
-        uid = self._names.find(name)
-        if uid is not None:
-            self._names.check_not_deleting(name, uid)
+        uid = self._names.find_usable(name)
         if only_uid not in (None, uid):
             raise NoSuchLogError(name)
         return WriteJob(name, uid or self._draw_id(), self._draw_id(), is_new_log=uid is None)
@@ -102,11 +100,11 @@ class WriteJobs:
     def refresh(self, job: WriteJob) -> None:
         """Set ``running`` anew: the sweep removes jobs by its age. Does nothing before a task began. Raises JobEndedError."""
         state, running = self._store.get_many([self.paths(job).root, self.paths(job).running])
-        if state is None and running is None:
-            return
+        if running is None:
+            if state is None:
+                return
+            raise JobEndedError(job.log_name, job.job_id)
         try:
-            if running is None:
-                raise NoNodeError(self.paths(job).running)
             self._store.set(self.paths(job).running, b"", running.version)
         except NoNodeError:
             raise JobEndedError(job.log_name, job.job_id) from None
@@ -179,9 +177,8 @@ class WriteJobs:
     def clear(self, job: WriteJob, keep: frozenset[int]) -> None:
         """Delete the ledgers that the ended job created, except ``keep``, and its index of ledgers."""
         paths = self.paths(job)
-        for bucket in children_of(self._store, paths.ledgers):
-            ids = [int(name) for name in children_of(self._store, f"{paths.ledgers}/{bucket}")]
-            self._ledgers.delete([ledger_id for ledger_id in ids if ledger_id not in keep], job.job_id, paths.ledger)
+        ids = map(number_of, grandchildren_of(self._store, paths.ledgers))
+        self._ledgers.delete([ledger_id for ledger_id in ids if ledger_id not in keep], job.job_id, paths.ledger)
         remove_tree(self._store, paths.ledgers)
 
     def _abort(self, job: WriteJob) -> bool:

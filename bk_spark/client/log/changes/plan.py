@@ -28,6 +28,8 @@ _REMOVE_NAMED = (CommitKind.REPLACE, CommitKind.COMPACT)
 _MAX_SCHEMAS = 10_000
 """They stand in one directory."""
 _MAX_APPLICATION_ID = 1000
+_REPEATED = ("version", "time_ms", "content", "schema_id", "base_version", "replaced_version", "total", "end_row")
+"""Fields of the newest version that the head repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,20 +205,9 @@ def plan_commit(head: Head, request: CommitRequest, found: Findings, job_id: str
         opened=request.opened,
         closed=found.closed,
     )
-    after = replace(
-        head,
-        version=number,
-        time_ms=time_ms,
-        content=schema.content,
-        schema_id=schema.schema_id,
-        schema_count=head.schema_count + (schema.new_schema is not None),
-        base_version=base,
-        replaced_version=replaced,
-        total=total,
-        end_row=end_row,
-        writer=writer,
-    )
-    return CommitPlan(after, version, schema.new_schema)
+    repeated = {name: getattr(version, name) for name in _REPEATED}
+    schema_count = head.schema_count + (schema.new_schema is not None)
+    return CommitPlan(replace(head, **repeated, schema_count=schema_count, writer=writer), version, schema.new_schema)
 
 
 def end_row_after(head: Head, request: CommitRequest, closed_rows: int, total: Totals) -> int:

@@ -21,8 +21,8 @@ from bk_spark.client.log.changes.jobs import decode_state
 from bk_spark.client.log.cleanup.records import committed_ledgers
 from bk_spark.client.log.cleanup.store_clock import StoreTimes
 from bk_spark.client.log.log_store import LogStore
-from bk_spark.client.log.stored.paths import JobPaths, LogPaths
-from bk_spark.client.log.stored.tree import READS_AT_ONCE, children_of, chunks
+from bk_spark.client.log.stored.paths import LogPaths
+from bk_spark.client.log.stored.tree import READS_AT_ONCE, children_of, chunks, grandchildren_of, number_of
 from bk_spark.client.log.stored.values import Head, JobState
 from bk_spark.client.progress import Progress, no_progress
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, FormatVersionError, NoSuchLogError
@@ -151,8 +151,7 @@ class OrphanSearch:
 
     def _is_abandoned(self, log: _Log) -> bool:
         """Whether there is no job and no name. A name that points to data without a head is damage."""
-        buckets = children_of(self._store, log.paths.jobs)
-        if any(children_of(self._store, f"{log.paths.jobs}/{bucket}") for bucket in buckets):
+        if any(grandchildren_of(self._store, log.paths.jobs)):
             return False
         return all(self._names.find(name) != log.uid for name in self._names.all())
 
@@ -198,9 +197,9 @@ class OrphanSearch:
         if not age.is_old(aged):
             return None
         log = job.log
-        ledgers = () if job.ledgers is None else tuple(self._index(log.paths.job(job.job_id)))
+        index = () if job.ledgers is None else grandchildren_of(self._store, log.paths.job(job.job_id).ledgers)
         name = None if log.head is None else log.head.name
-        return Orphan(kind, name, log.uid, job.job_id, age.of(aged), ledgers, aged.version)
+        return Orphan(kind, name, log.uid, job.job_id, age.of(aged), tuple(map(number_of, index)), aged.version)
 
     def kept_ledgers(self, uid: str, job_id: str) -> frozenset[int] | None:
         """What the version of a committed job lists: nothing if its log is deleted; None if nobody knows."""
@@ -213,10 +212,6 @@ class OrphanSearch:
             return frozenset()
         except ConfigError:
             return None  # vacuumed; the vacuum has deleted what the job left
-
-    def _index(self, job: JobPaths) -> Iterator[int]:
-        for bucket in children_of(self._store, job.ledgers):
-            yield from (int(one) for one in children_of(self._store, f"{job.ledgers}/{bucket}"))
 
 
 def _is_clean(root: Versioned, state: JobState) -> bool:

@@ -8,13 +8,14 @@ Then all that belongs to one version is deleted together, so that a later run fi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from bk_spark.client.log.changes.jobs import WriteJob, decode_state
 from bk_spark.client.log.cleanup.store_clock import StoreTimes
 from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.stored.paths import BUCKET, LogPaths
 from bk_spark.client.log.stored.snapshot import LogReader
-from bk_spark.client.log.stored.tree import children_of, chunks, remove_tree
+from bk_spark.client.log.stored.tree import children_of, chunks, grandchildren_of, number_of, remove_tree
 from bk_spark.client.log.stored.values import Head, LogVersion
 from bk_spark.client.progress import Progress
 from bk_spark.metadata.store import Delete, NoNodeError, NotEmptyError, StoreChange, TransactionFailedError
@@ -48,10 +49,9 @@ class LogRecords:
     def delete_checkpoints(self, uid: str, head: Head) -> None:
         """Delete the checkpoints below ``vacuumed_version``: no reader and no vacuum needs those versions any more."""
         checkpoints = self._logs.names.paths(uid).checkpoints
-        for directory in children_of(self._store, checkpoints):
-            for version in children_of(self._store, f"{checkpoints}/{directory}"):
-                if int(version) < head.vacuumed_version:
-                    remove_tree(self._store, f"{checkpoints}/{directory}/{version}")
+        for path in grandchildren_of(self._store, checkpoints):
+            if number_of(path) < head.vacuumed_version:
+                remove_tree(self._store, path)
 
     def delete_below(self, name: str, uid: str, head: Head, progress: Progress) -> int:
         """Delete the records below ``oldest_record``; returns how many."""
@@ -65,7 +65,8 @@ class LogRecords:
                 deleted += len(some)
                 progress("records deleted", deleted, head.oldest_record)
             if (bucket + 1) * BUCKET <= head.oldest_record:
-                self._remove_directory(paths.version_bucket(bucket * BUCKET))
+                with suppress(NoNodeError, NotEmptyError):  # another vacuum is at it
+                    self._store.delete(paths.version_bucket(bucket * BUCKET))
         return deleted
 
     def _delete(self, name: str, uid: str, versions: Sequence[int]) -> None:
@@ -99,12 +100,6 @@ class LogRecords:
                 self._logs.jobs.finish(job, committed_ledgers(self._logs.reader, name, uid, record.version))
             if state.home is not None:
                 remove_tree(self._store, root)
-
-    def _remove_directory(self, path: str) -> None:
-        try:
-            self._store.delete(path)
-        except (NoNodeError, NotEmptyError):
-            return  # another vacuum is at it
 
 
 def committed_ledgers(reader: LogReader, name: str, uid: str, version: int) -> list[int]:

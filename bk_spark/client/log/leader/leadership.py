@@ -17,49 +17,27 @@ Ref: the BookKeeper protocol, "Ledgers to logs"; docs/rules.md, protocol rule 60
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
 
-import pyarrow as pa
-
+from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.log.changes.jobs import WriteJob
 from bk_spark.client.log.changes.plan import CommitRequest
 from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
 
 
-class LedgerWriter(Protocol):
-    """What leading a log needs of a ledger's WriteHandle."""
-
-    @property
-    def ledger_id(self) -> int: ...
-
-    @property
-    def last_add_confirmed(self) -> int: ...
-
-    @property
-    def length(self) -> int: ...
-
-    def append_async(self, payload: bytes) -> Future[int]: ...
-
-    def append_batch_async(self, payloads: pa.BinaryArray) -> Future[tuple[int, int]]: ...
-
-    def close(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class CreatedLedger:
     """A ledger that no version of the log lists yet, and the job that will."""
 
-    ledger: LedgerWriter
+    ledger: WriteHandle
     job: WriteJob
 
 
 class Leadership:
     """One leader. Once it is displaced, each of its commits raises LedgerFencedError."""
 
-    def __init__(self, logs: LogStore, name: str, uid: str, create_ledger: Callable[[WriteJob], LedgerWriter]) -> None:
+    def __init__(self, logs: LogStore, name: str, uid: str, create_ledger: Callable[[WriteJob], WriteHandle]) -> None:
         self.name = name
         self.epoch = 0
         """The log's epoch, as ``take_over`` raised it."""
@@ -72,7 +50,7 @@ class Leadership:
         job = self._logs.jobs.begin(self.name, self._uid)
         return CreatedLedger(self._create_ledger(job), job)
 
-    def take_over(self) -> LedgerWriter:
+    def take_over(self) -> WriteHandle:
         """Displace the log's leader, and list an empty ledger. Once this returns, entries may be added to that ledger."""
         created = self.create()
         request = CommitRequest(CommitKind.APPEND, opened=created.ledger.ledger_id)
@@ -92,7 +70,7 @@ class Leadership:
         self._logs.commit_or_abort(job, request)
 
 
-def end_of(ledger: LedgerWriter) -> CommittedLedger:
+def end_of(ledger: WriteHandle) -> CommittedLedger:
     """A closed ledger's end, as a commit records it: a log of entries has one row an entry."""
     last = ledger.last_add_confirmed
     return CommittedLedger(ledger.ledger_id, last, ledger.length, last + 1)

@@ -22,10 +22,10 @@ from typing import Any
 import pyarrow as pa
 
 from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
-from bk_spark.client.ledger.write_handle import InOrderWriter, Payloads, checked_payload, checked_payloads
+from bk_spark.client.ledger.write_handle import InOrderWriter, Payloads, WriteHandle, checked_payload, checked_payloads
 from bk_spark.client.ledger.write_items import new_future
 from bk_spark.client.log.entry_range import LogPosition
-from bk_spark.client.log.leader.leadership import CreatedLedger, Leadership, LedgerWriter, end_of
+from bk_spark.client.log.leader.leadership import CreatedLedger, Leadership, end_of
 from bk_spark.client.log.leader.roll_log import RollLimits, RollLog, RollState
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
 from bk_spark.entries.digest import payload_sizes
@@ -44,7 +44,7 @@ class LogAppend:
     """As windows and rolls count it: payloads, with ENTRY_OVERHEAD_BYTES for each entry."""
     future: Future[Any] = field(default_factory=new_future)
 
-    def send(self, ledger: LedgerWriter) -> Future[Any]:
+    def send(self, ledger: WriteHandle) -> Future[Any]:
         """Waits while the ledger's window is full."""
         if isinstance(self.payload, bytes):
             return ledger.append_async(self.payload)
@@ -74,13 +74,13 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
     failure every call fails with the first error, and ``Log.open_writer()`` leads the log anew.
     """
 
-    def __init__(self, leadership: Leadership, ledger: LedgerWriter, limits: RollLimits) -> None:
+    def __init__(self, leadership: Leadership, ledger: WriteHandle, limits: RollLimits) -> None:
         self._leadership = leadership
         self._name = leadership.name
-        self._rolls: RollLog[LedgerWriter, LogAppend] = RollLog(ledger, limits)
+        self._rolls: RollLog[WriteHandle, LogAppend] = RollLog(ledger, limits)
         self._changed = threading.Condition()
         self._closed: Future[None] | None = None
-        self._former: LedgerWriter | None = None
+        self._former: WriteHandle | None = None
         """The ledger before the last: closed, but no version records its end yet."""
 
     @property
@@ -157,28 +157,25 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
             self._send(append, ledger)
         return append.future
 
-    def _send(self, append: LogAppend, ledger: LedgerWriter) -> None:
+    def _send(self, append: LogAppend, ledger: WriteHandle) -> None:
         try:
             sent = append.send(ledger)
         except BaseException:
-            self._count_confirmed()
+            self._tell(self._rolls.confirmed)
             raise
         sent.add_done_callback(lambda done: self._answered(append, ledger, done))
 
-    def _answered(self, append: LogAppend, ledger: LedgerWriter, sent: Future[Any]) -> None:
+    def _answered(self, append: LogAppend, ledger: WriteHandle, sent: Future[Any]) -> None:
         problem = sent.exception()
         if problem is None:
             append.confirm(ledger.ledger_id, sent.result())
-            self._count_confirmed()  # after the future: when roll and close return, the appends they waited for are done
+            self._tell(
+                self._rolls.confirmed
+            )  # after the future: when roll and close return, the appends they waited for are done
         else:
             reason = self._reason(problem, ledger)
             self._fail(reason)
             append.fail(reason)
-
-    def _count_confirmed(self) -> None:
-        with self._changed:
-            self._rolls.confirmed()
-            self._changed.notify_all()
 
     def _fail(self, reason: BookKeeperError) -> None:
         with self._changed:
@@ -229,7 +226,7 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
             self._tell(self._rolls.call_off)
             raise
 
-    def _move_to(self, ledger: LedgerWriter) -> None:
+    def _move_to(self, ledger: WriteHandle) -> None:
         """Wait until appends to the old ledger are confirmed, then send what was queued meanwhile to the new one."""
         with self._changed:
             self._rolls.opened(ledger)
@@ -287,7 +284,7 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
                 raise reason from problem
             raise
 
-    def _reason(self, problem: BaseException, ledger: LedgerWriter) -> BookKeeperError:
+    def _reason(self, problem: BaseException, ledger: WriteHandle) -> BookKeeperError:
         """The error that appends fail with. A ledger that somebody else closed was recovered: its leader is displaced."""
         if isinstance(problem, (LedgerClosedError, LedgerFencedError)):
             return LedgerFencedError(ledger.ledger_id, self._name)

@@ -11,6 +11,7 @@ Readers can do without the former, more slowly. The checkpoint of the oldest ver
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from bk_spark.client.log.stored.listing import Listing
@@ -78,16 +79,12 @@ class ListingCheckpoints:
         pages = pages_of(listing.closed, [])
         for index, page in enumerate(pages):
             self._create(paths.checkpoint_page(version, index), page.encode())
-        try:
+        with suppress(BadVersionError):  # another writer completed it
             self._store.set(paths.checkpoint(version), CheckpointState(version, len(pages), listing.open).encode(), 0)
-        except BadVersionError:
-            return  # another writer completed it
 
     def _create(self, path: str, value: bytes) -> None:
-        try:
+        with suppress(NodeExistsError):  # with the same value
             self._store.create(path, value)
-        except NodeExistsError:
-            return  # with the same value
 
 
 def checkpoints_for(version: int, base_version: int, oldest_version: int) -> list[int]:

@@ -95,6 +95,17 @@ class LogNames:
             return None
         return decode_name(f"the name of log '{name}'", stored.value)
 
+    def find_usable(self, name: str) -> str | None:
+        """As ``find``; raises MetadataConflictError if a deletion of the log has begun."""
+        uid = self.find(name)
+        if uid is not None:
+            try:
+                self.head(name, uid)
+            except NoSuchLogError:
+                problem = f"it is being deleted; 'bk-spark log delete {name}' finishes a deletion that was cut short"
+                raise MetadataConflictError(f"log '{name}'", problem) from None
+        return uid
+
     def uid(self, name: str) -> str:
         """The uid that ``name`` points to. Raises NoSuchLogError, and ConfigError for an invalid name."""
         uid = self.find(name)
@@ -132,14 +143,6 @@ class LogNames:
             except NoNodeError:
                 raise NoSuchLogError(name) from None
         raise MetadataConflictError(f"log '{name}'", f"{_TRIES} commits came between: stop its writers for a moment, try again")
-
-    def check_not_deleting(self, name: str, uid: str) -> None:
-        """Raises MetadataConflictError if a deletion of the log has begun."""
-        try:
-            self.head(name, uid)
-        except NoSuchLogError:
-            problem = f"it is being deleted; 'bk-spark log delete {name}' finishes a deletion that was cut short"
-            raise MetadataConflictError(f"log '{name}'", problem) from None
 
     # Creating a log, in three steps: is there room, its directories, and the transaction that makes it visible.
 

@@ -30,6 +30,17 @@ def children_of(store: MetadataStore, path: str) -> list[str]:
         return []
 
 
+def grandchildren_of(store: MetadataStore, path: str) -> Iterator[str]:
+    """The paths two levels below ``path``: what is spread over directories there."""
+    for name in children_of(store, path):
+        yield from (f"{path}/{name}/{child}" for child in children_of(store, f"{path}/{name}"))
+
+
+def number_of(path: str) -> int:
+    """The number that is the last part of a path."""
+    return int(path.rsplit("/", 1)[1])
+
+
 def remove_tree(store: MetadataStore, root: str) -> None:
     """Delete ``root`` and all below it, if it exists."""
     for _ in range(_TRIES):
