@@ -13,8 +13,7 @@ from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.recovery_on_open import recovered
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
 from bk_spark.client.log.changes.jobs import WriteJob
-from bk_spark.client.log.cleanup.orphans import OLDER_THAN_S, Orphan, OrphanSearch
-from bk_spark.client.log.cleanup.sweep import LogSweep
+from bk_spark.client.log.cleanup.orphans import OLDER_THAN_S, Orphan, Orphans
 from bk_spark.client.log.cleanup.vacuum import LogVacuum, VacuumReport
 from bk_spark.client.log.log import LedgerAccess, Log
 from bk_spark.client.log.log_store import LogStore
@@ -22,7 +21,6 @@ from bk_spark.client.log.stored.values import LOG_TAG
 from bk_spark.client.progress import Progress, no_progress
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
 from bk_spark.errors import ConfigError, MetadataUnavailableError, UnauthorizedAccessError
-from bk_spark.metadata.ledger_ids import IssuedId
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import RegisteredBookie, list_bookies, open_root
 from bk_spark.metadata.store import MetadataStore
@@ -197,11 +195,11 @@ class BookKeeper:
 
     def find_orphans(self, older_than_s: int = OLDER_THAN_S, progress: Progress = no_progress) -> Iterator[Orphan]:
         """What failed and interrupted writes have left of all logs, and nobody has touched for so long."""
-        return OrphanSearch(self.logs, progress).find(older_than_s)
+        return Orphans(self.logs, progress).find(older_than_s)
 
     def sweep_orphans(self, older_than_s: int = OLDER_THAN_S, progress: Progress = no_progress) -> Iterator[Orphan]:
         """Remove them, each when the iterator comes to it. Running jobs, and what they wrote, stay."""
-        return LogSweep(self.logs, progress).run(older_than_s)
+        return Orphans(self.logs, progress).sweep(older_than_s)
 
     # The client itself
 
@@ -222,8 +220,9 @@ class BookKeeper:
         return recovered(self.context, self._ledgers, metadata, version)
 
     def _create(self, options: LedgerOptions, job: WriteJob | None) -> LedgerMetadata:
+        jobs = self.logs.jobs
         if job is not None:
-            self.logs.jobs.ensure(job)
+            jobs.ensure(job)
             options = replace(options, custom_metadata={**options.custom_metadata, **job.ledger_tags()})
         for remaining in reversed(range(MAX_CREATE_TRIES)):
             with self._ledgers.new_id() as issued:
@@ -235,19 +234,15 @@ class BookKeeper:
                     creator_token=self.context.choose(2**62),
                 )
                 try:
-                    self._create_once(metadata, job, issued)
+                    changes = [] if job is None else jobs.creation_of_ledger(job, metadata.ledger_id)
+                    self._ledgers.create(
+                        metadata, changes, lambda refusal: None if job is None else jobs.explain(job, refusal), issued
+                    )
                     break
                 except MetadataUnavailableError:
                     if remaining == 0:
                         raise
         return metadata
-
-    def _create_once(self, metadata: LedgerMetadata, job: WriteJob | None, issued: IssuedId) -> None:
-        if job is None:
-            self._ledgers.create(metadata, [], lambda failure: None, issued)
-        else:
-            changes = self.logs.jobs.creation_of_ledger(job, metadata.ledger_id)
-            self._ledgers.create(metadata, changes, lambda failure: self.logs.jobs.explain(job, failure), issued)
 
 
 def _options(

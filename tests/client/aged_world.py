@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.cleanup.orphans import Orphan, OrphanKind, OrphanSearch
-from bk_spark.client.log.cleanup.sweep import LogSweep
+from bk_spark.client.log.cleanup.orphans import Orphan, OrphanKind, Orphans
 from bk_spark.client.log.cleanup.vacuum import LogVacuum, VacuumReport
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Head, Retention
 from bk_spark.metadata.store import MemoryStore, MemoryTree, MetadataStore
@@ -88,12 +87,12 @@ def head(world: LogWorld, name: str = "orders") -> Head:
 
 
 def find(world: LogWorld, older_than_s: int = DAY_S) -> list[Orphan]:
-    return list(OrphanSearch(world.logs).find(older_than_s))
+    return list(Orphans(world.logs).find(older_than_s))
 
 
 def sweep(world: LogWorld, older_than_s: int = DAY_S, store: MetadataStore | None = None) -> list[Orphan]:
     store = store or world.store
-    return list(LogSweep(world.log_store(store)).run(older_than_s))
+    return list(Orphans(world.log_store(store)).sweep(older_than_s))
 
 
 def kinds(orphans: Sequence[Orphan]) -> list[OrphanKind]:

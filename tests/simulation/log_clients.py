@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bk_spark.client.log.changes.jobs import WriteJob
 from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.cleanup.sweep import LogSweep
+from bk_spark.client.log.cleanup.orphans import Orphans
 from bk_spark.client.log.cleanup.vacuum import LogVacuum
 from bk_spark.client.log.leader.leadership import end_of
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, LogVersion
@@ -213,7 +213,7 @@ def operator(count: int) -> Callable[[Machine], None]:
                     report = LogVacuum(machine.logs).run(LOG)
                     machine.world.marks["ledgers vacuumed"] += report.deleted_ledgers
                 else:
-                    machine.world.marks["orphans swept"] += len(list(LogSweep(machine.logs).run()))
+                    machine.world.marks["orphans swept"] += len(list(Orphans(machine.logs).sweep()))
             except EXPECTED as problem:
                 machine.note(f"fails: {problem}")
 

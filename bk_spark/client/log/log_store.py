@@ -148,14 +148,3 @@ class LogStore:
         On return the checkpoint is complete. May be called again, and by many clients at once. Raises as ``reader.listing``.
         """
         self.checkpoints.write(name, uid, version, self.reader.listing(name, uid, version))
-
-    def watch_head(self, uid: str, on_change: Callable[[], None]) -> Callable[[], None]:
-        """Call ``on_change`` after each commit to the log, each other change of its head, and its deletion.
-
-        ``on_change`` must be brief. Returns the function that ends the watch.
-        """
-        return self.store.watch(self.names.paths(uid).head, on_change)
-
-    def watch_ledger(self, ledger_id: int, on_change: Callable[[], None]) -> Callable[[], None]:
-        """The same for a ledger: ``on_change`` is called when its metadata changes, such as when it is closed, or goes."""
-        return self.store.watch(self.znodes.ledger(ledger_id), on_change)

@@ -107,7 +107,7 @@ class LogTail:
     def _watch(self) -> Callable[[], None] | None:
         """None while the metadata store does not answer."""
         try:
-            return self._log.logs.watch_head(self._log.uid, self.wake)
+            return self._log.logs.store.watch(self._log.logs.names.paths(self._log.uid).head, self.wake)
         except MetadataUnavailableError as problem:
             self._trouble = problem
             return None

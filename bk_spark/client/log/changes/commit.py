@@ -143,7 +143,7 @@ class _Commit:
             basis = self._prepared(basis)
         plan = self._plan(basis, schema)
         if plan.version.kind is CommitKind.TRUNCATE and not plan.version.removed.ledgers:
-            return self._nothing_to_truncate(basis)
+            return self._ended_without_commit(basis, basis.head.version)
         self._send(commit_operations(self._names, self._job, self._request, basis, plan))
         return self._committed(basis.uid, plan.version)
 
@@ -162,19 +162,21 @@ class _Commit:
         paths = self._names.paths(target)
         own = self._jobs.paths(self._job)
         wanted = [paths.head, own.running, own.root, paths.job(self._job.job_id).root]  # in this order: see jobs.py
-        if self._request.application is not None:
-            wanted.append(paths.application(self._request.application[0]))
+        application_id = None if self._request.application is None else self._request.application[0]
+        if application_id is not None:
+            wanted.append(paths.application(application_id))
         head, running, directory, here, application = [*self._store.get_many(wanted), None][:5]
         if directory is None or running is None:
             raise self._ended(directory)
         if head is None and uid is not None:
             raise NoSuchLogError(self._log_name)
+        what = f"the state of application {application_id!r} in log '{self._log_name}'"
         return Basis(
             target,
             paths,
             Head(self._log_name) if head is None else decode_head(self._log_name, head),
             None if head is None else head.version,
-            None if application is None else self._application_state(application),
+            None if application is None else ApplicationState.decode(what, application.value),
             None if application is None else application.version,
             directory,
             here if target != self._job.uid else None,
@@ -208,11 +210,6 @@ class _Commit:
             return MetadataConflictError(f"write job {self._job.job_id} on log '{self._log_name}'", problem)
         return JobEndedError(self._log_name, self._job.job_id)
 
-    def _application_state(self, stored: Versioned) -> ApplicationState:
-        assert self._request.application is not None
-        what = f"the state of application {self._request.application[0]!r} in log '{self._log_name}'"
-        return ApplicationState.decode(what, stored.value)
-
     # Commits that change nothing
 
     def _is_duplicate(self, basis: Basis) -> bool:
@@ -224,8 +221,7 @@ class _Commit:
         assert last is not None, "only what the head knows is dropped"
         assert given is not None, "only a commit that carries an application is dropped"
         record = last.version if last.version >= basis.head.oldest_record else basis.head.version
-        version = self._reader.version(self._log_name, basis.uid, record)
-        self._abort()
+        version = self._ended_without_commit(basis, record)
         self._count_drop(basis, last)
         logger.warning(
             "log '%s': version %s of application '%s' was dropped as a duplicate, version %d of the log holds version %d of it",
@@ -246,15 +242,12 @@ class _Commit:
         except (StoreError, MetadataUnavailableError) as problem:
             logger.info("log '%s': a dropped duplicate was not counted: %r", self._log_name, problem)
 
-    def _nothing_to_truncate(self, basis: Basis) -> LogVersion:
-        version = self._reader.version(self._log_name, basis.uid, basis.head.version)
-        self._abort()
-        return version
-
-    def _abort(self) -> None:
-        """End the job without a commit. If its commit took effect without a reply, the next try finds it."""
+    def _ended_without_commit(self, basis: Basis, result: int) -> LogVersion:
+        """Abort the job; the result is version ``result``. If its commit took effect unseen, the next try finds it."""
+        version = self._reader.version(self._log_name, basis.uid, result)
         if not self._jobs.abort(self._job):
             raise StoreError(self._jobs.paths(self._job).running)
+        return version
 
     # The plan, and what comes after the commit
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from bk_spark.client.log.stored.json_values import check_integer
 from bk_spark.client.log.stored.listing import position_of
 from bk_spark.client.log.stored.schema import Schema, appended_schema, encode_schema
 from bk_spark.client.log.stored.values import (
@@ -97,8 +98,7 @@ def _check_distinct(what: str, ids: Sequence[int]) -> None:
 def _check_application(application_id: str, version: int) -> None:
     if not isinstance(application_id, str) or not 1 <= len(application_id) <= _MAX_APPLICATION_ID:
         raise ConfigError("application id", application_id, f"it must have 1 to {_MAX_APPLICATION_ID} characters")
-    if type(version) is not int or not 0 <= version < 2**63:
-        raise ConfigError("application version", version, "it must be an integer from 0 to 2^63 - 1")
+    check_integer("application version", version, 0)
 
 
 @dataclass(frozen=True, slots=True)

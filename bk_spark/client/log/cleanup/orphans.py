@@ -8,7 +8,11 @@ No reader ever saw any of it, and nothing that may still become visible is an or
 - log data without a head and without a job: first jobs of a log leave it;
 - a deletion of a log that has begun and not ended.
 
-Ages are by ZooKeeper's time. ``sweep.py`` removes what is found here.
+Ages are by ZooKeeper's time.
+
+A sweep removes orphans. It ends a job by deleting ``running`` at the version that it read. So a task that sets ``running``
+at the same moment, or a commit that deletes it, wins. The job's ledgers are deleted only after that. Every step can be
+repeated, and several sweeps may run at once.
 """
 
 from __future__ import annotations
@@ -17,16 +21,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from bk_spark.client.log.changes.jobs import decode_state
+from bk_spark.client.log.changes.jobs import WriteJob, decode_state
 from bk_spark.client.log.cleanup.records import committed_ledgers
 from bk_spark.client.log.cleanup.store_clock import StoreTimes
 from bk_spark.client.log.log_store import LogStore
-from bk_spark.client.log.stored.paths import LogPaths
-from bk_spark.client.log.stored.tree import READS_AT_ONCE, children_of, chunks, grandchildren_of, number_of
+from bk_spark.client.log.stored.paths import JobPaths, LogPaths
+from bk_spark.client.log.stored.tree import READS_AT_ONCE, children_of, chunks, grandchildren_of, number_of, remove_tree
 from bk_spark.client.log.stored.values import Head, JobState
 from bk_spark.client.progress import Progress, no_progress
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, FormatVersionError, NoSuchLogError
-from bk_spark.metadata.store import Versioned
+from bk_spark.metadata.store import BadVersionError, Delete, NoNodeError, NotEmptyError, TransactionFailedError, Versioned
 
 OLDER_THAN_S = 24 * 3600
 """Tasks set ``running`` every few minutes for as long as they write."""
@@ -68,20 +72,13 @@ class Orphan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Log:
-    """One directory of log data."""
-
-    uid: str
-    paths: LogPaths
-    head: Head | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Job:
     """One job's directory, as it was read."""
 
-    log: _Log
+    log: str | None
+    uid: str
     job_id: str
+    paths: JobPaths
     state: JobState
     root: Versioned
     running: Versioned | None
@@ -103,15 +100,14 @@ class _Age:
         return max(0, (self.now_ms - stored.modified_ms) // 1000)
 
 
-class OrphanSearch:
-    """Finds orphans; changes nothing of any log."""
+class Orphans:
+    """Finds and sweeps the orphans of all logs in one cluster."""
 
     def __init__(self, logs: LogStore, progress: Progress = no_progress) -> None:
         self._logs = logs
         self._store = logs.store
         self._names = logs.names
         self._progress = progress
-        self._times = StoreTimes(logs.store, logs.znodes)
 
     def find(self, older_than_s: int = OLDER_THAN_S) -> Iterator[Orphan]:
         """What a sweep would remove now. Raises ConfigError for an age out of range, MetadataUnavailableError.
@@ -120,7 +116,7 @@ class OrphanSearch:
         """
         if type(older_than_s) is not int or not 0 <= older_than_s <= MAX_AGE_S:
             raise ConfigError("the age of orphans", older_than_s, f"it must be a number of seconds from 0 to {MAX_AGE_S}")
-        age = _Age(self._times.now_ms(), older_than_s * 1000)
+        age = _Age(StoreTimes(self._store, self._logs.znodes).now_ms(), older_than_s * 1000)
         log_data = self._logs.znodes.log_data
         self._store.sync(log_data)
         uids = children_of(self._store, log_data)
@@ -134,6 +130,17 @@ class OrphanSearch:
         if unreadable is not None:
             raise unreadable
 
+    def sweep(self, older_than_s: int = OLDER_THAN_S) -> Iterator[Orphan]:
+        """Remove what ``find`` finds, and yield each orphan that was removed.
+
+        An orphan that somebody is at work with stays. May be called again after any error. Raises as ``find``.
+        """
+        for orphan in self.find(older_than_s):
+            if self._remove(orphan):
+                yield orphan
+
+    # Finding
+
     def _of_log(self, uid: str, age: _Age) -> Iterator[Orphan]:
         paths = self._names.paths(uid)
         root, stored = self._store.get_many([paths.root, paths.head])
@@ -142,28 +149,28 @@ class OrphanSearch:
             if age.is_old(stored):
                 yield Orphan(OrphanKind.DELETION, head.name, uid, None, age.of(stored), (), stored.version)
             return
-        log = _Log(uid, paths, head)
+        name = None if head is None else head.name
         for bucket in children_of(self._store, paths.jobs):
             for job_ids in chunks(children_of(self._store, f"{paths.jobs}/{bucket}"), READS_AT_ONCE):
-                yield from self._of_jobs(log, job_ids, age)
-        if root is not None and stored is None and age.is_old(root) and self._is_abandoned(log):
+                yield from self._of_jobs(name, uid, job_ids, age)
+        if root is not None and stored is None and age.is_old(root) and self._is_abandoned(uid, paths):
             yield Orphan(OrphanKind.LOG_DATA, None, uid, None, age.of(root), (), root.version)
 
-    def _is_abandoned(self, log: _Log) -> bool:
+    def _is_abandoned(self, uid: str, paths: LogPaths) -> bool:
         """Whether there is no job and no name. A name that points to data without a head is damage."""
-        if any(grandchildren_of(self._store, log.paths.jobs)):
+        if any(grandchildren_of(self._store, paths.jobs)):
             return False
-        return all(self._names.find(name) != log.uid for name in self._names.all())
+        return all(self._names.find(name) != uid for name in self._names.all())
 
-    def _of_jobs(self, log: _Log, job_ids: Sequence[str], age: _Age) -> Iterator[Orphan]:
-        roots = self._store.get_many([log.paths.job(job_id).root for job_id in job_ids])
+    def _of_jobs(self, name: str | None, uid: str, job_ids: Sequence[str], age: _Age) -> Iterator[Orphan]:
+        paths = [self._names.paths(uid).job(job_id) for job_id in job_ids]
+        roots = self._store.get_many([one.root for one in paths])
         states = [decode_state(job_id, root) for job_id, root in zip(job_ids, roots, strict=True)]
-        for job_id, root, state in zip(job_ids, roots, states, strict=True):
+        for job_id, job, root, state in zip(job_ids, paths, roots, states, strict=True):
             if root is None or state is None or _is_clean(root, state):
                 continue
-            paths = log.paths.job(job_id)
-            running, ledgers = self._store.get_many([paths.running, paths.ledgers])
-            orphan = self._of_job(_Job(log, job_id, state, root, running, ledgers), age)
+            running, ledgers = self._store.get_many([job.running, job.ledgers])
+            orphan = self._of_job(_Job(name, uid, job_id, job, state, root, running, ledgers), age)
             if orphan is not None:
                 yield orphan
 
@@ -186,7 +193,7 @@ class OrphanSearch:
 
     def _of_committed_job(self, job: _Job, age: _Age) -> Orphan | None:
         """None if the version's record is gone: then nobody knows what it lists."""
-        keep = self.kept_ledgers(job.log.uid, job.job_id)
+        keep = self._kept_ledgers(job.uid, job.job_id)
         orphan = self._orphan(job, OrphanKind.LOSING_ATTEMPTS, job.root, age)
         if keep is None or orphan is None:
             return None
@@ -196,12 +203,10 @@ class OrphanSearch:
         """None if ``aged`` is too young."""
         if not age.is_old(aged):
             return None
-        log = job.log
-        index = () if job.ledgers is None else grandchildren_of(self._store, log.paths.job(job.job_id).ledgers)
-        name = None if log.head is None else log.head.name
-        return Orphan(kind, name, log.uid, job.job_id, age.of(aged), tuple(map(number_of, index)), aged.version)
+        index = () if job.ledgers is None else grandchildren_of(self._store, job.paths.ledgers)
+        return Orphan(kind, job.log, job.uid, job.job_id, age.of(aged), tuple(map(number_of, index)), aged.version)
 
-    def kept_ledgers(self, uid: str, job_id: str) -> frozenset[int] | None:
+    def _kept_ledgers(self, uid: str, job_id: str) -> frozenset[int] | None:
         """What the version of a committed job lists: nothing if its log is deleted; None if nobody knows."""
         state = decode_state(job_id, self._store.get_many([self._names.paths(uid).job(job_id).root])[0])
         if state is None or state.version is None or state.log_uid is None:
@@ -212,6 +217,59 @@ class OrphanSearch:
             return frozenset()
         except ConfigError:
             return None  # vacuumed; the vacuum has deleted what the job left
+
+    # Removing: each method returns False if somebody was at work with the orphan
+
+    def _remove(self, orphan: Orphan) -> bool:
+        try:
+            if orphan.job_id is None:
+                return self._remove_log(orphan)
+            return self._remove_job(orphan, WriteJob(orphan.log or "", orphan.uid, orphan.job_id, is_new_log=False))
+        except (BadVersionError, NoNodeError, NotEmptyError, TransactionFailedError, NoSuchLogError):
+            return False
+
+    def _remove_job(self, orphan: Orphan, job: WriteJob) -> bool:
+        paths = self._logs.jobs.paths(job)
+        if orphan.kind is OrphanKind.LOSING_ATTEMPTS:
+            keep = self._kept_ledgers(job.uid, job.job_id)
+            if keep is not None:
+                self._logs.jobs.finish(job, keep)
+            return keep is not None
+        if orphan.kind is OrphanKind.JOB_DIRECTORY:
+            if self._store.get(paths.root).version != orphan.znode_version:
+                return False  # the job committed after the search read its directory: that is why ``running`` was gone
+            remove_tree(self._store, paths.pages)
+            self._store.delete(paths.root, orphan.znode_version)
+            return True
+        if orphan.kind is OrphanKind.RUNNING_JOB:
+            self._store.delete(paths.running, orphan.znode_version)
+        if not self._logs.jobs.abort(job):
+            return False
+        stored = self._store.get(paths.root)
+        self._store.set(paths.root, stored.value, stored.version)  # the mark: the age of its directory begins here
+        return True
+
+    def _remove_log(self, orphan: Orphan) -> bool:
+        if orphan.kind is OrphanKind.DELETION:
+            assert orphan.log is not None, "the head that says so has a name"
+            self._logs.deleter.delete(orphan.log, orphan.uid)
+        else:
+            self._remove_empty(self._names.paths(orphan.uid))
+        return True
+
+    def _remove_empty(self, paths: LogPaths) -> None:
+        """Remove log data that consists of directories alone, in one transaction.
+
+        So a log that is created from them at this moment gets all of them, or none. The transaction is refused if a late
+        task or commit has made something there. Checkpoints are only of logs that were deleted.
+        """
+        for name in children_of(self._store, paths.checkpoints):
+            remove_tree(self._store, f"{paths.checkpoints}/{name}")
+        found = []
+        for name in self._store.children(paths.root):
+            directory = f"{paths.root}/{name}"
+            found += [f"{directory}/{child}" for child in children_of(self._store, directory)] + [directory]
+        self._store.transaction([Delete(path) for path in [*found, paths.root]])
 
 
 def _is_clean(root: Versioned, state: JobState) -> bool:

@@ -46,6 +46,12 @@ def integer(value: object, least: int = -MAX_INTEGER, most: int = MAX_INTEGER) -
     return value
 
 
+def check_integer(what: str, value: object, least: int) -> None:
+    """Raises ConfigError."""
+    if type(value) is not int or not least <= value <= MAX_INTEGER:
+        raise ConfigError(what, value, f"it must be an integer from {least} to 2^63 - 1")
+
+
 def integers(values: object) -> list[int]:
     return [integer(value) for value in items(values)]
 

@@ -122,7 +122,8 @@ class LogNames:
 
         Raises NoSuchLogError, MetadataUnavailableError.
         """
-        return self._fresh_head(name, uid)[0]
+        self._store.sync(self.paths(uid).head)
+        return self.head(name, uid)
 
     def change_head(self, name: str, uid: str, change: Callable[[Head], Head]) -> Head:
         """Replace the head by ``change(head)``, a pure function, with a compare-and-set. Returns the new head.
@@ -131,7 +132,8 @@ class LogNames:
         MetadataConflictError, and MetadataUnavailableError, after which the outcome is unknown: call it again.
         """
         for _ in range(_TRIES):
-            head, znode_version = self._fresh_head(name, uid)  # in an old head there may seem to be nothing to change
+            self._store.sync(self.paths(uid).head)  # in an old head there may seem to be nothing to change
+            head, znode_version = self._stored_head(name, uid)
             changed = change(head)
             if changed == head:
                 return changed
@@ -174,10 +176,6 @@ class LogNames:
             problem = "a sweep of orphans removed the directories that were made for it: open it again"
             raise MetadataConflictError(f"log '{name}'", problem) from failure
         return True
-
-    def _fresh_head(self, name: str, uid: str) -> tuple[Head, int]:
-        self._store.sync(self.paths(uid).head)
-        return self._stored_head(name, uid)
 
     def _stored_head(self, name: str, uid: str) -> tuple[Head, int]:
         """The head and the version of its znode."""

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Self, TypeAlias
 
 from bk_spark.client.log.stored.json_values import (
-    MAX_INTEGER,
+    check_integer,
     decode,
     encode,
     flag,
@@ -22,7 +22,6 @@ from bk_spark.client.log.stored.json_values import (
     items,
     text,
 )
-from bk_spark.errors import ConfigError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 LEDGERS_PER_PAGE = 5000
@@ -71,10 +70,7 @@ class CommittedLedger:
 
     def __post_init__(self) -> None:
         for name, least in (("ledger_id", 0), ("last_entry_id", -1), ("length", 0), ("rows", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or not least <= value <= MAX_INTEGER:
-                what = f"{name} of ledger {self.ledger_id!r}"
-                raise ConfigError(what, value, f"it must be an integer from {least} to 2^63 - 1")
+            check_integer(f"{name} of ledger {self.ledger_id!r}", getattr(self, name), least)
 
     @staticmethod
     def of_entries(metadata: LedgerMetadata) -> CommittedLedger:
@@ -115,12 +111,9 @@ class Retention:
     """The oldest ledgers beyond so many payload bytes are truncated; None for no limit."""
 
     def __post_init__(self) -> None:
-        for name in ("version_retention_s", "retention_s", "retention_bytes"):
-            value = getattr(self, name)
-            if value is None and name != "version_retention_s":
-                continue
-            if type(value) is not int or not 0 <= value <= MAX_INTEGER:
-                raise ConfigError(name, value, "it must be an integer from 0 to 2^63 - 1")
+        for name, value in asdict(self).items():
+            if value is not None or name == "version_retention_s":
+                check_integer(name, value, 0)
 
 
 @dataclass(frozen=True, slots=True)
