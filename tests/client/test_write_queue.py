@@ -215,7 +215,8 @@ def test_a_callback_that_would_have_to_wait_is_told_so_and_stops_nobody(client: 
         done = threading.Event()
 
         def callback(_: object) -> None:
-            for call in (lambda: [writer.append_async(b"y" * 9_000) for _ in range(5)], writer.close):
+            waiting = (writer.close, lambda: writer.append(b"z"), lambda: writer.append_batch([b"z"]))
+            for call in (lambda: [writer.append_async(b"y" * 9_000) for _ in range(5)], *waiting):
                 try:
                     call()
                 except ConfigError as error:
@@ -224,7 +225,7 @@ def test_a_callback_that_would_have_to_wait_is_told_so_and_stops_nobody(client: 
 
         writer.append_async(b"x").add_done_callback(callback)
         assert done.wait(DEADLINE_S)
-        assert len(raised) == 2
+        assert len(raised) == 4
         assert "hand the call to a thread of yours" in str(raised[0])
         assert writer.append(b"after") > 0
 

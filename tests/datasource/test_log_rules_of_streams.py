@@ -174,7 +174,8 @@ def the_thread_that_looks_at_the_log_dies(scene: Scene) -> None:
             raise CorruptionError("the head of the log", "it is damaged")
         return scene.logs.names.head(name, uid)
 
-    log = _followed(scene, SimpleNamespace(head=head, watch=scene.logs.watch, reader=scene.logs.reader))
+    names = SimpleNamespace(head=head, fresh_head=head, paths=scene.logs.names.paths)
+    log = _followed(scene, SimpleNamespace(names=names, store=scene.logs.store, reader=scene.logs.reader))
     following = LogTail(log, behind(0), CursorPublisher(log, "test", is_named=False))
     before = following.newest()[1].position
     broken.append(True)

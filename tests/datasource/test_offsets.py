@@ -133,7 +133,7 @@ def test_no_read_passes_a_ledger_that_is_not_closed(closed, expected) -> None:
         (OpenLedger(5, 1), OpenLedger(6, 2)),
     )
     bookkeeper = SimpleNamespace(
-        logs=SimpleNamespace(snapshot=lambda name, version: listed),
+        logs=SimpleNamespace(reader=SimpleNamespace(snapshot=lambda name, version: listed)),
         open_ledger=lambda ledger_id, password, recover: OpenHandle(ledger_id, ledger_id in closed),
         ledger_metadata_many=lambda ids: [],
     )
