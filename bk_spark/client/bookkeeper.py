@@ -78,12 +78,10 @@ class BookKeeper:
     ) -> WriteHandle:
         """Create a ledger and open it for writing.
 
-        With ``deferred_sync`` an append is done once its entries are in the memory of an ack quorum. They are durable, and
-        visible to readers, only after ``force``; and the ledger's ensemble cannot change. ``job`` ties the ledger to a
-        write to a log, which commits or deletes it.
-
-        Raises ConfigError unless E ≥ Qw ≥ Qa ≥ 1; NotEnoughBookiesError with fewer than E writable bookies;
-        MetadataUnavailableError.
+        With ``deferred_sync`` an append is done once its entries are in the memory of an ack quorum. Only ``force`` makes
+        them durable, and visible to readers; and the ledger's ensemble cannot change. ``job`` ties the ledger to a write
+        to a log, which commits or deletes it. Raises ConfigError unless E ≥ Qw ≥ Qa ≥ 1; NotEnoughBookiesError with fewer
+        than E writable bookies; MetadataUnavailableError.
         """
         options = _options(ensemble_size, write_quorum, ack_quorum, digest_type, password, custom_metadata)
         return WriteHandle(self.context, self._create(options, job), version=0, deferred_sync=deferred_sync)
@@ -143,8 +141,7 @@ class BookKeeper:
     def delete_ledger(self, ledger_id: int, force: bool = False) -> None:
         """Delete a ledger for good. Raises NoSuchLedgerError.
 
-        Without ``force``, raises ConfigError for a ledger that was written for a log, whether the log lists it or not: a log
-        that lists a deleted ledger cannot be read.
+        Without ``force``, raises ConfigError for a ledger that was written for a log, listed or not: the log may need it.
         """
         log = self.ledger_metadata(ledger_id).custom(LOG_TAG)
         if log is not None and not force:
@@ -172,10 +169,7 @@ class BookKeeper:
     # Logs
 
     def open_log(self, name: str, create: bool = False, password: bytes = b"") -> Log:
-        """Open a log. ``create`` makes an empty one if it does not exist. ``password`` is that of its ledgers.
-
-        Raises NoSuchLogError.
-        """
+        """Open a log, or ``create`` an empty one. ``password`` is that of its ledgers. Raises NoSuchLogError."""
         uid = self.logs.open(name, create=create)
         access = LedgerAccess(
             lambda ledger_id: self.open_ledger(ledger_id, password, recover=False),

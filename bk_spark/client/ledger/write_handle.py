@@ -28,6 +28,8 @@ Payloads: TypeAlias = "Sequence[bytes] | pa.BinaryArray | pa.ChunkedArray"
 
 MAX_ENTRY_ID = 2**63 - 1
 
+_BYTES = (bytes, bytearray, memoryview)
+
 _Place = TypeVar("_Place")
 
 
@@ -59,8 +61,7 @@ class ClosedAfterBlock(ABC):
 class InOrderWriter(ClosedAfterBlock, Generic[_Place]):
     """Appends of a writer that puts each entry behind the one before, in a ledger or in a log.
 
-    An entry's place is its id in the ledger, or its LogPosition in the log. Appends are confirmed in the order in which
-    they were made.
+    An entry's place is its id in the ledger, or its LogPosition in the log. Appends are confirmed in the order they were made.
     """
 
     def append(self, payload: bytes) -> _Place:
@@ -181,8 +182,7 @@ class AdvWriteHandle(_LedgerWriter):
     def append_batch(self, first_entry_id: int, payloads: Payloads) -> tuple[int, int]:
         """Append consecutive entries, at least one. Returns the first and the last id once all are confirmed.
 
-        A large batch is cut. If it fails with DuplicateEntryError, entries below the id that the error names may have been
-        appended.
+        A large batch is cut: if it fails with DuplicateEntryError, entries below the error's id may have been appended.
         """
         check_may_wait(EventLoop.get())
         return self.append_batch_async(first_entry_id, payloads).result()
@@ -200,9 +200,10 @@ def _check_entry_id(entry_id: object, count: int) -> None:
 
 
 def checked_payload(payload: object) -> bytes:
-    if not isinstance(payload, (bytes, bytearray, memoryview)):
+    if not isinstance(payload, _BYTES):
         raise ConfigError("a payload", payload, "it must be bytes")
-    _check_payload_size(len(payload))
+    if len(payload) > MAX_ENTRY_BYTES:
+        raise EntryTooLargeError(len(payload), MAX_ENTRY_BYTES)
     return bytes(payload)
 
 
@@ -210,33 +211,25 @@ def checked_payloads(payloads: Payloads) -> pa.BinaryArray:
     array = _binary_array(payloads)
     if len(array) == 0:
         raise ConfigError("payloads", [], "append at least one entry")
-    _check_payload_size(int(payload_sizes(array).max()))
+    largest = int(payload_sizes(array).max())
+    if largest > MAX_ENTRY_BYTES:
+        raise EntryTooLargeError(largest, MAX_ENTRY_BYTES)
     return array
-
-
-def _check_payload_size(size_bytes: int) -> None:
-    if size_bytes > MAX_ENTRY_BYTES:
-        raise EntryTooLargeError(size_bytes, MAX_ENTRY_BYTES)
-
-
-def _check_are_bytes(payloads: object) -> None:
-    if isinstance(payloads, (str, bytes, bytearray, memoryview)) or not isinstance(payloads, Sequence):
-        raise ConfigError("payloads", payloads, "it must be a sequence of bytes, one for each entry")
-    for payload in payloads:
-        if not isinstance(payload, (bytes, bytearray, memoryview)):
-            raise ConfigError("a payload", payload, "it must be bytes")
 
 
 def _binary_array(payloads: Payloads) -> pa.BinaryArray:
     array = payloads
     if not isinstance(array, (pa.Array, pa.ChunkedArray)):
-        _check_are_bytes(array)
+        if isinstance(array, (str, *_BYTES)) or not isinstance(array, Sequence):
+            raise ConfigError("payloads", payloads, "it must be a sequence of bytes, one for each entry")
+        for payload in array:
+            if not isinstance(payload, _BYTES):
+                raise ConfigError("a payload", payload, "it must be bytes")
+        array = pa.array(array, pa.binary())
     elif not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
         raise ConfigError("payloads", f"an array of {array.type}", "it must be an array of binary")
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], pa.binary())
-    if not isinstance(array, pa.Array):
-        array = pa.array(array, pa.binary())
     if array.null_count:
         raise ConfigError("payloads", f"{array.null_count} nulls", "an entry's payload may be empty, not null")
     return array if array.type == pa.binary() else array.cast(pa.binary())

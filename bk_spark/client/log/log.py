@@ -80,8 +80,6 @@ class Log:
             raise NoSuchLogError(self.name)
         return self._logs.reader.all_versions(self.name)
 
-    # Whole ledgers
-
     def append_ledgers(
         self, ledgers: Sequence[int | CommittedLedger], application: tuple[str, int] | None = None
     ) -> LogVersion:
@@ -126,8 +124,6 @@ class Log:
             first = listed[place[0] + 1]
         return self._logs.truncate(self.name, self.uid, first.ledger_id)
 
-    # Entries
-
     def open_writer(
         self,
         ensemble_size: int = 3,
@@ -143,16 +139,12 @@ class Log:
         stays, before all that this leader appends. Nothing is appended before the log lists the new ledger.
 
         A ledger that holds ``roll_bytes`` (payloads, and 32 bytes for each entry) is followed by a new one, and takes
-        appends until that one is listed: ``truncate`` and retention remove whole ledgers. The other options are stored with
-        each ledger, as those of ``BookKeeper.create_ledger`` are. The ledgers' password is the one that the log was opened
-        with.
+        appends until that one is listed: ``truncate`` and retention remove whole ledgers. The other options are those of
+        ``BookKeeper.create_ledger``, stored with each ledger; the password is the one that the log was opened with.
 
-        The application chooses which process leads. Two that take the log from each other again and again stay correct,
-        but make little progress.
-
-        Raises ConfigError for an option; SchemaMismatchError on a log of rows; NotEnoughBookiesError;
-        BookieUnavailableError if a former leader's ledgers cannot be recovered now; NoSuchLogError;
-        MetadataUnavailableError.
+        The application chooses who leads. Two processes that keep taking the log from each other stay correct, but make
+        little progress. Raises ConfigError for an option; SchemaMismatchError on a log of rows; NotEnoughBookiesError;
+        BookieUnavailableError if a former leader's ledgers cannot be recovered now; NoSuchLogError; MetadataUnavailableError.
         """
         options = LedgerOptions(
             ensemble_size=ensemble_size,

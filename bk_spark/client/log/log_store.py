@@ -7,8 +7,7 @@ One Spark write, in the order of calls:
              logs.jobs.creation_of_ledger(job, id); write its rows; close it
     driver:  logs.commit(job, request), then logs.jobs.finish(job, ids)       or       logs.jobs.abort(job)
 
-Until the commit, readers see nothing of the job, and a log that did not exist before still does not exist. A reader calls
-``logs.reader.snapshot``.
+Until the commit, readers see nothing of the job, nor of a log that it creates. A reader calls ``logs.reader.snapshot``.
 """
 
 from __future__ import annotations

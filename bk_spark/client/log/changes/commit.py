@@ -17,7 +17,7 @@ Each try reads everything anew, so one rule covers every refusal and every lost 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -45,7 +45,6 @@ from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import (
     MetadataStore,
     NodeExistsError,
-    StoreChange,
     StoreError,
     TransactionFailedError,
     Versioned,
@@ -144,17 +143,12 @@ class _Commit:
         plan = self._plan(basis, schema)
         if plan.version.kind is CommitKind.TRUNCATE and not plan.version.removed.ledgers:
             return self._ended_without_commit(basis, basis.head.version)
-        self._send(commit_operations(self._names, self._job, self._request, basis, plan))
-        return self._committed(basis.uid, plan.version)
-
-    def _send(self, changes: Sequence[StoreChange]) -> None:
         try:
-            self._store.transaction(changes)
+            self._store.transaction(commit_operations(self._names, self._job, self._request, basis, plan))
         except MetadataUnavailableError:
             self._reply_lost = True
             raise
-
-    # Reading what a try is based on
+        return self._committed(basis.uid, plan.version)
 
     def _read(self) -> Basis:
         uid = self._names.find(self._log_name)
@@ -249,8 +243,6 @@ class _Commit:
             raise StoreError(self._jobs.paths(self._job).running)
         return version
 
-    # The plan, and what comes after the commit
-
     def _schema_plan(self, basis: Basis) -> SchemaPlan:
         head = basis.head
         stored = None if head.schema_id is None else self._reader.schema(head.name, basis.uid, head.schema_id)
@@ -280,10 +272,8 @@ class _Commit:
                 logger.warning(what, name, number, problem)
         return version
 
-    # Writes before the commit: nobody reads them until a version points to them
-
     def _prepared(self, basis: Basis) -> Basis:
-        """Write the pages, and claim the ledgers. Returns the basis with the job's directory in the log."""
+        """Write the pages, which nobody reads before the commit, and claim the ledgers. Adds ``job_here`` to the basis."""
         if basis.head_version is None:
             self._names.check_free(self._log_name)
             self._names.prepare(basis.uid)

@@ -5,8 +5,8 @@
 3. Every job ends, and its ledgers are deleted.
 4. The rest is deleted, the head last.
 
-Each step can be repeated, and as long as the head exists a second call finds what the first one left. Whatever points to a
-ledger is deleted after the ledger.
+Each step can be repeated, and as long as the head exists a second call finds what the first one left. A ledger is deleted
+before whatever points to it.
 
 Every ledger of a log is in the index of its job until the job is finished. After that it is in the pages of the job's
 commit, or was opened by that commit, or, once a vacuum has deleted that record, is in the checkpoint of a vacuumed version.

@@ -4,8 +4,7 @@ The danger (log rule 1): a commit's transaction is on its way, abort runs, and t
 
 The invariant: a job ends when its ``running`` is deleted, and there are only two ways. The commit's transaction deletes
 ``running`` *and* writes into the job's directory where it committed. Abort deletes only ``running``. So whoever finds
-``running`` gone, and reads the directory after that, knows which of the two happened. The ledgers of a job may be deleted
-only after it ended without a commit.
+``running`` gone, and then reads the directory, knows how the job ended. Only without a commit may its ledgers be deleted.
 
 Every ledger is created in a transaction that checks ``running``, so after the end there are no new ones. The directory of
 an aborted job stays: a late task finds it and cannot begin the job again.
@@ -83,8 +82,7 @@ class WriteJobs:
     def ensure(self, job: WriteJob) -> None:
         """Make the job's directory and ``running``, unless they exist. Each task calls it before it creates a ledger.
 
-        Costs one read, except for the first task. Raises JobEndedError if the job was committed or aborted, NoSuchLogError
-        if its log was deleted.
+        Costs one read, except for the first task. Raises JobEndedError after a commit or abort; NoSuchLogError.
         """
         for _ in range(_TRIES):
             state, running = self._store.get_many([self.paths(job).root, self.paths(job).running])

@@ -130,8 +130,7 @@ class LogLedgers:
     def _check_free(self, claim: Claim, metadata: LedgerMetadata) -> None:
         """Raises ConfigError unless the job may take the ledger.
 
-        It may if the ledger belongs to nobody, if it is the job's own under another uid, and if it belongs to a job of this
-        log that ended without listing it.
+        It may if nobody owns it, if it is the job's own under another uid, or if a job of this log ended without listing it.
         """
         uid, job_id = _tag(metadata, LOG_TAG), _tag(metadata, JOB_TAG)
         if job_id == claim.job_id:

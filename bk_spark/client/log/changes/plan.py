@@ -147,14 +147,17 @@ def plan_schema(head: Head, request: CommitRequest, given: Schema | None, stored
         schema = appended_schema(head.name, stored, given, merge=request.merge_schema)
     if schema == stored:
         return SchemaPlan(content, head.schema_id)
-    return SchemaPlan(content, head.schema_count, _new_schema(head, schema))
+    if head.schema_count >= _MAX_SCHEMAS:
+        what = f"the number of schemas of log '{head.name}'"
+        raise ConfigError(what, head.schema_count, "it is the maximum: write to a new log")
+    return SchemaPlan(content, head.schema_count, encode_schema(f"the schema given for log '{head.name}'", schema))
 
 
 def plan_removal(head: Head, request: CommitRequest, found: Findings) -> Totals:
     """How much the commit removes.
 
-    Raises MetadataConflictError unless all ledgers that it names are listed, as one stretch, and closed; ConfigError for a
-    compaction that changes the number of rows.
+    Raises MetadataConflictError unless all ledgers that it names are listed as one stretch and closed, and ConfigError if a
+    compaction changes the number of rows.
     """
     if request.kind is CommitKind.OVERWRITE:
         return head.total + Totals.of(found.closed)
@@ -252,10 +255,3 @@ def _before(head: Head, first: int, listed: Sequence[CommittedLedger], still_ope
 def _is_open(head: Head, ledger_id: int) -> MetadataConflictError:
     problem = f"ledger {ledger_id}, which is to be removed, is open: its writer, or 'bk-spark log recover', must close it first"
     return MetadataConflictError(f"log '{head.name}'", problem)
-
-
-def _new_schema(head: Head, schema: Schema) -> bytes:
-    if head.schema_count >= _MAX_SCHEMAS:
-        what = f"the number of schemas of log '{head.name}'"
-        raise ConfigError(what, head.schema_count, "it is the maximum: write to a new log")
-    return encode_schema(f"the schema given for log '{head.name}'", schema)

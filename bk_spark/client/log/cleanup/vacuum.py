@@ -7,12 +7,10 @@ In this order, each step complete before the next:
    within ``version_retention_s``. From then on the versions below cannot be read. Before it, a checkpoint of the listing at
    that version is written, so that no reader needs anything older.
 3. Ledgers that versions up to it stopped listing are deleted, then ``vacuumed_version`` follows.
-4. Checkpoints below it are deleted. Records of versions far below it are deleted after ``oldest_record`` was raised
-   (``records.py``).
+4. Checkpoints below it are deleted; and, once ``oldest_record`` is raised, records of versions far below it (``records.py``).
 
 So the age of a ledger is that of the commit that *unlisted* it, whenever it was written, and all times are ZooKeeper's. A
-ledger that a readable version lists is never deleted. After a crash at any step, the next run continues from what the head
-says.
+ledger that a readable version lists is never deleted. After a crash the next run continues from what the head says.
 """
 
 from __future__ import annotations
@@ -32,12 +30,10 @@ from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
 from bk_spark.metadata.store import StoreError
 
 RECORDS_KEPT = 100_000
-"""Versions below the oldest readable one whose records stay: from them a stream that was away for longer than the retention
-finds the row number at which it stands."""
+"""Versions below the oldest readable one whose records stay: they tell a stream that was away for longer its row number."""
 
 _VERSIONS_AT_ONCE = 10_000
-"""Versions whose ledgers are deleted before ``vacuumed_version`` follows: their ids fit into memory, and a run that is cut
-short repeats little."""
+"""Versions handled before ``vacuumed_version`` follows: their ledger ids fit into memory, and a cut off run repeats little."""
 _TRIES = 10
 """Each further try means that somebody else committed meanwhile."""
 
@@ -172,9 +168,8 @@ class LogVacuum:
     def _delete_next(self, log: _Log, before: Listing, head: Head) -> int:
         """Handle the next versions above ``vacuumed_version``; ``before`` is its listing.
 
-        Deletes every ledger that ``before`` or one of these versions lists and the last of them does not. A ledger that was
-        unlisted is never listed again (log rule 9), so no later version lists it either. The next step, or the next run,
-        starts from the checkpoint written here.
+        Deletes every ledger that ``before`` or one of these versions lists and the last of them does not. An unlisted ledger
+        is never listed again (log rule 9). The next step, or the next run, starts from the checkpoint written here.
         """
         first = head.vacuumed_version
         last = min(first + _VERSIONS_AT_ONCE, head.oldest_version)
@@ -183,16 +178,12 @@ class LogVacuum:
             fold.apply(commit, pages)
             ids.update(ledger.ledger_id for page in pages for ledger in page.ledgers)
             ids.update([] if commit.opened is None else [commit.opened])
-        deleted = self._delete_ledgers(log, sorted(ids - _ids(fold.listing())))
+        unlisted, deleted = sorted(ids - _ids(fold.listing())), 0
+        for some in chunks(unlisted, READS_AT_ONCE):
+            deleted += self._logs.ledgers.delete_listed(some, log.uid)
+            self._progress("ledgers deleted", deleted, len(unlisted))
         self._logs.checkpoints.write(log.name, log.uid, last, fold.listing())
         self._raise_mark(log, "vacuumed_version", last)
-        return deleted
-
-    def _delete_ledgers(self, log: _Log, ids: list[int]) -> int:
-        deleted = 0
-        for some in chunks(ids, READS_AT_ONCE):
-            deleted += self._logs.ledgers.delete_listed(some, log.uid)
-            self._progress("ledgers deleted", deleted, len(ids))
         return deleted
 
     def _listing_at_vacuumed(self, log: _Log, head: Head) -> Listing | None:

@@ -2,8 +2,7 @@
 
 RollLog decides which ledger an append goes to; this module runs the threads around it. An append is counted under the
 lock, and sent without the lock, because sending waits while the ledger's window is full. A roll runs in the thread that
-called ``roll``, or, for a full ledger, in a thread of its own. Callbacks of ledgers' futures run on the client's event
-loop: they count, and never wait.
+called ``roll``; for a full ledger, in its own. Callbacks of futures run on the client's event loop: they never wait.
 
 Every wait ends. An append is confirmed, or fails its ledger's writer after ``ClientConfig.add_quorum_timeout_s``. A step of
 a roll takes a few calls to the metadata store.
@@ -58,9 +57,6 @@ class LogAppend:
             first, last = result
             self.future.set_result((LogPosition(ledger_id, first), LogPosition(ledger_id, last)))
 
-    def fail(self, error: BookKeeperError) -> None:
-        self.future.set_exception(error)
-
 
 class LogWriteHandle(InOrderWriter[LogPosition]):
     """The leader of a log: the one writer of its last ledger, until somebody displaces it.
@@ -105,8 +101,7 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
         """Go on in a new ledger. On return all that was appended before the call is confirmed, in ledgers that are CLOSED.
 
         Does nothing if the ledger is empty. Others may append meanwhile. Raises NotEnoughBookiesError or
-        MetadataUnavailableError if no ledger could be created: the leader goes on in the old one. After any other error it
-        does not.
+        MetadataUnavailableError if no ledger could be created: the leader goes on in the old one. Other errors end it.
         """
         check_may_wait(EventLoop.get())
         with self._changed:
@@ -130,7 +125,12 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
             if is_first:
                 self._rolls.refuse(LedgerClosedError(self.ledger_id, self._name))
         if is_first:
-            self._close(closed)
+            try:
+                self._finish()
+            except BaseException as problem:
+                closed.set_exception(problem)
+            else:
+                closed.set_result(None)
         closed.result()
 
     @property
@@ -152,7 +152,7 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
         if is_roll_due:
             self._start_roll()
         if refusal is not None:
-            append.fail(refusal)
+            append.future.set_exception(refusal)
         if ledger is not None:
             self._send(append, ledger)
         return append.future
@@ -168,21 +168,19 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
     def _answered(self, append: LogAppend, ledger: WriteHandle, sent: Future[Any]) -> None:
         problem = sent.exception()
         if problem is None:
-            append.confirm(ledger.ledger_id, sent.result())
-            self._tell(
-                self._rolls.confirmed
-            )  # after the future: when roll and close return, the appends they waited for are done
+            append.confirm(ledger.ledger_id, sent.result())  # first: when roll and close return, futures are done
+            self._tell(self._rolls.confirmed)
         else:
             reason = self._reason(problem, ledger)
             self._fail(reason)
-            append.fail(reason)
+            append.future.set_exception(reason)
 
     def _fail(self, reason: BookKeeperError) -> None:
         with self._changed:
             queued = self._rolls.fail(reason)
             self._changed.notify_all()
         for append in queued:
-            append.fail(reason)
+            append.future.set_exception(reason)
 
     def _raise_refusal(self) -> None:
         if self._rolls.refusal is not None:
@@ -235,7 +233,7 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
             try:
                 self._send(append, ledger)
             except BaseException as problem:
-                append.fail(self._reason(problem, ledger))
+                append.future.set_exception(self._reason(problem, ledger))
                 raise
 
     def _next_queued(self) -> LogAppend | None:
@@ -252,14 +250,6 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
             self._changed.notify_all()
 
     # The end
-
-    def _close(self, closed: Future[None]) -> None:
-        try:
-            self._finish()
-        except BaseException as problem:
-            closed.set_exception(problem)
-        else:
-            closed.set_result(None)
 
     def _finish(self) -> None:
         rolls = self._rolls

@@ -15,10 +15,8 @@ went to ledger 6 at once, it could be confirmed while a1 is not. The next leader
 the log would be a0 b0: an entry without its predecessor.
 
 Why the old ledger is closed before the next roll: otherwise a displaced leader could leave three ledgers that still take
-entries, and the next leader looks at two.
-
-The first append that fails ends the leader, and everything queued fails with it: nothing may be confirmed behind an entry
-in doubt.
+entries, and the next leader looks at two. The first append that fails ends the leader, and everything queued fails with it:
+nothing may be confirmed behind an entry in doubt.
 
 Ref: the BookKeeper protocol, "Rolling ledgers"; docs/rules.md, log rule 3.
 """
@@ -81,8 +79,6 @@ class RollLog(Generic[_Ledger, _Append]):
         self._queue: deque[tuple[_Append, int]] = deque()
         self._queued_bytes = 0
 
-    # Appends
-
     def admits(self, nbytes: int) -> bool:
         """Whether an append of this size may be made now. If not, the roll under way will make room."""
         if self.refusal is not None or not self._is_queueing:
@@ -127,8 +123,6 @@ class RollLog(Generic[_Ledger, _Append]):
     def refuse(self, error: BookKeeperError) -> None:
         """The leader is being closed: refuse further appends. What was appended before is still sent."""
         self.refusal = self.refusal or error
-
-    # The roll
 
     @property
     def is_roll_due(self) -> bool:

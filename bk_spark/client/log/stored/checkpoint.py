@@ -1,8 +1,7 @@
 """Checkpoints: stored listings of some versions, so that reading a log costs the same however old it is.
 
-A checkpoint depends only on the versions up to its own, and those never change. So all writers of a checkpoint write the
-same; any number may write at once, and a reader may use any complete one. A checkpoint is complete once its value says how
-many pages it has; the value is set last.
+A checkpoint depends only on the versions up to its own, and those never change. So all its writers write the same; any number
+may write at once, and a reader may use any complete one. It is complete once its value, set last, says how many pages it has.
 
 A commit writes a checkpoint at every thousandth version, and a vacuum at the version that becomes the oldest readable one.
 Readers can do without the former, more slowly. The checkpoint of the oldest version must exist.

@@ -60,7 +60,9 @@ def appended_schema(log: str, stored: Schema, given: Schema, *, merge: bool) -> 
             here, there = type_name(columns[name]["type"]), type_name(column["type"])
             raise SchemaMismatchError(log, f"column '{name}' is {here} in the log and {there} in the data: cast it")
     if added and not merge:
-        raise SchemaMismatchError(log, _extra(added, stored))
+        extra = ", ".join(f"'{column['name']}' ({type_name(column['type'])})" for column in added)
+        remedy = "drop it, or add it with option 'mergeSchema'"
+        raise SchemaMismatchError(log, f"the log has no column {extra}, its schema is {type_name(stored)}: {remedy}")
     clash = _clash([*columns, *(column["name"] for column in added)])
     if clash:
         raise SchemaMismatchError(log, f"Spark cannot tell the columns {' and '.join(clash)} apart: rename one")
@@ -78,11 +80,6 @@ def type_name(kind: Any) -> str:
     if kind["type"] == "map":
         return f"map<{type_name(kind['keyType'])},{type_name(kind['valueType'])}>"
     return f"{kind['type']}<{type_name(kind['sqlType'])}>"
-
-
-def _extra(added: list[Any], stored: Schema) -> str:
-    extra = ", ".join(f"'{column['name']}' ({type_name(column['type'])})" for column in added)
-    return f"the log has no column {extra}, its schema is {type_name(stored)}: drop it, or add it with option 'mergeSchema'"
 
 
 def _schema_in(record: dict[str, Any]) -> Schema:

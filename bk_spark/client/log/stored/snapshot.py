@@ -119,8 +119,7 @@ class LogReader:
 
         Raises NoSuchLogError if the log was deleted meanwhile; ConfigError for a version whose record was vacuumed.
         """
-        for numbers in chunks(range(first, last + 1), READS_AT_ONCE):
-            yield from self._versions(name, uid, numbers)
+        return self._versions(name, uid, range(first, last + 1))
 
     def commits(self, name: str, uid: str, first: int, last: int) -> Iterator[tuple[LogVersion, list[Page]]]:
         """Each commit from ``first`` to ``last``, inclusive, with its pages. Raises as ``versions``."""
@@ -157,7 +156,7 @@ class LogReader:
 
     def _versions(self, name: str, uid: str, numbers: Sequence[int]) -> Iterator[LogVersion]:
         paths = self._names.paths(uid)
-        wanted = [_Wanted(f"version {n} of log '{name}'", paths.version(n), n) for n in numbers]
+        wanted = (_Wanted(f"version {n} of log '{name}'", paths.version(n), n) for n in numbers)
         return self._records(name, uid, wanted, LogVersion.decode)
 
     def _listing(self, name: str, uid: str, head: Head, at: LogVersion) -> Listing:

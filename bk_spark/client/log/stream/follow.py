@@ -84,8 +84,6 @@ class LogFollower:
     """
 
     def __init__(self, reader: LogReader, name: str, uid: str, overwrites: str, describe: Describe) -> None:
-        self._name = name
-        self._uid = uid
         self._order = StreamOrder(reader, name, uid, overwrites, describe)
 
     # Where a stream starts
@@ -115,7 +113,7 @@ class LogFollower:
         earliest = self.earliest(head)
         if earliest.version and self._order.record(max(head.oldest_version, 1)).time_ms >= time_ms:
             return earliest
-        version = self._order.reader.version_at(self._name, self._uid, time_ms - 1)
+        version = self._order.reader.version_at(self._order.name, self._order.uid, time_ms - 1)
         return max(earliest, self._before_open(head, version) or behind(version))
 
     # How far it can read, and what lies between two positions
@@ -141,7 +139,7 @@ class LogFollower:
         left out with a warning. Raises LogReplacedError; ConfigError if an offset does not fit the log.
         """
         if end.version > head.version:
-            raise self._order.misfit(end, f"log '{self._name}' has the versions up to {head.version}")
+            raise self._order.misfit(end, f"log '{self._order.name}' has the versions up to {head.version}")
         try:
             start, end = resumed(self._order, start, end, head)
         except DataLossError as loss:
@@ -264,7 +262,7 @@ class LogFollower:
             if is_end:
                 return
         if not end.is_behind:
-            raise self._order.misfit(end, f"nothing stands there in version {end.version} of log '{self._name}'")
+            raise self._order.misfit(end, f"nothing stands there in version {end.version} of log '{self._order.name}'")
 
     def _is_truncated(self, given: Given, head: Head) -> bool:
         """Whether the ledger's rows were truncated since."""
@@ -277,7 +275,7 @@ class LogFollower:
         """Whether the ledger's rows are to be read. Warns if they were truncated, or raises DataLossError."""
         if not self._is_truncated(given, head):
             return True
-        loss = DataLossError(self._name, f"ledger {given.ledger_id} of version {given.version.version} was truncated")
+        loss = DataLossError(self._order.name, f"ledger {given.ledger_id} of version {given.version.version} was truncated")
         if fail_on_data_loss:
             raise loss
         logger.warning("%s", loss.warning)
@@ -286,7 +284,7 @@ class LogFollower:
     def _unknown_end(self, given: Given, end: StreamPosition) -> Exception:
         what = f"ledger {given.ledger_id} of version {given.version.version}"
         if given.version.version <= end.version and self._order.is_gone(given.ledger_id):
-            return DataLossError(self._name, f"{what} was deleted")
+            return DataLossError(self._order.name, f"{what} was deleted")
         return self._order.misfit(end, f"it lies behind {what}, which is still open")
 
 

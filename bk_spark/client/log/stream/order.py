@@ -5,8 +5,7 @@ versions, so a range is the same whenever it is planned. One thing comes from el
 where a ledger ends, the end is taken from the ledger's own metadata, once it is CLOSED.
 
 One more rule, for streams that read a REPLACE: a ledger that stayed open through the REPLACE is listed by it, and is read
-there from its beginning. What the stream had not read of it before is skipped: otherwise no stream could get past that
-ledger while its leader lives.
+there from its beginning. What the stream had not read of it before is skipped, or it would wait there while the leader lives.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ class Given:
     ledger: CommittedLedger | None
     """None if its end is not known: it is open, or was deleted since."""
     row: int
-    """The row number of its first row. Only a lower bound for an opened ledger that stands behind another open one and with
-    which a walk starts."""
+    """The row number of its first row. If a walk starts with a ledger opened behind another open one: only a lower bound."""
 
     @property
     def end_row(self) -> int | None:

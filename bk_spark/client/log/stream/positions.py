@@ -72,8 +72,7 @@ def behind(version: int) -> StreamPosition:
 def position_of_offset(offset: object, name: str, uid: str, what: str = "the offset in the checkpoint") -> StreamPosition:
     """The position that ``offset``, as Spark returns it, names in the log ``name`` with the id ``uid``.
 
-    Raises ConfigError, which calls the offset ``what``, if it is malformed, or belongs to another log, such as a deleted one
-    of this name.
+    Raises ConfigError if it is malformed, or of another log, such as a deleted one of this name. Errors call it ``what``.
     """
     if not isinstance(offset, dict) or set(offset) != set(_FIELDS):
         raise ConfigError(what, offset, _FORM)

@@ -2,8 +2,7 @@
 
 Below a log's oldest readable version, ledgers that were replaced since may be deleted. Such a position is carried over to
 the listing of the oldest readable version. Its ledger may still be listed there. If not, its row may, since a compaction
-keeps every row and its number. No position points at rows inside an entry: if a compaction has put the boundary of an entry
-elsewhere, the position is lost.
+keeps every row and its number. No position points inside an entry: if a compaction moved entry boundaries, it may be lost.
 
 Ref: docs/rules.md, log rule 6.
 """
@@ -36,9 +35,8 @@ def resumed(
 def is_readable(order: StreamOrder, position: StreamPosition, head: Head) -> bool:
     """Whether a position can be used as it is.
 
-    That holds for a position in a ledger that is still open, even if the version that opened it is old: the ledger is listed,
-    and no listing is needed to find it there. The exception is a stream that reads replacements: with the newest replacement
-    it reads the ledger again, at another place.
+    That includes positions in a ledger that is still open, even if the version that opened it is old: no listing is needed to
+    find it. Except for a stream that reads replacements: with the newest one it reads the ledger again, at another place.
     """
     if position.version >= head.oldest_version:
         return True
