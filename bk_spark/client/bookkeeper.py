@@ -169,7 +169,7 @@ class BookKeeper:
     # Logs
 
     def open_log(self, name: str, create: bool = False, password: bytes = b"") -> Log:
-        """Open a log, or ``create`` an empty one. ``password`` is that of its ledgers. Raises NoSuchLogError."""
+        """Open a log; ``create`` makes a missing one, empty. ``password`` is that of its ledgers. Raises NoSuchLogError."""
         uid = self.logs.open(name, create=create)
         access = LedgerAccess(
             lambda ledger_id: self.open_ledger(ledger_id, password, recover=False),
