@@ -195,8 +195,6 @@ class BookKeeper:
         """Remove them, each when the iterator comes to it. Running jobs, and what they wrote, stay."""
         return Orphans(self.logs, progress).sweep(older_than_s)
 
-    # The client itself
-
     def close(self) -> None:
         """End all connections. Handles of this client cannot be used afterwards."""
         self.context.close()

@@ -249,8 +249,6 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
             step()
             self._changed.notify_all()
 
-    # The end
-
     def _finish(self) -> None:
         rolls = self._rolls
         with self._changed:

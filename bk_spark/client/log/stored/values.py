@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, Self, TypeAlias
 
 from bk_spark.client.log.stored.json_values import (
+    MAX_INTEGER,
     check_integer,
     decode,
     encode,
@@ -70,7 +71,9 @@ class CommittedLedger:
 
     def __post_init__(self) -> None:
         for name, least in (("ledger_id", 0), ("last_entry_id", -1), ("length", 0), ("rows", 0)):
-            check_integer(f"{name} of ledger {self.ledger_id!r}", getattr(self, name), least)
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= MAX_INTEGER:  # the text is made for errors only: pages are large
+                check_integer(f"{name} of ledger {self.ledger_id!r}", value, least)
 
     @staticmethod
     def of_entries(metadata: LedgerMetadata) -> CommittedLedger:

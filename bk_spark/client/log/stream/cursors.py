@@ -84,7 +84,7 @@ class LogCursors:
         return sorted((_cursor(log, uid, value.value, value.modified_ms) for value in values), key=lambda cursor: cursor.name)
 
     def remove(self, log: str, uid: str, name: str) -> None:
-        """Forget a named cursor whose query will not run again. Raises ConfigError where there is none."""
+        """Forget a named cursor whose query will not run again. Raises ConfigError if there is none."""
         try:
             self._store.delete(self._names.paths(uid).cursor(name))
         except NoNodeError:
