@@ -99,25 +99,25 @@ class MadeLog:
         for version in range(CHECKPOINT_INTERVAL, ledgers // PER_COMMIT + 1, CHECKPOINT_INTERVAL):
             cluster.logs.write_checkpoint(self.name, self.uid, version)
         self._follower = LogFollower(cluster.logs.reader, self.name, self.uid, "fail", cluster.ledgers.existing)
-        head = cluster.logs.head(self.name, self.uid)
+        head = cluster.logs.names.head(self.name, self.uid)
         self._position = self._follower.newest(head, {}, behind(head.version - 1)).position
 
     def commit(self) -> None:
         """One ledger more; what its writing costs is not counted."""
         logs, (ledger_id,) = self.cluster.logs, self.cluster.new_ids(1)
-        job = logs.begin_job(self.name)
-        logs.ensure_job(job)
+        job = logs.jobs.begin(self.name)
+        logs.jobs.ensure(job)
         metadata = _closed(ledger_id, job.ledger_tags())
-        self.cluster.ledgers.create(metadata, logs.ledger_operations(job, ledger_id), lambda failure: None)
+        self.cluster.ledgers.create(metadata, logs.jobs.creation_of_ledger(job, ledger_id), lambda failure: None)
         request = CommitRequest(CommitKind.APPEND, (_committed(ledger_id),))
         self.times.commit.append(_seconds(lambda: logs.commit(job, request)))
-        logs.finish(job, [ledger_id])
+        logs.jobs.finish(job, [ledger_id])
 
     def plan(self) -> None:
         """What a stream does that stands at the end: it learns how far it can read, and plans what the last commit brought."""
 
         def planned() -> StreamPosition:
-            head = self.cluster.logs.head(self.name, self.uid)
+            head = self.cluster.logs.names.head(self.name, self.uid)
             end = self._follower.newest(head, {}, self._position).position
             pieces = list(self._follower.pieces(self._position, end, head, fail_on_data_loss=True))
             assert [piece.rows for piece in pieces] == [ENTRIES]
@@ -128,12 +128,12 @@ class MadeLog:
         self.times.plan.append(time.perf_counter() - started)
 
     def snapshot(self) -> None:
-        self.times.snapshot.append(_seconds(lambda: self.cluster.logs.snapshot(self.name)))
+        self.times.snapshot.append(_seconds(lambda: self.cluster.logs.reader.snapshot(self.name)))
 
     def checkpoint_seconds(self) -> float:
         """What the commit of a thousandth version adds: the listing is read, and written."""
         logs = self.cluster.logs
-        version = logs.head(self.name, self.uid).version
+        version = logs.names.head(self.name, self.uid).version
         return _seconds(lambda: logs.write_checkpoint(self.name, self.uid, version))
 
     def _operations(self, ids: Sequence[int]) -> Iterator[tuple[str, list[StoreChange]]]:

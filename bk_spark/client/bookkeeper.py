@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
+from typing import Final
 
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.ledger.ledger_store import LedgerStore
@@ -12,8 +13,7 @@ from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.recovery_on_open import recovered
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
 from bk_spark.client.log.changes.jobs import WriteJob
-from bk_spark.client.log.cleanup.orphans import OLDER_THAN_S, Orphan, OrphanSearch
-from bk_spark.client.log.cleanup.sweep import LogSweep
+from bk_spark.client.log.cleanup.orphans import OLDER_THAN_S, Orphan, Orphans
 from bk_spark.client.log.cleanup.vacuum import LogVacuum, VacuumReport
 from bk_spark.client.log.log import LedgerAccess, Log
 from bk_spark.client.log.log_store import LogStore
@@ -21,62 +21,48 @@ from bk_spark.client.log.stored.values import LOG_TAG
 from bk_spark.client.progress import Progress, no_progress
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
 from bk_spark.errors import ConfigError, MetadataUnavailableError, UnauthorizedAccessError
-from bk_spark.metadata.ledger_ids import IssuedId
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import RegisteredBookie, list_bookies, open_root
 from bk_spark.metadata.store import MetadataStore
-from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import connect, parse_uri
 from bk_spark.tls.files import check_files
 from bk_spark.wire.messages import AdministerReply, AdminOperation, BookieDescription
 
 MAX_CREATE_TRIES = 5
-"""Creations of one ledger whose outcome stayed unknown, before the caller is told so."""
+"""Tries to create one ledger while the outcome stays unknown, before the caller gets the error."""
 
 
 class BookKeeper:
     """A client of the cluster at ``metadata_uri``, such as ``zk://127.0.0.1:2181/ledgers``. Threads may share it.
 
-    Raises ConfigError for a malformed URI and MetadataUnavailableError, after ``config.connect_timeout_s``, where no
-    metadata store answers. Close it, or use it in a ``with`` statement.
+    Raises ConfigError for a malformed URI, and MetadataUnavailableError if no metadata store answers within
+    ``config.connect_timeout_s``. Close it, or use it in a ``with`` statement.
     """
 
     def __init__(self, metadata_uri: str, config: ClientConfig | None = None) -> None:
         self.config = config or ClientConfig()
         check_files(self.config)
         _, root = parse_uri(metadata_uri)
-        self._store: MetadataStore = connect(
+        self.metadata_store: Final[MetadataStore] = connect(
             metadata_uri,
             connect_timeout_s=self.config.connect_timeout_s,
             session_timeout_s=self.config.session_timeout_s,
             auth=self.config.zookeeper_auth,
         )
+        """The client's session with the metadata store, for tools that look at a whole cluster. It ends with the client."""
         try:
-            self._znodes = open_root(self._store, root)
-            self._context = ClientContext(self._store, self._znodes, self.config)
+            self.znodes: Final = open_root(self.metadata_store, root)
+            """Where things are in the metadata store."""
+            self.context: Final = ClientContext(self.metadata_store, self.znodes, self.config)
+            """The client's connections to bookies, for what re-replicates ledgers. They end with the client."""
         except BaseException:
-            self._store.close()
+            self.metadata_store.close()
             raise
-        self._ledgers = LedgerStore(self._store, self._znodes)
-        self.logs = LogStore(self._store, self._znodes, self._context.wall_clock_ms, recover_ledger=self._recover_ledger)
+        self._ledgers = LedgerStore(self.metadata_store, self.znodes)
+        self.logs = LogStore(self.metadata_store, self.znodes, self.context.wall_clock_ms, recover_ledger=self._recover_ledger)
         """The logs' metadata: what the data source commits through."""
 
-    @property
-    def metadata_store(self) -> MetadataStore:
-        """The client's session with the metadata store, for tools that look at a whole cluster. It ends with the client."""
-        return self._store
-
-    @property
-    def znodes(self) -> Znodes:
-        """Where things are in it."""
-        return self._znodes
-
-    @property
-    def context(self) -> ClientContext:
-        """The client's connections to bookies, for what re-replicates ledgers. They end with the client."""
-        return self._context
-
-    # --- ledgers
+    # Ledgers
 
     def create_ledger(
         self,
@@ -92,14 +78,13 @@ class BookKeeper:
     ) -> WriteHandle:
         """Create a ledger and open it for writing.
 
-        With ``deferred_sync`` appends are done once they are in the memory of an ack quorum, and are durable, and visible to
-        readers, only after ``force``; such a ledger's ensemble cannot change. ``job`` ties it to the write of a log, which
-        commits or deletes it. Raises ConfigError unless E ≥ Qw ≥ Qa ≥ 1, NotEnoughBookiesError with fewer than E writable
-        bookies, MetadataUnavailableError.
+        With ``deferred_sync`` an append is done once its entries are in the memory of an ack quorum. Only ``force`` makes
+        them durable, and visible to readers; and the ledger's ensemble cannot change. ``job`` ties the ledger to a write
+        to a log, which commits or deletes it. Raises ConfigError unless E ≥ Qw ≥ Qa ≥ 1; NotEnoughBookiesError with fewer
+        than E writable bookies; MetadataUnavailableError.
         """
-        sizes = (ensemble_size, write_quorum, ack_quorum)
-        metadata = self._create(_options(sizes, digest_type, password, custom_metadata), job)
-        return WriteHandle(self._context, metadata, version=0, deferred_sync=deferred_sync)
+        options = _options(ensemble_size, write_quorum, ack_quorum, digest_type, password, custom_metadata)
+        return WriteHandle(self.context, self._create(options, job), version=0, deferred_sync=deferred_sync)
 
     def create_ledger_adv(
         self,
@@ -113,28 +98,27 @@ class BookKeeper:
         deferred_sync: bool = False,
     ) -> AdvWriteHandle:
         """As ``create_ledger``, for an application that gives the entry ids itself: ``append(entry_id, payload)``."""
-        sizes = (ensemble_size, write_quorum, ack_quorum)
-        metadata = self._create(_options(sizes, digest_type, password, custom_metadata), None)
-        return AdvWriteHandle(self._context, metadata, version=0, deferred_sync=deferred_sync)
+        options = _options(ensemble_size, write_quorum, ack_quorum, digest_type, password, custom_metadata)
+        return AdvWriteHandle(self.context, self._create(options, None), version=0, deferred_sync=deferred_sync)
 
     def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> ReadHandle:
         """Open a ledger for reading.
 
-        With ``recover=True`` a ledger that is not closed is taken from its writer: it is fenced, so that the writer confirms
-        nothing more, and closed after its last entry that may have been confirmed. Call it again after any error: until it
+        With ``recover=True`` a ledger that is not closed is taken from its writer. It is fenced, so that the writer confirms
+        nothing more, and closed after the last entry that may have been confirmed. Call it again after any error: until it
         succeeds the ledger stays IN_RECOVERY and takes no entries. With ``recover=False`` the writer is never disturbed,
         and the ledger can be read as far as it is confirmed.
 
-        Raises NoSuchLedgerError, UnauthorizedAccessError (a wrong password fences nothing), BookieUnavailableError where
-        too few bookies answer to tell how far it is confirmed, NotEnoughBookiesError where recovery cannot write its last
-        entries back, MetadataConflictError, MetadataUnavailableError.
+        Raises NoSuchLedgerError; UnauthorizedAccessError (a wrong password fences nothing); BookieUnavailableError if too
+        few bookies answer to tell how far the ledger is confirmed; NotEnoughBookiesError if recovery cannot write the
+        ledger's last entries back; MetadataConflictError; MetadataUnavailableError.
         """
         metadata, version = self._ledgers.versioned(ledger_id)
         if metadata.password != password:
             raise UnauthorizedAccessError(ledger_id)
         if recover:
-            metadata = recovered(self._context, self._ledgers, metadata, version)
-        handle = ReadHandle(self._context, self._ledgers, metadata)
+            metadata = recovered(self.context, self._ledgers, metadata, version)
+        handle = ReadHandle(self.context, self._ledgers, metadata)
         handle.begin()
         return handle
 
@@ -151,14 +135,13 @@ class BookKeeper:
         return self._ledgers.existing(ledger_ids)
 
     def list_ledgers(self, first: int = 0) -> Iterator[int]:
-        """The ids of all ledgers from ``first`` on, ascending, as they are listed: also millions need no memory."""
+        """The ids of all ledgers from ``first`` on, ascending. They are listed bit by bit: millions need no memory."""
         return self._ledgers.ids(first - 1)
 
     def delete_ledger(self, ledger_id: int, force: bool = False) -> None:
         """Delete a ledger for good. Raises NoSuchLedgerError.
 
-        A ledger that was written for a log, whether the log lists it or not, is only deleted with ``force``: a log that
-        lists a ledger that is gone cannot be read. Raises ConfigError without.
+        Without ``force``, raises ConfigError for a ledger that was written for a log, listed or not: the log may need it.
         """
         log = self.ledger_metadata(ledger_id).custom(LOG_TAG)
         if log is not None and not force:
@@ -166,32 +149,31 @@ class BookKeeper:
             raise ConfigError("ledger to delete", ledger_id, remedy)
         self._ledgers.delete(ledger_id)
 
+    # Bookies
+
     def list_bookies(self) -> list[RegisteredBookie]:
         """The registered bookies, by id."""
-        return list_bookies(self._store, self._znodes)
+        return list_bookies(self.metadata_store, self.znodes)
 
     def describe_bookie(self, bookie_id: str) -> BookieDescription | None:
-        """What a bookie says of itself; None if it does not answer within ``config.read_timeout_s``."""
-        return self._context.describe(bookie_id)
+        """A bookie's description of itself; None if it does not answer within ``config.read_timeout_s``."""
+        return self.context.describe(bookie_id)
 
     def administer_bookie(self, bookie_id: str, operation: AdminOperation) -> AdministerReply:
-        """Ask a bookie to collect garbage, to scrub, or how it is. UNKNOWN where no answer came in ``config.read_timeout_s``.
+        """Ask a bookie to collect garbage, to scrub, or for its state. UNKNOWN if no answer came in ``config.read_timeout_s``.
 
-        What it starts goes on after the answer; asking again is harmless.
+        The work continues after the answer; asking again is harmless.
         """
-        return self._context.administer(bookie_id, operation)
+        return self.context.administer(bookie_id, operation)
 
-    # --- logs
+    # Logs
 
     def open_log(self, name: str, create: bool = False, password: bytes = b"") -> Log:
-        """Open a log; ``create`` makes an empty one where there is none. ``password`` is that of its ledgers.
-
-        Raises NoSuchLogError.
-        """
+        """Open a log; ``create`` makes a missing one, empty. ``password`` is that of its ledgers. Raises NoSuchLogError."""
         uid = self.logs.open(name, create=create)
         access = LedgerAccess(
             lambda ledger_id: self.open_ledger(ledger_id, password, recover=False),
-            lambda options, job: WriteHandle(self._context, self._create(options, job), version=0),
+            lambda options, job: WriteHandle(self.context, self._create(options, job), version=0),
             password,
             self.config.add_window_bytes,
         )
@@ -199,26 +181,24 @@ class BookKeeper:
 
     def list_logs(self) -> list[str]:
         """The names of all logs, ascending."""
-        return self.logs.names()
+        return self.logs.names.all()
 
     def vacuum_log(self, name: str, progress: Progress = no_progress) -> VacuumReport:
-        """Give back what the log keeps for nobody any more, as its retention says: see ``LogVacuum``. Raises NoSuchLogError."""
-        return LogVacuum(self._store, self._znodes, self.logs, progress).run(name)
+        """Delete what a log's retention no longer keeps: see ``LogVacuum``. Raises NoSuchLogError."""
+        return LogVacuum(self.logs, progress).run(name)
 
     def find_orphans(self, older_than_s: int = OLDER_THAN_S, progress: Progress = no_progress) -> Iterator[Orphan]:
-        """What writes that failed or were cut short have left of all logs, and that nobody has touched for so long."""
-        return OrphanSearch(self._store, self._znodes, self.logs, progress).find(older_than_s)
+        """What failed and interrupted writes have left of all logs, and nobody has touched for so long."""
+        return Orphans(self.logs, progress).find(older_than_s)
 
     def sweep_orphans(self, older_than_s: int = OLDER_THAN_S, progress: Progress = no_progress) -> Iterator[Orphan]:
-        """Remove them, each when the iterator comes to it. Jobs that are running, and what they wrote, stay."""
-        return LogSweep(self._store, self._znodes, self.logs, progress).run(older_than_s)
-
-    # --- the client itself
+        """Remove them, each when the iterator comes to it. Running jobs, and what they wrote, stay."""
+        return Orphans(self.logs, progress).sweep(older_than_s)
 
     def close(self) -> None:
-        """End all connections. Handles of this client are of no use afterwards."""
-        self._context.close()
-        self._store.close()
+        """End all connections. Handles of this client cannot be used afterwards."""
+        self.context.close()
+        self.metadata_store.close()
 
     def __enter__(self) -> BookKeeper:
         return self
@@ -227,46 +207,44 @@ class BookKeeper:
         self.close()
 
     def _recover_ledger(self, ledger_id: int) -> LedgerMetadata:
-        """Take a log's ledger from its leader. Whoever may commit to the log may do so: no password is asked for."""
+        """Take a log's ledger from its leader. Whoever may commit to the log may do so, without a password."""
         metadata, version = self._ledgers.versioned(ledger_id)
-        return recovered(self._context, self._ledgers, metadata, version)
+        return recovered(self.context, self._ledgers, metadata, version)
 
     def _create(self, options: LedgerOptions, job: WriteJob | None) -> LedgerMetadata:
+        jobs = self.logs.jobs
         if job is not None:
-            self.logs.ensure_job(job)
+            jobs.ensure(job)
             options = replace(options, custom_metadata={**options.custom_metadata, **job.ledger_tags()})
         for remaining in reversed(range(MAX_CREATE_TRIES)):
             with self._ledgers.new_id() as issued:
                 metadata = new_ledger(
                     issued.ledger_id,
                     options,
-                    self._context.choose_ensemble(options.ensemble_size, options.write_quorum),
-                    created_ms=self._context.wall_clock_ms(),
-                    creator_token=self._context.choose(2**62),
+                    self.context.choose_ensemble(options.ensemble_size, options.write_quorum),
+                    created_ms=self.context.wall_clock_ms(),
+                    creator_token=self.context.choose(2**62),
                 )
                 try:
-                    self._create_once(metadata, job, issued)
+                    changes = [] if job is None else jobs.creation_of_ledger(job, metadata.ledger_id)
+                    self._ledgers.create(
+                        metadata, changes, lambda refusal: None if job is None else jobs.explain(job, refusal), issued
+                    )
                     break
                 except MetadataUnavailableError:
                     if remaining == 0:
                         raise
         return metadata
 
-    def _create_once(self, metadata: LedgerMetadata, job: WriteJob | None, issued: IssuedId) -> None:
-        if job is None:
-            self._ledgers.create(metadata, [], lambda failure: None, issued)
-        else:
-            operations = self.logs.ledger_operations(job, metadata.ledger_id)
-            self._ledgers.create(metadata, operations, lambda failure: self.logs.creation_refused(job, failure), issued)
-
 
 def _options(
-    sizes: tuple[int, int, int],
+    ensemble_size: int,
+    write_quorum: int,
+    ack_quorum: int,
     digest_type: DigestType | str,
     password: bytes,
     custom_metadata: Mapping[str, bytes] | None,
 ) -> LedgerOptions:
-    ensemble_size, write_quorum, ack_quorum = sizes
     return LedgerOptions(
         ensemble_size=ensemble_size,
         write_quorum=write_quorum,

@@ -30,7 +30,7 @@ def compact(args: argparse.Namespace) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     uri = metadata_uri(args)
     with bookkeeper(args) as client:
-        client.logs.snapshot(args.name)  # what is wrong shows before Spark starts, which takes seconds
+        client.logs.reader.snapshot(args.name)  # what is wrong shows before Spark starts, which takes seconds
     options = spark_options(client_config(args)) | ({"password": args.password} if args.password else {})
     with session(args.master, show_progress=sys.stderr.isatty()) as spark:
         report = compact_log(spark, uri, args.name, target_bytes=args.target_bytes, options=options)
@@ -64,8 +64,10 @@ def set_(args: argparse.Namespace) -> None:
     if not given:
         args.parser.error("give at least one of " + ", ".join("--" + name.replace("_", "-") for name in RETENTION))
     with bookkeeper(args) as client:
-        uid = client.logs.uid(args.name)
-        head = client.logs.change_head(args.name, uid, lambda head: replace(head, retention=replace(head.retention, **given)))
+        uid = client.logs.names.uid(args.name)
+        head = client.logs.names.change_head(
+            args.name, uid, lambda head: replace(head, retention=replace(head.retention, **given))
+        )
     print_record({"log": args.name, **asdict(head.retention)}, as_json=args.json)
 
 

@@ -26,7 +26,7 @@ def list_(args: argparse.Namespace) -> None:
         records = []
         for name in client.list_logs():
             try:
-                head = client.logs.head(name, client.logs.uid(name))
+                head = client.logs.names.head(name, client.logs.names.uid(name))
             except NoSuchLogError:
                 continue  # it was deleted between the two calls
             records.append({"log": name, **_summary(head, args.json)})
@@ -36,8 +36,8 @@ def list_(args: argparse.Namespace) -> None:
 def show(args: argparse.Namespace) -> None:
     """A log's state, then its newest commits, its last ledgers, and the streams that read it."""
     with bookkeeper(args) as client:
-        snapshot = client.logs.snapshot(args.name)
-        head = client.logs.head(args.name, snapshot.uid)
+        snapshot = client.logs.reader.snapshot(args.name)
+        head = client.logs.names.head(args.name, snapshot.uid)
         record = {"log": args.name, "uid": snapshot.uid, **_summary(head, args.json), **_state(head, snapshot, args.json)}
         commits = [_commit(one) for one in _newest(client, head, snapshot, args.limit)]
         ledgers = _ledgers((*snapshot.ledgers, *snapshot.open_ledgers), args.limit)

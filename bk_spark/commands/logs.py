@@ -33,7 +33,7 @@ def read(args: argparse.Namespace) -> None:
 
 def delete(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client:
-        client.logs.delete(args.name)
+        client.logs.deleter.delete(args.name)
 
 
 def _print_batches(batches: Iterator[pa.RecordBatch], snapshot: LogSnapshot, ledger_id: int, limit: int, as_json: bool) -> int:

@@ -119,6 +119,6 @@ def _log_of(client: BookKeeper, metadata: LedgerMetadata) -> str | None:
     if uid is None or not uid.isalnum():
         return None
     try:
-        return client.logs.head("", uid.decode()).name
+        return client.logs.names.head("", uid.decode()).name
     except NoSuchLogError:
         return None

@@ -52,8 +52,8 @@ class LogView:
     def look_at(self, name: str) -> Record:
         """Raises NoSuchLogError, and ConfigError for an invalid name."""
         logs = self._client.logs
-        uid = logs.uid(name)
-        head = logs.head(name, uid)
+        uid = logs.names.uid(name)
+        head = logs.names.head(name, uid)
         listing = self._listing(name, uid, head)
         first = max(head.oldest_record, 1, head.version - COMMITS + 1)
         commits = logs.reader.versions(name, uid, first, head.version)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.cleanup.orphans import Orphan, OrphanKind, OrphanSearch
-from bk_spark.client.log.cleanup.sweep import LogSweep
+from bk_spark.client.log.cleanup.orphans import Orphan, OrphanKind, Orphans
 from bk_spark.client.log.cleanup.vacuum import LogVacuum, VacuumReport
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Head, Retention
 from bk_spark.metadata.store import MetadataStore
@@ -41,10 +40,10 @@ class AgedWorld(LogWorld):
         self, name: str, count: int = 1, kind: CommitKind = CommitKind.APPEND, remove: tuple[int, ...] = (), entries: int = 10
     ) -> list[CommittedLedger]:
         """One commit of new ledgers of entries, cleared of what it leaves."""
-        job = self.logs.begin_job(name)
+        job = self.logs.jobs.begin(name)
         ledgers = [self.job_ledger(job, entries) for _ in range(count)]
         self.logs.commit(job, CommitRequest(kind, tuple(ledgers), remove=remove))
-        self.logs.finish(job, [one.ledger_id for one in ledgers])
+        self.logs.jobs.finish(job, [one.ledger_id for one in ledgers])
         return ledgers
 
     def dying_session(self, calls: int) -> MetadataStore:
@@ -69,11 +68,11 @@ class AgedWorld(LogWorld):
 def vacuum(world: LogWorld, name: str = "orders", store: MetadataStore | None = None, **more: Any) -> VacuumReport:
     store = store or world.store
     logs = world.logs if store is world.store else world.log_store(store)
-    return LogVacuum(store, world.znodes, logs, **more).run(name)
+    return LogVacuum(logs, **more).run(name)
 
 
 def keep(world: LogWorld, name: str = "orders", **retention: int) -> None:
-    world.logs.set_retention(name, world.logs.uid(name), Retention(**retention))
+    world.logs.set_retention(name, world.logs.names.uid(name), Retention(**retention))
 
 
 def ids(ledgers: Sequence[CommittedLedger]) -> tuple[int, ...]:
@@ -85,16 +84,16 @@ def present(world: LogWorld, ledgers: Sequence[CommittedLedger]) -> list[bool]:
 
 
 def head(world: LogWorld, name: str = "orders") -> Head:
-    return world.logs.head(name, world.logs.uid(name))
+    return world.logs.names.head(name, world.logs.names.uid(name))
 
 
 def find(world: LogWorld, older_than_s: int = DAY_S) -> list[Orphan]:
-    return list(OrphanSearch(world.store, world.znodes, world.logs).find(older_than_s))
+    return list(Orphans(world.logs).find(older_than_s))
 
 
 def sweep(world: LogWorld, older_than_s: int = DAY_S, store: MetadataStore | None = None) -> list[Orphan]:
     store = store or world.store
-    return list(LogSweep(store, world.znodes, world.log_store(store)).run(older_than_s))
+    return list(Orphans(world.log_store(store)).sweep(older_than_s))
 
 
 def kinds(orphans: Sequence[Orphan]) -> list[OrphanKind]:

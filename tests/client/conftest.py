@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from bk_spark.client.log.changes.jobs import WriteJob
-from bk_spark.client.log.changes.ledgers import ledger_of_entries
 from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.stored.paths import LogPaths
 from bk_spark.client.log.stored.values import CommittedLedger
@@ -113,7 +112,7 @@ class LogWorld:
         if not metadata.is_closed:
             metadata = metadata.closed_at(entries - 1, entries * 100)
             self.store.set(path, metadata.encode(), stored.version)
-        return ledger_of_entries(metadata)
+        return CommittedLedger.of_entries(metadata)
 
     def scripted(self) -> tuple[ScriptedStore, LogStore]:
         store = ScriptedStore(self.new_session())
@@ -145,8 +144,8 @@ class LogWorld:
         metadata = self.new_metadata(job.ledger_tags())
         path = self.znodes.ledger(metadata.ledger_id)
         self.store.ensure_path(path.rsplit("/", 1)[0])
-        logs.ensure_job(job)
-        changes = logs.ledger_operations(job, metadata.ledger_id)
+        logs.jobs.ensure(job)
+        changes = logs.jobs.creation_of_ledger(job, metadata.ledger_id)
         self.store.transaction([Create(path, metadata.encode()), *changes])
         return metadata.ledger_id
 
@@ -158,7 +157,7 @@ class LogWorld:
         return LedgerMetadata.decode(ledger.ledger_id, value)
 
     def listed(self, name: str, version: int | None = None) -> list[int]:
-        return [one.ledger_id for one in self.logs.snapshot(name, version).ledgers]
+        return [one.ledger_id for one in self.logs.reader.snapshot(name, version).ledgers]
 
 
 @pytest.fixture(scope="session")

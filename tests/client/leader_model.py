@@ -217,7 +217,7 @@ class WorldLogs:
 
     def open_rows(self) -> tuple[Log, CommittedLedger]:
         """A log of rows with its one ledger, as a Spark job wrote it."""
-        job = self.world.logs.begin_job("rows")
+        job = self.world.logs.jobs.begin("rows")
         ledger = self.world.job_ledger(job)
         column = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
         schema = json.dumps({"type": "struct", "fields": [column]})

@@ -62,10 +62,10 @@ def a_displaced_leader_rolls(scene: Scene) -> None:
     """It has not heard of its successor, and lists a ledger behind that one's."""
     bookies = Bookies(scene)
     bookies.lead(LOG)
-    uid = bookies.logs.uid(LOG)
-    epoch = bookies.logs.head(LOG, uid).writer.epoch
+    uid = bookies.logs.names.uid(LOG)
+    epoch = bookies.logs.names.head(LOG, uid).writer.epoch
     successor = bookies.lead(LOG)
-    job = bookies.logs.begin_job(LOG)
+    job = bookies.logs.jobs.begin(LOG)
     rolled = scene.open_ledger(job, bookies.logs)
     request = CommitRequest(CommitKind.APPEND, opened=rolled, epoch=epoch)
     confirmed = []
@@ -145,10 +145,10 @@ def a_leader_rolls_again_before_it_closed_the_old_ledger(scene: Scene) -> None:
     """Who takes the log over looks at its last two ledgers."""
     bookies = Bookies(scene)
     bookies.lead(LOG)
-    head = bookies.logs.head(LOG, bookies.logs.uid(LOG))
+    head = bookies.logs.names.head(LOG, bookies.logs.names.uid(LOG))
     for _ in range(2):
-        job = bookies.logs.begin_job(LOG)
+        job = bookies.logs.jobs.begin(LOG)
         request = CommitRequest(CommitKind.APPEND, opened=scene.open_ledger(job, bookies.logs), epoch=head.writer.epoch)
         ended(lambda job=job, request=request: bookies.logs.commit(job, request), Exception)  # type: ignore[misc]
-    open_ledgers = bookies.logs.snapshot(LOG).open_ledgers
+    open_ledgers = bookies.logs.reader.snapshot(LOG).open_ledgers
     must(len(open_ledgers) <= 2, f"{len(open_ledgers)} ledgers of the log take entries")

@@ -43,14 +43,14 @@ class Scene(LogWorld):
 
     def write(self, name: str, rows: int = 10, **more: Any) -> CommittedLedger:
         """Append one ledger to a log."""
-        job = self.logs.begin_job(name)
+        job = self.logs.jobs.begin(name)
         ledger = self.job_ledger(job, rows)
         self.logs.commit(job, CommitRequest(CommitKind.APPEND, (ledger,), **more))
         return ledger
 
     def compact(self, name: str, ledgers: Sequence[CommittedLedger]) -> CommittedLedger:
         """Put one ledger with the same rows in their place."""
-        job = self.logs.begin_job(name)
+        job = self.logs.jobs.begin(name)
         one = self.job_ledger(job, sum(ledger.rows for ledger in ledgers))
         remove = tuple(ledger.ledger_id for ledger in ledgers)
         self.logs.commit(job, CommitRequest(CommitKind.COMPACT, (one,), remove=remove))
@@ -151,28 +151,28 @@ class Bookies:
 
     def lead(self, name: str) -> int:
         """Open a log; gives back the ledger to add to."""
-        job = self.logs.begin_job(name)
+        job = self.logs.jobs.begin(name)
         ledger_id = self._scene.open_ledger(job, self.logs)
         self.logs.commit(job, CommitRequest(CommitKind.APPEND, opened=ledger_id))
         return ledger_id
 
     def write(self, name: str, entry: str) -> LogVersion:
         """Append a ledger with one entry, as a Spark job does."""
-        job = self.logs.begin_job(name)
+        job = self.logs.jobs.begin(name)
         ledger_id = self._scene.open_ledger(job, self.logs)
         self.add(ledger_id, entry)
         return self.logs.commit(job, CommitRequest(CommitKind.APPEND, (self.close(ledger_id),)))
 
     def content(self, name: str) -> list[str]:
         """All entries of a log, in its order."""
-        snapshot = self.logs.snapshot(name)
+        snapshot = self.logs.reader.snapshot(name)
         ids = [one.ledger_id for one in snapshot.ledgers] + [one.ledger_id for one in snapshot.open_ledgers]
         return [entry for ledger_id in ids for entry in self.entries.get(ledger_id, [])]
 
 
 def log_exists(scene: Scene, name: str) -> bool:
     try:
-        scene.logs.snapshot(name)
+        scene.logs.reader.snapshot(name)
     except NoSuchLogError:
         return False
     return True

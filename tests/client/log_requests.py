@@ -31,7 +31,7 @@ def replacement(remove, *ledgers):
 
 def write(world, name, *ledgers, request=append, logs=None, **more):
     logs = logs or world.logs
-    job = logs.begin_job(name)
+    job = logs.jobs.begin(name)
     return logs.commit(job, request(*(ledgers or [world.job_ledger(job)]), **more))
 
 

@@ -40,13 +40,13 @@ def a_commit_lands_after_the_abort_has_looked(scene: Scene) -> None:
     """commit reads nothing and raises; abort reads nothing and deletes; the transaction applies."""
     scene.write(LOG)
     store = CutOff(scene.new_session())
-    job = scene.logs.begin_job(LOG)
+    job = scene.logs.jobs.begin(LOG)
     ledger = scene.job_ledger(job)
     request = CommitRequest(CommitKind.APPEND, (ledger,))
     assert ended(lambda: scene.log_store(store).commit(job, request), MetadataUnavailableError)
-    assert scene.logs.abort(job)
+    assert scene.logs.jobs.abort(job)
     ended(store.land, TransactionFailedError)
-    head = scene.logs.head(LOG, job.uid)
+    head = scene.logs.names.head(LOG, job.uid)
     must(head.version == 1, f"version {head.version} lists ledger {ledger.ledger_id} of an aborted job, which is deleted")
 
 
@@ -56,13 +56,13 @@ def _tasks_create_ledgers_unasked(patch: pytest.MonkeyPatch) -> None:
 
 @CASES.add(1, _tasks_create_ledgers_unasked, "a ledger is created in a transaction that checks `running` and indexes it")
 def a_task_creates_its_ledger_after_the_abort(scene: Scene) -> None:
-    job = scene.logs.begin_job(LOG)
-    scene.logs.ensure_job(job)
+    job = scene.logs.jobs.begin(LOG)
+    scene.logs.jobs.ensure(job)
     metadata = scene.new_metadata(job.ledger_tags())
     path = scene.znodes.ledger(metadata.ledger_id)
-    changes = scene.logs.ledger_operations(job, metadata.ledger_id)
+    changes = scene.logs.jobs.creation_of_ledger(job, metadata.ledger_id)
     scene.store.ensure_path(path.rsplit("/", 1)[0])
-    assert scene.logs.abort(job)
+    assert scene.logs.jobs.abort(job)
     ended(lambda: scene.store.transaction([Create(path, metadata.encode()), *changes]), TransactionFailedError)
     must(scene.store.get_many([path]) == [None], "a ledger of an ended job that no index names stays for ever")
 
@@ -85,11 +85,11 @@ def an_abort_meets_the_first_task(scene: Scene) -> None:
     scene.write(LOG)
     store = Interposed(scene.new_session())
     logs = scene.log_store(store)
-    job = logs.begin_job(LOG)
-    store.before("sync", job.job_id, lambda: scene.logs.ensure_job(job))
-    assert logs.abort(job)
+    job = logs.jobs.begin(LOG)
+    store.before("sync", job.job_id, lambda: scene.logs.jobs.ensure(job))
+    assert logs.jobs.abort(job)
     ended(lambda: scene.logs.commit(job, CommitRequest(CommitKind.APPEND)), JobEndedError)
-    must(scene.logs.head(LOG, job.uid).version == 1, "a job that was aborted has committed")
+    must(scene.logs.names.head(LOG, job.uid).version == 1, "a job that was aborted has committed")
 
 
 def _abort_deletes_first(patch: pytest.MonkeyPatch) -> None:
@@ -104,11 +104,11 @@ def _abort_deletes_first(patch: pytest.MonkeyPatch) -> None:
 def a_commit_applies_in_the_middle_of_an_abort(scene: Scene) -> None:
     scene.write(LOG)
     driver, store = CutOff(scene.new_session()), Interposed(scene.new_session())
-    job = scene.logs.begin_job(LOG)
+    job = scene.logs.jobs.begin(LOG)
     request = CommitRequest(CommitKind.APPEND, (scene.job_ledger(job),))
     assert ended(lambda: scene.log_store(driver).commit(job, request), MetadataUnavailableError)
     store.before("delete", "/running", driver.land)
-    assert not scene.log_store(store).abort(job)
+    assert not scene.log_store(store).jobs.abort(job)
     scene.must_be_whole(LOG)
 
 
@@ -130,12 +130,12 @@ def _remove_what_is_left(patch: pytest.MonkeyPatch) -> None:
 def a_truncation_comes_before_a_compaction(scene: Scene) -> None:
     first, second, third = (scene.write(LOG) for _ in range(3))
     store, logs = scene.scripted()
-    job = logs.begin_job(LOG)
+    job = logs.jobs.begin(LOG)
     merged = scene.job_ledger(job, 20, logs)
     store.script = [store.first(lambda: scene.logs.truncate(LOG, job.uid, second.ledger_id))]
     request = CommitRequest(CommitKind.COMPACT, (merged,), remove=(first.ledger_id, second.ledger_id))
     ended(lambda: logs.commit(job, request), MetadataConflictError)
-    head = scene.logs.head(LOG, job.uid)
+    head = scene.logs.names.head(LOG, job.uid)
     must(head.total.rows == 20, f"{head.total.rows} rows are listed, of which 20 were not truncated")
     assert scene.listed(LOG) == [second.ledger_id, third.ledger_id]
 
@@ -156,7 +156,7 @@ def _test_the_application_once(patch: pytest.MonkeyPatch) -> None:
 def two_drivers_commit_the_same_batch_at_once(scene: Scene) -> None:
     scene.write(LOG)
     store, logs = scene.scripted()
-    job = logs.begin_job(LOG)
+    job = logs.jobs.begin(LOG)
     ledger = scene.job_ledger(job, logs=logs)
     store.script = [store.first(lambda: scene.write(LOG, application=("query", 7)))]
     logs.commit(job, CommitRequest(CommitKind.APPEND, (ledger,), application=("query", 7)))
@@ -181,7 +181,7 @@ def a_batch_is_committed_again_after_a_crash(scene: Scene) -> None:
 def an_empty_batch_is_followed_by_its_late_repetition(scene: Scene) -> None:
     """A batch that was empty when it was first committed is committed again by a driver that is behind, with rows."""
     scene.write(LOG)
-    job = scene.logs.begin_job(LOG)
+    job = scene.logs.jobs.begin(LOG)
     scene.logs.commit(job, CommitRequest(CommitKind.APPEND, application=("query", 3)))
     scene.write(LOG, application=("query", 3))
     must(len(scene.listed(LOG)) == 1, "batch 3 of the query was committed, and its repetition put other rows in")
@@ -202,10 +202,10 @@ def _claim_and_delete_whatever_is_named(patch: pytest.MonkeyPatch) -> None:
 @CASES.add(9, _claim_and_delete_whatever_is_named, "a ledger has one log for life (and deletion asks it which)")
 def a_ledger_is_adopted_into_two_logs_and_one_is_deleted(scene: Scene) -> None:
     ledger = scene.write(LOG)
-    job = scene.logs.begin_job("copy")
+    job = scene.logs.jobs.begin("copy")
     ended(lambda: scene.logs.commit(job, CommitRequest(CommitKind.APPEND, (ledger,))), ConfigError)
     if log_exists(scene, "copy"):
-        scene.logs.delete("copy")
+        scene.logs.deleter.delete("copy")
     scene.must_be_whole(LOG)
 
 
@@ -216,7 +216,7 @@ def _claim_what_was_listed(patch: pytest.MonkeyPatch) -> None:
 @CASES.add(9, _claim_what_was_listed, "a ledger that the log has listed is refused")
 def a_ledger_is_appended_twice(scene: Scene) -> None:
     ledger = scene.write(LOG)
-    job = scene.logs.begin_job(LOG)
+    job = scene.logs.jobs.begin(LOG)
     ended(lambda: scene.logs.commit(job, CommitRequest(CommitKind.APPEND, (ledger,))), ConfigError)
     must(scene.listed(LOG) == [ledger.ledger_id], "a ledger is listed twice: its rows are doubled")
 
@@ -232,13 +232,13 @@ def _commit_to_what_is_being_deleted(patch: pytest.MonkeyPatch) -> None:
 @CASES.add(10, _commit_to_what_is_being_deleted, "the head says that the log is being deleted, and no commit succeeds then")
 def a_commit_comes_during_a_deletion(scene: Scene) -> None:
     scene.write(LOG)
-    job = scene.logs.begin_job(LOG)
+    job = scene.logs.jobs.begin(LOG)
     request = CommitRequest(CommitKind.APPEND, (scene.job_ledger(job),))
     store = Interposed(scene.new_session())
     store.before("delete", f"/{LOG}", die)
-    assert ended(lambda: scene.log_store(store).delete(LOG), Died)
+    assert ended(lambda: scene.log_store(store).deleter.delete(LOG), Died)
     is_refused = ended(lambda: scene.logs.commit(job, request), NoSuchLogError)
-    scene.logs.delete(LOG)
+    scene.logs.deleter.delete(LOG)
     must(is_refused, "a commit succeeded after the deletion of its log had begun: its rows are deleted")
 
 
@@ -249,10 +249,10 @@ def _begin_on_what_is_being_deleted(patch: pytest.MonkeyPatch) -> None:
 @CASES.add(10, _begin_on_what_is_being_deleted, "no job begins on a log whose deletion has begun")
 def a_first_task_comes_while_the_jobs_of_its_log_are_deleted(scene: Scene) -> None:
     scene.write(LOG)
-    job = scene.logs.begin_job(LOG)
+    job = scene.logs.jobs.begin(LOG)
     store = Interposed(scene.new_session())
     made: list[int] = []
     store.before("children", job.uid, lambda: ended(lambda: made.append(scene.open_ledger(job)), NoSuchLogError))
-    scene.log_store(store).delete(LOG)
+    scene.log_store(store).deleter.delete(LOG)
     left = [one for one in made if scene.store.get_many([scene.znodes.ledger(one)]) != [None]]
     must(not left, f"ledger {left} of a deleted log stays for ever")

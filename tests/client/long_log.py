@@ -18,15 +18,15 @@ def grow(store: MetadataStore, logs: LogStore, paths: LogPaths, name: str, count
 
     The ledgers themselves do not exist: their ids are far above those of others.
     """
-    uid = logs.uid(name)
-    first = logs.head(name, uid)
+    uid = logs.names.uid(name)
+    first = logs.names.head(name, uid)
     after, made = _appended(first, count)
     for bucket in {paths.version_bucket(one.version) for one in made} | {paths.job_bucket(one.job_id) for one in made}:
         store.ensure_path(bucket)
     changes = [change for version in made for change in _records(paths, version)]
     for start in range(0, len(changes), _OPERATIONS_AT_ONCE):
         store.transaction(changes[start : start + _OPERATIONS_AT_ONCE])
-    logs.change_head(name, uid, lambda head: after)
+    logs.names.change_head(name, uid, lambda head: after)
     for version in made:
         if version.version % CHECKPOINT_INTERVAL == 0:
             logs.write_checkpoint(name, uid, version.version)

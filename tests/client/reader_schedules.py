@@ -27,7 +27,7 @@ def _follower(scene: Scene, overwrites: str = FAIL) -> LogFollower:
         stored = scene.store.get_many([scene.znodes.ledger(one) for one in ledger_ids])
         return [LedgerMetadata.decode(one, found.value) for one, found in zip(ledger_ids, stored, strict=True) if found]
 
-    return LogFollower(scene.logs.reader, LOG, scene.logs.uid(LOG), overwrites, describe)
+    return LogFollower(scene.logs.reader, LOG, scene.logs.names.uid(LOG), overwrites, describe)
 
 
 # --- rule 6
@@ -53,7 +53,7 @@ def a_log_is_compacted_under_a_stream(scene: Scene) -> None:
     first, second = scene.write(LOG), scene.write(LOG)
     start = StreamPosition(1, 0, first.ledger_id, 4)
     scene.compact(LOG, [first, second])
-    follower, head = _follower(scene), scene.logs.head(LOG, scene.logs.uid(LOG))
+    follower, head = _follower(scene), scene.logs.names.head(LOG, scene.logs.names.uid(LOG))
     end = follower.newest(head, {}, start).position
     pieces = list(follower.pieces(start, end, head, fail_on_data_loss=True))
     rows = sum(one.rows for one in pieces)
@@ -78,10 +78,10 @@ def _pass_over_replacements(patch: pytest.MonkeyPatch) -> None:
 @CASES.add(6, _pass_over_replacements, "a replacement stops a stream that was not told what to do then")
 def rows_are_replaced_under_a_stream(scene: Scene) -> None:
     first = scene.write(LOG)
-    job = scene.logs.begin_job(LOG)
+    job = scene.logs.jobs.begin(LOG)
     scene.logs.commit(job, CommitRequest(CommitKind.REPLACE, (scene.job_ledger(job, 3),), remove=(first.ledger_id,)))
     scene.write(LOG)
-    follower, head = _follower(scene), scene.logs.head(LOG, scene.logs.uid(LOG))
+    follower, head = _follower(scene), scene.logs.names.head(LOG, scene.logs.names.uid(LOG))
     read: list[int] = []
 
     def go_on() -> None:
@@ -102,7 +102,7 @@ def _take_what_bookies_say(patch: pytest.MonkeyPatch) -> None:
 def a_restarted_stream_asks_bookies_that_lag_behind(scene: Scene) -> None:
     bookies = Bookies(scene)
     ledger_id = bookies.lead(LOG)
-    follower, head = _follower(scene), scene.logs.head(LOG, scene.logs.uid(LOG))
+    follower, head = _follower(scene), scene.logs.names.head(LOG, scene.logs.names.uid(LOG))
     before = follower.newest(head, {ledger_id: LedgerEnd(8, False)}, behind(0)).position
     after = follower.newest(head, {ledger_id: LedgerEnd(5, False)}, before).position
     must(after >= before, f"the stream had read up to {before}, and its latest offset is now {after}: rows come twice")
@@ -114,7 +114,7 @@ def a_restarted_stream_asks_bookies_that_lag_behind(scene: Scene) -> None:
 def _age_by_the_version_itself(patch: pytest.MonkeyPatch) -> None:
     def oldest(self: LogVacuum, log: _Log, head: Head, now_ms: int) -> int:
         limit_ms = now_ms - head.retention.version_retention_s * 1000
-        paths = self._names.paths(log.uid)
+        paths = self._logs.names.paths(log.uid)
         young = (v for v, at in self._times.of_versions(paths, head.oldest_version + 1, head.version) if at >= limit_ms)
         return next(young, head.version)
 
@@ -122,7 +122,7 @@ def _age_by_the_version_itself(patch: pytest.MonkeyPatch) -> None:
 
 
 def _vacuum(scene: Scene) -> VacuumReport:
-    return LogVacuum(scene.new_session(), scene.znodes, scene.logs).run(LOG)
+    return LogVacuum(scene.logs).run(LOG)
 
 
 @CASES.add(8, _age_by_the_version_itself, "a ledger's age is that of the commit that unlisted it")
@@ -152,8 +152,8 @@ def a_clock_is_a_week_ahead(scene: Scene) -> None:
 
 def _delete_first(patch: pytest.MonkeyPatch) -> None:
     def run(self: LogVacuum, name: str) -> None:
-        log = _Log(name, self._logs.uid(name))
-        head = self._logs.head(name, log.uid)
+        log = _Log(name, self._logs.names.uid(name))
+        head = self._logs.names.head(name, log.uid)
         listing = self._logs.reader.listing(name, log.uid, self._oldest_version(log, head, self._times.now_ms()))
         everything = {
             one.ledger_id
@@ -161,7 +161,7 @@ def _delete_first(patch: pytest.MonkeyPatch) -> None:
             for page in pages
             for one in page.ledgers
         }
-        self._ledgers.delete_listed(sorted(everything - _ids(listing)), log.uid)
+        self._logs.ledgers.delete_listed(sorted(everything - _ids(listing)), log.uid)
         self._raise_oldest_version(log, self._times.now_ms())
 
     patch.setattr(LogVacuum, "run", run)
@@ -174,6 +174,6 @@ def a_vacuum_dies_before_it_has_told_readers(scene: Scene) -> None:
     scene.store_ms += 8 * DAY_MS
     store = Interposed(scene.new_session())
     store.before("set", "/head", die)
-    assert ended(lambda: LogVacuum(store, scene.znodes, scene.log_store(store)).run(LOG), Died)
-    assert scene.logs.head(LOG, scene.logs.uid(LOG)).oldest_version == 0
+    assert ended(lambda: LogVacuum(scene.log_store(store)).run(LOG), Died)
+    assert scene.logs.names.head(LOG, scene.logs.names.uid(LOG)).oldest_version == 0
     scene.must_be_whole(LOG, 1)

@@ -31,7 +31,7 @@ class StreamWorld(AgedWorld):
 
     @property
     def head(self) -> Head:
-        return self.logs.head(NAME, self.uid)
+        return self.logs.names.head(NAME, self.uid)
 
     def recover(self, ledger_id: int) -> LedgerMetadata:
         return self.close_at(ledger_id)
@@ -48,7 +48,7 @@ class StreamWorld(AgedWorld):
         return metadata
 
     def commit(self, kind: CommitKind, ledgers: Sequence[CommittedLedger] = (), **more: Any) -> LogVersion:
-        job = self.logs.begin_job(NAME)
+        job = self.logs.jobs.begin(NAME)
         return self.logs.commit(job, CommitRequest(kind, tuple(ledgers), **more))
 
     def append(self, *sizes: int) -> list[int]:
@@ -62,7 +62,7 @@ class StreamWorld(AgedWorld):
 
     def compact(self, *remove: int) -> int:
         """Put one ledger in the place of these."""
-        rows = sum(one.rows for one in self.logs.snapshot(NAME).ledgers if one.ledger_id in remove)
+        rows = sum(one.rows for one in self.logs.reader.snapshot(NAME).ledgers if one.ledger_id in remove)
         return self.add(CommitKind.COMPACT, [rows], remove)[0]
 
     def truncate(self, before: int) -> None:
@@ -72,11 +72,11 @@ class StreamWorld(AgedWorld):
         """Delete everything that is not of the newest version."""
         self.logs.set_retention(NAME, self.uid, Retention(version_retention_s=0))
         self.pass_s(1)
-        LogVacuum(self.store, self.znodes, self.logs).run(NAME)
+        LogVacuum(self.logs).run(NAME)
 
     def open(self) -> int:
         """A leader opens the log."""
-        job = self.logs.begin_job(NAME)
+        job = self.logs.jobs.begin(NAME)
         opened = self.open_ledger(job)
         self.confirmed[opened] = 0
         self.epoch = self.logs.commit(job, CommitRequest(CommitKind.APPEND, opened=opened)).epoch
@@ -85,7 +85,7 @@ class StreamWorld(AgedWorld):
     def roll(self) -> int:
         """The leader goes on in another ledger; the one before the last is closed, and recorded."""
         open_ids = [one.ledger_id for one in self.head.writer.open_ledgers]
-        job = self.logs.begin_job(NAME)
+        job = self.logs.jobs.begin(NAME)
         opened = self.open_ledger(job)
         self.confirmed[opened] = 0
         ends = tuple(self.end_of(one) for one in open_ids[:-1])

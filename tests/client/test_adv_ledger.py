@@ -79,7 +79,7 @@ def test_a_duplicate_takes_no_neighbour_with_it(client: BookKeeper) -> None:
         writer.append(0, b"0")
         waiting = writer.append_async(5, b"5")
         gathered = threading.Event()
-        client._context.loop.call_soon_threadsafe(gathered.wait, DEADLINE_S)
+        client.context.loop.call_soon_threadsafe(gathered.wait, DEADLINE_S)
         futures = {entry_id: writer.append_async(entry_id, b"%d" % entry_id) for entry_id in range(1, 10)}
         gathered.set()
         assert isinstance(futures.pop(5).exception(DEADLINE_S), DuplicateEntryError)
@@ -98,7 +98,7 @@ def test_entries_in_order_that_gather_travel_together(client: BookKeeper, monkey
     monkeypatch.setattr(AddEntries, "handle", record)
     with client.create_ledger_adv() as writer:
         gathered = threading.Event()
-        client._context.loop.call_soon_threadsafe(gathered.wait, DEADLINE_S)
+        client.context.loop.call_soon_threadsafe(gathered.wait, DEADLINE_S)
         futures = [writer.append_async(entry_id, b"x") for entry_id in range(100)]
         gathered.set()
         assert _results(futures) == list(range(100))
@@ -142,7 +142,7 @@ def test_what_fills_the_gap_is_let_in_also_when_it_came_behind_a_force(
         monkeypatch.setattr(writer._queue, "_put", lambda items: (put(items), queued.set()))
         monkeypatch.setattr(room, "wait_for", lambda predicate: (waits.set(), wait_for(predicate)))
         gathered = threading.Event()
-        client._context.loop.call_soon_threadsafe(gathered.wait, DEADLINE_S)
+        client.context.loop.call_soon_threadsafe(gathered.wait, DEADLINE_S)
         forcing = threading.Thread(target=writer.force, daemon=True)
         filling = threading.Thread(target=lambda: waiting.append(writer.append_async(0, b"x" * SIZE)), daemon=True)
         for thread, has_begun in ((forcing, queued), (filling, waits)):

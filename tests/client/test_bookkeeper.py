@@ -169,7 +169,7 @@ def test_bookies_check_the_password_themselves(client: BookKeeper) -> None:
         writer.append(b"x")
     forged = dataclasses.replace(client.ledger_metadata(writer.ledger_id), password=b"wrong")
     with pytest.raises(UnauthorizedAccessError):
-        list(ReadHandle(client._context, client._ledgers, forged).read(0, 0))
+        list(ReadHandle(client.context, client._ledgers, forged).read(0, 0))
 
 
 @pytest.mark.parametrize(("sizes", "word"), [((2, 3, 2), "writeQuorum"), ((3, 2, 3), "ackQuorum"), ((0, 0, 0), "ensembleSize")])
@@ -236,7 +236,7 @@ def test_a_creation_that_is_lost_is_made_again_a_bounded_number_of_times(
     client: BookKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under an id of its own each time: the lost one may still arrive. Ref: protocol rule 31."""
-    transaction, tries = client._store.transaction, []
+    transaction, tries = client.metadata_store.transaction, []
 
     def lose(times: int) -> None:
         def lose_or_do(changes: Sequence[StoreChange]) -> None:
@@ -246,7 +246,7 @@ def test_a_creation_that_is_lost_is_made_again_a_bounded_number_of_times(
             transaction(changes)
 
         tries.clear()
-        monkeypatch.setattr(client._store, "transaction", lose_or_do)
+        monkeypatch.setattr(client.metadata_store, "transaction", lose_or_do)
 
     lose(MAX_CREATE_TRIES - 1)
     with client.create_ledger() as writer:

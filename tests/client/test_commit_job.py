@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client.log.log_store import commit_job
 from bk_spark.errors import MetadataConflictError, MetadataUnavailableError, SchemaMismatchError
 from tests.client.log_requests import append, ids, schema_json, write
 
@@ -14,13 +13,13 @@ def index_of(world, job):
 
 
 def begun(world, logs):
-    job = logs.begin_job("orders")
+    job = logs.jobs.begin("orders")
     return job, world.job_ledger(job), world.job_ledger(job)
 
 
 def test_a_committed_job_keeps_what_it_lists_and_nothing_else(world):
     job, ledger, lost = begun(world, world.logs)
-    assert commit_job(world.logs, job, append(ledger)).version == 1
+    assert world.logs.commit_or_abort(job, append(ledger)).version == 1
     assert [world.ledger_exists(one) for one in (ledger, lost)] == [True, False]
     assert index_of(world, job) == [None]
 
@@ -30,7 +29,7 @@ def test_a_refused_job_ends_without_ledgers(world):
     write(world, "orders")
     job, ledger, _ = begun(world, world.logs)
     with pytest.raises(SchemaMismatchError):
-        commit_job(world.logs, job, append(ledger, schema_json=schema_json(id="long")))
+        world.logs.commit_or_abort(job, append(ledger, schema_json=schema_json(id="long")))
     assert not world.ledger_exists(ledger)
 
 
@@ -44,14 +43,14 @@ def test_a_commit_that_takes_effect_unseen_until_the_job_is_to_end_is_reported_a
         store.fail_reads = True
         raise MetadataUnavailableError("memory://", "connection lost")
 
-    abort = logs.abort
+    abort = logs.jobs.abort
 
     def back_again(job):
         store.fail_reads = False
         return abort(job)
 
-    store.script, logs.abort = [cut_off], back_again
-    assert commit_job(logs, job, append(ledger)).version == 1
+    store.script, logs.jobs.abort = [cut_off], back_again
+    assert logs.commit_or_abort(job, append(ledger)).version == 1
     assert world.listed("orders") == ids(ledger)
     assert [world.ledger_exists(one) for one in (ledger, lost)] == [True, False]
 
@@ -63,15 +62,15 @@ def test_a_failure_to_clear_after_the_commit_does_not_make_it_fail(world, proble
 
     logs = world.log_store(world.new_session())
     job, ledger, lost = begun(world, logs)
-    logs.finish = fails
-    assert commit_job(logs, job, append(ledger)).version == 1
+    logs.jobs.finish = fails
+    assert logs.commit_or_abort(job, append(ledger)).version == 1
     assert world.listed("orders") == ids(ledger)
     assert world.ledger_exists(lost)
 
 
 def test_a_truncation_that_has_nothing_to_remove_leaves_no_job_to_clear(world):
     write(world, "orders", first := world.plain_ledger())
-    assert world.logs.truncate("orders", world.logs.uid("orders"), first.ledger_id).version == 1
+    assert world.logs.truncate("orders", world.logs.names.uid("orders"), first.ledger_id).version == 1
 
 
 def test_a_truncation_is_done_also_where_its_job_cannot_be_cleared(world):
@@ -81,5 +80,5 @@ def test_a_truncation_is_done_also_where_its_job_cannot_be_cleared(world):
         raise MetadataUnavailableError("memory://", "down")
 
     logs = world.log_store(world.new_session())
-    logs.finish = fails
-    assert logs.truncate("orders", world.logs.uid("orders"), second.ledger_id).version == 2
+    logs.jobs.finish = fails
+    assert logs.truncate("orders", world.logs.names.uid("orders"), second.ledger_id).version == 2

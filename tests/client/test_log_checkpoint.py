@@ -39,7 +39,7 @@ def old_world():
 
 
 def uid(world):
-    return world.logs.uid("orders")
+    return world.logs.names.uid("orders")
 
 
 def checkpoint(world, version):
@@ -56,7 +56,7 @@ def round_trips(world, action):
 
 
 def append_one(world):
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     ledger = world.job_ledger(job)
     return lambda logs: logs.commit(job, append(ledger))
 
@@ -75,8 +75,8 @@ def test_a_listing_costs_the_same_after_two_thousand_versions_and_after_three(ol
 
 
 def test_a_replacement_in_an_old_log_reads_no_more_than_from_the_last_checkpoint(old_world):
-    listed = old_world.logs.snapshot("orders").ledgers
-    job = old_world.logs.begin_job("orders")
+    listed = old_world.logs.reader.snapshot("orders").ledgers
+    job = old_world.logs.jobs.begin("orders")
     request = replacement(listed[:2], old_world.plain_ledger())
     reads = round_trips(old_world, lambda logs: logs.commit(job, request))[1]
     assert reads < 50
@@ -95,7 +95,7 @@ def test_a_replacement_that_loses_against_appends_reads_only_what_they_added(wor
         write(world, "orders")
 
     store.script = [beaten] * 3
-    logs.commit(logs.begin_job("orders"), replacement(ledgers[:2], world.plain_ledger()))
+    logs.commit(logs.jobs.begin("orders"), replacement(ledgers[:2], world.plain_ledger()))
     assert reads[0] > 100
     assert reads[2] - reads[1] <= 12
     assert len(world.listed("orders")) == 52
@@ -108,7 +108,7 @@ def test_the_commit_of_every_so_many_versions_writes_a_checkpoint(world, interva
         write(world, "orders", one)
     assert [n for n in range(30) if checkpoint(world, n)] == [10, 20]
     for version in (9, 10, 11, 25):
-        assert world.logs.snapshot("orders", version).ledgers == tuple(ledgers[:version])
+        assert world.logs.reader.snapshot("orders", version).ledgers == tuple(ledgers[:version])
 
 
 def test_a_reader_starts_at_the_newest_checkpoint_that_is_not_above_its_version(world, interval):
@@ -117,10 +117,10 @@ def test_a_reader_starts_at_the_newest_checkpoint_that_is_not_above_its_version(
     paths = world.paths(uid(world))
     for gone in range(1, 30):
         world.store.delete(paths.version(gone))
-    assert len(world.logs.snapshot("orders", 30).ledgers) == 30
-    assert len(world.logs.snapshot("orders", 39).ledgers) == 39
+    assert len(world.logs.reader.snapshot("orders", 30).ledgers) == 30
+    assert len(world.logs.reader.snapshot("orders", 39).ledgers) == 39
     with pytest.raises(CorruptionError, match="version 29 of log 'orders' is damaged: it is missing"):
-        world.logs.snapshot("orders", 29)
+        world.logs.reader.snapshot("orders", 29)
 
 
 def test_a_checkpoint_that_is_not_whole_is_not_used(world, interval):
@@ -128,7 +128,7 @@ def test_a_checkpoint_that_is_not_whole_is_not_used(world, interval):
         write(world, "orders")
     path = world.paths(uid(world)).checkpoint(20)
     world.store.set(path, b"", world.store.get(path).version)
-    assert len(world.logs.snapshot("orders").ledgers) == 25
+    assert len(world.logs.reader.snapshot("orders").ledgers) == 25
 
 
 def test_a_reader_looks_for_the_last_sixteen_checkpoints_only(world, interval):
@@ -139,7 +139,7 @@ def test_a_reader_looks_for_the_last_sixteen_checkpoints_only(world, interval):
         path = paths.checkpoint(version)
         world.store.set(path, b"", world.store.get(path).version)
     store, logs = world.scripted()
-    assert len(logs.snapshot("orders").ledgers) == 180
+    assert len(logs.reader.snapshot("orders").ledgers) == 180
     asked = [path for name, what in store.calls if name == "get_many" for path in what if "/checkpoints/" in path]
     assert len(asked) == 16
     assert checkpoints_for(250, 0, 0) == list(range(250, 90, -10))
@@ -150,7 +150,7 @@ def test_an_overwrite_makes_older_checkpoints_needless(world, interval):
         write(world, "orders")
     write(world, "orders", request=overwrite)
     store, logs = world.scripted()
-    assert len(logs.snapshot("orders").ledgers) == 1
+    assert len(logs.reader.snapshot("orders").ledgers) == 1
     assert not [what for name, what in store.calls if name == "get_many" and "/checkpoints/" in what[0]]
 
 
@@ -169,7 +169,7 @@ def test_a_commit_whose_checkpoint_fails_has_taken_effect(world, interval, caplo
     with caplog.at_level(logging.WARNING):
         assert write(world, "orders", logs=world.log_store(session)).version == 10
     assert "the checkpoint of version 10 was not written, readers fold more versions" in caplog.text
-    assert len(world.logs.snapshot("orders").ledgers) == 10
+    assert len(world.logs.reader.snapshot("orders").ledgers) == 10
 
 
 @ON_BOTH_STORES
@@ -218,7 +218,7 @@ def test_writers_of_one_checkpoint_at_once_do_each_other_no_harm(world):
 def test_a_checkpoint_of_many_ledgers_stands_on_several_pages(world):
     write(world, "orders")
     listing = Listing(tuple(CommittedLedger(one, 0, 1, 1) for one in range(2 * LEDGERS_PER_PAGE + 1)))
-    checkpoints = world.logs._checkpoints
+    checkpoints = world.logs.checkpoints
     checkpoints.write("orders", uid(world), 1, listing)
     state = checkpoints.newest("orders", uid(world), [1])
     assert state.pages == 3
@@ -230,18 +230,18 @@ def test_a_checkpoint_of_many_ledgers_stands_on_several_pages(world):
 def vacuumed(world, version):
     """What a vacuum makes of the head, and of checkpoints below."""
     world.logs.write_checkpoint("orders", uid(world), version)
-    world.logs.change_head("orders", uid(world), lambda head: replace(head, oldest_version=version))
+    world.logs.names.change_head("orders", uid(world), lambda head: replace(head, oldest_version=version))
 
 
 def test_a_log_is_read_from_the_checkpoint_of_its_oldest_version(world):
     for _ in range(9):
         write(world, "orders")
     vacuumed(world, 6)
-    world.logs.change_head("orders", uid(world), lambda head: replace(head, oldest_record=6))
+    world.logs.names.change_head("orders", uid(world), lambda head: replace(head, oldest_record=6))
     paths = world.paths(uid(world))
     for gone in range(1, 6):
         world.store.delete(paths.version(gone))
-    assert [len(world.logs.snapshot("orders", n).ledgers) for n in (6, 7, 9)] == [6, 7, 9]
+    assert [len(world.logs.reader.snapshot("orders", n).ledgers) for n in (6, 7, 9)] == [6, 7, 9]
 
 
 def test_a_checkpoint_that_a_vacuum_removes_under_a_reader_is_replaced_by_the_newer_one(world):
@@ -280,15 +280,15 @@ def test_a_version_that_a_vacuum_removes_under_its_reader_is_called_too_old(worl
 
     session.get_many = meanwhile
     with pytest.raises(ConfigError, match=r"versionAsOf is 4: the oldest version of log 'orders' that can be read is 7"):
-        world.log_store(session).snapshot("orders", 4)
+        world.log_store(session).reader.snapshot("orders", 4)
 
 
 def test_a_missing_checkpoint_of_the_oldest_version_is_damage(world):
     for _ in range(5):
         write(world, "orders")
-    world.logs.change_head("orders", uid(world), lambda head: replace(head, oldest_version=3))
+    world.logs.names.change_head("orders", uid(world), lambda head: replace(head, oldest_version=3))
     with pytest.raises(CorruptionError, match="a checkpoint of log 'orders' is damaged"):
-        world.logs.snapshot("orders")
+        world.logs.reader.snapshot("orders")
 
 
 def test_reading_a_checkpoint_is_pipelined(old_world):

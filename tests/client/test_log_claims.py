@@ -19,7 +19,7 @@ def test_a_ledger_of_another_log_is_refused(world):
     write(world, "others", ledger := world.plain_ledger())
     with pytest.raises(ConfigError, match=f"given to log 'orders' is {ledger.ledger_id}: it belongs to another log"):
         write(world, "orders", ledger)
-    assert world.logs.names() == ["others"]
+    assert world.logs.names.all() == ["others"]
 
 
 def test_a_ledger_that_is_listed_is_refused_with_the_version_that_listed_it(world):
@@ -32,7 +32,7 @@ def test_a_ledger_that_is_listed_is_refused_with_the_version_that_listed_it(worl
 
 def test_a_ledger_of_a_write_job_under_way_is_refused(world):
     world.logs.open("orders", create=True)
-    ledger = world.job_ledger(world.logs.begin_job("orders"))
+    ledger = world.job_ledger(world.logs.jobs.begin("orders"))
     with pytest.raises(ConfigError, match=rf"is {ledger.ledger_id}: it belongs to another write job .* not ended"):
         write(world, "orders", ledger)
 
@@ -41,11 +41,11 @@ def test_a_ledger_whose_adoption_failed_may_be_given_again(world):
     world.logs.open("orders", create=True)
     ledger = world.plain_ledger()
     store, logs = world.scripted()
-    job = logs.begin_job("orders")
+    job = logs.jobs.begin("orders")
     store.script = [store.delay] * 3
     with pytest.raises(MetadataUnavailableError):
         logs.commit(job, append(ledger))
-    assert world.logs.abort(job)
+    assert world.logs.jobs.abort(job)
     assert world.ledger_exists(ledger)
     write(world, "orders", ledger)
     assert world.listed("orders") == ids(ledger)
@@ -84,7 +84,7 @@ def test_a_ledger_given_twice_is_refused(world):
 def test_a_ledger_that_is_gone_is_refused(world):
     with pytest.raises(NoSuchLedgerError, match="there is no ledger 4711"):
         write(world, "orders", world.plain_ledger(), CommittedLedger(4711, 0, 1, 1))
-    assert world.logs.names() == []
+    assert world.logs.names.all() == []
 
 
 def test_a_ledger_that_is_not_closed_is_refused(world):

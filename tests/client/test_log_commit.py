@@ -17,18 +17,18 @@ from tests.client.log_requests import ON_BOTH_STORES, append, ids, schema_json, 
 
 
 def test_a_commit_lists_all_its_ledgers_at_once_in_the_given_order(world):
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     ledgers = [world.job_ledger(job) for _ in range(4)]
     given = [ledgers[2], ledgers[0], ledgers[3], ledgers[1]]
     version = world.logs.commit(job, append(*given))
-    assert world.logs.snapshot("orders").ledgers == tuple(given)
+    assert world.logs.reader.snapshot("orders").ledgers == tuple(given)
     assert (version.version, version.added.ledgers, version.total.rows) == (1, 4, 40)
 
 
 def test_a_commit_without_ledgers_makes_a_version_too(world):
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     world.logs.commit(job, append(schema_json=schema_json(id="long"), application=("query", 0)))
-    assert world.logs.snapshot("orders").ledgers == ()
+    assert world.logs.reader.snapshot("orders").ledgers == ()
     assert write(world, "orders", schema_json=schema_json(id="long"), application=("query", 0)).duplicate_of == 1
 
 
@@ -38,7 +38,7 @@ def test_a_commit_whose_reply_is_lost_is_recognised_as_done(world):
     store.script = [store.lose_reply]
     version = write(world, "orders", logs=logs)
     assert version.version == 1
-    assert [one.version for one in world.logs.versions("orders")] == [1]
+    assert [one.version for one in world.logs.reader.all_versions("orders")] == [1]
 
 
 @ON_BOTH_STORES
@@ -71,7 +71,7 @@ def test_a_commit_that_lands_late_in_front_of_its_own_repetition_counts_once(wor
     store, logs = world.scripted()
     store.script = [store.delay, store.first(lambda: store.land())]
     assert write(world, "orders", logs=logs).version == 1
-    assert [one.version for one in world.logs.versions("orders")] == [1]
+    assert [one.version for one in world.logs.reader.all_versions("orders")] == [1]
 
 
 def test_a_commit_lost_on_its_way_rebases_on_what_another_committed_meanwhile(world):
@@ -89,7 +89,7 @@ def test_a_commit_lost_on_its_way_rebases_on_what_another_committed_meanwhile(wo
 
 
 def test_a_commit_may_be_called_again_and_says_where_it_committed(world):
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     request = append(world.job_ledger(job))
     first = world.logs.commit(job, request)
     write(world, "orders")
@@ -123,7 +123,7 @@ def test_a_store_that_stays_away_ends_the_commit_and_says_that_the_outcome_is_un
 
 def test_a_commit_that_was_never_sent_does_not_call_its_outcome_unknown(world):
     store, logs = world.scripted()
-    job = logs.begin_job("orders")
+    job = logs.jobs.begin("orders")
     ledger = world.job_ledger(job)
     store.fail_reads = True
     with pytest.raises(MetadataUnavailableError) as failure:
@@ -152,7 +152,7 @@ def test_a_thousand_ledgers_enter_in_one_commit(world):
 
 def test_a_commit_costs_the_same_on_a_log_of_one_version_and_of_two_hundred(world):
     def cost():
-        job = world.logs.begin_job("orders")
+        job = world.logs.jobs.begin("orders")
         ledger = world.job_ledger(job)
         store, logs = world.scripted()
         logs.commit(job, append(ledger, schema_json=schema_json(id="long"), application=("query", job_count[0])))
@@ -172,7 +172,7 @@ def test_a_commit_costs_the_same_on_a_log_of_one_version_and_of_two_hundred(worl
 
 def test_version_directories_of_a_thousand_are_made_by_the_commit_that_needs_them(world):
     write(world, "orders")
-    uid = world.logs.snapshot("orders").uid
+    uid = world.logs.reader.snapshot("orders").uid
     head = world.store.get(world.paths(uid).head)
     world.store.set(world.paths(uid).head, head.value.replace(b'"version":1', b'"version":999'), head.version)
     assert write(world, "orders").version == 1000
@@ -182,9 +182,9 @@ def test_version_directories_of_a_thousand_are_made_by_the_commit_that_needs_the
 
 def test_a_commit_to_a_log_that_was_deleted_and_made_anew_fails(world):
     world.logs.open("orders", create=True)
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     ledger = world.job_ledger(job)
-    world.logs.delete("orders")
+    world.logs.deleter.delete("orders")
     world.logs.open("orders", create=True)
     with pytest.raises(NoSuchLogError):
         world.logs.commit(job, append(ledger))

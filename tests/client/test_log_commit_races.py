@@ -10,7 +10,6 @@ import contextlib
 import pytest
 
 from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.log_store import commit_job
 from bk_spark.client.log.stored.values import CommitKind
 from bk_spark.errors import BookKeeperError, MetadataConflictError, MetadataUnavailableError, NoSuchLogError
 from tests.client.aged_world import DAY_S, AgedWorld, append, keep, sweep, vacuum
@@ -27,12 +26,12 @@ def overwrites(world):
 
 def deletes(world):
     with contextlib.suppress(NoSuchLogError):
-        world.logs.delete("orders")
+        world.logs.deleter.delete("orders")
 
 
 def sweeps(world):
     world.pass_s(2 * DAY_S)
-    world.logs.refresh_job(world.job)
+    world.logs.jobs.refresh(world.job)
     sweep(world)
 
 
@@ -44,7 +43,7 @@ def sweeps_all(world):
 
 
 def aborts(world):
-    world.logs.abort(world.job)
+    world.logs.jobs.abort(world.job)
 
 
 def vacuums(world):
@@ -55,21 +54,21 @@ def vacuums(world):
 
 def to_a_log(world):
     world.write("orders")
-    world.job = world.logs.begin_job("orders")
+    world.job = world.logs.jobs.begin("orders")
     world.own = world.job_ledger(world.job)
     return world
 
 
 def to_no_log(world):
     """The job's commit makes the log, or its ledgers move to the log that another one has made."""
-    world.job = world.logs.begin_job("orders")
+    world.job = world.logs.jobs.begin("orders")
     world.own = world.job_ledger(world.job)
     return world
 
 
 def of_a_plain_ledger(world):
     world.write("orders")
-    world.job = world.logs.begin_job("orders")
+    world.job = world.logs.jobs.begin("orders")
     world.own = world.plain_ledger()
     return world
 
@@ -99,7 +98,7 @@ def test_an_append_takes_effect_once_or_not_at_all(begin, action):
 def outcome(world, session, request):
     """The version or the error of the world's job, which the session commits."""
     try:
-        return commit_job(world.log_store(session), world.job, request), None
+        return world.log_store(session).commit_or_abort(world.job, request), None
     except BookKeeperError as problem:
         return None, problem
 
@@ -107,7 +106,7 @@ def outcome(world, session, request):
 def versions_with(world, ledger_id):
     """The versions that can be read and list the ledger; each lists it once."""
     try:
-        versions = world.logs.versions("orders")
+        versions = world.logs.reader.all_versions("orders")
     except NoSuchLogError:
         return []
     counts = {one.version: world.listed("orders", one.version).count(ledger_id) for one in versions}
@@ -122,11 +121,11 @@ def test_a_leader_s_roll_takes_effect_once_or_not_at_all(action):
     def led():
         world = AgedWorld()
         world.write("orders")
-        opening = world.logs.begin_job("orders")
+        opening = world.logs.jobs.begin("orders")
         world.first = world.open_ledger(opening)
         world.epoch = world.logs.commit(opening, append(opened=world.first)).epoch
-        world.logs.finish(opening, [world.first])
-        world.job = world.logs.begin_job("orders")
+        world.logs.jobs.finish(opening, [world.first])
+        world.job = world.logs.jobs.begin("orders")
         world.next = world.open_ledger(world.job)
         return world
 
@@ -136,7 +135,7 @@ def test_a_leader_s_roll_takes_effect_once_or_not_at_all(action):
         if problem is not None:
             assert action not in (sweeps, vacuums)
         with contextlib.suppress(NoSuchLogError):
-            snapshot = world.logs.snapshot("orders")
+            snapshot = world.logs.reader.snapshot("orders")
             found = [one.ledger_id for one in (*snapshot.ledgers, *snapshot.open_ledgers)]
             if action not in (commits, overwrites):
                 assert found.count(world.next) == (version is not None)
@@ -149,7 +148,7 @@ def test_a_commit_that_wakes_up_when_all_traces_of_its_job_are_gone_does_not_beg
     world = AgedWorld()
     world.write("orders")
     store, logs = world.scripted()
-    job = logs.begin_job("orders")
+    job = logs.jobs.begin("orders")
     own = world.plain_ledger()
 
     def sleep_for_weeks(operations):

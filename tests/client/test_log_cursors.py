@@ -63,7 +63,7 @@ def test_the_number_of_cursors_is_bounded_and_known_ones_go_on(world, uid, monke
 def test_no_cursor_brings_a_deleted_log_back(world, uid):
     """Log rule 10."""
     world.logs.cursors.publish("orders", uid, Cursor("one", HERE, 1, is_named=True))
-    world.logs.delete("orders")
+    world.logs.deleter.delete("orders")
     with pytest.raises(NoSuchLogError):
         world.logs.cursors.publish("orders", uid, Cursor("one", HERE, 1, is_named=True))
     with pytest.raises(NoSuchLogError):
@@ -100,7 +100,7 @@ def test_a_log_that_goes_while_a_cursor_is_published_is_said_to_be_gone(world, u
     create = type(world.store).create
 
     def goes_before(store, *given, **more):
-        world.logs.delete("orders")
+        world.logs.deleter.delete("orders")
         monkeypatch.undo()
         return create(store, *given, **more)
 

@@ -22,8 +22,8 @@ def world_to_delete():
     keep(world, version_retention_s=WEEK_S)
     vacuum(world, records_kept=0)
     world.write("orders")
-    world.job_ledger(world.logs.begin_job("orders"))
-    job = world.logs.begin_job("orders")
+    world.job_ledger(world.logs.jobs.begin("orders"))
+    job = world.logs.jobs.begin("orders")
     world.logs.commit(job, append(opened=world.open_ledger(job)))
     return world
 
@@ -43,11 +43,11 @@ def test_whoever_works_on_the_log_at_the_same_moment_all_of_it_goes(other):
             if other == "sweep":
                 sweep(world, 0)
             else:
-                (world.logs.delete if other == "deletion" else lambda name: vacuum(world, name))("orders")
+                (world.logs.deleter.delete if other == "deletion" else lambda name: vacuum(world, name))("orders")
 
     for world, session in at_every_step(world_to_delete, works):
         try:
-            world.log_store(session).delete("orders")
+            world.log_store(session).deleter.delete("orders")
         except NoSuchLogError:
             assert other != "vacuum"
         assert left(world) == ([], [])
@@ -57,7 +57,7 @@ def test_a_commit_that_comes_at_any_moment_of_the_deletion_leaves_nothing():
     """Log rule 10."""
 
     def commits(world):
-        job = world.logs.begin_job("orders")
+        job = world.logs.jobs.begin("orders")
         world.logs.commit(job, append(world.job_ledger(job)))
 
     def tries(world):
@@ -68,9 +68,9 @@ def test_a_commit_that_comes_at_any_moment_of_the_deletion_leaves_nothing():
 
     problems: list[Exception] = []
     for world, session in at_every_step(world_to_delete, tries):
-        world.log_store(session).delete("orders")
-        if "orders" in world.logs.names():
+        world.log_store(session).deleter.delete("orders")
+        if "orders" in world.logs.names.all():
             assert len(world.listed("orders")) == 1
-            world.logs.delete("orders")
+            world.logs.deleter.delete("orders")
         assert left(world) == ([], [])
     assert {type(one).__name__ for one in problems} == {"MetadataConflictError"}

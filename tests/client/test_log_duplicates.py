@@ -19,7 +19,7 @@ def test_an_application_version_that_is_not_above_the_last_is_dropped_with_its_l
     write(world, "orders", application=("query", 7))
     write(world, "orders", application=("other", 9))
     for version in (7, 6):
-        job = world.logs.begin_job("orders")
+        job = world.logs.jobs.begin("orders")
         ledger = world.job_ledger(job)
         caplog.clear()
         with caplog.at_level(logging.INFO):
@@ -48,7 +48,7 @@ def test_an_application_out_of_range_is_refused(application):
 
 
 def state(world, application):
-    path = world.paths(world.logs.uid("orders")).application(application)
+    path = world.paths(world.logs.names.uid("orders")).application(application)
     return ApplicationState.decode("it", world.store.get(path).value)
 
 
@@ -82,9 +82,9 @@ def test_a_duplicate_of_a_version_whose_record_is_gone_still_names_that_version(
     """Log rule 5: a query that starts again after a month."""
     write(world, "orders", application=("query", 7))
     write(world, "orders")
-    uid = world.logs.uid("orders")
+    uid = world.logs.names.uid("orders")
     world.logs.write_checkpoint("orders", uid, 2)
-    world.logs.change_head("orders", uid, lambda head: replace(head, oldest_version=2, oldest_record=2))
+    world.logs.names.change_head("orders", uid, lambda head: replace(head, oldest_version=2, oldest_record=2))
     world.store.delete(world.paths(uid).version(1))
     result = write(world, "orders", application=("query", 7))
     assert (result.duplicate_of, result.version) == (1, 2)
@@ -94,6 +94,6 @@ def test_a_duplicate_of_a_version_whose_record_is_gone_still_names_that_version(
 def test_an_empty_batch_records_its_id(world):
     """Log rule 5."""
     write(world, "orders")
-    first = world.logs.commit(world.logs.begin_job("orders"), append(application=("query", 0)))
-    again = world.logs.commit(world.logs.begin_job("orders"), append(application=("query", 0)))
+    first = world.logs.commit(world.logs.jobs.begin("orders"), append(application=("query", 0)))
+    again = world.logs.commit(world.logs.jobs.begin("orders"), append(application=("query", 0)))
     assert (first.version, first.added.ledgers, again.duplicate_of) == (2, 0, 2)

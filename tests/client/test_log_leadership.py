@@ -175,9 +175,9 @@ def test_a_commit_that_arrives_after_its_job_was_aborted_lists_no_ledger_that_is
 
 
 def test_a_job_that_was_swept_while_its_writer_was_opened_lists_nothing(world, log):
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     ledger_id = world.open_ledger(job)
-    assert world.logs.abort(job)
+    assert world.logs.jobs.abort(job)
     with pytest.raises(JobEndedError):
         world.logs.commit(job, CommitRequest(CommitKind.APPEND, opened=ledger_id))
     assert log.ledgers() == []
@@ -190,7 +190,7 @@ def test_a_commit_counts_as_done_where_only_the_cleaning_after_it_failed(world, 
     def unavailable(job, ids):
         raise MetadataUnavailableError("memory://", "gone")
 
-    logs.finish = unavailable
+    logs.jobs.finish = unavailable
     with caplog.at_level(logging.WARNING):
         assert log.append_ledgers([world.plain_ledger()]).version == 1
     assert "left to 'bk-spark orphans sweep'" in caplog.text

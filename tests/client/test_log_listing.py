@@ -71,7 +71,7 @@ class Commits:
         world.logs.open("orders", create=True)
 
     def commit(self, kind: CommitKind, ledgers: list[CommittedLedger], **more: object) -> LogVersion:
-        job = self.world.logs.begin_job("orders")
+        job = self.world.logs.jobs.begin("orders")
         return self.world.logs.commit(job, CommitRequest(kind, tuple(ledgers), **more))  # type: ignore[arg-type]
 
     def ledgers(self, sizes: list[int]) -> list[CommittedLedger]:
@@ -119,12 +119,12 @@ class Commits:
         names = [one for one, _ in self.naive.closed()] + self.naive.open()[:1]
         place = start % len(names) if names else 0
         if place:
-            self.world.logs.truncate("orders", self.world.logs.uid("orders"), names[place])
+            self.world.logs.truncate("orders", self.world.logs.names.uid("orders"), names[place])
             self.close_found()
             self.naive.ledgers = self.naive.ledgers[place:]
 
     def open(self, sizes: list[int], start: int) -> None:
-        job = self.world.logs.begin_job("orders")
+        job = self.world.logs.jobs.begin("orders")
         opened = self.world.open_ledger(job)
         self.epoch = self.world.logs.commit(job, CommitRequest(CommitKind.APPEND, opened=opened)).epoch
         self.naive.close()
@@ -134,7 +134,7 @@ class Commits:
         if not self.naive.open():
             return
         ends = [self.world.close_ledger(one) for one in self.naive.open()[:-1]]
-        job = self.world.logs.begin_job("orders")
+        job = self.world.logs.jobs.begin("orders")
         opened = self.world.open_ledger(job)
         self.world.logs.commit(job, CommitRequest(CommitKind.APPEND, opened=opened, closed=tuple(ends), epoch=self.epoch))
         self.naive.close(len(ends))
@@ -165,7 +165,7 @@ class Commits:
 
     def record(self) -> None:
         """What the naive log is at each version that the last step made: one, or none."""
-        while len(self.naive.history) < self.world.logs.head("orders", self.world.logs.uid("orders")).version:
+        while len(self.naive.history) < self.world.logs.names.head("orders", self.world.logs.names.uid("orders")).version:
             self.naive.record()
 
 
@@ -198,15 +198,15 @@ def test_every_version_lists_what_a_plain_list_would_whatever_checkpoints_there_
 
 
 def raise_oldest_version(world: LogWorld, oldest: int) -> None:
-    uid = world.logs.uid("orders")
-    if 0 < oldest <= world.logs.head("orders", uid).version:
+    uid = world.logs.names.uid("orders")
+    if 0 < oldest <= world.logs.names.head("orders", uid).version:
         world.logs.write_checkpoint("orders", uid, oldest)
-        world.logs.change_head("orders", uid, lambda head: dataclass_replace(head, oldest_version=oldest))
+        world.logs.names.change_head("orders", uid, lambda head: dataclass_replace(head, oldest_version=oldest))
 
 
 def lose_checkpoints(world: LogWorld, lost: set[int]) -> None:
     """As if their writers had died before they were whole."""
-    paths = world.paths(world.logs.uid("orders"))
+    paths = world.paths(world.logs.names.uid("orders"))
     for version in lost:
         (stored,) = world.store.get_many([paths.checkpoint(version)])
         if stored is not None:
@@ -214,8 +214,8 @@ def lose_checkpoints(world: LogWorld, lost: set[int]) -> None:
 
 
 def check_versions(world: LogWorld, naive: NaiveLog, oldest: int) -> None:
-    uid, reader = world.logs.uid("orders"), world.logs.reader
-    head = reader.head("orders", uid)
+    uid, reader = world.logs.names.uid("orders"), world.logs.reader
+    head = world.logs.names.head("orders", uid)
     for number, (closed, opened, first_row, end_row) in enumerate(naive.history, 1):
         version = reader.version("orders", uid, number)
         assert (version.end_row, version.end_row - version.total.rows) == (end_row, first_row)

@@ -28,10 +28,10 @@ def log(world):
 
 def open_writer(world, logs=None, **more):
     """A leader's first commit, or with ``epoch`` its roll: the version, whose ``opened`` is the ledger."""
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     opened = world.open_ledger(job)
     version = (logs or world.logs).commit(job, append(opened=opened, **more))
-    world.logs.finish(job, [opened])
+    world.logs.jobs.finish(job, [opened])
     return version
 
 
@@ -40,21 +40,21 @@ def roll(world, before, *closed):
 
 
 def close(world, before, *closed):
-    return world.logs.commit(world.logs.begin_job("orders"), append(epoch=before.epoch, closed=closed))
+    return world.logs.commit(world.logs.jobs.begin("orders"), append(epoch=before.epoch, closed=closed))
 
 
 def remove(world, kind, removed, *ledgers, logs=None):
     logs = logs or world.logs
     request = CommitRequest(kind, tuple(ledgers), remove=tuple(one.ledger_id for one in removed))
-    return logs.commit(logs.begin_job("orders"), request)
+    return logs.commit(logs.jobs.begin("orders"), request)
 
 
 def writer(world):
-    return world.logs.head("orders", world.logs.uid("orders")).writer
+    return world.logs.names.head("orders", world.logs.names.uid("orders")).writer
 
 
 def still_open(world, version=None):
-    return [one.ledger_id for one in world.logs.snapshot("orders", version).open_ledgers]
+    return [one.ledger_id for one in world.logs.reader.snapshot("orders", version).open_ledgers]
 
 
 @ON_BOTH_STORES
@@ -89,7 +89,7 @@ def test_the_displaced_leader_is_told_so_when_it_rolls_or_closes(world):
         LedgerFencedError, match=rf"writer of log 'orders' was displaced by another client \(ledger {leader.opened}\)"
     ):
         close(world, leader, world.close_ledger(leader.opened))
-    assert len(world.logs.versions("orders")) == 2
+    assert len(world.logs.reader.all_versions("orders")) == 2
 
 
 def test_a_leader_displaced_by_an_overwrite_with_rows_is_told_so_too(world):
@@ -228,7 +228,7 @@ def test_an_open_ledger_cannot_be_removed(world):
         with pytest.raises(MetadataConflictError, match=f"ledger {first.opened}, which is to be removed, is open"):
             remove(world, kind, [a, CommittedLedger(first.opened, 9, 1000, 10)], world.plain_ledger(20))
     with pytest.raises(MetadataConflictError, match=f"ledger {first.opened}, which is to be removed, is open"):
-        world.logs.truncate("orders", world.logs.uid("orders"), second.opened)
+        world.logs.truncate("orders", world.logs.names.uid("orders"), second.opened)
     assert still_open(world) == [first.opened, second.opened]
 
 
@@ -279,7 +279,7 @@ def test_a_ledger_is_recovered_once_and_others_that_come_between_too(world):
 
 def touch_head(world):
     """Somebody else changed it, and left the leader alone."""
-    world.logs.set_retention("orders", world.logs.uid("orders"), Retention(1))
+    world.logs.set_retention("orders", world.logs.names.uid("orders"), Retention(1))
 
 
 @ON_BOTH_STORES
@@ -297,14 +297,14 @@ def test_a_leader_s_roll_in_flight_when_it_is_displaced_never_applies(world):
     leader = open_writer(world)
     store, logs = world.scripted()
     store.script = [store.delay] * 3
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     opened = world.open_ledger(job)
     with pytest.raises(MetadataUnavailableError):
         logs.commit(job, append(opened=opened, epoch=leader.epoch))
     write(world, "orders")
     with pytest.raises(TransactionFailedError):
         store.land()
-    assert world.logs.abort(job)
+    assert world.logs.jobs.abort(job)
     assert still_open(world) == []
 
 
@@ -324,15 +324,15 @@ def test_a_failed_recovery_fails_the_append_and_changes_nothing(world):
 def test_an_opened_ledger_must_be_the_job_s_own(world):
     """Log rule 9."""
     with pytest.raises(ConfigError, match="it was not created by write job"):
-        world.logs.commit(world.logs.begin_job("orders"), append(opened=world.plain_ledger(closed=False).ledger_id))
+        world.logs.commit(world.logs.jobs.begin("orders"), append(opened=world.plain_ledger(closed=False).ledger_id))
     with pytest.raises(NoSuchLedgerError):
-        world.logs.commit(world.logs.begin_job("orders"), append(opened=4711))
+        world.logs.commit(world.logs.jobs.begin("orders"), append(opened=4711))
 
 
 def test_a_leader_whose_open_job_was_aborted_opens_nothing(world):
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     opened = world.open_ledger(job)
-    world.logs.abort(job)
+    world.logs.jobs.abort(job)
     with pytest.raises(JobEndedError):
         world.logs.commit(job, append(opened=opened))
 
@@ -369,5 +369,5 @@ def test_a_leader_s_commit_holds_nothing_else(contradiction):
 def test_replacing_one_stretch_needs_no_listing_of_open_ledgers(world):
     write(world, "orders", a := world.plain_ledger(), b := world.plain_ledger())
     leader = open_writer(world)
-    world.logs.commit(world.logs.begin_job("orders"), replacement([a, b], c := world.plain_ledger(3)))
+    world.logs.commit(world.logs.jobs.begin("orders"), replacement([a, b], c := world.plain_ledger(3)))
     assert (world.listed("orders"), still_open(world)) == (ids(c), [leader.opened])

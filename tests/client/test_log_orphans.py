@@ -22,13 +22,13 @@ def world():
 def test_the_directory_of_an_aborted_job_goes_one_age_after_a_sweep_has_first_seen_it(world):
     """Log rule 1: until then it keeps late tasks from beginning the job anew."""
     world.write("orders")
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     world.job_ledger(job)
     world.pass_s(3 * DAY_S)
-    world.logs.abort(job)
+    world.logs.jobs.abort(job)
     assert kinds(sweep(world)) == [OrphanKind.ABORTED_JOB]
     with pytest.raises(JobEndedError):
-        world.logs.ensure_job(job)
+        world.logs.jobs.ensure(job)
     assert sweep(world) == []
     world.pass_s(DAY_S)
     assert kinds(sweep(world)) == [OrphanKind.JOB_DIRECTORY]
@@ -38,7 +38,7 @@ def test_the_directory_of_an_aborted_job_goes_one_age_after_a_sweep_has_first_se
 
 def test_what_a_sweep_ended_is_marked_by_it(world):
     world.write("orders")
-    world.job_ledger(world.logs.begin_job("orders"))
+    world.job_ledger(world.logs.jobs.begin("orders"))
     world.pass_s(DAY_S)
     assert kinds(sweep(world)) == [OrphanKind.RUNNING_JOB]
     assert sweep(world) == []
@@ -48,10 +48,10 @@ def test_what_a_sweep_ended_is_marked_by_it(world):
 
 def test_an_abort_that_was_cut_short_is_finished(world):
     world.write("orders")
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     ledgers = [world.job_ledger(job), world.job_ledger(job)]
     with pytest.raises(Died):
-        world.log_store(world.dying_session(1)).abort(job)
+        world.log_store(world.dying_session(1)).jobs.abort(job)
     assert present(world, ledgers) == [True, True]
     world.pass_s(DAY_S)
     [orphan] = sweep(world)
@@ -64,7 +64,7 @@ def test_an_abort_that_was_cut_short_is_finished(world):
 
 def test_ledgers_of_losing_attempts_go_and_the_listed_ones_stay(world):
     """Log rule 1."""
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     won, lost = world.job_ledger(job), world.job_ledger(job)
     world.logs.commit(job, append(won))
     assert sweep(world) == []
@@ -78,7 +78,7 @@ def test_ledgers_of_losing_attempts_go_and_the_listed_ones_stay(world):
 
 def test_a_ledger_that_a_leader_opened_is_not_a_losing_attempt(world):
     """Log rule 2: it is listed by the commit that opened it."""
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     opened, lost = world.job_ledger(job), world.job_ledger(job)
     world.logs.commit(job, append(opened=opened.ledger_id))
     world.pass_s(DAY_S)
@@ -88,7 +88,7 @@ def test_a_ledger_that_a_leader_opened_is_not_a_losing_attempt(world):
 
 
 def test_a_job_that_moved_to_another_first_job_s_log_keeps_what_it_committed_there(world):
-    winner, loser = world.logs.begin_job("orders"), world.logs.begin_job("orders")
+    winner, loser = world.logs.jobs.begin("orders"), world.logs.jobs.begin("orders")
     won, moved, lost = world.job_ledger(winner), world.job_ledger(loser), world.job_ledger(loser)
     world.logs.commit(winner, append(won))
     first = world.logs.commit(loser, append(moved))
@@ -103,13 +103,13 @@ def test_a_job_that_moved_to_another_first_job_s_log_keeps_what_it_committed_the
 def test_a_job_that_is_about_to_move_to_another_log_is_not_touched(world):
     """Log rule 1: whether it runs, its own directory says."""
     store, logs = world.scripted()
-    loser = logs.begin_job("orders")
+    loser = logs.jobs.begin("orders")
     moved = world.job_ledger(loser)
     world.write("orders")
 
     def wait_and_sweep(operations):
         world.pass_s(2 * DAY_S)
-        world.logs.refresh_job(loser)
+        world.logs.jobs.refresh(loser)
         assert find(world) == sweep(world) == []
 
     store.script = [wait_and_sweep]
@@ -119,11 +119,11 @@ def test_a_job_that_is_about_to_move_to_another_log_is_not_touched(world):
 
 def test_what_a_job_prepared_in_another_log_goes_once_the_job_has_ended(world):
     store, logs = world.scripted()
-    loser = logs.begin_job("orders")
+    loser = logs.jobs.begin("orders")
     moved = world.job_ledger(loser)
     world.write("orders")
-    uid = world.logs.uid("orders")
-    store.script = [lambda operations: world.logs.abort(loser)]
+    uid = world.logs.names.uid("orders")
+    store.script = [lambda operations: world.logs.jobs.abort(loser)]
     with pytest.raises(JobEndedError):
         logs.commit(loser, append(moved))
     here = world.paths(uid).job(loser.job_id).root
@@ -134,11 +134,11 @@ def test_what_a_job_prepared_in_another_log_goes_once_the_job_has_ended(world):
 
 
 def test_a_job_that_moved_into_a_log_which_is_deleted_leaves_nothing(world):
-    winner, loser = world.logs.begin_job("orders"), world.logs.begin_job("orders")
+    winner, loser = world.logs.jobs.begin("orders"), world.logs.jobs.begin("orders")
     world.logs.commit(winner, append(world.job_ledger(winner)))
     moved, lost = world.job_ledger(loser), world.job_ledger(loser)
     world.logs.commit(loser, append(moved))
-    world.logs.delete("orders")
+    world.logs.deleter.delete("orders")
     assert present(world, [moved, lost]) == ALL_GONE
     world.pass_s(DAY_S)
     assert kinds(sweep(world)) == [OrphanKind.LOG_DATA]
@@ -149,7 +149,7 @@ def test_a_job_that_moved_into_a_log_which_is_deleted_leaves_nothing(world):
 
 
 def test_a_failed_first_job_leaves_nothing_in_the_end(world):
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     ledger = world.job_ledger(job)
     world.pass_s(DAY_S)
     assert kinds(sweep(world)) == [OrphanKind.RUNNING_JOB]
@@ -162,10 +162,10 @@ def test_a_failed_first_job_leaves_nothing_in_the_end(world):
 
 def test_a_log_whose_first_job_is_running_is_not_touched(world):
     """Log rule 1."""
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     ledger = world.job_ledger(job)
     world.pass_s(DAY_S - 10)
-    world.logs.refresh_job(job)
+    world.logs.jobs.refresh(job)
     world.pass_s(DAY_S - 10)
     assert sweep(world) == []
     world.logs.commit(job, append(ledger))
@@ -173,9 +173,9 @@ def test_a_log_whose_first_job_is_running_is_not_touched(world):
 
 
 def test_a_late_task_that_begins_a_job_while_its_log_s_data_goes_is_not_run_over(world):
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     world.job_ledger(job)
-    world.logs.abort(job)
+    world.logs.jobs.abort(job)
     world.pass_s(DAY_S)
     sweep(world)
     world.pass_s(DAY_S)
@@ -198,7 +198,7 @@ def test_a_late_task_that_begins_a_job_while_its_log_s_data_goes_is_not_run_over
 
 def test_data_that_a_name_points_to_is_never_an_orphan(world):
     world.write("orders")
-    uid = world.logs.uid("orders")
+    uid = world.logs.names.uid("orders")
     world.store.delete(world.paths(uid).head)
     for bucket in world.store.children(world.paths(uid).jobs):
         for job in world.store.children(f"{world.paths(uid).jobs}/{bucket}"):
@@ -216,7 +216,7 @@ def test_a_deletion_that_was_cut_short_is_finished(world):
     """Log rule 10."""
     [ledger] = world.write("orders")
     with pytest.raises(Died):
-        world.log_store(world.dying_session(1)).delete("orders")
+        world.log_store(world.dying_session(1)).deleter.delete("orders")
     assert sweep(world) == []
     world.pass_s(DAY_S)
     assert kinds(sweep(world)) == [OrphanKind.DELETION]

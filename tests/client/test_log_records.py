@@ -22,7 +22,7 @@ def test_records_of_versions_far_below_go_after_the_head_says_so(world):
     world.pass_s(2 * WEEK_S)
     report = vacuum(world, records_kept=2)
     assert (report.oldest_version, report.deleted_records, head(world).oldest_record) == (6, 3, 4)
-    paths = world.paths(world.logs.uid("orders"))
+    paths = world.paths(world.logs.names.uid("orders"))
     assert world.store.children(paths.version_bucket(0)) == ["4", "5", "6"]
     jobs = [job for bucket in world.store.children(paths.jobs) for job in world.store.children(f"{paths.jobs}/{bucket}")]
     assert len(jobs) == 3
@@ -35,7 +35,7 @@ def test_records_of_the_last_week_stay_so_that_a_late_commit_finds_what_became_o
     """Log rule 1."""
     world.logs.open("orders", create=True)
     keep(world, version_retention_s=0)
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     request = CommitRequest(CommitKind.APPEND, (world.job_ledger(job),))
     first = world.logs.commit(job, request)
     for _ in range(5):
@@ -48,7 +48,7 @@ def test_records_of_the_last_week_stay_so_that_a_late_commit_finds_what_became_o
 
 
 def test_what_a_job_left_beside_its_pages_goes_with_its_record(world):
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     won, lost = world.job_ledger(job), world.job_ledger(job)
     world.logs.commit(job, CommitRequest(CommitKind.APPEND, (won,)))
     for _ in range(4):
@@ -60,7 +60,7 @@ def test_what_a_job_left_beside_its_pages_goes_with_its_record(world):
 
 
 def test_a_job_that_moved_to_another_first_job_s_log_goes_with_its_record(world):
-    winner, loser = world.logs.begin_job("orders"), world.logs.begin_job("orders")
+    winner, loser = world.logs.jobs.begin("orders"), world.logs.jobs.begin("orders")
     won, moved, lost = world.job_ledger(winner), world.job_ledger(loser), world.job_ledger(loser)
     world.logs.commit(winner, CommitRequest(CommitKind.APPEND, (won,)))
     world.logs.commit(loser, CommitRequest(CommitKind.APPEND, (moved,)))
@@ -77,7 +77,7 @@ def test_checkpoints_below_the_oldest_version_go(world):
         world.write("orders", kind=CommitKind.OVERWRITE)
         world.pass_s(days * DAY_S)
         vacuum(world)
-    paths = world.paths(world.logs.uid("orders"))
+    paths = world.paths(world.logs.names.uid("orders"))
     assert world.store.children(paths.checkpoint_bucket(0)) == [str(head(world).vacuumed_version)]
 
 

@@ -15,14 +15,14 @@ from tests.client.long_log import grow
 
 
 def uid(world):
-    return world.logs.uid("orders")
+    return world.logs.names.uid("orders")
 
 
 def forget(world, oldest_version, oldest_record=0):
     """As a vacuum does it."""
     world.logs.write_checkpoint("orders", uid(world), oldest_version)
     change = {"oldest_version": oldest_version, "oldest_record": oldest_record}
-    world.logs.change_head("orders", uid(world), lambda head: replace(head, **change))
+    world.logs.names.change_head("orders", uid(world), lambda head: replace(head, **change))
     for version in range(1, oldest_record):
         world.store.delete(world.paths(uid(world)).version(version))
 
@@ -35,12 +35,12 @@ def commit_at(world, *times_ms):
 
 def test_a_snapshot_names_the_open_ledgers_and_the_row_number_at_its_end(world):
     write(world, "orders", a := world.plain_ledger(7))
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     opened = world.open_ledger(job)
     world.logs.commit(job, append(opened=opened))
-    snapshot = world.logs.snapshot("orders")
+    snapshot = world.logs.reader.snapshot("orders")
     assert (snapshot.ledgers, snapshot.open_ledgers, snapshot.end_row) == ((a,), (OpenLedger(opened, 2),), 7)
-    assert world.logs.snapshot("orders", 1).open_ledgers == ()
+    assert world.logs.reader.snapshot("orders", 1).open_ledgers == ()
     assert world.logs.reader.listing("orders", uid(world), 2) == Listing((a,), (OpenLedger(opened, 2),))
     assert world.logs.reader.listing("orders", uid(world), 0) == Listing()
 
@@ -54,15 +54,15 @@ def test_versions_below_the_oldest_one_are_refused_with_the_oldest_and_the_reten
     forget(world, 3)
     says = r"is 2: the oldest version of log 'orders' that can be read is 3: it keeps versions for 3600 s .*'bk-spark log set'"
     with pytest.raises(ConfigError, match="versionAsOf " + says):
-        world.logs.snapshot("orders", 2)
+        world.logs.reader.snapshot("orders", 2)
     with pytest.raises(ConfigError, match=says):
         world.logs.reader.listing("orders", uid(world), 2)
     with pytest.raises(ConfigError, match="is 0: the oldest version"):
-        world.logs.snapshot("orders", 0)
+        world.logs.reader.snapshot("orders", 0)
     with pytest.raises(ConfigError, match="is 9: log 'orders' has the versions 3 to 5"):
-        world.logs.snapshot("orders", 9)
-    assert [len(world.logs.snapshot("orders", n).ledgers) for n in (3, 4, 5)] == [3, 4, 5]
-    assert [one.version for one in world.logs.versions("orders")] == [3, 4, 5]
+        world.logs.reader.snapshot("orders", 9)
+    assert [len(world.logs.reader.snapshot("orders", n).ledgers) for n in (3, 4, 5)] == [3, 4, 5]
+    assert [one.version for one in world.logs.reader.all_versions("orders")] == [3, 4, 5]
 
 
 def test_records_below_the_oldest_version_stay_readable_until_they_are_gone(world):
@@ -87,7 +87,7 @@ def test_totals_that_do_not_agree_with_the_ledgers_are_damage(world):
     world.store.delete(path)
     world.store.create(path, stored.value.replace(b'"pages":1', b'"pages":0'))
     with pytest.raises(CorruptionError, match="its totals are not those of the ledgers"):
-        world.logs.snapshot("orders")
+        world.logs.reader.snapshot("orders")
 
 
 def test_the_version_at_a_time_is_the_newest_that_was_committed_by_then(world):
@@ -135,22 +135,21 @@ def test_the_oldest_version_is_the_last_overwrite_or_below_it(world):
     write(world, "orders", request=overwrite)
     write(world, "orders")
     forget(world, 2)
-    assert len(world.logs.snapshot("orders").ledgers) == 2
+    assert len(world.logs.reader.snapshot("orders").ledgers) == 2
     forget(world, 5)
-    assert len(world.logs.snapshot("orders").ledgers) == 2
+    assert len(world.logs.reader.snapshot("orders").ledgers) == 2
 
 
 def test_reading_a_log_that_is_gone_says_so(world):
     write(world, "orders")
     found = uid(world)
-    world.logs.delete("orders")
+    world.logs.deleter.delete("orders")
     for read in (
-        lambda: world.logs.reader.head("orders", found),
-        lambda: world.logs.head("orders", found),
+        lambda: world.logs.names.head("orders", found),
         lambda: world.logs.reader.listing("orders", found, 1),
         lambda: world.logs.reader.version("orders", found, 1),
         lambda: world.logs.reader.version_at("orders", found, 1),
-        lambda: world.logs.uid("orders"),
+        lambda: world.logs.names.uid("orders"),
     ):
         with pytest.raises(NoSuchLogError):
             read()

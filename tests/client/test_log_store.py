@@ -15,7 +15,7 @@ from bk_spark.metadata.store import BadVersionError
 
 
 def commit(world, kind, *ledgers, remove=(), name="orders"):
-    job = world.logs.begin_job(name)
+    job = world.logs.jobs.begin(name)
     return world.logs.commit(job, CommitRequest(kind, tuple(ledgers), remove=tuple(remove)))
 
 
@@ -23,12 +23,13 @@ def commit(world, kind, *ledgers, remove=(), name="orders"):
 def test_a_log_may_have_any_printable_name_of_up_to_200_characters(world, name):
     uid = world.logs.open(name, create=True)
     assert world.logs.open(name) == uid
-    assert world.logs.names() == [name]
+    assert world.logs.names.all() == [name]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/", "x" * 201, "a\nb", "a\x00", "a\x85", "\ud800", "\ufff0", None, 7])
 def test_other_names_are_refused_with_the_reason(world, name):
-    for use in (world.logs.begin_job, world.logs.open, world.logs.snapshot, world.logs.delete, world.logs.versions):
+    logs = world.logs
+    for use in (logs.jobs.begin, logs.open, logs.reader.snapshot, logs.deleter.delete, logs.reader.all_versions):
         with pytest.raises(ConfigError, match=r"^log name is .*: it must"):
             use(name)
 
@@ -36,15 +37,15 @@ def test_other_names_are_refused_with_the_reason(world, name):
 def test_opening_a_log_that_is_not_there_needs_create(world):
     with pytest.raises(NoSuchLogError, match="there is no log 'orders'"):
         world.logs.open("orders")
-    assert world.logs.names() == []
+    assert world.logs.names.all() == []
 
 
 def test_an_empty_log_is_visible_at_version_0_without_a_schema(world):
     uid = world.logs.open("orders", create=True)
-    snapshot = world.logs.snapshot("orders")
+    snapshot = world.logs.reader.snapshot("orders")
     assert (snapshot.uid, snapshot.version, snapshot.schema_json, snapshot.content) == (uid, 0, None, None)
     assert snapshot.ledgers == ()
-    assert world.logs.versions("orders") == []
+    assert world.logs.reader.all_versions("orders") == []
 
 
 def test_two_sessions_that_make_a_log_at_once_get_the_same_one(world):
@@ -63,7 +64,7 @@ def test_two_sessions_that_make_a_log_at_once_get_the_same_one(world):
 
 def test_there_is_a_maximum_of_logs_and_it_is_named(world, monkeypatch):
     monkeypatch.setattr(names, "MAX_LOGS", 2)
-    jobs = [world.logs.begin_job("c") for _ in range(1)]
+    jobs = [world.logs.jobs.begin("c") for _ in range(1)]
     for name in "ab":
         world.logs.open(name, create=True)
     with pytest.raises(ConfigError, match="log name is 'c': there are 2 logs already, the maximum: delete some first"):
@@ -75,9 +76,9 @@ def test_there_is_a_maximum_of_logs_and_it_is_named(world, monkeypatch):
 
 def test_a_snapshot_of_an_unknown_log_is_an_error(world):
     with pytest.raises(NoSuchLogError):
-        world.logs.snapshot("orders")
+        world.logs.reader.snapshot("orders")
     with pytest.raises(NoSuchLogError):
-        world.logs.versions("orders")
+        world.logs.reader.all_versions("orders")
 
 
 def test_every_old_version_stays_readable(world):
@@ -86,8 +87,8 @@ def test_every_old_version_stays_readable(world):
     commit(world, CommitKind.REPLACE, c, remove=[a.ledger_id])
     commit(world, CommitKind.OVERWRITE, d)
     listings = {0: (), 1: (a, b), 2: (c, b), 3: (d,)}
-    assert {n: world.logs.snapshot("orders", n).ledgers for n in listings} == listings
-    assert world.logs.snapshot("orders").version == 3
+    assert {n: world.logs.reader.snapshot("orders", n).ledgers for n in listings} == listings
+    assert world.logs.reader.snapshot("orders").version == 3
 
 
 @pytest.mark.parametrize("version", [-1, 3, "1", 1.0, True])
@@ -95,7 +96,7 @@ def test_a_version_that_is_not_there_is_refused_with_the_range(world, version):
     commit(world, CommitKind.APPEND, world.plain_ledger())
     commit(world, CommitKind.APPEND, world.plain_ledger())
     with pytest.raises(ConfigError, match=r"versionAsOf is .*: log 'orders' has the versions 0 to 2"):
-        world.logs.snapshot("orders", version)
+        world.logs.reader.snapshot("orders", version)
 
 
 def test_a_reader_folds_from_the_last_overwrite_only(world):
@@ -104,7 +105,7 @@ def test_a_reader_folds_from_the_last_overwrite_only(world):
     commit(world, CommitKind.OVERWRITE, world.plain_ledger())
     commit(world, CommitKind.APPEND, world.plain_ledger())
     store, logs = world.scripted()
-    assert len(logs.snapshot("orders").ledgers) == 2
+    assert len(logs.reader.snapshot("orders").ledgers) == 2
     assert sum(len(what) for name, what in store.calls if name == "get_many") <= 6
 
 
@@ -112,7 +113,7 @@ def test_a_snapshot_is_pipelined(world):
     for _ in range(100):
         commit(world, CommitKind.APPEND, world.plain_ledger())
     store, logs = world.scripted()
-    assert len(logs.snapshot("orders").ledgers) == 100
+    assert len(logs.reader.snapshot("orders").ledgers) == 100
     assert len(store.calls) <= 7
 
 
@@ -128,7 +129,7 @@ def test_a_snapshot_stays_whole_while_others_commit(world):
         return real(paths)
 
     session.get_many = meanwhile
-    assert world.log_store(session).snapshot("orders").ledgers == (a,)
+    assert world.log_store(session).reader.snapshot("orders").ledgers == (a,)
 
 
 def test_a_log_that_is_deleted_under_a_reader_is_not_called_damaged(world):
@@ -138,27 +139,27 @@ def test_a_log_that_is_deleted_under_a_reader_is_not_called_damaged(world):
 
     def meanwhile(paths):
         session.get_many = real
-        world.logs.delete("orders")
+        world.logs.deleter.delete("orders")
         return real(paths)
 
     session.get_many = meanwhile
     with pytest.raises(NoSuchLogError):
-        world.log_store(session).snapshot("orders")
+        world.log_store(session).reader.snapshot("orders")
 
 
 def test_a_missing_version_is_damage_and_named(world):
     commit(world, CommitKind.APPEND, world.plain_ledger())
-    uid = world.logs.snapshot("orders").uid
+    uid = world.logs.reader.snapshot("orders").uid
     world.store.delete(world.paths(uid).version(1))
     with pytest.raises(CorruptionError, match="version 1 of log 'orders' is damaged: it is missing"):
-        world.logs.snapshot("orders")
+        world.logs.reader.snapshot("orders")
 
 
 def test_a_head_of_a_newer_program_is_refused_by_name(world):
     uid = world.logs.open("orders", create=True)
     world.store.set(world.paths(uid).head, b'{"format":3}', 0)
     with pytest.raises(FormatVersionError, match="the head of log 'orders' has format version 3"):
-        world.logs.snapshot("orders")
+        world.logs.reader.snapshot("orders")
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -177,25 +178,25 @@ def test_totals_and_listings_agree_with_a_plain_list_over_random_commits(world, 
             kind = CommitKind.APPEND if kind is CommitKind.REPLACE else kind
             expected = added if kind is CommitKind.OVERWRITE else expected + added
         version = commit(world, kind, *added, remove=[one.ledger_id for one in remove])
-        assert world.logs.snapshot("orders").ledgers == tuple(expected)
+        assert world.logs.reader.snapshot("orders").ledgers == tuple(expected)
         assert (version.total.ledgers, version.total.rows) == (len(expected), sum(one.rows for one in expected))
 
 
 def test_a_retention_is_kept_by_later_commits_and_changes_nothing_else(world):
     commit(world, CommitKind.APPEND, world.plain_ledger())
-    uid = world.logs.uid("orders")
-    before = world.logs.head("orders", uid)
+    uid = world.logs.names.uid("orders")
+    before = world.logs.names.head("orders", uid)
     world.logs.set_retention("orders", uid, Retention(60, 3600, 10**9))
-    assert world.logs.head("orders", uid) == replace(before, retention=Retention(60, 3600, 10**9))
+    assert world.logs.names.head("orders", uid) == replace(before, retention=Retention(60, 3600, 10**9))
     commit(world, CommitKind.OVERWRITE, world.plain_ledger())
-    assert world.logs.head("orders", uid).retention == Retention(60, 3600, 10**9)
+    assert world.logs.names.head("orders", uid).retention == Retention(60, 3600, 10**9)
     with pytest.raises(NoSuchLogError):
         world.logs.set_retention("orders", "f" * 32, Retention(60))
 
 
 def test_a_change_of_the_head_is_made_again_on_what_was_committed_meanwhile(world):
     commit(world, CommitKind.APPEND, world.plain_ledger())
-    uid = world.logs.uid("orders")
+    uid = world.logs.names.uid("orders")
     session = world.new_session()
     real = session.set
 
@@ -205,9 +206,9 @@ def test_a_change_of_the_head_is_made_again_on_what_was_committed_meanwhile(worl
         return real(path, value, version)
 
     session.set = beaten
-    head = world.log_store(session).change_head("orders", uid, lambda one: replace(one, oldest_record=one.version))
+    head = world.log_store(session).names.change_head("orders", uid, lambda one: replace(one, oldest_record=one.version))
     assert (head.version, head.oldest_record) == (2, 2)
-    assert world.logs.head("orders", uid) == head
+    assert world.logs.names.head("orders", uid) == head
 
 
 def test_a_change_of_the_head_that_never_gets_through_ends_after_a_bounded_number_of_tries(world):
@@ -240,4 +241,4 @@ def test_a_change_of_the_head_is_made_on_the_newest_one_also_where_an_old_one_wa
     session.get = lambda path: old if path == world.paths(uid).head else fresh(path)
     session.sync = catch_up
     world.log_store(session).set_retention("orders", uid, Retention())
-    assert world.logs.head("orders", uid).retention == Retention()
+    assert world.logs.names.head("orders", uid).retention == Retention()

@@ -20,7 +20,7 @@ def world():
 def test_a_job_that_nobody_goes_on_with_is_ended_and_its_ledgers_go(world):
     """Log rule 1."""
     world.write("orders")
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     left = [world.job_ledger(job), world.job_ledger(job)]
     world.pass_s(DAY_S)
     [orphan] = sweep(world)
@@ -34,7 +34,7 @@ def test_a_job_that_nobody_goes_on_with_is_ended_and_its_ledgers_go(world):
 
 def test_a_younger_job_is_not_touched_and_commits(world):
     """Log rule 1."""
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     ledger = world.job_ledger(job)
     world.pass_s(DAY_S - 1)
     assert sweep(world) == []
@@ -44,18 +44,18 @@ def test_a_younger_job_is_not_touched_and_commits(world):
 
 def test_a_job_whose_tasks_give_signs_of_life_is_not_touched_however_long_it_takes(world):
     """Log rule 1."""
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     ledger = world.job_ledger(job)
     for _ in range(5):
         world.pass_s(DAY_S - 1)
-        world.logs.refresh_job(job)
+        world.logs.jobs.refresh(job)
         assert find(world) == sweep(world) == []
     world.logs.commit(job, append(ledger))
 
 
 @pytest.mark.parametrize("ahead_s", [7 * DAY_S, -7 * DAY_S])
 def test_the_clock_of_a_client_changes_nothing(world, ahead_s):
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     world.job_ledger(job)
     world.pass_s(DAY_S - 1)
     world.now_ms += ahead_s * 1000
@@ -81,10 +81,10 @@ def before_the_end_of_a_job(world, action):
 
 def test_a_sign_of_life_that_comes_before_the_end_wins(world):
     """Log rule 1: ``running`` is deleted only as it was seen."""
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     ledger = world.job_ledger(job)
     world.pass_s(2 * DAY_S)
-    session = before_the_end_of_a_job(world, lambda: world.logs.refresh_job(job))
+    session = before_the_end_of_a_job(world, lambda: world.logs.jobs.refresh(job))
     assert sweep(world, store=session) == []
     world.logs.commit(job, append(ledger))
     assert present(world, [ledger]) == [True]
@@ -92,7 +92,7 @@ def test_a_sign_of_life_that_comes_before_the_end_wins(world):
 
 def test_a_commit_that_comes_before_the_end_wins(world):
     """Log rule 1."""
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     ledger = world.job_ledger(job)
     world.pass_s(2 * DAY_S)
     session = before_the_end_of_a_job(world, lambda: world.logs.commit(job, append(ledger)))
@@ -105,7 +105,7 @@ def test_a_commit_in_flight_when_its_job_is_swept_never_applies(world):
     """Log rule 1."""
     world.write("orders")
     store, logs = world.scripted()
-    job = logs.begin_job("orders")
+    job = logs.jobs.begin("orders")
     ledger = world.job_ledger(job)
 
     def delay_and_sweep(operations):
@@ -131,18 +131,18 @@ def test_finding_changes_nothing_of_any_log(world):
 
 def leave_everything(world):
     world.write("orders", 2)
-    world.job_ledger(world.logs.begin_job("orders"))
-    aborted = world.logs.begin_job("orders")
+    world.job_ledger(world.logs.jobs.begin("orders"))
+    aborted = world.logs.jobs.begin("orders")
     world.job_ledger(aborted)
-    world.logs.abort(aborted)
-    committed = world.logs.begin_job("orders")
+    world.logs.jobs.abort(aborted)
+    committed = world.logs.jobs.begin("orders")
     won = world.job_ledger(committed)
     world.job_ledger(committed)
     world.logs.commit(committed, append(won))
-    world.job_ledger(world.logs.begin_job("never"))
+    world.job_ledger(world.logs.jobs.begin("never"))
     world.write("gone")
     with pytest.raises(Died):
-        world.log_store(world.dying_session(2)).delete("gone")
+        world.log_store(world.dying_session(2)).deleter.delete("gone")
     world.pass_s(2 * DAY_S)
 
 
@@ -152,7 +152,7 @@ def test_a_sweep_cut_short_anywhere_is_finished_by_the_next_one():
     while True:
         world = AgedWorld()
         leave_everything(world)
-        listed = world.logs.snapshot("orders").ledgers
+        listed = world.logs.reader.snapshot("orders").ledgers
         try:
             sweep(world, store=world.dying_session(calls))
         except Died:
@@ -163,7 +163,7 @@ def test_a_sweep_cut_short_anywhere_is_finished_by_the_next_one():
             assert all(present(world, listed))
             ledgers = [path for path in world.store._tree.nodes if path.rsplit("/", 1)[1].startswith("L")]
             assert len(ledgers) == len(listed)
-            assert world.store.children(world.znodes.log_data) == [world.logs.uid("orders")]
+            assert world.store.children(world.znodes.log_data) == [world.logs.names.uid("orders")]
             calls += 1
             continue
         break
@@ -173,22 +173,22 @@ def test_a_sweep_cut_short_anywhere_is_finished_by_the_next_one():
 def test_all_of_it_on_zookeeper(store, znodes):
     world = LogWorld(lambda: store, znodes)
     store.ensure_path(znodes.root)
-    committed, running = world.logs.begin_job("orders"), world.logs.begin_job("orders")
+    committed, running = world.logs.jobs.begin("orders"), world.logs.jobs.begin("orders")
     won, lost, left = world.job_ledger(committed), world.job_ledger(committed), world.job_ledger(running)
     world.logs.commit(committed, append(won))
     assert sorted(kinds(sweep(world, 0)), key=str) == [OrphanKind.LOSING_ATTEMPTS, OrphanKind.RUNNING_JOB]
     assert present(world, [won, lost, left]) == [True, False, False]
     for _ in range(2):
         sweep(world, 0)
-    assert store.children(znodes.log_data) == [world.logs.uid("orders")]
+    assert store.children(znodes.log_data) == [world.logs.names.uid("orders")]
     assert world.listed("orders") == [won.ledger_id]
 
 
 def test_a_log_deleted_under_the_sweep_is_left_to_the_deletion(world):
     world.write("orders")
-    world.job_ledger(world.logs.begin_job("orders"))
+    world.job_ledger(world.logs.jobs.begin("orders"))
     world.pass_s(DAY_S)
-    session = before_the_end_of_a_job(world, lambda: world.logs.delete("orders"))
+    session = before_the_end_of_a_job(world, lambda: world.logs.deleter.delete("orders"))
     assert sweep(world, store=session) == []
     with pytest.raises(NoSuchLogError):
-        world.logs.snapshot("orders")
+        world.logs.reader.snapshot("orders")

@@ -24,13 +24,13 @@ def uids(world):
 
 def test_a_checkpoint_written_while_its_log_was_deleted_goes_with_the_rest(world):
     world.write("orders")
-    uid = world.logs.uid("orders")
+    uid = world.logs.names.uid("orders")
     session = world.new_session()
     real = session.ensure_path
 
     def deleted_before(path):
         session.ensure_path = real
-        world.logs.delete("orders")
+        world.logs.deleter.delete("orders")
         return real(path)
 
     session.ensure_path = deleted_before
@@ -42,13 +42,13 @@ def test_a_checkpoint_written_while_its_log_was_deleted_goes_with_the_rest(world
 
 
 def test_the_own_directory_of_a_job_that_moved_and_was_cleared_goes_with_the_log_it_moved_to(world):
-    winner, loser = world.logs.begin_job("orders"), world.logs.begin_job("orders")
+    winner, loser = world.logs.jobs.begin("orders"), world.logs.jobs.begin("orders")
     world.logs.commit(winner, append(world.job_ledger(winner)))
     world.logs.commit(loser, append(moved := world.job_ledger(loser)))
-    world.logs.finish(loser, [moved.ledger_id])
+    world.logs.jobs.finish(loser, [moved.ledger_id])
     world.pass_s(DAY_S)
     assert OrphanKind.LOG_DATA not in kinds(sweep(world))
-    world.logs.delete("orders")
+    world.logs.deleter.delete("orders")
     assert kinds(sweep(world)) == [OrphanKind.LOG_DATA]
     assert uids(world) == []
 
@@ -73,8 +73,8 @@ def test_a_log_that_is_made_at_the_very_moment_its_data_is_swept_is_whole_or_not
         try:
             world.log_store(session).open(name, create=True)
         except (BookKeeperError, StoreError, TransactionFailedError):
-            assert name not in world.logs.names()
-        if name in world.logs.names():
+            assert name not in world.logs.names.all()
+        if name in world.logs.names.all():
             write(world, name)
 
 
@@ -95,8 +95,8 @@ def test_a_log_that_cannot_be_read_keeps_no_other_log_from_being_swept_and_is_na
     left = []
     for number in range(6):
         world.write(f"log-{number}")
-        left.append(world.job_ledger(world.logs.begin_job(f"log-{number}")))
-    path = world.paths(world.logs.uid("log-3")).head
+        left.append(world.job_ledger(world.logs.jobs.begin(f"log-{number}")))
+    path = world.paths(world.logs.names.uid("log-3")).head
     world.store.set(path, damage, world.store.get(path).version)
     world.pass_s(DAY_S)
     with pytest.raises(error, match="the head of log uid"):

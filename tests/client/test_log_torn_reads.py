@@ -43,7 +43,7 @@ def running_of(job):
 def test_a_ledger_is_not_adopted_from_a_job_that_commits_at_the_same_moment(world, after):
     """Log rule 9."""
     world.logs.open("orders", create=True)
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     ledger = world.job_ledger(job)
     session = world.new_session()
     tear(session, after, running_of(job), lambda: world.logs.commit(job, append(ledger)))
@@ -57,7 +57,7 @@ def test_a_commit_whose_transaction_lands_while_it_looks_what_became_of_it_says_
     """Log rule 1."""
     write(world, "orders")
     store, logs = world.scripted()
-    job = logs.begin_job("orders")
+    job = logs.jobs.begin("orders")
     ledger = world.job_ledger(job)
     store.script = [store.delay]
     tear(store.store, after, lambda paths: running_of(job)(paths) and store.in_flight, store.land)
@@ -69,14 +69,14 @@ def test_a_commit_whose_transaction_lands_while_it_looks_what_became_of_it_says_
 def test_a_sweep_that_meets_the_commit_of_a_job_that_moved_to_another_log_leaves_its_listing_alone(world):
     """Log rule 1: pages in the directory there hold what the commit lists."""
     store, logs = world.scripted()
-    job = logs.begin_job("orders")
+    job = logs.jobs.begin("orders")
     ledger = world.job_ledger(job)
     write(world, "orders")
     own = world.paths(job.uid).job(job.job_id)
 
     def sweep_meanwhile(operations):
         world.pass_s(2 * DAY_S)
-        world.logs.refresh_job(job)
+        world.logs.jobs.refresh(job)
         session = world.new_session()
         tear(session, 0, lambda paths: paths == [own.running], lambda: store.store.transaction(operations))
         sweep(world, store=session)
@@ -91,8 +91,8 @@ def test_a_commit_whose_log_is_deleted_while_it_looks_where_the_log_stands_says_
     """Log rule 10: not that its job was aborted."""
     world.logs.open("orders", create=True)
     store, logs = world.scripted()
-    job = logs.begin_job("orders")
+    job = logs.jobs.begin("orders")
     ledger = world.job_ledger(job)
-    tear(store.store, after, running_of(job), lambda: world.logs.delete("orders"))
+    tear(store.store, after, running_of(job), lambda: world.logs.deleter.delete("orders"))
     with pytest.raises(NoSuchLogError):
         logs.commit(job, append(ledger))

@@ -44,7 +44,7 @@ def test_it_goes_once_the_commit_that_unlisted_it_is_older_than_the_retention(wo
     assert (report.deleted_ledgers, report.oldest_version) == (1, 2)
     assert present(world, old + new) == [False, True]
     with pytest.raises(ConfigError, match="the oldest version of log 'orders' that can be read is 2"):
-        world.logs.snapshot("orders", 1)
+        world.logs.reader.snapshot("orders", 1)
     assert world.listed("orders") == list(ids(new))
 
 
@@ -84,7 +84,7 @@ def test_the_newest_version_is_never_too_old(world):
 def test_whatever_unlisted_a_ledger_it_goes_and_all_others_stay(world, kind):
     first, gone, last = world.write("orders"), world.write("orders"), world.write("orders")
     if kind is CommitKind.TRUNCATE:
-        world.logs.truncate("orders", world.logs.uid("orders"), last[0].ledger_id)
+        world.logs.truncate("orders", world.logs.names.uid("orders"), last[0].ledger_id)
         gone, first, new = first + gone, [], []
     elif kind is CommitKind.OVERWRITE:
         gone, new = first + gone + last, world.write("orders", kind=kind)
@@ -119,7 +119,7 @@ def test_a_ledger_of_another_log_is_not_deleted(world):
 
 
 def test_open_ledgers_of_a_leader_stay(world):
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     opened = world.job_ledger(job)
     world.logs.commit(job, CommitRequest(CommitKind.APPEND, opened=opened.ledger_id))
     world.write("others")
@@ -135,7 +135,7 @@ def test_open_ledgers_of_a_leader_stay(world):
 
 
 def test_a_ledger_that_was_opened_and_overwritten_between_two_vacuums_goes(world):
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     opened = world.job_ledger(job)
     world.logs.commit(job, CommitRequest(CommitKind.APPEND, opened=opened.ledger_id))
     world.write("orders", kind=CommitKind.OVERWRITE)
@@ -146,8 +146,8 @@ def test_a_ledger_that_was_opened_and_overwritten_between_two_vacuums_goes(world
 
 def test_a_deleted_log_is_not_vacuumed_and_nothing_of_it_comes_back(world):
     world.write("orders")
-    uid = world.logs.uid("orders")
-    world.logs.delete("orders")
+    uid = world.logs.names.uid("orders")
+    world.logs.deleter.delete("orders")
     with pytest.raises(NoSuchLogError):
         vacuum(world)
     assert world.store.get_many([world.paths(uid).root]) == [None]
@@ -176,7 +176,7 @@ def check_readable(world):
     """Every ledger that a readable version lists is there."""
     now = head(world)
     for version in range(now.oldest_version, now.version + 1):
-        for one in world.logs.snapshot("orders", version).ledgers:
+        for one in world.logs.reader.snapshot("orders", version).ledgers:
             assert world.ledger_exists(one), (version, one)
 
 
@@ -224,7 +224,7 @@ def test_a_vacuum_cut_short_anywhere_is_finished_by_the_next_one(kept, at_once, 
 
 def outcome(world):
     now = head(world)
-    uid = world.logs.uid("orders")
+    uid = world.logs.names.uid("orders")
     paths = world.paths(uid)
     ledgers = [path for path in world.store._tree.nodes if path.rsplit("/", 1)[1].startswith("L")]
     checkpoints = world.store.children(paths.checkpoint_bucket(0))
@@ -326,10 +326,10 @@ def test_all_of_it_on_zookeeper(store, znodes, monkeypatch):
     world.logs.set_retention("orders", uid, Retention(version_retention_s=0, retention_bytes=1500))
     ledgers = []
     for _ in range(6):
-        job = world.logs.begin_job("orders")
+        job = world.logs.jobs.begin("orders")
         ledgers.append(world.job_ledger(job))
         world.logs.commit(job, CommitRequest(CommitKind.APPEND, (ledgers[-1],)))
-    job = world.logs.begin_job("orders")
+    job = world.logs.jobs.begin("orders")
     merged = world.job_ledger(job, entries=20)
     world.logs.commit(job, CommitRequest(CommitKind.COMPACT, (merged,), remove=ids(ledgers[:2])))
     vacuum(world, records_kept=2)
@@ -344,5 +344,5 @@ def test_all_of_it_on_zookeeper(store, znodes, monkeypatch):
     assert (now.version, now.oldest_version, now.vacuumed_version, now.oldest_record) == (8, 8, 8, 6)
     assert world.store.children(world.paths(uid).version_bucket(0)) == ["6", "7", "8"]
     assert world.store.children(world.paths(uid).checkpoint_bucket(0)) == ["8"]
-    world.logs.delete("orders")
+    world.logs.deleter.delete("orders")
     assert not any(present(world, [merged, *ledgers]))

@@ -34,19 +34,19 @@ def test_vacuums_of_different_moments_do_not_hinder_each_other():
         now = head(world)
         assert now.vacuumed_version == now.oldest_version
         assert world.listed("orders", now.oldest_version)
-        paths = world.paths(world.logs.uid("orders"))
+        paths = world.paths(world.logs.names.uid("orders"))
         assert world.store.children(f"{paths.checkpoints}/0") == [str(now.oldest_version)]
 
 
 def test_a_vacuum_whose_log_is_deleted_meanwhile_says_so():
     """Log rule 10."""
-    for world, session in at_every_step(world_to_vacuum, lambda world: world.logs.delete("orders")):
+    for world, session in at_every_step(world_to_vacuum, lambda world: world.logs.deleter.delete("orders")):
         try:
             vacuum(world, store=session, records_kept=0)
         except NoSuchLogError:
-            assert world.logs.names() == []
+            assert world.logs.names.all() == []
         else:
-            world.logs.delete("orders")
+            world.logs.deleter.delete("orders")
         world.pass_s(WEEK_S)
         sweep(world)
         assert world.store.children(world.znodes.log_data) == []

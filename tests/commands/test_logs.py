@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def listed(client, log):
-    return [one.ledger_id for one in client.logs.snapshot(log).ledgers]
+    return [one.ledger_id for one in client.logs.reader.snapshot(log).ledgers]
 
 
 def test_show_tells_state_commits_ledgers_and_retention(run, client, log, capsys):
@@ -83,7 +83,7 @@ def test_vacuum_applies_the_retention(run, client, log):
     )  # the first may be within the millisecond of its truncation
     assert (first["log"], first["truncated_ledgers"], second["truncated_ledgers"]) == (log, 2, 0)
     assert first["deleted_ledgers"] + second["deleted_ledgers"] == 2
-    assert second["oldest_version"] == client.logs.snapshot(log).version
+    assert second["oldest_version"] == client.logs.reader.snapshot(log).version
     assert listed(client, log) == old[2:]
     assert [one.ledger_id for one in client.existing_ledgers(old)] == old[2:]
 

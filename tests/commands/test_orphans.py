@@ -7,7 +7,7 @@ from bk_spark.cli import main
 
 def left_behind(client, log):
     """A write whose driver was killed."""
-    job = client.logs.begin_job(log)
+    job = client.logs.jobs.begin(log)
     writer = client.create_ledger(job=job)
     writer.append(b"never seen")
     writer.close()

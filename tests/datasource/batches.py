@@ -22,7 +22,7 @@ def numbers(*values: int) -> pa.RecordBatch:
 def numbers_of(bookkeeper: BookKeeper, log: str) -> list[int]:
     """What a log of NUMBERS holds, in its order."""
     found: list[int] = []
-    for ledger in bookkeeper.logs.snapshot(log).ledgers:
+    for ledger in bookkeeper.logs.reader.snapshot(log).ledgers:
         for batch in bookkeeper.open_ledger(ledger.ledger_id, recover=False).read(0, ledger.last_entry_id):
             for payload in batch.column("payload"):
                 found += decode_stored(payload.as_buffer(), "an entry").column("id").to_pylist()

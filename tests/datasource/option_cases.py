@@ -36,7 +36,7 @@ class World:
         return [rows for _, _, rows in micro_batches(self.direct.stream(self.log, **options))]
 
     def ledger(self, place: int = -1) -> CommittedLedger:
-        return self.bookkeeper.logs.snapshot(self.log).ledgers[place]
+        return self.bookkeeper.logs.reader.snapshot(self.log).ledgers[place]
 
     def metadata(self) -> LedgerMetadata:
         """Of the ledger that was written last."""
@@ -53,13 +53,13 @@ class World:
 
     def committed_ms(self) -> int:
         """When the log was committed to last; not now any more when this returns."""
-        at = self.bookkeeper.logs.versions(self.log)[-1].time_ms
+        at = self.bookkeeper.logs.reader.all_versions(self.log)[-1].time_ms
         wait_until(lambda: time.time() * 1000 > at + 1)
         return at
 
     def truncate(self, place: int) -> None:
         logs = self.bookkeeper.logs
-        logs.truncate(self.log, logs.uid(self.log), self.ledger(place).ledger_id)
+        logs.truncate(self.log, logs.names.uid(self.log), self.ledger(place).ledger_id)
 
 
 Case = Callable[[World], None]

@@ -20,13 +20,13 @@ def one_row_commits(client: BookKeeper, log: str, first: int, count: int, passwo
     encoder = RowEncoder(log, arrow, PayloadFormat(compression="none", max_rows=100, max_bytes=1 << 20))
     for number in range(first, first + count):
         [(payload, rows)] = encoder.encode(pa.record_batch([[number], [f"row {number}"]], schema=arrow))
-        job = client.logs.begin_job(log)
+        job = client.logs.jobs.begin(log)
         writer = client.create_ledger(job=job, password=password)
         last = writer.append(payload.to_pybytes())
         writer.close()
         ledger = CommittedLedger(writer.ledger_id, last, writer.length, rows)
         client.logs.commit(job, CommitRequest(CommitKind.APPEND, (ledger,), schema_json=SCHEMA.json()))
-        client.logs.finish(job, [ledger.ledger_id])
+        client.logs.jobs.finish(job, [ledger.ledger_id])
 
 
 def entry_ledgers(client: BookKeeper, log: str, sizes: list[int]) -> list[bytes]:

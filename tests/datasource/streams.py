@@ -37,8 +37,8 @@ def wait_for(stream: StreamReader, start: Offset, holds: Callable[[Offset], bool
 
 def compact(bookkeeper: BookKeeper, log: str, first: int = 0) -> None:
     """Copy all entries from the ledger at place ``first`` on into one ledger that takes the place of those."""
-    listed = bookkeeper.logs.snapshot(log).ledgers[first:]
-    job = bookkeeper.logs.begin_job(log)
+    listed = bookkeeper.logs.reader.snapshot(log).ledgers[first:]
+    job = bookkeeper.logs.jobs.begin(log)
     written = bookkeeper.create_ledger(job=job)
     for one in listed:
         for batch in bookkeeper.open_ledger(one.ledger_id, recover=False).read(0, one.last_entry_id):

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.log.changes.jobs import WriteJobs
 from bk_spark.client.log.stored.values import CommittedLedger
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.write.job_refresh import JobRefresh
@@ -23,7 +24,7 @@ from tests.datasource.batches import NUMBERS, numbers, wait_until
 
 @pytest.fixture
 def attempt(cluster: LocalCluster, bookkeeper: BookKeeper, log: str) -> Attempt:
-    return Attempt(SourceOptions(metadata=cluster.metadata_uri, path=log), bookkeeper.logs.begin_job(log), NUMBERS)
+    return Attempt(SourceOptions(metadata=cluster.metadata_uri, path=log), bookkeeper.logs.jobs.begin(log), NUMBERS)
 
 
 def test_an_attempt_without_rows_makes_no_ledger(attempt: Attempt, bookkeeper: BookKeeper) -> None:
@@ -58,11 +59,9 @@ def test_an_attempt_that_fails_leaves_its_ledger_closed(attempt: Attempt, bookke
 def test_an_attempt_that_waits_for_its_rows_keeps_its_job_alive(attempt: Attempt, monkeypatch, bookkeeper) -> None:
     """Log rule 1: before its first row, too, where another task has begun the job."""
     refreshed: list[str] = []
-    refresh_job = bookkeeper.logs.__class__.refresh_job
+    refresh = WriteJobs.refresh
     monkeypatch.setattr("bk_spark.datasource.write.task_attempt.JobRefresh", partial(JobRefresh, interval_s=0.01))
-    monkeypatch.setattr(
-        bookkeeper.logs.__class__, "refresh_job", lambda logs, job: refreshed.append(job.job_id) or refresh_job(logs, job)
-    )
+    monkeypatch.setattr(WriteJobs, "refresh", lambda jobs, job: refreshed.append(job.job_id) or refresh(jobs, job))
 
     def rows() -> Iterator[pa.RecordBatch]:
         for n in range(2):
@@ -83,7 +82,7 @@ def test_an_attempt_whose_job_was_swept_stops_before_it_writes_on(attempt: Attem
 
     def rows() -> Iterator[pa.RecordBatch]:
         yield numbers(1)
-        assert bookkeeper.logs.abort(attempt.job)
+        assert bookkeeper.logs.jobs.abort(attempt.job)
         wait_until(lambda: told[0]._problem is not None)
         yield numbers(2)
         raise AssertionError("the second batch was taken")
@@ -97,7 +96,7 @@ def test_after_the_end_of_its_job_a_late_attempt_cannot_write(attempt: Attempt, 
     """Log rule 1."""
     before = set(bookkeeper.list_ledgers())
     attempt.write(iter([numbers(1)]))
-    assert bookkeeper.logs.abort(attempt.job)
+    assert bookkeeper.logs.jobs.abort(attempt.job)
     with pytest.raises(JobEndedError):
         attempt.write(iter([numbers(2)]))
     assert set(bookkeeper.list_ledgers()) == before
@@ -112,5 +111,5 @@ def test_payloads_may_be_empty_and_not_null() -> None:
 
 def test_the_password_is_in_no_text_of_an_attempt(cluster: LocalCluster, bookkeeper: BookKeeper, log: str) -> None:
     options = SourceOptions(metadata=cluster.metadata_uri, path=log, password=b"s3cret")
-    attempt = Attempt(options, bookkeeper.logs.begin_job(log), StructType([StructField("payload", BinaryType())]))
+    attempt = Attempt(options, bookkeeper.logs.jobs.begin(log), StructType([StructField("payload", BinaryType())]))
     assert "s3cret" not in repr(attempt) + str(attempt)

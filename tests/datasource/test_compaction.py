@@ -41,18 +41,18 @@ def expected(first, count):
 def test_many_one_row_commits_become_few_ledgers_with_the_same_rows(spark, logs, bookkeeper, log):
     """Log rules 4 and 8. The old version stays readable until its retention ends; then a vacuum gives the space back."""
     one_row_commits(bookkeeper, log, 0, COMMITS)
-    old = bookkeeper.logs.snapshot(log).ledgers
+    old = bookkeeper.logs.reader.snapshot(log).ledgers
     before = logs.read(log, versionAsOf=COMMITS)
     report = compact_log(spark, logs.uri, log)
     assert (report.commits, report.version) == (1, COMMITS + 1)
     assert (report.removed.ledgers, report.removed.rows, report.added.rows) == (COMMITS, COMMITS, COMMITS)
-    snapshot = bookkeeper.logs.snapshot(log)
+    snapshot = bookkeeper.logs.reader.snapshot(log)
     assert len(snapshot.ledgers) <= 10
     assert sum(one.last_entry_id + 1 for one in snapshot.ledgers) <= 10
     assert rows_of(logs.read(log)) == expected(0, COMMITS)
     assert rows_of(before) == expected(0, COMMITS)
     assert vacuum(bookkeeper, log).deleted_ledgers == 0
-    uid = bookkeeper.logs.uid(log)
+    uid = bookkeeper.logs.names.uid(log)
     bookkeeper.logs.set_retention(log, uid, Retention(version_retention_s=0))
     assert vacuum(bookkeeper, log).deleted_ledgers == COMMITS
     assert bookkeeper.existing_ledgers([one.ledger_id for one in old]) == []
@@ -94,7 +94,7 @@ def test_what_is_appended_meanwhile_stays_and_a_second_compaction_takes_it(spark
 
     monkeypatch.setattr(compaction._Compaction, "_commit", append_first)
     assert compact_log(spark, logs.uri, log).removed == Totals(6, 6, report_bytes(bookkeeper, log, 6))
-    assert len(bookkeeper.logs.snapshot(log).ledgers) == 2
+    assert len(bookkeeper.logs.reader.snapshot(log).ledgers) == 2
     monkeypatch.undo()
     assert compact_log(spark, logs.uri, log).removed.ledgers == 2
     assert rows_of(logs.read(log)) == expected(0, 7)
@@ -103,20 +103,20 @@ def test_what_is_appended_meanwhile_stays_and_a_second_compaction_takes_it(spark
 
 
 def report_bytes(bookkeeper, log, version):
-    return sum(one.length for one in bookkeeper.logs.snapshot(log, version).ledgers)
+    return sum(one.length for one in bookkeeper.logs.reader.snapshot(log, version).ledgers)
 
 
 def test_a_truncation_meanwhile_makes_it_begin_anew_and_leaves_nothing_behind(spark, logs, bookkeeper, log, monkeypatch):
     """Log rule 4."""
     one_row_commits(bookkeeper, log, 0, 6)
-    listed = bookkeeper.logs.snapshot(log).ledgers
+    listed = bookkeeper.logs.reader.snapshot(log).ledgers
     real = compaction._Compaction._commit
     written = []
 
     def truncate_first(self, stretches, jobs, ledgers):
         written.extend(one.ledger_id for some in ledgers for one in some)
         if len(written) == 1:
-            bookkeeper.logs.truncate(log, bookkeeper.logs.uid(log), listed[2].ledger_id)
+            bookkeeper.logs.truncate(log, bookkeeper.logs.names.uid(log), listed[2].ledger_id)
         return real(self, stretches, jobs, ledgers)
 
     monkeypatch.setattr(compaction._Compaction, "_commit", truncate_first)
@@ -131,8 +131,8 @@ def test_it_gives_up_clearly_where_the_log_keeps_changing(spark, logs, bookkeepe
     real = compaction._Compaction._commit
 
     def truncate_first(self, stretches, jobs, ledgers):
-        second = bookkeeper.logs.snapshot(log).ledgers[1].ledger_id
-        bookkeeper.logs.truncate(log, bookkeeper.logs.uid(log), second)
+        second = bookkeeper.logs.reader.snapshot(log).ledgers[1].ledger_id
+        bookkeeper.logs.truncate(log, bookkeeper.logs.names.uid(log), second)
         return real(self, stretches, jobs, ledgers)
 
     monkeypatch.setattr(compaction._Compaction, "_commit", truncate_first)
@@ -154,16 +154,16 @@ def test_ledgers_without_rows_are_compacted_away(spark, logs, bookkeeper, log):
     entry_ledgers(bookkeeper, log, [0, 0])
     report = compact_log(spark, logs.uri, log)
     assert (report.commits, report.removed.ledgers, report.added.ledgers) == (1, 2, 0)
-    assert bookkeeper.logs.snapshot(log).ledgers == ()
+    assert bookkeeper.logs.reader.snapshot(log).ledgers == ()
 
 
 def test_large_neighbours_stay_and_each_stretch_is_a_commit(spark, logs, bookkeeper, log):
     payloads = entry_ledgers(bookkeeper, log, [1, 1, 30, 1, 1])
     report = compact_log(spark, logs.uri, log, target_bytes=400)
     assert (report.commits, report.removed.ledgers, report.added.ledgers) == (2, 4, 2)
-    assert [one.rows for one in bookkeeper.logs.snapshot(log).ledgers] == [2, 30, 2]
+    assert [one.rows for one in bookkeeper.logs.reader.snapshot(log).ledgers] == [2, 30, 2]
     assert [bytes(row.payload) for row in logs.read(log, content="entries").collect()] == payloads
-    assert {one.kind for one in bookkeeper.logs.versions(log)[-2:]} == {CommitKind.COMPACT}
+    assert {one.kind for one in bookkeeper.logs.reader.all_versions(log)[-2:]} == {CommitKind.COMPACT}
 
 
 def test_neighbouring_groups_are_one_commit_and_keep_their_order(spark, logs, bookkeeper, log):
@@ -186,13 +186,13 @@ def test_new_ledgers_are_like_the_newest_one_and_options_change_that(spark, logs
     with pytest.raises(UnauthorizedAccessError):
         compact_log(spark, logs.uri, log)
     compact_log(spark, logs.uri, log, options={"password": "secret"})
-    [merged] = bookkeeper.logs.snapshot(log).ledgers
+    [merged] = bookkeeper.logs.reader.snapshot(log).ledgers
     metadata = bookkeeper.ledger_metadata(merged.ledger_id)
     assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (3, 2, 1)
     assert (metadata.digest_type.name, metadata.password) == ("HMAC", b"secret")
     logs.write(spark.range(4, 5), log, password="secret")
     compact_log(spark, logs.uri, log, options={"password": "secret", "writeQuorum": "3", "ackQuorum": "3"})
-    [merged] = bookkeeper.logs.snapshot(log).ledgers
+    [merged] = bookkeeper.logs.reader.snapshot(log).ledgers
     assert bookkeeper.ledger_metadata(merged.ledger_id).ack_quorum == 3
     assert rows_of(logs.read(log, password="secret")) == [(number,) for number in range(5)]
 
@@ -205,13 +205,13 @@ def test_a_failing_task_is_told_in_one_sentence_and_leaves_nothing(spark, logs, 
     with pytest.raises(JobFailedError, match=f"the compaction of log '{log}' failed.*wrong password for ledger"):
         compact_log(spark, logs.uri, log, target_bytes=1000)  # three groups on two cores: one has done its work
     assert set(bookkeeper.list_ledgers()) == ledgers
-    assert len(bookkeeper.logs.snapshot(log).ledgers) == 6
+    assert len(bookkeeper.logs.reader.snapshot(log).ledgers) == 6
 
 
 def test_a_ledger_that_does_not_hold_what_the_log_lists_stops_it(spark, logs, bookkeeper, log):
     one_row_commits(bookkeeper, log, 0, 2)
-    job = bookkeeper.logs.begin_job(log)
-    [first, _] = bookkeeper.logs.snapshot(log).ledgers
+    job = bookkeeper.logs.jobs.begin(log)
+    [first, _] = bookkeeper.logs.reader.snapshot(log).ledgers
     with bookkeeper.create_ledger(job=job) as writer:
         [batch] = bookkeeper.open_ledger(first.ledger_id).read(0, 0)
         writer.append_batch(batch.column("payload"))
@@ -219,13 +219,13 @@ def test_a_ledger_that_does_not_hold_what_the_log_lists_stops_it(spark, logs, bo
     bookkeeper.logs.commit(job, CommitRequest(CommitKind.APPEND, (wrong,), schema_json=SCHEMA.json()))
     with pytest.raises(JobFailedError, match="they hold 3 rows, the log lists 9"):
         compact_log(spark, logs.uri, log)
-    assert len(bookkeeper.logs.snapshot(log).ledgers) == 3
+    assert len(bookkeeper.logs.reader.snapshot(log).ledgers) == 3
 
 
 def test_an_attempt_that_loses_or_comes_late_leaves_nothing(spark, logs, bookkeeper, log, monkeypatch):
     """Log rule 1: a speculative attempt ends before the commit, another one begins after it."""
     one_row_commits(bookkeeper, log, 0, 3)
-    snapshot = bookkeeper.logs.snapshot(log)
+    snapshot = bookkeeper.logs.reader.snapshot(log)
     real = compaction._Compaction._commit
     attempts = []
 
@@ -238,7 +238,7 @@ def test_an_attempt_that_loses_or_comes_late_leaves_nothing(spark, logs, bookkee
     monkeypatch.setattr(compaction._Compaction, "_commit", another_attempt_first)
     compact_log(spark, logs.uri, log)
     late, loser = attempts
-    [listed] = bookkeeper.logs.snapshot(log).ledgers
+    [listed] = bookkeeper.logs.reader.snapshot(log).ledgers
     assert loser.rows == listed.rows == 3
     assert loser.ledger_id != listed.ledger_id
     assert bookkeeper.existing_ledgers([loser.ledger_id]) == []

@@ -286,7 +286,7 @@ def _(world: World) -> None:
     world.write(1)
     world.batches(startingOffsets="earliest", cursorName="nightly")
     logs = world.bookkeeper.logs
-    assert "nightly" in [cursor.name for cursor in logs.cursors.all(world.log, logs.uid(world.log))]
+    assert "nightly" in [cursor.name for cursor in logs.cursors.all(world.log, logs.names.uid(world.log))]
 
 
 # --- commits

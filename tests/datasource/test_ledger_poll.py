@@ -12,6 +12,7 @@ import pytest
 from bk_spark.datasource.read.followed_log import FollowedLog
 from bk_spark.datasource.read.ledger_poll import LedgerPoll
 from bk_spark.errors import MetadataUnavailableError
+from bk_spark.metadata.znodes import Znodes
 from tests.datasource.batches import wait_until
 
 
@@ -48,9 +49,9 @@ def released() -> Iterator[threading.Event]:
 def test_a_change_of_the_metadata_is_looked_at_until_a_look_succeeds(released: threading.Event) -> None:
     """Log rule 2: otherwise the end of a ledger is not seen, and what lies behind it is not read."""
     told: list[Callable[[], None]] = []
-    watch = SimpleNamespace(ledger=lambda _, on_change: told.append(on_change) or (lambda: None))
+    store = SimpleNamespace(watch=lambda _, on_change: told.append(on_change) or (lambda: None))
     handle = Handle(released)
-    log: Any = SimpleNamespace(open_ledger=lambda _: handle, logs=SimpleNamespace(watch=watch))
+    log: Any = SimpleNamespace(open_ledger=lambda _: handle, logs=SimpleNamespace(store=store, znodes=Znodes("/ledgers")))
     poll = LedgerPoll(cast("FollowedLog", log), 7, lambda: None)
     wait_until(lambda: poll.end is not None)
     poll.catch_up()

@@ -52,7 +52,7 @@ def _attempt(scene: Scene, job: WriteJob) -> Any:
 
 
 def _written(scene: Scene) -> tuple[WriteJob, CommittedLedger]:
-    job = scene.logs.begin_job(LOG)
+    job = scene.logs.jobs.begin(LOG)
     return job, scene.job_ledger(job)
 
 
@@ -100,7 +100,7 @@ def _followed(scene: Scene, logs: Any = None) -> FollowedLog:
     def no_open_ledger(ledger_id: int) -> Any:
         raise AssertionError(f"ledger {ledger_id} is closed")
 
-    uid = scene.logs.uid(LOG)
+    uid = scene.logs.names.uid(LOG)
     follower = LogFollower(scene.logs.reader, LOG, uid, FAIL, describe)
     return FollowedLog(LOG, uid, logs or scene.logs, follower, no_open_ledger, describe)
 
@@ -123,7 +123,7 @@ def _take_what_fits(patch: pytest.MonkeyPatch) -> None:
 def a_batch_limit_is_smaller_than_one_entry(scene: Scene) -> None:
     scene.write(LOG, 3)
     log = _followed(scene)
-    head = scene.logs.head(LOG, log.uid)
+    head = scene.logs.names.head(LOG, log.uid)
     end = log.follower.newest(head, {}, behind(0)).position
     position, rounds = behind(0), 0
     while position != end and rounds < 10:
@@ -134,7 +134,7 @@ def a_batch_limit_is_smaller_than_one_entry(scene: Scene) -> None:
 
 def _look_anew_for_each_batch(patch: pytest.MonkeyPatch) -> None:
     def look(self: StreamReader, start: StreamPosition) -> tuple[Head, Newest]:
-        head = self._log.logs.watch.fresh_head(LOG, self._log.uid)
+        head = self._log.logs.names.fresh_head(LOG, self._log.uid)
         return head, self._log.follower.newest(head, {}, start)
 
     patch.setattr(StreamReader, "_look", look)
@@ -172,9 +172,10 @@ def the_thread_that_looks_at_the_log_dies(scene: Scene) -> None:
     def head(name: str, uid: str) -> Head:
         if broken:
             raise CorruptionError("the head of the log", "it is damaged")
-        return scene.logs.head(name, uid)
+        return scene.logs.names.head(name, uid)
 
-    log = _followed(scene, SimpleNamespace(head=head, watch=scene.logs.watch, reader=scene.logs.reader))
+    names = SimpleNamespace(head=head, fresh_head=head, paths=scene.logs.names.paths)
+    log = _followed(scene, SimpleNamespace(names=names, store=scene.logs.store, reader=scene.logs.reader))
     following = LogTail(log, behind(0), CursorPublisher(log, "test", is_named=False))
     before = following.newest()[1].position
     broken.append(True)
@@ -214,7 +215,7 @@ def _read(scene: Scene, ledger: CommittedLedger) -> list[pa.RecordBatch]:
     reading: Any = SimpleNamespace(options=options, batches=batches)
     part = Part((Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length),), {ledger.ledger_id: (1, ledger.rows)})
     with patched.object(micro_batch, "connect", lambda *given: SimpleNamespace(logs=scene.logs)):
-        return list(read_part(part, reading, LOG, scene.logs.uid(LOG)))
+        return list(read_part(part, reading, LOG, scene.logs.names.uid(LOG)))
 
 
 EVERY = pytest.mark.parametrize("case", CASES, ids=str)
@@ -238,6 +239,6 @@ def test_a_ledger_that_was_truncated_and_is_gone_has_no_rows_where_data_loss_is_
     scene = Scene()
     ledger = scene.write(LOG)
     stays = scene.write(LOG)
-    scene.logs.truncate(LOG, scene.logs.uid(LOG), stays.ledger_id)
+    scene.logs.truncate(LOG, scene.logs.names.uid(LOG), stays.ledger_id)
     scene.store.delete(scene.znodes.ledger(ledger.ledger_id))
     assert _read(scene, ledger) == []

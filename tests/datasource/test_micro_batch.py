@@ -251,8 +251,8 @@ def test_truncation_that_overtook_a_stream_is_an_error_or_skipped(
     failing = direct.stream(log, startingOffsets="earliest")
     skipping = direct.stream(log, startingOffsets="earliest", failOnDataLoss=False)
     start = failing.initialOffset()
-    listed = bookkeeper.logs.snapshot(log).ledgers
-    bookkeeper.logs.truncate(log, bookkeeper.logs.uid(log), listed[2].ledger_id)
+    listed = bookkeeper.logs.reader.snapshot(log).ledgers
+    bookkeeper.logs.truncate(log, bookkeeper.logs.names.uid(log), listed[2].ledger_id)
     for reader in (failing, skipping):
         reader.prepareForTriggerAvailableNow()
     end = failing.latestOffset(start, ALL)
@@ -272,12 +272,12 @@ def test_a_ledger_that_is_gone_when_a_task_reads_it_means_no_rows_only_if_it_was
     readers = {fail: direct.stream(log, startingOffsets="earliest", failOnDataLoss=fail) for fail in (True, False)}
     [(start, end, _)] = micro_batches(readers[True])
     parts = {fail: reader.partitions(start, end) for fail, reader in readers.items()}
-    first, second = (one.ledger_id for one in bookkeeper.logs.snapshot(log).ledgers)
+    first, second = (one.ledger_id for one in bookkeeper.logs.reader.snapshot(log).ledgers)
     bookkeeper.delete_ledger(first, force=True)
     for fail, reader in readers.items():
         with pytest.raises(NoSuchLedgerError, match=str(first)):
             [list(reader.read(part)) for part in parts[fail]]
-    bookkeeper.logs.truncate(log, bookkeeper.logs.uid(log), second)
+    bookkeeper.logs.truncate(log, bookkeeper.logs.names.uid(log), second)
     with pytest.raises(DataLossError, match=f"ledger {first} of version 1 was truncated and is deleted"):
         [list(readers[True].read(part)) for part in parts[True]]
     read = [row["id"] for part in parts[False] for batch in readers[False].read(part) for row in batch.to_pylist()]
@@ -292,12 +292,12 @@ def test_a_vacuum_between_a_look_at_the_log_and_planning_is_planned_around(
         direct.write(log, numbers(number), maxRowsPerEntry=1)
     reader = direct.stream(log, startingOffsets="earliest")
     [(start, end, rows)] = micro_batches(reader)
-    uid = bookkeeper.logs.uid(log)
-    listed = {**end, "index": -1, "ledger": bookkeeper.logs.snapshot(log).ledgers[1].ledger_id, "entry": 0}
+    uid = bookkeeper.logs.names.uid(log)
+    listed = {**end, "index": -1, "ledger": bookkeeper.logs.reader.snapshot(log).ledgers[1].ledger_id, "entry": 0}
     direct.write(log, numbers(3))
-    before = bookkeeper.logs.head(log, uid)
+    before = bookkeeper.logs.names.head(log, uid)
     bookkeeper.logs.set_retention(log, uid, Retention(version_retention_s=0))
-    wait_until(lambda: LogVacuum(bookkeeper._store, bookkeeper._znodes, bookkeeper.logs).run(log).oldest_version == 4)
+    wait_until(lambda: LogVacuum(bookkeeper.logs).run(log).oldest_version == 4)
     monkeypatch.setattr(FollowedLog, "head_with", lambda *_: before)
     assert micro_batch(reader, listed, end) == rows[1:]
     assert start["version"] == 0

@@ -41,7 +41,7 @@ def text(offset: dict[str, Any]) -> str:
 
 
 def times(bookkeeper: BookKeeper, log: str) -> list[int]:
-    return [version.time_ms for version in bookkeeper.logs.versions(log)]
+    return [version.time_ms for version in bookkeeper.logs.reader.all_versions(log)]
 
 
 def write_apart(direct: Direct, bookkeeper: BookKeeper, log: str, *values: int) -> None:
@@ -133,7 +133,7 @@ def test_no_read_passes_a_ledger_that_is_not_closed(closed, expected) -> None:
         (OpenLedger(5, 1), OpenLedger(6, 2)),
     )
     bookkeeper = SimpleNamespace(
-        logs=SimpleNamespace(snapshot=lambda name, version: listed),
+        logs=SimpleNamespace(reader=SimpleNamespace(snapshot=lambda name, version: listed)),
         open_ledger=lambda ledger_id, password, recover: OpenHandle(ledger_id, ledger_id in closed),
         ledger_metadata_many=lambda ids: [],
     )
@@ -147,7 +147,7 @@ def test_a_load_ends_at_the_version_that_it_saw_also_between_offsets(direct, log
     start = text(direct.stream(log, startingOffsets="earliest").initialOffset())
     readers = [direct.reader(log), direct.reader(log, startingOffsets=start), direct.reader(log, startingTimestamp=0)]
     direct.write(log, numbers(2))
-    first, _ = bookkeeper.logs.snapshot(log).ledgers
+    first, _ = bookkeeper.logs.reader.snapshot(log).ledgers
     for reader in readers:
         assert [stretch.ledger_id for part in reader.partitions() for stretch in part.value] == [first.ledger_id]
 
@@ -222,8 +222,8 @@ def test_a_stretch_that_was_truncated_is_data_loss_not_an_empty_result(direct, l
     for value in (1, 2, 3):
         direct.write(log, numbers(value))
     start = text(direct.stream(log, startingOffsets="earliest").initialOffset())
-    ledgers = bookkeeper.logs.snapshot(log).ledgers
-    bookkeeper.logs.truncate(log, bookkeeper.logs.uid(log), ledgers[2].ledger_id)
+    ledgers = bookkeeper.logs.reader.snapshot(log).ledgers
+    bookkeeper.logs.truncate(log, bookkeeper.logs.names.uid(log), ledgers[2].ledger_id)
     with pytest.raises(DataLossError):
         direct.read(log, startingOffsets=start)
     assert direct.column(log, startingOffsets="earliest") == direct.column(log) == [3]
@@ -235,9 +235,9 @@ def test_versions_that_the_log_does_not_keep_are_named_and_offsets_in_them_still
     for value in (1, 2, 3):
         direct.write(log, numbers(value))
     batches = list(micro_batches(direct.stream(log, startingOffsets="earliest", maxRowsPerTrigger=1)))
-    logs, uid = bookkeeper.logs, bookkeeper.logs.uid(log)
+    logs, uid = bookkeeper.logs, bookkeeper.logs.names.uid(log)
     logs.write_checkpoint(log, uid, 3)
-    logs.change_head(log, uid, lambda head: replace(head, oldest_version=3))
+    logs.names.change_head(log, uid, lambda head: replace(head, oldest_version=3))
     with pytest.raises(ConfigError, match="versionAsOf is 2: the oldest version of log"):
         direct.read(log, versionAsOf=2)
     with pytest.raises(ConfigError, match=r"'endingOffsets' is 1: the oldest one that log .* keeps is 3"):

@@ -107,7 +107,7 @@ def test_an_empty_dataframe_keeps_its_schema(logs, log) -> None:
 def test_a_thousand_partitions_of_one_row_are_read_back(logs, log, bookkeeper: BookKeeper) -> None:
     logs.write(logs.spark.range(0, 1000, 1, 1000), log)
     back = logs.read(log)
-    assert len(bookkeeper.logs.snapshot(log).ledgers) == 1000
+    assert len(bookkeeper.logs.reader.snapshot(log).ledgers) == 1000
     assert back.rdd.getNumPartitions() == 4
     assert [row.id for row in back.collect()] == list(range(1000))
 
@@ -137,7 +137,7 @@ def test_a_schema_of_some_columns_reads_only_those_in_its_order(logs, log) -> No
 
 def test_metadata_columns_say_where_a_row_lies(logs, log, bookkeeper: BookKeeper) -> None:
     logs.write(logs.spark.range(2).coalesce(1), log, maxRowsPerEntry=1)
-    (ledger,) = bookkeeper.logs.snapshot(log).ledgers
+    (ledger,) = bookkeeper.logs.reader.snapshot(log).ledgers
     found = [tuple(row) for row in logs.read(log, includeMetadata=True).collect()]
     assert found == [(0, ledger.ledger_id, 0), (1, ledger.ledger_id, 1)]
     some = logs.read(log, "_entry_id bigint, id bigint", includeMetadata=True)
@@ -212,7 +212,7 @@ def test_a_repeated_write_of_an_application_version_is_dropped(logs, log, bookke
     for _ in range(2):
         logs.write(logs.spark.range(3), log, applicationId="nightly", applicationVersion=7)
     assert logs.read(log).count() == 3
-    assert len(bookkeeper.logs.versions(log)) == 1
+    assert len(bookkeeper.logs.reader.all_versions(log)) == 1
 
 
 def test_the_manual_names_every_option(spark) -> None:

@@ -38,7 +38,7 @@ def held(logs, log: str) -> list[int]:
 
 
 def listed(bookkeeper: BookKeeper, log: str) -> set[int]:
-    return {one.ledger_id for one in bookkeeper.logs.snapshot(log).ledgers}
+    return {one.ledger_id for one in bookkeeper.logs.reader.snapshot(log).ledgers}
 
 
 def test_a_batch_is_written_and_read_by_executors_on_two_hosts_in_log_order(application: Application, log) -> None:
@@ -78,7 +78,7 @@ def test_an_executor_that_is_killed_within_a_batch_of_a_stream_leaves_each_row_o
     application.result()
     wait_until(lambda: len(list(application.directory.glob("127.0.0.*/app-*/*"))) == 3)  # a third executor took its place
     assert held(logs, log) == list(range(9000))
-    assert [version.added.rows for version in bookkeeper.logs.versions(log)] == [3000, 3000, 3000]
+    assert [version.added.rows for version in bookkeeper.logs.reader.all_versions(log)] == [3000, 3000, 3000]
     assert set(bookkeeper.list_ledgers()) - before == listed(bookkeeper, log)
 
 
@@ -100,5 +100,5 @@ def test_a_driver_that_is_killed_after_the_sink_s_commit_repeats_the_batch_and_e
     sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(log).awaitTermination(120)
     assert (checkpoint / "commits" / "2").exists()
     assert held(logs, log) == list(range(9000))
-    assert [version.application[1] for version in bookkeeper.logs.versions(log)] == [0, 1, 2]
+    assert [version.application[1] for version in bookkeeper.logs.reader.all_versions(log)] == [0, 1, 2]
     assert set(bookkeeper.list_ledgers()) - before == listed(bookkeeper, log)

@@ -59,7 +59,7 @@ def test_a_stream_starts_at_the_latest_offset_unless_told_otherwise(direct: Dire
 def test_a_stream_may_start_at_a_time(direct: Direct, bookkeeper: BookKeeper, log: str) -> None:
     for number in range(3):
         direct.write(log, numbers(number))
-    times = [one.time_ms for one in bookkeeper.logs.versions(log)]
+    times = [one.time_ms for one in bookkeeper.logs.reader.all_versions(log)]
     assert times[0] < times[1] < times[2]
     assert [rows for _, _, rows in micro_batches(direct.stream(log, startingTimestamp=times[1]))] == [[1, 2]]
 
@@ -276,9 +276,9 @@ def test_the_instance_that_goes_to_the_tasks_holds_no_thread(direct: Direct, log
 
 
 def cursors(bookkeeper: BookKeeper, log: str) -> dict[str, tuple[Offset, int]]:
-    uid = bookkeeper.logs.uid(log)
+    uid = bookkeeper.logs.names.uid(log)
     found = bookkeeper.logs.cursors.all(log, uid)
-    return {one.name: (one.position.to_offset(uid), one.lag(bookkeeper.logs.head(log, uid))) for one in found}
+    return {one.name: (one.position.to_offset(uid), one.lag(bookkeeper.logs.names.head(log, uid))) for one in found}
 
 
 def test_a_running_stream_shows_how_far_it_is_and_how_many_rows_it_is_behind(
@@ -323,6 +323,6 @@ def test_retention_alone_never_moves_a_stream(direct: Direct, bookkeeper: BookKe
     direct.write(log, numbers(1))
     reader = direct.stream(log)
     start = reader.initialOffset()
-    bookkeeper.logs.set_retention(log, bookkeeper.logs.uid(log), Retention(version_retention_s=5))
+    bookkeeper.logs.set_retention(log, bookkeeper.logs.names.uid(log), Retention(version_retention_s=5))
     reader.prepareForTriggerAvailableNow()
     assert reader.latestOffset(start, ALL) == start

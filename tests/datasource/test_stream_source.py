@@ -101,10 +101,10 @@ def test_a_query_tails_a_live_leader_and_spark_s_appends(collector: Any, direct:
 
 def assert_progress_and_cursor(query: StreamingQuery, bookkeeper: BookKeeper, log: str) -> None:
     """Spark's progress has the latest offset, and the cursor follows it, without another batch."""
-    head = bookkeeper.logs.head(log, bookkeeper.logs.uid(log))
+    head = bookkeeper.logs.names.head(log, bookkeeper.logs.names.uid(log))
 
     def shown() -> bool:
-        [cursor] = bookkeeper.logs.cursors.all(log, bookkeeper.logs.uid(log))
+        [cursor] = bookkeeper.logs.cursors.all(log, bookkeeper.logs.names.uid(log))
         return cursor.name == "tail" and cursor.position.version == head.version and cursor.lag(head) == 0
 
     wait_until(shown)
@@ -169,8 +169,8 @@ def test_truncation_that_overtook_a_query_fails_it_or_is_skipped(
     start = here(direct, log)
     for number in range(1, 4):
         direct.write(log, numbers(number))
-    third = bookkeeper.logs.snapshot(log).ledgers[2].ledger_id
-    bookkeeper.logs.truncate(log, bookkeeper.logs.uid(log), third)
+    third = bookkeeper.logs.reader.snapshot(log).ledgers[2].ledger_id
+    bookkeeper.logs.truncate(log, bookkeeper.logs.names.uid(log), third)
     with pytest.raises(Exception, match=r"DataLossError: rows of log .* was truncated; to go on .* failOnDataLoss to false"):
         collector().drain(log, startingOffsets=start)
     assert collector().drain(log, startingOffsets=start, failOnDataLoss="false") == [[2, 3]]

@@ -10,6 +10,7 @@ import pytest
 from pyspark import TaskContext
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.log.changes.jobs import WriteJobs
 from bk_spark.client.log.log_store import LogStore
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.write.stream_writer import BATCH_ID, QUERY_ID, StreamWriter, application_of, begin_batch
@@ -74,7 +75,7 @@ def before(bookkeeper: BookKeeper) -> set[int]:
 
 def leftovers(bookkeeper: BookKeeper, log: str, before: set[int]) -> set[int]:
     """Ledgers that are new, and of no use to the log."""
-    listed = {one.ledger_id for one in bookkeeper.logs.snapshot(log).ledgers} if log in bookkeeper.list_logs() else set()
+    listed = {one.ledger_id for one in bookkeeper.logs.reader.snapshot(log).ledgers} if log in bookkeeper.list_logs() else set()
     return set(bookkeeper.list_ledgers()) - before - listed
 
 
@@ -82,7 +83,7 @@ def test_a_batch_is_committed_as_its_query_s_by_a_writer_that_has_only_the_messa
     query.batch(0, 1, 2)
     query.batch(1, 3)
     assert numbers_of(bookkeeper, log) == [1, 2, 3]
-    applications = [version.application for version in bookkeeper.logs.versions(log)]
+    applications = [version.application for version in bookkeeper.logs.reader.all_versions(log)]
     assert applications == [(f"spark-stream:{QUERY}", 0), (f"spark-stream:{QUERY}", 1)]
     assert application_of(QUERY) == f"spark-stream:{QUERY}"
 
@@ -91,7 +92,7 @@ def test_an_empty_batch_records_its_id_too(query, bookkeeper, log) -> None:
     """Log rule 5. It makes no ledger (log rule 1)."""
     query.batch(0, 1)
     query.batch(1)
-    last = bookkeeper.logs.versions(log)[-1]
+    last = bookkeeper.logs.reader.all_versions(log)[-1]
     assert (last.version, last.application, last.added.ledgers) == (2, (f"spark-stream:{QUERY}", 1), 0)
 
 
@@ -100,7 +101,7 @@ def test_the_same_commit_called_again_changes_nothing(query, bookkeeper, log, be
     for _ in range(3):
         query.writer().commit(messages, 0)
     assert numbers_of(bookkeeper, log) == [1, 2]
-    assert len(bookkeeper.logs.versions(log)) == 1
+    assert len(bookkeeper.logs.reader.all_versions(log)) == 1
     assert leftovers(bookkeeper, log, before) == set()
 
 
@@ -170,7 +171,7 @@ def test_an_abort_that_knows_no_job_or_cannot_reach_the_store_hides_no_other_fai
     def unreachable(*_: object) -> None:
         raise MetadataUnavailableError("zk://x", "no answer")
 
-    monkeypatch.setattr(LogStore, "abort", unreachable)
+    monkeypatch.setattr(WriteJobs, "abort", unreachable)
     query.writer().abort(messages, 0)
     assert "is left to the sweep: the metadata store zk://x does not answer" in caplog.text
 
@@ -251,7 +252,7 @@ def test_a_batch_write_within_a_streaming_query_is_not_taken_for_its_batch(query
             message = writer.write(iter([numbers(value)]))
         writer.commit([message])
     assert numbers_of(bookkeeper, log) == [1, 2]
-    assert [version.application for version in bookkeeper.logs.versions(log)] == [None, None]
+    assert [version.application for version in bookkeeper.logs.reader.all_versions(log)] == [None, None]
 
 
 def test_a_batch_whose_rows_do_not_fit_is_refused_before_its_tasks_run(query, bookkeeper, log) -> None:

@@ -77,7 +77,9 @@ def test_spark_names_query_and_batch_as_the_sink_reads_them(source, logs, bookke
     query = source.run(log)
     kept = json.loads((source.checkpoint() / "metadata").read_text())["id"]
     assert query.id == kept
-    assert [version.application for version in bookkeeper.logs.versions(log)] == [(application_of(kept), n) for n in (0, 1)]
+    assert [version.application for version in bookkeeper.logs.reader.all_versions(log)] == [
+        (application_of(kept), n) for n in (0, 1)
+    ]
 
 
 def test_a_query_goes_on_from_its_checkpoint_and_a_new_checkpoint_is_a_new_query(source, logs, bookkeeper, log) -> None:
@@ -88,7 +90,7 @@ def test_a_query_goes_on_from_its_checkpoint_and_a_new_checkpoint_is_a_new_query
     assert held(logs, log) == [*range(7)]
     source.run(log, name="another")
     assert sorted(held(logs, log)) == sorted([*range(7), *range(7)])
-    assert len({version.application[0] for version in bookkeeper.logs.versions(log)}) == 2
+    assert len({version.application[0] for version in bookkeeper.logs.reader.all_versions(log)}) == 2
 
 
 def test_a_batch_that_spark_did_not_see_committed_is_written_anew_and_dropped(source, logs, bookkeeper, log) -> None:
@@ -103,7 +105,7 @@ def test_a_batch_that_spark_did_not_see_committed_is_written_anew_and_dropped(so
     source.run(log)
     assert (commits / "2").exists()
     assert held(logs, log) == [*range(7)]
-    assert [version.application[1] for version in bookkeeper.logs.versions(log)] == [0, 1, 2]
+    assert [version.application[1] for version in bookkeeper.logs.reader.all_versions(log)] == [0, 1, 2]
     assert len(set(bookkeeper.list_ledgers()) - before) == 1
 
 
@@ -114,7 +116,7 @@ def test_two_queries_at_once_into_one_log_and_each_row_is_there_once(source, log
     for query in queries:
         query.awaitTermination(60)
     assert sorted(held(logs, log)) == [*range(20), *range(100, 120)]
-    applications = sorted(version.application for version in bookkeeper.logs.versions(log))
+    applications = sorted(version.application for version in bookkeeper.logs.reader.all_versions(log))
     assert applications == sorted((application_of(query.id), n) for query in queries for n in range(4))
 
 
@@ -123,7 +125,10 @@ def test_complete_mode_replaces_the_content_with_each_batch(source, logs, bookke
     counts = source.stream().groupBy("id").count()
     source.run(log, counts, "complete")
     assert {row.id: row["count"] for row in logs.read(log).collect()} == {0: 2, 1: 2, 2: 2, 3: 1, 4: 1}
-    assert [(v.kind.name, v.added.rows) for v in bookkeeper.logs.versions(log)] == [("OVERWRITE", 3), ("OVERWRITE", 5)]
+    assert [(v.kind.name, v.added.rows) for v in bookkeeper.logs.reader.all_versions(log)] == [
+        ("OVERWRITE", 3),
+        ("OVERWRITE", 5),
+    ]
 
 
 def test_update_mode_is_refused_by_spark(source, log) -> None:

@@ -134,7 +134,7 @@ def test_what_goes_wrong_in_a_task_is_said_too(logs: Logs, direct: Direct, log, 
     direct.write(log, numbers(1))
     loaded = logs.read(log)
     loaded.rdd.getNumPartitions()
-    (ledger,) = bookkeeper.logs.snapshot(log).ledgers
+    (ledger,) = bookkeeper.logs.reader.snapshot(log).ledgers
     bookkeeper.delete_ledger(ledger.ledger_id, force=True)
     check(loaded.collect, f"there is no ledger {ledger.ledger_id}")
 
@@ -144,7 +144,7 @@ def test_offsets_that_no_longer_fit_the_log_are_errors(logs: Logs, direct: Direc
     direct.write(log, numbers(2))
     start = json.dumps(direct.stream(log, startingOffsets="earliest").initialOffset())
     store = bookkeeper.logs
-    store.truncate(log, store.uid(log), store.snapshot(log).ledgers[1].ledger_id)
+    store.truncate(log, store.names.uid(log), store.reader.snapshot(log).ledgers[1].ledger_id)
     check(lambda: logs.read(log, startingOffsets=start).collect(), "set failOnDataLoss to false")
     bookkeeper.open_log(log).delete()
     direct.write(log, numbers(3))
@@ -171,7 +171,7 @@ def test_a_stream_that_cannot_be_read_ends_in_one_clear_sentence(
     direct.write(log, numbers(2))
     start = direct.stream(log, startingOffsets="earliest").initialOffset()
     store = bookkeeper.logs
-    store.truncate(log, store.uid(log), store.snapshot(log).ledgers[1].ledger_id)
+    store.truncate(log, store.names.uid(log), store.reader.snapshot(log).ledgers[1].ledger_id)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"log": "nobody"}, "there is no log 'nobody'"),
         ({"log": log, "maxRowPerTrigger": 5}, "the nearest is 'maxRowsPerTrigger'"),

@@ -19,7 +19,7 @@ from tests.datasource.streams import compact
 
 def vacuum(bookkeeper: BookKeeper, log: str) -> None:
     """Delete all that is not of the newest version."""
-    bookkeeper.logs.set_retention(log, bookkeeper.logs.uid(log), Retention(version_retention_s=0))
+    bookkeeper.logs.set_retention(log, bookkeeper.logs.names.uid(log), Retention(version_retention_s=0))
     bookkeeper.vacuum_log(log)
 
 

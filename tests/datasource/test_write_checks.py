@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.stored.snapshot import LogReader
 from bk_spark.client.log.stored.values import CommitKind
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.write.checks import check_append, check_bookies, stored_schema
@@ -66,7 +66,7 @@ def test_the_password_must_be_that_of_the_log_s_ledgers(written: SourceOptions, 
 def add_nothing(bookkeeper: BookKeeper, options: SourceOptions, times: int) -> None:
     for _ in range(times):
         request = CommitRequest(CommitKind.APPEND, (), NUMBERS.json())
-        bookkeeper.logs.commit(bookkeeper.logs.begin_job(options.log), request)
+        bookkeeper.logs.commit(bookkeeper.logs.jobs.begin(options.log), request)
 
 
 def test_the_password_is_found_where_the_newest_versions_added_no_ledger(written, bookkeeper: BookKeeper) -> None:
@@ -84,7 +84,7 @@ def test_the_ledgers_of_a_log_are_not_listed_for_the_checks(written, bookkeeper:
     def listed(*_: object) -> None:
         raise AssertionError("the log's ledgers were listed")
 
-    monkeypatch.setattr(LogStore, "snapshot", listed)
+    monkeypatch.setattr(LogReader, "snapshot", listed)
     check_append(bookkeeper, written, NUMBERS)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.changes.jobs import WriteJobs
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.write.writer import BatchWriter, LedgerMessage, begin_write
 from bk_spark.errors import ConfigError, MetadataUnavailableError, NotEnoughBookiesError
@@ -34,7 +34,7 @@ def test_a_job_that_fails_leaves_the_log_as_it_was_and_no_ledger(spark, cluster,
             failing.option("metadata", cluster.metadata_uri).mode(mode).save(log)
     wait_until(lambda: set(bookkeeper.list_ledgers()) == before)
     assert numbers_of(bookkeeper, log) == list(range(5))
-    assert len(bookkeeper.logs.versions(log)) == 1
+    assert len(bookkeeper.logs.reader.all_versions(log)) == 1
 
 
 @pytest.fixture
@@ -50,7 +50,10 @@ def writer(options: SourceOptions) -> BatchWriter:
 def test_ledgers_are_committed_in_the_order_of_partitions_and_losers_are_deleted(writer, bookkeeper: BookKeeper, log) -> None:
     second, loser, first = (writer.write(iter([numbers(n)])) for n in (2, 9, 1))
     writer.commit([first, LedgerMessage(first.job, None), second])
-    assert [one.ledger_id for one in bookkeeper.logs.snapshot(log).ledgers] == [first.ledger.ledger_id, second.ledger.ledger_id]
+    assert [one.ledger_id for one in bookkeeper.logs.reader.snapshot(log).ledgers] == [
+        first.ledger.ledger_id,
+        second.ledger.ledger_id,
+    ]
     assert loser.ledger.ledger_id not in set(bookkeeper.list_ledgers())
 
 
@@ -78,7 +81,7 @@ def test_a_commit_that_took_effect_is_no_failure_where_the_clearing_up_fails(wri
         raise MetadataUnavailableError("zk://x", "no answer")
 
     message = writer.write(iter([numbers(1)]))
-    monkeypatch.setattr(LogStore, "finish", unreachable)
+    monkeypatch.setattr(WriteJobs, "finish", unreachable)
     writer.commit([message])
     assert numbers_of(bookkeeper, log) == [1]
     assert "are left to the sweep" in caplog.text
@@ -89,7 +92,7 @@ def test_an_abort_that_fails_hides_no_other_failure(writer, monkeypatch, caplog)
         raise MetadataUnavailableError("zk://x", "no answer")
 
     writer.write(iter([numbers(1)]))
-    monkeypatch.setattr(LogStore, "abort", unreachable)
+    monkeypatch.setattr(WriteJobs, "abort", unreachable)
     writer.abort([None])
     assert "is left to the sweep: the metadata store zk://x does not answer" in caplog.text
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bk_spark.client.log.changes.jobs import WriteJob
 from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.cleanup.sweep import LogSweep
+from bk_spark.client.log.cleanup.orphans import Orphans
 from bk_spark.client.log.cleanup.vacuum import LogVacuum
 from bk_spark.client.log.leader.leadership import end_of
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, LogVersion
@@ -23,7 +23,7 @@ from bk_spark.errors import (
     NoSuchLedgerError,
 )
 from tests.simulation.log_history import Batch
-from tests.simulation.log_ledgers import ZNODES, length_of
+from tests.simulation.log_ledgers import length_of
 from tests.simulation.log_world import DAY_MS, HOUR_MS, LOG, Machine
 
 EXPECTED = (
@@ -61,7 +61,7 @@ class Job:
     def write(self, parts: Sequence[Sequence[bytes]], batch: Batch | None = None) -> LogVersion | None:
         """None where it failed. What is unknown stays so."""
         try:
-            job = self.machine.logs.begin_job(LOG)
+            job = self.machine.logs.jobs.begin(LOG)
         except EXPECTED:
             return None
         self._speculate(job)
@@ -95,10 +95,10 @@ class Job:
             world.history.unlisted |= set(ids)
             return
         world.marks[f"commits to {self.kind.value}"] += 1
-        self._try(lambda: self.machine.logs.finish(job, ids))
+        self._try(lambda: self.machine.logs.jobs.finish(job, ids))
 
     def _abort(self, job: WriteJob, ledgers: Sequence[CommittedLedger]) -> None:
-        if self._try(lambda: self.machine.logs.abort(job)):
+        if self._try(lambda: self.machine.logs.jobs.abort(job)):
             self.machine.world.marks["aborted jobs"] += 1
             self.machine.world.history.unlisted |= {one.ledger_id for one in ledgers}
 
@@ -163,7 +163,7 @@ def compactor(count: int) -> Callable[[Machine], None]:
         for _ in range(count):
             rest(machine)
             try:
-                listed = machine.logs.snapshot(LOG).ledgers
+                listed = machine.logs.reader.snapshot(LOG).ledgers
                 stretch = _stretch(machine, listed)
                 payloads = [one for ledger in stretch for one in _content(machine, ledger)]
             except EXPECTED:
@@ -190,7 +190,7 @@ def truncator(count: int) -> Callable[[Machine], None]:
         for _ in range(count):
             rest(machine)
             try:
-                listed = machine.logs.snapshot(LOG).ledgers
+                listed = machine.logs.reader.snapshot(LOG).ledgers
                 if listed:
                     stays = listed[machine.world.choices.choose(len(listed), "stays first")]
                     machine.logs.truncate(LOG, machine.world.uid, stays.ledger_id)
@@ -210,10 +210,10 @@ def operator(count: int) -> Callable[[Machine], None]:
             machine.world.now_ms += machine.world.choices.pick((0, HOUR_MS, 2 * DAY_MS), "until the next time")
             try:
                 if machine.world.choices.choose(2, "what"):
-                    report = LogVacuum(machine.session, ZNODES, machine.logs).run(LOG)
+                    report = LogVacuum(machine.logs).run(LOG)
                     machine.world.marks["ledgers vacuumed"] += report.deleted_ledgers
                 else:
-                    machine.world.marks["orphans swept"] += len(list(LogSweep(machine.session, ZNODES, machine.logs).run()))
+                    machine.world.marks["orphans swept"] += len(list(Orphans(machine.logs).sweep()))
             except EXPECTED as problem:
                 machine.note(f"fails: {problem}")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from unittest.mock import patch
 
-from bk_spark.client.log.cleanup.sweep import LogSweep
+from bk_spark.client.log.cleanup.orphans import Orphans
 from bk_spark.client.log.cleanup.vacuum import LogVacuum
 from bk_spark.client.log.leader import log_write_handle
 from bk_spark.client.log.stored.values import CommitKind
@@ -79,8 +79,8 @@ class Duel:
         """Twice, as the directories of aborted jobs go with the second sweep; and once all versions but the last are old."""
         for _ in range(3):
             self.world.now_ms += 9 * DAY_MS
-            list(LogSweep(machine.session, ZNODES, machine.logs).run())
-        LogVacuum(machine.session, ZNODES, machine.logs).run(LOG)
+            list(Orphans(machine.logs).sweep())
+        LogVacuum(machine.logs).run(LOG)
         left = {one for one in self.world.audit.created if ZNODES.ledger(one) in self.world.tree.newest}
         orphans = sorted(left - set(self.world.audit.listings[-1]))
         require(not orphans, "L7", f"ledgers {orphans} are left after the sweep, and nobody lists them")

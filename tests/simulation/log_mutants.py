@@ -158,11 +158,11 @@ def stream_reads_what_compactions_add() -> AbstractContextManager[object]:
 
 def vacuum_deletes_before_it_tells() -> AbstractContextManager[object]:
     def raise_oldest_version(self: LogVacuum, log: vacuum._Log, now_ms: int) -> None:
-        head = self._logs.head(log.name, log.uid)
+        head = self._logs.names.head(log.name, log.uid)
         kept = self._logs.reader.listing(log.name, log.uid, self._oldest_version(log, head, now_ms))
         commits = self._logs.reader.commits(log.name, log.uid, max(head.vacuumed_version, 1), head.version)
         added = {one.ledger_id for _, pages in commits for page in pages for one in page.ledgers}
-        self._ledgers.delete_listed(sorted(added - vacuum._ids(kept)), log.uid)
+        self._logs.ledgers.delete_listed(sorted(added - vacuum._ids(kept)), log.uid)
         _raise_oldest_version(self, log, now_ms)
 
     return patch.object(LogVacuum, "_raise_oldest_version", raise_oldest_version)

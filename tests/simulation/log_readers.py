@@ -28,7 +28,7 @@ class Stream:
         """Everything there is now. Raises what planning and reading do; then nothing of it counts."""
         world = machine.world
         follower = LogFollower(machine.logs.reader, LOG, world.uid, READ, machine.ledgers.existing)
-        head = machine.logs.head(LOG, world.uid)
+        head = machine.logs.names.head(LOG, world.uid)
         self._planned_with = head.oldest_version
         ends = {one.ledger_id: _end(machine, one.ledger_id) for one in head.writer.open_ledgers}
         newest = follower.newest(head, ends, self.position).position

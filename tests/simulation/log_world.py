@@ -171,11 +171,11 @@ class Machine(Surroundings):
     def create_ledger(self, job: WriteJob) -> LedgerWriter:
         """As ``BookKeeper.create_ledger`` with a job. Raises JobEndedError, MetadataUnavailableError."""
         store = LedgerStore(self.session, ZNODES)
-        self.logs.ensure_job(job)
+        self.logs.jobs.ensure(job)
         metadata = first_metadata(self.world.new_ledger_id(), job.ledger_tags())
-        changes = self.logs.ledger_operations(job, metadata.ledger_id)
+        changes = self.logs.jobs.creation_of_ledger(job, metadata.ledger_id)
         writer = self.ledgers.writer(metadata)
-        store.create(metadata, changes, lambda failure: self.logs.creation_refused(job, failure))
+        store.create(metadata, changes, lambda failure: self.logs.jobs.explain(job, failure))
         return writer
 
     def fork(self, body: Callable[[], object]) -> None:

@@ -78,7 +78,7 @@ class Watched:
                 self._uid = self._client.logs.open(self._log)
             except NoSuchLogError:
                 return -1
-        return self._client.logs.head(self._log, self._uid).version - 1
+        return self._client.logs.names.head(self._log, self._uid).version - 1
 
 
 def last_batch(directory: Path) -> int:

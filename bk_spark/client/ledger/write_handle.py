@@ -1,19 +1,21 @@
-"""Handles that write a ledger, as the application sees it. They may be used from several threads.
+"""Handles that write a ledger, for applications. Several threads may use one handle.
 
-Callbacks of futures run on the client's event loop: they must be short, and a call in them that would have to wait raises
-ConfigError instead. A future cannot be cancelled: what was appended cannot be taken back.
+Callbacks of futures run on the client's event loop. They must be short, and a call in them that would have to wait raises
+ConfigError. A future cannot be cancelled: what was appended cannot be taken back.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Generic, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from bk_spark.client.driver.client_context import ClientContext
+from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
 from bk_spark.client.ledger.write_queue import WriteQueue
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import AddLimits
@@ -26,8 +28,65 @@ Payloads: TypeAlias = "Sequence[bytes] | pa.BinaryArray | pa.ChunkedArray"
 
 MAX_ENTRY_ID = 2**63 - 1
 
+_BYTES = (bytes, bytearray, memoryview)
 
-class _Writer:
+_Place = TypeVar("_Place")
+
+
+class ClosedAfterBlock(ABC):
+    """A writer that the end of a ``with`` block closes."""
+
+    @property
+    @abstractmethod
+    def _title(self) -> str:
+        """What a message calls this writer."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Close. If the block raised an error, that error is raised, and an error of close becomes a note on it."""
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except BookKeeperError as problem:
+            error.add_note(f"closing {self._title} failed as well: {problem}")
+
+
+class InOrderWriter(ClosedAfterBlock, Generic[_Place]):
+    """Appends of a writer that puts each entry behind the one before, in a ledger or in a log.
+
+    An entry's place is its id in the ledger, or its LogPosition in the log. Appends are confirmed in the order they were made.
+    """
+
+    def append(self, payload: bytes) -> _Place:
+        """Append one entry. Returns its place once it is confirmed."""
+        check_may_wait(EventLoop.get())
+        return self.append_async(payload).result()
+
+    @abstractmethod
+    def append_async(self, payload: bytes) -> Future[_Place]:
+        """Append one entry. The future holds its place once it is confirmed. Entries made close together travel together."""
+
+    def append_batch(self, payloads: Payloads) -> tuple[_Place, _Place]:
+        """Append many entries, at least one. Returns the first and the last place, inclusive, once all are confirmed.
+
+        In a log they all go to one ledger, with nothing else between them.
+        """
+        check_may_wait(EventLoop.get())
+        return self.append_batch_async(payloads).result()
+
+    @abstractmethod
+    def append_batch_async(self, payloads: Payloads) -> Future[tuple[_Place, _Place]]:
+        """As ``append_batch``; the future holds the places once all entries are confirmed."""
+
+
+class _LedgerWriter(ClosedAfterBlock):
     """What all writers of a ledger have in common."""
 
     def __init__(self, context: ClientContext, metadata: LedgerMetadata, version: int, *, deferred_sync: bool = False) -> None:
@@ -59,14 +118,14 @@ class _Writer:
         return self._machine.length
 
     def force(self) -> int:
-        """Make durable what was appended, and give back the last add confirmed, which covers it.
+        """Make durable what was appended. Returns the last add confirmed, which covers it.
 
-        With deferred sync: every entry whose append was done before the call is on the disks of all its bookies after it,
-        and the last add confirmed moves over it; until then a crash of its bookies may lose it. All bookies of the ensemble
-        must take part: BookieUnavailableError where one is down, or was started again since it acked an entry. The writer
-        then confirms nothing more: close it, and write on in a new ledger.
+        With deferred sync: on return every entry whose append was done before the call is on the disks of all its bookies,
+        and the last add confirmed has moved over it. Until then a crash of its bookies may lose it. All bookies of the
+        ensemble must take part. If one is down, or was restarted since it acked an entry, BookieUnavailableError is raised
+        and the writer confirms nothing more: close it, and write on in a new ledger.
 
-        Without deferred sync an append is done only once its entry is durable: then this returns when all that was appended
+        Without deferred sync an append is done only once its entry is durable, so this waits until everything appended
         before is confirmed. Entries beyond a gap are not waited for. Raises what ended the writer.
         """
         return self._queue.force()
@@ -74,79 +133,61 @@ class _Writer:
     def close(self) -> None:
         """Close the ledger after its last confirmed entry. Unconfirmed appends fail with LedgerClosedError.
 
-        Wait for your futures first, and with deferred sync call ``force`` first: a ledger that was never forced ends without
-        any entry. A second close gives the result of the first. Raises LedgerFencedError where somebody recovers the ledger,
-        MetadataConflictError where it was closed at another entry.
+        Wait for your futures first. With deferred sync also call ``force`` first: a ledger that was never forced ends
+        without any entry. A second close gives the result of the first. Raises LedgerFencedError if somebody recovers the
+        ledger, MetadataConflictError if it was closed at another entry.
         """
         self._queue.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Close. Where the block ended with an error, that error is the one that is raised, not what close makes of it."""
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close()
-        except BookKeeperError as problem:
-            error.add_note(f"closing ledger {self.ledger_id} failed as well: {problem}")
+    @property
+    def _title(self) -> str:
+        return f"ledger {self.ledger_id}"
 
 
-class WriteHandle(_Writer):
-    """The one writer of a ledger. Appends are confirmed in the order in which they were made.
+class WriteHandle(_LedgerWriter, InOrderWriter[int]):
+    """The one writer of a ledger.
 
-    A bookie that fails is replaced, and the writer goes on. Appends wait while ``ClientConfig.add_window_bytes`` are on
-    their way, so memory is bounded. After the first failure of the writer itself every further append fails with the same
-    error, and the outcome of what was not confirmed is unknown.
+    It replaces a bookie that fails, and goes on. Appends wait while ``ClientConfig.add_window_bytes`` are on their way, so
+    memory is bounded. After the first failure of the writer itself every further append fails with the same error, and the
+    outcome of what was not confirmed is unknown.
     """
 
-    def append(self, payload: bytes) -> int:
-        """Append one entry; gives back its id once it is confirmed."""
-        return self.append_async(payload).result()
-
     def append_async(self, payload: bytes) -> Future[int]:
-        """Append one entry; the future holds its id once it is confirmed. Entries made close together travel together."""
         return self._queue.append_one(checked_payload(payload))
 
-    def append_batch(self, payloads: Payloads) -> tuple[int, int]:
-        """Append many entries, at least one; gives back the first and the last id, inclusive, once all are confirmed."""
-        return self.append_batch_async(payloads).result()
-
     def append_batch_async(self, payloads: Payloads) -> Future[tuple[int, int]]:
-        """As ``append_batch``; the future holds the ids once all are confirmed."""
         return self._queue.append_many(checked_payloads(payloads))
 
 
-class AdvWriteHandle(_Writer):
+class AdvWriteHandle(_LedgerWriter):
     """The one writer of a ledger whose entry ids the application chooses: from 0 on, in the end without gaps.
 
     An id may be appended before the ids below it: the entry waits, and is confirmed after them. An id that was appended
-    before, confirmed or waiting, fails with DuplicateEntryError; the writer goes on. What waits beyond a gap is not sent
-    yet, is bounded by ``ClientConfig.add_window_bytes``, and never keeps out the entry that fills the gap: an append beyond
-    the gap for which there is no room left raises AppendWindowFullError. Close ends the ledger before the first gap.
+    before, confirmed or waiting, fails with DuplicateEntryError; the writer goes on. Entries beyond a gap wait unsent. They
+    are bounded by ``ClientConfig.add_window_bytes`` and never keep out the entry that fills the gap: an append beyond the gap
+    for which there is no room raises AppendWindowFullError. Close ends the ledger before the first gap.
     """
 
     def append(self, entry_id: int, payload: bytes) -> int:
-        """Append one entry; returns, with its id, once it and all entries below it are confirmed."""
+        """Append one entry. Returns its id once it and all entries below it are confirmed."""
+        check_may_wait(EventLoop.get())
         return self.append_async(entry_id, payload).result()
 
     def append_async(self, entry_id: int, payload: bytes) -> Future[int]:
-        """Append one entry; the future holds its id once it and all entries below it are confirmed."""
+        """Append one entry. The future holds its id once it and all entries below it are confirmed."""
         _check_entry_id(entry_id, 1)
         return self._queue.append_one(checked_payload(payload), entry_id)
 
     def append_batch(self, first_entry_id: int, payloads: Payloads) -> tuple[int, int]:
-        """Append consecutive entries, at least one; gives back the first and the last id, once all are confirmed.
+        """Append consecutive entries, at least one. Returns the first and the last id once all are confirmed.
 
-        A large batch is cut: where it fails with DuplicateEntryError, entries below the id that the error names may have
-        been appended.
+        A large batch is cut: if it fails with DuplicateEntryError, entries below the error's id may have been appended.
         """
+        check_may_wait(EventLoop.get())
         return self.append_batch_async(first_entry_id, payloads).result()
 
     def append_batch_async(self, first_entry_id: int, payloads: Payloads) -> Future[tuple[int, int]]:
-        """As ``append_batch``; the future holds the ids once all are confirmed."""
+        """As ``append_batch``; the future holds the ids once all entries are confirmed."""
         array = checked_payloads(payloads)
         _check_entry_id(first_entry_id, len(array))
         return self._queue.append_many(array, first_entry_id)
@@ -158,9 +199,10 @@ def _check_entry_id(entry_id: object, count: int) -> None:
 
 
 def checked_payload(payload: object) -> bytes:
-    if not isinstance(payload, (bytes, bytearray, memoryview)):
+    if not isinstance(payload, _BYTES):
         raise ConfigError("a payload", payload, "it must be bytes")
-    _check_payload_size(len(payload))
+    if len(payload) > MAX_ENTRY_BYTES:
+        raise EntryTooLargeError(len(payload), MAX_ENTRY_BYTES)
     return bytes(payload)
 
 
@@ -168,33 +210,25 @@ def checked_payloads(payloads: Payloads) -> pa.BinaryArray:
     array = _binary_array(payloads)
     if len(array) == 0:
         raise ConfigError("payloads", [], "append at least one entry")
-    _check_payload_size(int(payload_sizes(array).max()))
+    largest = int(payload_sizes(array).max())
+    if largest > MAX_ENTRY_BYTES:
+        raise EntryTooLargeError(largest, MAX_ENTRY_BYTES)
     return array
-
-
-def _check_payload_size(size_bytes: int) -> None:
-    if size_bytes > MAX_ENTRY_BYTES:
-        raise EntryTooLargeError(size_bytes, MAX_ENTRY_BYTES)
-
-
-def _check_are_bytes(payloads: object) -> None:
-    if isinstance(payloads, (str, bytes, bytearray, memoryview)) or not isinstance(payloads, Sequence):
-        raise ConfigError("payloads", payloads, "it must be a sequence of bytes, one for each entry")
-    for payload in payloads:
-        if not isinstance(payload, (bytes, bytearray, memoryview)):
-            raise ConfigError("a payload", payload, "it must be bytes")
 
 
 def _binary_array(payloads: Payloads) -> pa.BinaryArray:
     array = payloads
     if not isinstance(array, (pa.Array, pa.ChunkedArray)):
-        _check_are_bytes(array)
+        if isinstance(array, (str, *_BYTES)) or not isinstance(array, Sequence):
+            raise ConfigError("payloads", payloads, "it must be a sequence of bytes, one for each entry")
+        for payload in array:
+            if not isinstance(payload, _BYTES):
+                raise ConfigError("a payload", payload, "it must be bytes")
+        array = pa.array(array, pa.binary())
     elif not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
         raise ConfigError("payloads", f"an array of {array.type}", "it must be an array of binary")
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], pa.binary())
-    if not isinstance(array, pa.Array):
-        array = pa.array(array, pa.binary())
     if array.null_count:
         raise ConfigError("payloads", f"{array.null_count} nulls", "an entry's payload may be empty, not null")
     return array if array.type == pa.binary() else array.cast(pa.binary())

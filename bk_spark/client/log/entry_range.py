@@ -1,7 +1,7 @@
-"""Reading a log of entries through its ledgers, the open ones at its end included.
+"""Reads a log of entries through its ledgers, including the open ones at its end.
 
-No reader passes a ledger that is not CLOSED and read to its end (log rule 2): what stands behind the last confirmed entry
-of an open ledger may still be confirmed, and would then come before entries that were read already.
+No reader passes a ledger that is not CLOSED and read to its end (log rule 2). Entries behind the last confirmed one of an
+open ledger may still be confirmed, and would then come before entries that were already read:
 
     ledger 5 open, confirmed up to 8    ledger 6 listed behind it, confirmed up to 2
     → 0 … 8 of ledger 5, and nothing of ledger 6 until ledger 5 is closed
@@ -11,7 +11,7 @@ Ref: docs/rules.md, log rules 2 and 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,7 +37,7 @@ class LedgerReader(Protocol):
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogPosition:
-    """A place in a log: an entry of one of its ledgers. Places of different ledgers do not compare in the log's order."""
+    """A place in a log: an entry of one of its ledgers. Only places of one ledger compare in the log's order."""
 
     ledger_id: int
     entry_id: int
@@ -45,46 +45,46 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """A part of a log's listing, between two places that are (index in the listing, entry id): so they compare in log order."""
+    """A part of a log, from ``first`` (included) to ``beyond`` (excluded).
 
-    ledgers: tuple[CommittedLedger | OpenLedger, ...]
+    Both are pairs of an index in ``ledgers`` and an entry id, so that they compare in log order.
+    """
+
+    ledgers: Sequence[CommittedLedger | OpenLedger]
     first: tuple[int, int]
     beyond: tuple[int, int]
 
     @staticmethod
     def of(
-        log_name: str,
-        ledgers: tuple[CommittedLedger | OpenLedger, ...],
-        start: LogPosition | None,
-        end: LogPosition | None,
+        log_name: str, ledgers: Sequence[CommittedLedger | OpenLedger], start: LogPosition | None, end: LogPosition | None
     ) -> LogRange:
         """From ``start``, included, to ``end``, excluded. Raises ConfigError for a place in a ledger that is not listed."""
         first, beyond = place_of(log_name, ledgers, "start", start), place_of(log_name, ledgers, "end", end)
         return LogRange(ledgers, first or (0, 0), beyond or (len(ledgers), 0))
 
     def read(self, open_ledger: Callable[[int], LedgerReader]) -> Iterator[pa.RecordBatch]:
-        """Open ledgers are opened, and their last add confirmed asked for, when the reading comes to them."""
-        for place in range(self.first[0], min(self.beyond[0] + 1, len(self.ledgers))):
-            one = self.ledgers[place]
-            begin = self.first[1] if place == self.first[0] else 0
-            if isinstance(one, CommittedLedger):
-                last = self._until(place, one.last_entry_id)
+        """Each open ledger is opened, and asked for its last add confirmed, only when the reading reaches it."""
+        for index in range(self.first[0], min(self.beyond[0] + 1, len(self.ledgers))):
+            ledger = self.ledgers[index]
+            begin = self.first[1] if index == self.first[0] else 0
+            if isinstance(ledger, CommittedLedger):
+                last = self._until(index, ledger.last_entry_id)
                 if begin <= last:
-                    yield from _placed(one.ledger_id, open_ledger(one.ledger_id).read(begin, last))
+                    yield from _with_ledger_id(ledger.ledger_id, open_ledger(ledger.ledger_id).read(begin, last))
                 continue
-            reader = open_ledger(one.ledger_id)
-            is_closed = reader.is_closed  # before its end is asked for: one that is closed meanwhile has not been read to it
-            last = self._until(place, reader.last_add_confirmed)
+            reader = open_ledger(ledger.ledger_id)
+            is_closed = reader.is_closed  # asked before its end: if it is closed in between, it is not read to its end
+            last = self._until(index, reader.last_add_confirmed)
             if begin <= last:
-                yield from _placed(one.ledger_id, reader.read(begin, last))
+                yield from _with_ledger_id(ledger.ledger_id, reader.read(begin, last))
             if not is_closed:
                 return
 
-    def _until(self, place: int, last: int) -> int:
-        return min(last, self.beyond[1] - 1) if place == self.beyond[0] else last
+    def _until(self, index: int, last: int) -> int:
+        return min(last, self.beyond[1] - 1) if index == self.beyond[0] else last
 
 
-def _placed(ledger_id: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _with_ledger_id(ledger_id: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches with a first column ``ledger_id``."""
     for batch in batches:
         ids = pa.array(np.full(batch.num_rows, ledger_id, np.int64))
@@ -93,13 +93,13 @@ def _placed(ledger_id: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def place_of(
-    log_name: str, ledgers: tuple[CommittedLedger | OpenLedger, ...], what: str, position: LogPosition | None
+    log_name: str, ledgers: Sequence[CommittedLedger | OpenLedger], what: str, position: LogPosition | None
 ) -> tuple[int, int] | None:
-    """A position as (index in the listing, entry id). Raises ConfigError where the log does not list its ledger."""
+    """A position as (index in the listing, entry id). Raises ConfigError if the log does not list its ledger."""
     if position is None:
         return None
-    for place, one in enumerate(ledgers):
-        if one.ledger_id == position.ledger_id:
-            return place, position.entry_id
+    for index, ledger in enumerate(ledgers):
+        if ledger.ledger_id == position.ledger_id:
+            return index, position.entry_id
     problem = f"log '{log_name}' does not list ledger {position.ledger_id}: it was truncated, replaced, or never there"
     raise ConfigError(what, position, problem)

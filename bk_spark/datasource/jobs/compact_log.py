@@ -26,7 +26,6 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from bk_spark.client.log.changes.jobs import WriteJob
 from bk_spark.client.log.changes.plan import CommitRequest
 from bk_spark.client.log.cleanup.compaction_plan import TARGET_BYTES, CompactionStretch, LedgerGroup, plan_compaction
-from bk_spark.client.log.log_store import commit_job
 from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, Totals
 from bk_spark.datasource.connection import connect
@@ -145,7 +144,7 @@ class _Compaction:
     def run(self, target_bytes: int) -> CompactionReport:
         conflict: MetadataConflictError | None = None
         for _ in range(_TRIES):
-            snapshot = self._logs.snapshot(self._name)
+            snapshot = self._logs.reader.snapshot(self._name)
             stretches = plan_compaction(snapshot.ledgers, target_bytes)
             conflict = self._compact(snapshot, stretches) if stretches else None
             if conflict is None:
@@ -157,14 +156,14 @@ class _Compaction:
         """Rewrite and commit; gives back what kept one of the stretches from being committed."""
         writing = self._writing(snapshot)
         check_bookies(self._bookkeeper, writing)
-        jobs = [self._logs.begin_job(self._name) for _ in stretches]
+        jobs = [self._logs.jobs.begin(self._name) for _ in stretches]
         try:
             with JobRefresh(lambda: self._refresh(jobs)):
                 ledgers = self._rewrite(snapshot, writing, list(zip(stretches, jobs, strict=True)))
             return self._commit(stretches, jobs, ledgers)
         except BaseException:
             for job in jobs:
-                self._logs.abort(job)  # leaves those alone that are committed
+                self._logs.jobs.abort(job)  # leaves those alone that are committed
             raise
 
     def _rewrite(
@@ -192,7 +191,7 @@ class _Compaction:
         for stretch, job, added in zip(stretches, jobs, ledgers, strict=True):
             request = CommitRequest(CommitKind.COMPACT, tuple(added), remove=stretch.ledger_ids)
             try:
-                self._commits.append(commit_job(self._logs, job, request))
+                self._commits.append(self._logs.commit_or_abort(job, request))
             except MetadataConflictError as problem:
                 conflict = problem
         return conflict
@@ -200,7 +199,7 @@ class _Compaction:
     def _refresh(self, jobs: Sequence[WriteJob]) -> None:
         """Stretches wait for each other, and the tasks of one may be long done when the last one ends."""
         for job in jobs:
-            self._logs.refresh_job(job)
+            self._logs.jobs.refresh(job)
 
     def _reading(self, snapshot: LogSnapshot) -> SourceOptions:
         """Old ledgers may have any digest type and ensemble."""

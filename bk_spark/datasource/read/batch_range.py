@@ -67,7 +67,7 @@ def _confirmed_bytes(handle: ReadHandle) -> int:
 
 
 def _listed(bookkeeper: BookKeeper, options: SourceOptions, log: PlannedLog) -> Iterator[Stretch]:
-    snapshot = bookkeeper.logs.snapshot(log.name, log.version)
+    snapshot = bookkeeper.logs.reader.snapshot(log.name, log.version)
     if snapshot.uid != log.uid:
         raise NoSuchLogError(log.name)
     for one in snapshot.ledgers:
@@ -81,7 +81,9 @@ def _listed(bookkeeper: BookKeeper, options: SourceOptions, log: PlannedLog) -> 
 
 def _between(reading: Reading, log: PlannedLog) -> list[tuple[Stretch, ...]]:
     followed = follow(reading.options, log.name, log.uid)
-    start, end = followed.planned(followed.logs.head(log.name, log.uid), lambda now: _ends(followed, reading.options, log, now))
+    start, end = followed.planned(
+        followed.logs.names.head(log.name, log.uid), lambda now: _ends(followed, reading.options, log, now)
+    )
     return [part.stretches for part in BatchPlanner(followed, reading).parts(start, end)]
 
 

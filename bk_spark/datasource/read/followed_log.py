@@ -41,8 +41,8 @@ class FollowedLog:
 
     def head_with(self, position: StreamPosition) -> Head:
         """A head that knows ``position``: right after a restart, this client may talk to a server that does not yet."""
-        head = self.logs.head(self.name, self.uid)
-        return head if head.version >= position.version else self.logs.watch.fresh_head(self.name, self.uid)
+        head = self.logs.names.head(self.name, self.uid)
+        return head if head.version >= position.version else self.logs.names.fresh_head(self.name, self.uid)
 
     def planned(self, head: Head, plan: Callable[[Head], _Plan]) -> _Plan:
         """What ``plan`` makes of ``head``; once more where a vacuum since took away what it looked at.
@@ -53,7 +53,7 @@ class FollowedLog:
             try:
                 return plan(head)
             except ConfigError:
-                now = self.logs.head(self.name, self.uid)
+                now = self.logs.names.head(self.name, self.uid)
                 if now.oldest_version == head.oldest_version:
                     raise
                 head = replace(head, oldest_version=now.oldest_version, oldest_record=now.oldest_record)

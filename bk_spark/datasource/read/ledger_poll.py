@@ -30,7 +30,7 @@ class LedgerPoll:
         self._ledger_id = ledger_id
         self._on_news = on_news
         self._metadata_changed = False
-        self._end_watch = log.logs.watch.ledger(ledger_id, self._on_metadata)
+        self._end_watch = log.logs.store.watch(log.logs.znodes.ledger(ledger_id), self._on_metadata)
         self._handle: ReadHandle | None = None
         self._ended = threading.Event()
         self.failure: BaseException | None = None

@@ -34,8 +34,8 @@ def load_log(bookkeeper: BookKeeper, options: SourceOptions) -> LoadedLog:
     Raises NoSuchLogError; ConfigError for a version that it does not have or keep.
     """
     reader, name = bookkeeper.logs.reader, options.log
-    uid = bookkeeper.logs.uid(name)
-    head = bookkeeper.logs.head(name, uid)
+    uid = bookkeeper.logs.names.uid(name)
+    head = bookkeeper.logs.names.head(name, uid)
     version = head.version
     if options.timestamp_as_of is not None:
         version = reader.version_at(name, uid, options.timestamp_as_of)

@@ -113,7 +113,7 @@ def read_part(part: Part, reading: Reading, name: str, uid: str) -> Iterator[pa.
 
 def _check_truncated(gone: NoSuchLedgerError, place: tuple[int, int | None], reading: Reading, name: str, uid: str) -> None:
     version, end_row = place
-    head = connect(reading.options.metadata, reading.options.client).logs.watch.fresh_head(name, uid)
+    head = connect(reading.options.metadata, reading.options.client).logs.names.fresh_head(name, uid)
     if version < head.replaced_version or end_row is None or end_row > head.first_row:
         raise gone
     loss = DataLossError(name, f"ledger {gone.ledger_id} of version {version} was truncated and is deleted")

@@ -105,7 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix what there is now, as a quorum of bookies says, as the end of this run of the query."""
-        self._freeze(self._log.logs.watch.fresh_head(self._name, self._uid))
+        self._freeze(self._log.logs.names.fresh_head(self._name, self._uid))
 
     def stop(self) -> None:
         """End the background threads. Where Spark kills the process instead, nothing is lost."""
@@ -141,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Where the version that was fixed is gone itself, this run ends with what there is now.
         """
-        now = self._log.logs.head(self._name, self._uid)
+        now = self._log.logs.names.head(self._name, self._uid)
         if now.oldest_version == head.oldest_version:
             return head, ends
         if now.oldest_version > head.version:

@@ -26,7 +26,7 @@ def initial_position(log: FollowedLog, options: SourceOptions) -> StreamPosition
 
     Raises ConfigError for an offset that is not one of this log, or that it does not keep any more.
     """
-    return log.planned(log.logs.watch.fresh_head(log.name, log.uid), lambda head: _initial(log, options, head))
+    return log.planned(log.logs.names.fresh_head(log.name, log.uid), lambda head: _initial(log, options, head))
 
 
 def _initial(log: FollowedLog, options: SourceOptions, head: Head) -> StreamPosition:

@@ -107,7 +107,7 @@ class LogTail:
     def _watch(self) -> Callable[[], None] | None:
         """None while the metadata store does not answer."""
         try:
-            return self._log.logs.watch.head(self._log.uid, self.wake)
+            return self._log.logs.store.watch(self._log.logs.names.paths(self._log.uid).head, self.wake)
         except MetadataUnavailableError as problem:
             self._trouble = problem
             return None
@@ -126,7 +126,7 @@ class LogTail:
     def _plan(self) -> None:
         log = self._log
         failed = {ledger_id: poll.failure for ledger_id, poll in self._polls.items() if poll.failure is not None}
-        head = log.logs.head(log.name, log.uid)  # later than the failures: a ledger that is gone may have been closed before
+        head = log.logs.names.head(log.name, log.uid)  # after the failures: a missing ledger may have been closed before
         ends = {one.ledger_id: self._end(one, failed) for one in head.writer.open_ledgers}
         for ledger_id in self._polls.keys() - ends.keys():
             self._polls.pop(ledger_id).stop()

@@ -50,8 +50,8 @@ def check_append(bookkeeper: BookKeeper, options: SourceOptions, given: StructTy
     """
     logs, name = bookkeeper.logs, options.log
     try:
-        uid = logs.uid(name)
-        head = logs.head(name, uid)
+        uid = logs.names.uid(name)
+        head = logs.names.head(name, uid)
     except NoSuchLogError:
         return
     if head.content is None:
@@ -76,7 +76,7 @@ def _check_password(bookkeeper: BookKeeper, options: SourceOptions, uid: str, he
     newest = _newest_ledger(bookkeeper.logs.reader, options.log, uid, head)
     listed = bookkeeper.existing_ledgers([] if newest is None else [newest])
     if not listed:
-        ledgers = bookkeeper.logs.snapshot(options.log).ledgers
+        ledgers = bookkeeper.logs.reader.snapshot(options.log).ledgers
         listed = bookkeeper.existing_ledgers([ledger.ledger_id for ledger in ledgers[-1:]])
     for metadata in listed:
         if metadata.password != options.password:

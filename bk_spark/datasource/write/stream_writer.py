@@ -54,7 +54,7 @@ def begin_batch(options: SourceOptions, schema: StructType, overwrite: bool) -> 
     if not overwrite:
         check_append(bookkeeper, options, stored)
     kind = CommitKind.OVERWRITE if overwrite else CommitKind.APPEND
-    return StreamWriter(Attempt(options, bookkeeper.logs.begin_job(options.log), stored), kind)
+    return StreamWriter(Attempt(options, bookkeeper.logs.jobs.begin(options.log), stored), kind)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

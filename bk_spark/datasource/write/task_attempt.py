@@ -46,7 +46,7 @@ class Attempt:
         """
         written = _AttemptLedger(self.options, self.job)
         try:
-            with JobRefresh(lambda: self.logs.refresh_job(self.job)) as refresh:
+            with JobRefresh(lambda: self.logs.jobs.refresh(self.job)) as refresh:
                 for payloads, rows in self._payloads(_until_ended(batches, refresh)):
                     written.append(payloads, rows)
                 return written.close()

@@ -47,7 +47,7 @@ def begin_write(options: SourceOptions, schema: StructType, overwrite: bool) -> 
     if not overwrite:
         check_append(bookkeeper, options, stored)
     kind = CommitKind.OVERWRITE if overwrite else CommitKind.APPEND
-    return BatchWriter(Attempt(options, bookkeeper.logs.begin_job(options.log), stored), kind)
+    return BatchWriter(Attempt(options, bookkeeper.logs.jobs.begin(options.log), stored), kind)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -93,7 +93,7 @@ def commit_messages(
     if logs.commit(job, request).duplicate_of is not None:
         return
     try:
-        logs.finish(job, [ledger.ledger_id for ledger in ledgers])
+        logs.jobs.finish(job, [ledger.ledger_id for ledger in ledgers])
     except BookKeeperError as problem:
         # The rows are committed: to fail here would make Spark's user write them again.
         logger.warning("ledgers of failed attempts at log '%s' are left to the sweep: %s", job.log_name, problem)
@@ -102,7 +102,7 @@ def commit_messages(
 def abort_job(attempt: Attempt, job: WriteJob) -> None:
     """End the job and delete its ledgers, unless its commit took effect."""
     try:
-        attempt.logs.abort(job)
+        attempt.logs.jobs.abort(job)
     except BookKeeperError as problem:
         # Spark would show this failure in place of the one that made it abort.
         logger.warning("write job %s on log '%s' is left to the sweep: %s", job.job_id, job.log_name, problem)

@@ -1,11 +1,15 @@
-"""Deleting a log, in an order that a commit under way and a crash at any step both survive.
+"""Deletes a log, in an order that survives a concurrent commit and a crash at any step.
 
-The head says *deleting* first: from then on no commit succeeds and no job begins. Then the name goes, so that a new log
-may have it; then every job ends and its ledgers go; then the rest, the head last. Each step can be repeated, and as
-long as the head is there a second call finds what the first left. What tells of a ledger goes after the ledger.
+1. The head says *deleting*: from then on no commit succeeds and no job begins.
+2. The name is deleted, so that a new log may have it.
+3. Every job ends, and its ledgers are deleted.
+4. The rest is deleted, the head last.
 
-Every ledger of a log is in the index of its job until the job is finished, and then in the pages of the job's commit, or
-opened by it, or, once a vacuum has deleted that record, in the checkpoint of a version that was vacuumed.
+Each step can be repeated, and as long as the head exists a second call finds what the first one left. A ledger is deleted
+before whatever points to it.
+
+Every ledger of a log is in the index of its job until the job is finished. After that it is in the pages of the job's
+commit, or was opened by that commit, or, once a vacuum has deleted that record, is in the checkpoint of a vacuumed version.
 """
 
 from __future__ import annotations
@@ -19,15 +23,14 @@ from bk_spark.client.log.changes.ledgers import LogLedgers
 from bk_spark.client.log.stored.checkpoint import CheckpointState
 from bk_spark.client.log.stored.names import LogNames
 from bk_spark.client.log.stored.paths import LogPaths
-from bk_spark.client.log.stored.tree import chunks, remove_tree
+from bk_spark.client.log.stored.tree import READS_AT_ONCE, children_of, chunks, grandchildren_of, number_of, remove_tree
 from bk_spark.client.log.stored.values import Head, LogVersion, Page
 from bk_spark.errors import MetadataConflictError, NoSuchLogError
 from bk_spark.metadata.store import BadVersionError, Delete, MetadataStore, NoNodeError, TransactionFailedError
 from bk_spark.metadata.znodes import Znodes
 
 _TRIES = 100
-"""Each of them means that something was written below the log meanwhile."""
-_HEADS_AT_ONCE = 1000
+"""Each further try means that something was written below the log meanwhile."""
 
 
 class LogDeleter:
@@ -40,38 +43,37 @@ class LogDeleter:
         self._jobs = jobs
         self._ledgers = ledgers
 
-    def delete(self, name: str, only: str | None) -> None:
-        """Delete the log, or finish a deletion that was cut short. Raises NoSuchLogError where there is neither."""
-        uid = self._names.find(name)
-        named = uid is not None and only in (None, uid)
-        if uid is not None and named:
-            self._mark(name, uid)
-            self._remove_name(name, uid)
-        left = [one for one in self._marked(name) if only in (None, one)]
-        if not named and not left:
-            raise NoSuchLogError(name)
-        for one in left:
-            self._remove(name, one)
+    def delete(self, name: str, uid: str | None = None) -> None:
+        """Delete the log with its ledgers, or finish a deletion that was cut short; with ``uid``, only the log with that uid.
 
-    def _mark(self, name: str, uid: str) -> None:
-        with contextlib.suppress(NoSuchLogError):  # it is marked already, or gone
-            self._names.change_head(name, uid, lambda head: replace(head, deleting=True))
+        Raises NoSuchLogError if there is neither. A commit that is under way fails with NoSuchLogError.
+        """
+        named = self._names.find(name)
+        if named is not None and uid in (None, named):
+            with contextlib.suppress(NoSuchLogError):  # marked already, or gone
+                self._names.change_head(name, named, lambda head: replace(head, deleting=True))
+            self._remove_name(name, named)
+        else:
+            named = None
+        marked = [one for one in self._marked(name) if uid in (None, one)]
+        if named is None and not marked:
+            raise NoSuchLogError(name)
+        for one in marked:
+            self._remove(name, one)
 
     def _remove_name(self, name: str, uid: str) -> None:
         """Unless the name points to another log already."""
         path = self._znodes.log_name(name)
-        try:
+        with contextlib.suppress(NoNodeError, BadVersionError):
             version = self._store.get(path).version
             if self._names.find(name) == uid:
                 self._store.delete(path, version)
-        except (NoNodeError, BadVersionError):
-            return
 
     def _marked(self, name: str) -> list[str]:
-        """The uids under which a deletion of ``name`` was begun and not finished."""
+        """The uids of logs that had this name and whose deletion has begun and not ended."""
         self._store.sync(self._znodes.log_data)
         marked = []
-        for uids in chunks(self._children(self._znodes.log_data), _HEADS_AT_ONCE):
+        for uids in chunks(children_of(self._store, self._znodes.log_data), READS_AT_ONCE):
             heads = self._store.get_many([self._names.paths(uid).head for uid in uids])
             for uid, stored in zip(uids, heads, strict=True):
                 head = Head.decode(f"the head of log uid {uid}", stored.value) if stored else None
@@ -82,11 +84,10 @@ class LogDeleter:
     def _remove(self, name: str, uid: str) -> None:
         paths = self._names.paths(uid)
         self._remove_vacuumed(name, uid)
-        for bucket in self._children(paths.jobs):
-            for job_id in self._children(f"{paths.jobs}/{bucket}"):
-                self._remove_job(WriteJob(name, uid, job_id, is_new_log=False))
+        for path in grandchildren_of(self._store, paths.jobs):
+            self._remove_job(WriteJob(name, uid, path.rsplit("/", 1)[1], is_new_log=False))
         for _ in range(_TRIES):
-            for child in self._children(paths.root):
+            for child in children_of(self._store, paths.root):
                 if f"{paths.root}/{child}" != paths.head:
                     remove_tree(self._store, f"{paths.root}/{child}")
             if self._remove_head(paths):
@@ -95,28 +96,27 @@ class LogDeleter:
         raise MetadataConflictError(f"log '{name}'", problem)
 
     def _remove_vacuumed(self, name: str, uid: str) -> None:
-        """The ledgers whose records a vacuum deleted: they stand in checkpoints that readers start from."""
+        """Delete the ledgers whose records a vacuum deleted: checkpoints that readers start from list them."""
         paths = self._names.paths(uid)
         (stored,) = self._store.get_many([paths.head])
         if stored is None:
             return
         oldest = Head.decode(f"the head of log '{name}'", stored.value).oldest_version
-        for bucket in self._children(paths.checkpoints):
-            for version in self._children(f"{paths.checkpoints}/{bucket}"):
-                if int(version) <= oldest:
-                    self._remove_checkpointed(paths, uid, int(version))
+        for version in map(number_of, grandchildren_of(self._store, paths.checkpoints)):
+            if version <= oldest:
+                self._remove_checkpointed(paths, uid, version)
 
     def _remove_checkpointed(self, paths: LogPaths, uid: str, version: int) -> None:
         what = f"checkpoint {version} of log uid {uid}"
         for page in self._pages(what, paths.checkpoint(version)):
-            self._ledgers.delete_listed([one.ledger_id for one in page.ledgers], uid)
+            self._ledgers.delete_listed([ledger.ledger_id for ledger in page.ledgers], uid)
         (root,) = self._store.get_many([paths.checkpoint(version)])
         if root is not None and root.value:
             state = CheckpointState.decode(what, root.value)
-            self._ledgers.delete_listed([one.ledger_id for one in state.open_ledgers], uid)
+            self._ledgers.delete_listed([ledger.ledger_id for ledger in state.open_ledgers], uid)
 
     def _remove_head(self, paths: LogPaths) -> bool:
-        """The head and the log's own directory, at once: a directory without a head would be found by nobody."""
+        """Delete the head and the log's directory together: nobody would find a directory without a head."""
         try:
             self._store.transaction([Delete(paths.head), Delete(paths.root)])
         except TransactionFailedError as failure:
@@ -131,34 +131,24 @@ class LogDeleter:
         state = decode_state(job.job_id, stored)
         if state is not None and state.version is not None:
             self._remove_committed(job, state.version)
-            if state.home is not None:
-                self._remove_own(WriteJob(job.log_name, state.home, job.job_id, is_new_log=True))
+            if state.home is not None:  # the job began there, and moved to this log: nobody else looks there
+                home = WriteJob(job.log_name, state.home, job.job_id, is_new_log=True)
+                self._jobs.clear(home, frozenset())
+                remove_tree(self._store, self._jobs.paths(home).root)
         remove_tree(self._store, paths.root)
 
-    def _remove_own(self, job: WriteJob) -> None:
-        """The directory in which a job that moved here began: nobody else looks there for what it left."""
-        self._jobs.clear(job, frozenset())
-        remove_tree(self._store, self._jobs.paths(job).root)
-
     def _remove_committed(self, job: WriteJob, version: int) -> None:
-        """What a commit lists, in its pages here, and what it opened. Nothing where it committed to another log."""
-        paths = self._jobs.paths(job)
-        for page in self._pages(f"a page of write job {job.job_id}", paths.pages):
-            self._ledgers.delete([one.ledger_id for one in page.ledgers], job.job_id)
+        """Delete what a commit to this log lists, in its pages here, and what it opened."""
+        for page in self._pages(f"a page of write job {job.job_id}", self._jobs.paths(job).pages):
+            self._ledgers.delete([ledger.ledger_id for ledger in page.ledgers], job.job_id)
         (record,) = self._store.get_many([self._names.paths(job.uid).version(version)])
         if record is not None:
             opened = LogVersion.decode(f"version {version} of log '{job.log_name}'", record.value).opened
             self._ledgers.delete([] if opened is None else [opened], job.job_id)
 
     def _pages(self, what: str, directory: str) -> Iterator[Page]:
-        """Those that are there: who deletes the log at the same moment deletes a page after its ledgers."""
-        for index in self._children(directory):
+        """Skips missing pages: whoever deletes the log at the same moment deletes a page after its ledgers."""
+        for index in children_of(self._store, directory):
             (stored,) = self._store.get_many([f"{directory}/{index}"])
             if stored is not None:
                 yield Page.decode(what, stored.value)
-
-    def _children(self, path: str) -> list[str]:
-        try:
-            return self._store.children(path)
-        except NoNodeError:
-            return []

@@ -1,8 +1,8 @@
 """Which ledgers may enter a log, and how they are deleted.
 
-A ledger carries the uid of one log and the id of one write job in its custom metadata, from its creation on or by a
-compare-and-set on adoption. A job commits at most once, and only ledgers with its own id enter its commit: that alone
-makes sure, at a cost that does not depend on the length of the log, that no ledger is listed twice or by two logs.
+A ledger's custom metadata names one log, by uid, and one write job, by id: from its creation on, or by a compare-and-set
+when a log adopts it. A job commits at most once, and its commit takes only ledgers with its own id. That is enough to make
+sure that no ledger is listed twice or by two logs, and it costs the same however long the log is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bk_spark.client.log.stored.paths import LogPaths
-from bk_spark.client.log.stored.tree import _DELETES_AT_ONCE, _TRIES, READS_AT_ONCE, chunks
+from bk_spark.client.log.stored.tree import DELETES_AT_ONCE, READS_AT_ONCE, chunks
 from bk_spark.client.log.stored.values import JOB_TAG, LOG_TAG, CommittedLedger, JobState
 from bk_spark.errors import ConfigError, LedgerNotClosedError, MetadataConflictError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
@@ -22,9 +22,11 @@ from bk_spark.metadata.store import (
     NoNodeError,
     StoreChange,
     TransactionFailedError,
-    Versioned,
 )
 from bk_spark.metadata.znodes import Znodes
+
+_TRIES = 10
+"""Each further try means that somebody else changed the same ledger, which nobody does more than a few times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,47 +48,44 @@ class LogLedgers:
 
     def describe(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata]:
         """The metadata of each, which must be CLOSED. Raises NoSuchLedgerError, LedgerNotClosedError."""
-        described = []
-        for ids in chunks(ledger_ids, READS_AT_ONCE):
-            stored = self._store.get_many([self._znodes.ledger(one) for one in ids])
-            described += [_closed(one, value) for one, value in zip(ids, stored, strict=True)]
-        return described
+        return [_closed(ledger_id, found) for ledger_id, found in zip(ledger_ids, self.find(ledger_ids), strict=True)]
 
     def find(self, ledger_ids: Sequence[int]) -> list[LedgerMetadata | None]:
         """The metadata of each, in their order; None for one that does not exist."""
-        found: list[LedgerMetadata | None] = []
-        for ids in chunks(ledger_ids, READS_AT_ONCE):
-            stored = self._store.get_many([self._znodes.ledger(one) for one in ids])
-            found += [LedgerMetadata.decode(one, v.value) if v else None for one, v in zip(ids, stored, strict=True)]
-        return found
+        return [None if found is None else found[0] for ids in chunks(ledger_ids, READS_AT_ONCE) for found in self._read(ids)]
 
     def check_own(self, claim: Claim, ledger_id: int) -> None:
         """Raises NoSuchLedgerError, or ConfigError for a ledger that was not created for the claim's log and job."""
         (metadata,) = self.find([ledger_id])
         if metadata is None:
             raise NoSuchLedgerError(ledger_id)
-        if (_tag(metadata, LOG_TAG), _tag(metadata, JOB_TAG)) != (claim.uid, claim.job_id):
+        if not _is_claimed(metadata, claim):
             raise _refusal(claim, ledger_id, f"it was not created by write job {claim.job_id}, which is to open it")
 
     def claim(self, claim: Claim, ledgers: Sequence[CommittedLedger]) -> None:
         """Make each ledger the job's own, or raise for the first that cannot be, with its id.
 
-        Raises NoSuchLedgerError, LedgerNotClosedError, ConfigError for one that is another log's, that is listed already
-        or whose end is not the one given.
+        Raises NoSuchLedgerError; LedgerNotClosedError; ConfigError for a ledger of another log, for one that is listed
+        already, and for one whose end is not the one given.
         """
         for some in chunks(ledgers, READS_AT_ONCE):
-            stored = self._store.get_many([self._znodes.ledger(one.ledger_id) for one in some])
-            for one, value in zip(some, stored, strict=True):
-                self._claim(claim, one, value)
+            for ledger, found in zip(some, self._read([one.ledger_id for one in some]), strict=True):
+                self._claim(claim, ledger, found)
 
     def delete(self, ledger_ids: Sequence[int], job_id: str, index: Callable[[int], str] | None = None) -> None:
         """Delete the ledgers among these that carry ``job_id``, each together with its path in the index of its job."""
-        for ids in chunks(ledger_ids, _DELETES_AT_ONCE):
+        for ids in chunks(ledger_ids, DELETES_AT_ONCE):
             self._delete(ids, JOB_TAG, job_id, index)
 
     def delete_listed(self, ledger_ids: Sequence[int], uid: str) -> int:
-        """Delete the ledgers among these that belong to the log, which must not list them any more; gives back how many."""
-        return sum(self._delete(ids, LOG_TAG, uid) for ids in chunks(ledger_ids, _DELETES_AT_ONCE))
+        """Delete the ledgers among these that belong to the log, which must not list them any more. Returns how many."""
+        return sum(self._delete(ids, LOG_TAG, uid) for ids in chunks(ledger_ids, DELETES_AT_ONCE))
+
+    def _read(self, ledger_ids: Sequence[int]) -> list[tuple[LedgerMetadata, int] | None]:
+        """Metadata and znode version of each; None for one that does not exist."""
+        stored = self._store.get_many([self._znodes.ledger(ledger_id) for ledger_id in ledger_ids])
+        pairs = zip(ledger_ids, stored, strict=True)
+        return [(LedgerMetadata.decode(one, found.value), found.version) if found else None for one, found in pairs]
 
     def _delete(self, ids: Sequence[int], tag: str, value_of_tag: str, index: Callable[[int], str] | None = None) -> int:
         for _ in range(_TRIES):
@@ -101,47 +100,44 @@ class LogLedgers:
         raise MetadataConflictError(f"ledgers {ids[0]} to {ids[-1]}", f"{_TRIES} tries to delete them met another change")
 
     def _deletions(self, ids: Sequence[int], tag: str, value_of_tag: str) -> list[StoreChange]:
-        paths = [self._znodes.ledger(one) for one in ids]
         return [
-            Delete(path, value.version)
-            for one, path, value in zip(ids, paths, self._store.get_many(paths), strict=True)
-            if value is not None and _tag(LedgerMetadata.decode(one, value.value), tag) == value_of_tag
+            Delete(self._znodes.ledger(ledger_id), found[1])
+            for ledger_id, found in zip(ids, self._read(ids), strict=True)
+            if found is not None and _tag(found[0], tag) == value_of_tag
         ]
 
     def _present(self, ids: Sequence[int], index: Callable[[int], str]) -> list[StoreChange]:
-        paths = [index(one) for one in ids]
+        paths = [index(ledger_id) for ledger_id in ids]
         return [Delete(path) for path, value in zip(paths, self._store.get_many(paths), strict=True) if value is not None]
 
-    def _claim(self, claim: Claim, ledger: CommittedLedger, stored: Versioned | None) -> None:
+    def _claim(self, claim: Claim, ledger: CommittedLedger, found: tuple[LedgerMetadata, int] | None) -> None:
         for _ in range(_TRIES):
-            metadata = _closed(ledger.ledger_id, stored)
-            _check_end(claim, ledger, metadata)
-            if _tag(metadata, LOG_TAG) == claim.uid and _tag(metadata, JOB_TAG) == claim.job_id:
+            if found is None:
+                raise NoSuchLedgerError(ledger.ledger_id)
+            metadata, znode_version = found
+            _check_end(claim, ledger, _closed(ledger.ledger_id, metadata))
+            if _is_claimed(metadata, claim):
                 return
             self._check_free(claim, metadata)
-            assert stored is not None
-            if self._tag(claim, metadata, stored.version):
+            tagged = metadata.with_custom(LOG_TAG, claim.uid.encode()).with_custom(JOB_TAG, claim.job_id.encode())
+            try:
+                self._store.set(self._znodes.ledger(ledger.ledger_id), tagged.encode(), znode_version)
                 return
-            (stored,) = self._store.get_many([self._znodes.ledger(ledger.ledger_id)])
+            except (BadVersionError, NoNodeError):
+                (found,) = self._read([ledger.ledger_id])
         raise MetadataConflictError(f"ledger {ledger.ledger_id}", f"{_TRIES} tries to adopt it met another change")
 
-    def _tag(self, claim: Claim, metadata: LedgerMetadata, version: int) -> bool:
-        tagged = metadata.with_custom(LOG_TAG, claim.uid.encode()).with_custom(JOB_TAG, claim.job_id.encode())
-        try:
-            self._store.set(self._znodes.ledger(metadata.ledger_id), tagged.encode(), version)
-        except (BadVersionError, NoNodeError):
-            return False
-        return True
-
     def _check_free(self, claim: Claim, metadata: LedgerMetadata) -> None:
-        """The ledger is nobody's, this job's own under another uid, or one that an ended job of this log did not list."""
+        """Raises ConfigError unless the job may take the ledger.
+
+        It may if nobody owns it, if it is the job's own under another uid, or if a job of this log ended without listing it.
+        """
         uid, job_id = _tag(metadata, LOG_TAG), _tag(metadata, JOB_TAG)
         if job_id == claim.job_id:
             return
         if uid not in (None, claim.uid):
-            raise _refusal(
-                claim, metadata.ledger_id, f"it belongs to another log (uid {uid}), and a ledger has one log for life"
-            )
+            problem = f"it belongs to another log (uid {uid}), and a ledger has one log for life"
+            raise _refusal(claim, metadata.ledger_id, problem)
         if job_id is not None:
             self._check_job_ended(claim, metadata.ledger_id, job_id)
 
@@ -155,17 +151,9 @@ class LogLedgers:
             raise _refusal(claim, ledger_id, f"it belongs to another write job ({job_id}) that has not ended")
 
 
-def ledger_of_entries(metadata: LedgerMetadata) -> CommittedLedger:
-    """A CLOSED ledger as a log of entries lists it: one row an entry."""
-    assert metadata.last_entry_id is not None, "a CLOSED ledger has a last entry id"
-    last = metadata.last_entry_id
-    return CommittedLedger(metadata.ledger_id, last, metadata.length, last + 1)
-
-
-def _closed(ledger_id: int, stored: Versioned | None) -> LedgerMetadata:
-    if stored is None:
+def _closed(ledger_id: int, metadata: LedgerMetadata | None) -> LedgerMetadata:
+    if metadata is None:
         raise NoSuchLedgerError(ledger_id)
-    metadata = LedgerMetadata.decode(ledger_id, stored.value)
     if not metadata.is_closed:
         raise LedgerNotClosedError(ledger_id, metadata.state.name)
     return metadata
@@ -183,6 +171,10 @@ def _check_end(claim: Claim, ledger: CommittedLedger, metadata: LedgerMetadata) 
 def _tag(metadata: LedgerMetadata, key: str) -> str | None:
     value = metadata.custom(key)
     return None if value is None else value.decode(errors="replace")
+
+
+def _is_claimed(metadata: LedgerMetadata, claim: Claim) -> bool:
+    return (_tag(metadata, LOG_TAG), _tag(metadata, JOB_TAG)) == (claim.uid, claim.job_id)
 
 
 def _refusal(claim: Claim, ledger_id: int, problem: str) -> ConfigError:

@@ -1,18 +1,18 @@
-"""What a commit does about the open ledgers that it finds in the head: log rule 2.
+"""What a commit does with open ledgers (log rule 2).
 
 Nothing may be listed behind a ledger that still grows: its leader would get confirmations for entries that stand before
-rows already read. So an append or overwrite first recovers every open ledger, records all their ends, and with the epoch
-takes the leadership. Commits that add nothing at the end leave a leader alone, and record the ends that are there already.
-A leader's own commits name their epoch, and are refused once it has passed.
+rows already read. So an append or overwrite first recovers every open ledger, records all their ends, and raises the
+epoch, which displaces the leader. Commits that add nothing at the end leave a leader alone, and record only the ends of
+ledgers that are closed already. A leader's own commits name its epoch, and are refused once the log has a higher one.
 
-Only the ends of the first open ledgers can be recorded: what is listed before a recorded end is recorded.
+A commit can record only the ends of the first open ledgers: behind an open ledger, no ledger's end is recorded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bk_spark.client.log.changes.ledgers import LogLedgers, ledger_of_entries
+from bk_spark.client.log.changes.ledgers import LogLedgers
 from bk_spark.client.log.changes.plan import CommitRequest
 from bk_spark.client.log.stored.values import CommittedLedger, Head, OpenLedger
 from bk_spark.errors import ConfigError, LedgerFencedError
@@ -29,10 +29,10 @@ class OpenLedgerEnds:
         self._recovered: dict[int, CommittedLedger] = {}
 
     def check_leader(self, head: Head) -> None:
-        """Raises LedgerFencedError where the request is a leader's, and its epoch has passed: whatever else is wrong."""
+        """Raises LedgerFencedError if a displaced leader makes the request. Checked first, whatever else is wrong."""
         if self._request.epoch in (None, head.writer.epoch):
             return
-        own = [one.ledger_id for one in self._request.closed]
+        own = [ledger.ledger_id for ledger in self._request.closed]
         if self._request.opened is not None:
             own.append(self._request.opened)
         raise LedgerFencedError(own[0] if own else -1, head.name)
@@ -50,26 +50,28 @@ class OpenLedgerEnds:
         return self._closed_already(found)
 
     def _given(self, name: str, found: Sequence[OpenLedger]) -> tuple[CommittedLedger, ...]:
-        """Those that the leader gives and that are still open; each must be CLOSED there."""
-        is_open = {one.ledger_id for one in found}
-        ends = tuple(one for one in self._request.closed if one.ledger_id in is_open)
-        if [one.ledger_id for one in ends] != [one.ledger_id for one in found[: len(ends)]]:
-            remedy = f"log '{name}' has {[one.ledger_id for one in found]} open: close the first ones first"
-            raise ConfigError("ledgers to close", [one.ledger_id for one in ends], remedy)
-        for given, metadata in zip(ends, self._ledgers.describe([one.ledger_id for one in ends]), strict=True):
-            if given != ledger_of_entries(metadata):
-                raise ConfigError("the end of a ledger to close", given, f"it was closed as {ledger_of_entries(metadata)}")
+        """The ends that the leader gives, without those recorded already. Each ledger must be CLOSED at its end."""
+        open_ids = [ledger.ledger_id for ledger in found]
+        ends = tuple(ledger for ledger in self._request.closed if ledger.ledger_id in open_ids)
+        ids = [ledger.ledger_id for ledger in ends]
+        if ids != open_ids[: len(ends)]:
+            raise ConfigError("ledgers to close", ids, f"log '{name}' has {open_ids} open: close the first ones first")
+        for given, metadata in zip(ends, self._ledgers.describe(ids), strict=True):
+            if given != CommittedLedger.of_entries(metadata):
+                raise ConfigError(
+                    "the end of a ledger to close", given, f"it was closed as {CommittedLedger.of_entries(metadata)}"
+                )
         return ends
 
     def _recovered_end(self, ledger_id: int) -> CommittedLedger:
         if ledger_id not in self._recovered:
-            self._recovered[ledger_id] = ledger_of_entries(self._recover(ledger_id))
+            self._recovered[ledger_id] = CommittedLedger.of_entries(self._recover(ledger_id))
         return self._recovered[ledger_id]
 
     def _closed_already(self, found: Sequence[OpenLedger]) -> tuple[CommittedLedger, ...]:
         ends: list[CommittedLedger] = []
-        for metadata in self._ledgers.find([one.ledger_id for one in found]):
+        for metadata in self._ledgers.find([ledger.ledger_id for ledger in found]):
             if metadata is None or not metadata.is_closed:
                 break
-            ends.append(ledger_of_entries(metadata))
+            ends.append(CommittedLedger.of_entries(metadata))
         return tuple(ends)

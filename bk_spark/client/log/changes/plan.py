@@ -1,10 +1,11 @@
-"""What a commit makes of the head that it found: pure arithmetic, repeated on every try."""
+"""Plans a commit: the new head and the new version, from the head that was read. Pure; each try plans anew."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from bk_spark.client.log.stored.json_values import check_integer
 from bk_spark.client.log.stored.listing import position_of
 from bk_spark.client.log.stored.schema import Schema, appended_schema, encode_schema
 from bk_spark.client.log.stored.values import (
@@ -21,43 +22,45 @@ from bk_spark.client.log.stored.values import (
 from bk_spark.errors import ConfigError, MetadataConflictError, SchemaMismatchError
 
 MAX_OPEN_LEDGERS = 2
-"""A leader's ledger, and the one before it, whose last appends it still waits for."""
+"""A leader's ledger, and the one before it, whose last appends are not confirmed yet."""
 REMOVING = (CommitKind.REPLACE, CommitKind.COMPACT, CommitKind.TRUNCATE)
-"""Kinds that remove some of what is listed, so that a commit has to know what that is; they keep the log's schema."""
+"""Kinds that remove some ledgers, so that the commit needs the listing. They keep the log's schema."""
 _REMOVE_NAMED = (CommitKind.REPLACE, CommitKind.COMPACT)
 _MAX_SCHEMAS = 10_000
 """They stand in one directory."""
 _MAX_APPLICATION_ID = 1000
+_REPEATED = ("version", "time_ms", "content", "schema_id", "base_version", "replaced_version", "total", "end_row")
+"""Fields of the newest version that the head repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """What a job wants committed. Checked when it is made; raises ConfigError."""
+    """What a job wants to commit. Raises ConfigError if it is created with arguments that do not fit together."""
 
     kind: CommitKind
     ledgers: tuple[CommittedLedger, ...] = ()
-    """CLOSED ledgers, in the order in which the log is to list them."""
+    """CLOSED ledgers to add, in the order in which the log is to list them."""
     schema_json: str | None = None
-    """Spark's JSON of the schema of rows; None for entries, and where the log's is kept: only APPEND and OVERWRITE have one."""
+    """APPEND and OVERWRITE only: Spark's JSON of the schema of the rows; None for entries."""
     merge_schema: bool = False
-    """An append may add columns to the log's schema."""
+    """Lets an append add columns to the log's schema."""
     remove: tuple[int, ...] = ()
     """REPLACE and COMPACT only: the ledgers to remove, one stretch of the log in its order."""
     application: tuple[str, int] | None = None
-    """An id and a version: dropped as a duplicate unless the version is above the log's last for the id."""
+    """An id and a version. The commit is dropped as a duplicate unless the version is above the log's last one for the id."""
     opened: int | None = None
-    """A ledger of the job that a leader opens at the end of the log: an APPEND of nothing else."""
+    """A ledger of the job that a leader opens at the end of the log. Such a commit is an APPEND of nothing else."""
     closed: tuple[CommittedLedger, ...] = ()
-    """With ``epoch``: ends of the leader's own open ledgers, in log order. Those that are recorded already are left out."""
+    """With ``epoch`` only: ends of the leader's own open ledgers, in log order. Ends that are recorded already are skipped."""
     epoch: int | None = None
-    """A leader's: the commit is refused (LedgerFencedError) once the log's writer has another epoch. Without it an APPEND
-    or OVERWRITE displaces a leader, and closes its ledgers."""
+    """Set by a leader: the commit is refused (LedgerFencedError) once the log's writer has another epoch. Without it, an
+    APPEND or OVERWRITE displaces a leader and closes its ledgers."""
     before: int | None = None
     """TRUNCATE only: the ledger that becomes the first."""
 
     @property
     def displaces(self) -> bool:
-        """Whether it ends the leadership that it finds: nothing may come behind a ledger that still grows (log rule 2)."""
+        """Whether the commit displaces a leader: nothing may be listed behind a ledger that still grows (log rule 2)."""
         return self.epoch is None and self.kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
 
     def __post_init__(self) -> None:
@@ -67,13 +70,11 @@ class CommitRequest:
             remedy = "ledgers to remove are named by a replacement or a compaction, and by nothing else"
             raise ConfigError("remove", self.remove, remedy)
         if (self.kind is CommitKind.TRUNCATE) != (self.before is not None):
-            raise ConfigError(
-                "before", self.before, "the ledger that stays first is named by a truncation, and by nothing else"
-            )
+            remedy = "the ledger that stays first is named by a truncation, and by nothing else"
+            raise ConfigError("before", self.before, remedy)
         if self.kind in REMOVING and self.schema_json is not None:
-            raise ConfigError(
-                "schema_json", self.schema_json[:200], f"a commit of kind {self.kind.value} keeps the schema of the log"
-            )
+            remedy = f"a commit of kind {self.kind.value} keeps the schema of the log"
+            raise ConfigError("schema_json", self.schema_json[:200], remedy)
         self._check_leader()
         if self.application is not None:
             _check_application(*self.application)
@@ -97,13 +98,12 @@ def _check_distinct(what: str, ids: Sequence[int]) -> None:
 def _check_application(application_id: str, version: int) -> None:
     if not isinstance(application_id, str) or not 1 <= len(application_id) <= _MAX_APPLICATION_ID:
         raise ConfigError("application id", application_id, f"it must have 1 to {_MAX_APPLICATION_ID} characters")
-    if type(version) is not int or not 0 <= version < 2**63:
-        raise ConfigError("application version", version, "it must be an integer from 0 to 2^63 - 1")
+    check_integer("application version", version, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaPlan:
-    """The content and schema that a log has after a commit; ``new_schema`` is the value to store where it is a new one."""
+    """A log's content and schema after a commit. ``new_schema`` is the value to store, if the schema is a new one."""
 
     content: Content
     schema_id: int | None
@@ -112,13 +112,13 @@ class SchemaPlan:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What one try of a commit found out beside the head."""
+    """What one try of a commit has read besides the head."""
 
     schema: SchemaPlan
     closed: tuple[CommittedLedger, ...] = ()
-    """Ends of the first open ledgers of the head, which this commit records."""
+    """The ends of open ledgers that this commit records. They are the first open ledgers of the head."""
     listed: tuple[CommittedLedger, ...] = ()
-    """The closed ledgers of the head's version, where the commit removes some of them."""
+    """The closed ledgers of the head's version; empty unless the commit is of a kind in REMOVING."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +131,15 @@ class CommitPlan:
 
 
 def plan_schema(head: Head, request: CommitRequest, given: Schema | None, stored: Schema | None) -> SchemaPlan:
-    """Raises SchemaMismatchError where an append does not fit, ConfigError for a schema that cannot be stored."""
+    """Raises SchemaMismatchError if an append does not fit the log, ConfigError for a schema that cannot be stored."""
     if request.kind in REMOVING:
         if head.content is None:
             raise MetadataConflictError(f"log '{head.name}'", "it is empty, there is nothing to remove")
         return SchemaPlan(head.content, head.schema_id)
     content = Content.ENTRIES if given is None else Content.ROWS
     if request.kind is CommitKind.APPEND and head.content not in (None, content):
-        raise SchemaMismatchError(head.name, _mixed(head, content))
+        holds = f"the log holds {head.content.value if head.content else 'nothing'} and the data is {content.value}"
+        raise SchemaMismatchError(head.name, f"{holds} (option 'content'): write it to another log, or overwrite")
     if given is None:
         return SchemaPlan(content, None)
     schema = given
@@ -146,14 +147,17 @@ def plan_schema(head: Head, request: CommitRequest, given: Schema | None, stored
         schema = appended_schema(head.name, stored, given, merge=request.merge_schema)
     if schema == stored:
         return SchemaPlan(content, head.schema_id)
-    return SchemaPlan(content, head.schema_count, _new_schema(head, schema))
+    if head.schema_count >= _MAX_SCHEMAS:
+        what = f"the number of schemas of log '{head.name}'"
+        raise ConfigError(what, head.schema_count, "it is the maximum: write to a new log")
+    return SchemaPlan(content, head.schema_count, encode_schema(f"the schema given for log '{head.name}'", schema))
 
 
 def plan_removal(head: Head, request: CommitRequest, found: Findings) -> Totals:
     """How much the commit removes.
 
-    Raises MetadataConflictError unless all that it names is listed, as one stretch, and closed; ConfigError for a
-    compaction to another number of rows.
+    Raises MetadataConflictError unless all ledgers that it names are listed as one stretch and closed, and ConfigError if a
+    compaction changes the number of rows.
     """
     if request.kind is CommitKind.OVERWRITE:
         return head.total + Totals.of(found.closed)
@@ -176,7 +180,7 @@ def plan_removal(head: Head, request: CommitRequest, found: Findings) -> Totals:
 
 
 def plan_commit(head: Head, request: CommitRequest, found: Findings, job_id: str, now_ms: int) -> CommitPlan:
-    """The commit on top of ``head``. Its time is never before that of the version below it. Raises as ``plan_removal``."""
+    """The commit on top of ``head``. Its time is never before the time of the version below. Raises as ``plan_removal``."""
     number, time_ms = head.version + 1, max(now_ms, head.time_ms)
     removed, added = plan_removal(head, request, found), Totals.of(request.ledgers)
     total = head.total + Totals.of(found.closed) - removed + added
@@ -204,27 +208,16 @@ def plan_commit(head: Head, request: CommitRequest, found: Findings, job_id: str
         opened=request.opened,
         closed=found.closed,
     )
-    after = replace(
-        head,
-        version=number,
-        time_ms=time_ms,
-        content=schema.content,
-        schema_id=schema.schema_id,
-        schema_count=head.schema_count + (schema.new_schema is not None),
-        base_version=base,
-        replaced_version=replaced,
-        total=total,
-        end_row=end_row,
-        writer=writer,
-    )
-    return CommitPlan(after, version, schema.new_schema)
+    repeated = {name: getattr(version, name) for name in _REPEATED}
+    schema_count = head.schema_count + (schema.new_schema is not None)
+    return CommitPlan(replace(head, **repeated, schema_count=schema_count, writer=writer), version, schema.new_schema)
 
 
 def end_row_after(head: Head, request: CommitRequest, closed_rows: int, total: Totals) -> int:
     """The row number behind the last row of the new version, whose closed ledgers are ``total``.
 
-    A replacement counts all that is listed after it, as a stream that follows it reads the whole new content. So at
-    every version end_row - total.rows is the row number of its first row.
+    After a replacement a stream reads the whole new content, so all listed rows get new numbers. At every version,
+    end_row - total.rows is the row number of the first listed row.
     """
     if request.kind is CommitKind.REPLACE:
         return head.end_row + total.rows
@@ -234,7 +227,7 @@ def end_row_after(head: Head, request: CommitRequest, closed_rows: int, total: T
 
 
 def _writer_after(head: Head, request: CommitRequest, closed: Sequence[CommittedLedger], number: int) -> WriterState:
-    """Who may write after the commit, and through which ledgers. Raises ConfigError for a third open ledger."""
+    """The epoch and the open ledgers after the commit. Raises ConfigError for a third open ledger."""
     found = head.writer.open_ledgers
     still_open = found[len(closed) :]
     if request.opened is not None:
@@ -262,15 +255,3 @@ def _before(head: Head, first: int, listed: Sequence[CommittedLedger], still_ope
 def _is_open(head: Head, ledger_id: int) -> MetadataConflictError:
     problem = f"ledger {ledger_id}, which is to be removed, is open: its writer, or 'bk-spark log recover', must close it first"
     return MetadataConflictError(f"log '{head.name}'", problem)
-
-
-def _mixed(head: Head, content: Content) -> str:
-    holds = head.content.value if head.content else "nothing"
-    return f"the log holds {holds} and the data is {content.value} (option 'content'): write it to another log, or overwrite"
-
-
-def _new_schema(head: Head, schema: Schema) -> bytes:
-    if head.schema_count >= _MAX_SCHEMAS:
-        what = f"the number of schemas of log '{head.name}'"
-        raise ConfigError(what, head.schema_count, "it is the maximum: write to a new log")
-    return encode_schema(f"the schema given for log '{head.name}'", schema)

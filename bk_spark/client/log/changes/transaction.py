@@ -1,7 +1,8 @@
-"""The transaction of a commit: one, of at most eight operations, whatever the number of ledgers and versions.
+"""The transaction of a commit: at most eight operations, whatever the number of ledgers and versions.
 
-The head at its version, the new version, the schema if it is new, the application's last version, the job's directory (as
-which version it committed), and the job's ``running``. It is refused as a whole if any of what it was planned on has changed.
+It sets the head at its version, creates the new version (and the schema, if that is new), sets the application's last
+version, notes in the job's directory which version it committed, and deletes the job's ``running``. The store refuses all
+of it if anything that the plan rests on has changed.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from bk_spark.metadata.store import Create, Delete, SetValue, StoreChange, Versi
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What one try of a commit was read from."""
+    """What one try of a commit has read, and rests on."""
 
     uid: str
     paths: LogPaths
     head: Head
     head_version: int | None
-    """None where the commit makes the log."""
+    """Version of the head's znode; None if the commit creates the log."""
     application: ApplicationState | None
     application_version: int | None
-    """Of its znode; None where there is none."""
+    """Version of the application's znode; None if there is none."""
     job: Versioned
     job_here: Versioned | None
-    """The job's directory in a log that it adopts its ledgers to."""
+    """The job's directory in the log that it commits to, if that is not the log in which it began."""
 
 
 def commit_operations(
     names: LogNames, job: WriteJob, request: CommitRequest, basis: Basis, plan: CommitPlan
 ) -> list[StoreChange]:
-    """The transaction that makes ``plan`` true, or nothing."""
+    """The transaction that carries out ``plan``."""
     paths, number = basis.paths, plan.version.version
     changes: list[StoreChange] = []
     if basis.head_version is None:

@@ -1,4 +1,4 @@
-"""What goes from logs, and when: retention, vacuum, old records, and what killed jobs left behind.
+"""Deletes what logs no longer need: vacuum, old records, orphans; and plans compactions.
 
 Imports ``log_store`` and what lies below it; never ``leader``. Begin with ``vacuum.py``.
 """

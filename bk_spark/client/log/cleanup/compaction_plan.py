@@ -1,11 +1,11 @@
-"""Which ledgers of a log are worth merging. Pure arithmetic.
+"""Plans a compaction: which ledgers of a log are worth merging. Pure.
 
-A ledger below half of the target is *small*. Small neighbours are put together, in log order, until the next one would
-go above the target; a group of one is left alone. What is at least half of the target stays as it is, so a byte is
-rewritten a bounded number of times, however often compaction runs.
+A ledger below half of the target is *small*. Small neighbours are merged, in log order, until the next one would exceed the
+target; a group of one is left alone. A ledger of at least half of the target stays as it is, so a byte is rewritten a bounded
+number of times, however often compaction runs.
 
 A commit replaces one stretch of a log. Groups that touch each other form one stretch, and each stretch is committed by
-itself: what somebody truncates or replaces meanwhile stops the stretch that it is in, and no other.
+itself. If somebody truncates or replaces a ledger meanwhile, only the stretch with that ledger fails.
 
 Worked example, target 100: of ledgers of 20, 30, 40, 30, 80, 10, 10 and 60 bytes the first three become one and the two of 10
 become one: two stretches, two commits. The second 30 has no small neighbour left that fits.
@@ -24,7 +24,7 @@ TARGET_BYTES = 128 * MIB
 """What a partition reads by default: a ledger of this size is read by one task without being split."""
 
 MAX_GROUP_LEDGERS = 2000
-"""One task opens them one after the other, at about two milliseconds each. Ten thousand ledgers still make five."""
+"""One task opens them one after the other, at about two milliseconds each. Ten thousand ledgers still give five tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,9 @@ class CompactionStretch:
         """What the commit removes, in log order."""
         return tuple(one.ledger_id for group in self.groups for one in group.ledgers)
 
-    @property
-    def total(self) -> Totals:
-        return sum((group.total for group in self.groups), Totals())
-
 
 def plan_compaction(listed: Sequence[CommittedLedger], target_bytes: int = TARGET_BYTES) -> list[CompactionStretch]:
-    """What to merge of the CLOSED ledgers that a log lists, in its order; empty where there is nothing to do.
+    """What to merge of the CLOSED ledgers that a log lists, given in log order; empty if there is nothing to do.
 
     Raises ConfigError for a target that is no positive number of bytes.
     """

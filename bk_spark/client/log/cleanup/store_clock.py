@@ -1,7 +1,7 @@
-"""ZooKeeper's own time: of now, and of commits.
+"""ZooKeeper's own time: now, and when commits were made.
 
-What is deleted by age is deleted by this time alone. A client's clock may be a week ahead or behind; the times in the
-metadata store come from one clock, that of its leader.
+Everything that is deleted by age is deleted by this time alone. A client's clock may be a week ahead or behind; the times in
+the metadata store come from one clock, that of its leader.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class StoreTimes:
         self._znodes = znodes
 
     def now_ms(self) -> int:
-        """The time at which the store carried out a write that is made here, or somebody else's that came between."""
+        """The time at which the store carried out a write made by this call, or by another client at the same moment."""
         path = self._znodes.log_clock
         self._store.ensure_path(path)
         try:
@@ -35,19 +35,18 @@ class StoreTimes:
     def of_versions(self, paths: LogPaths, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Each version from ``first`` to ``last``, inclusive, with the time of its commit.
 
-        Raises CorruptionError for one that is missing.
+        Raises CorruptionError for a version that is missing.
         """
         for numbers in chunks(range(first, last + 1), READS_AT_ONCE):
             stored = self._store.get_many([paths.version(number) for number in numbers])
             for number, value in zip(numbers, stored, strict=True):
                 if value is None:
-                    raise CorruptionError(
-                        f"version {number} of the log at {paths.root}", "it is missing from the metadata store"
-                    )
+                    what = f"version {number} of the log at {paths.root}"
+                    raise CorruptionError(what, "it is missing from the metadata store")
                 yield number, value.modified_ms
 
     def last_before(self, paths: LogPaths, first: int, last: int, time_ms: int) -> int:
-        """The newest version from ``first`` to ``last`` that was committed before ``time_ms``; ``first - 1`` for none."""
+        """The newest version from ``first`` to ``last`` that was committed before ``time_ms``; ``first - 1`` if none was."""
         low, high = first - 1, last
         while low < high:
             middle = (low + high + 1) // 2

@@ -1,15 +1,15 @@
 """What the leader of a log does in the metadata store: it lists ledgers before it writes to them, and records their ends.
 
-Each of its commits is a write job of its own, so that a ledger exists only with a job that ends in a commit that lists it,
-or in its deletion. The five steps of "Opening a log":
+Each commit of a leader is a write job of its own. So every ledger belongs to a job, which ends with a commit that lists the
+ledger, or with the ledger's deletion. The five steps of "Opening a log":
 
-    create      a ledger under a new write job: nobody knows of it yet
-    read, fence, add, compare-and-set      all in the commit (commit.py), again and again until the compare-and-set
-                succeeds: it recovers every open ledger that the head names. Those are the ledgers that are not closed,
-                two at most, so the last two are covered.
+    create      a ledger under a new write job, which nobody knows of yet
+    read, fence, add, compare-and-set      all in the commit (commit.py), repeated until the compare-and-set succeeds. The
+                commit recovers every open ledger that the head names. Those are all ledgers that are not closed, two at
+                most, so they include any open ones among the last two.
 
-The protocol creates the ledger after it has fenced. It may as well come first: nothing is in it before the compare-and-set,
-and so no try of the commit has to make another one.
+The protocol creates the ledger after fencing. Here it comes first. That does no harm, because nothing is in it before the
+compare-and-set; and then no try of the commit has to create another one.
 
 Ref: the BookKeeper protocol, "Ledgers to logs"; docs/rules.md, protocol rule 60.
 """
@@ -17,67 +17,44 @@ Ref: the BookKeeper protocol, "Ledgers to logs"; docs/rules.md, protocol rule 60
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
 
-import pyarrow as pa
-
+from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.log.changes.jobs import WriteJob
 from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.log_store import LogStore, commit_job
+from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
-from bk_spark.errors import NoSuchLogError
-
-
-class LedgerWriter(Protocol):
-    """What leading a log needs of a ledger's WriteHandle."""
-
-    @property
-    def ledger_id(self) -> int: ...
-
-    @property
-    def last_add_confirmed(self) -> int: ...
-
-    @property
-    def length(self) -> int: ...
-
-    def append_async(self, payload: bytes) -> Future[int]: ...
-
-    def append_batch_async(self, payloads: pa.BinaryArray) -> Future[tuple[int, int]]: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedLedger:
     """A ledger that no version of the log lists yet, and the job that will."""
 
-    ledger: LedgerWriter
+    ledger: WriteHandle
     job: WriteJob
 
 
 class Leadership:
-    """One leader. Once displaced it stays so: each of its commits then raises LedgerFencedError."""
+    """One leader. Once it is displaced, each of its commits raises LedgerFencedError."""
 
-    def __init__(self, logs: LogStore, name: str, uid: str, create_ledger: Callable[[WriteJob], LedgerWriter]) -> None:
+    def __init__(self, logs: LogStore, name: str, uid: str, create_ledger: Callable[[WriteJob], WriteHandle]) -> None:
         self.name = name
         self.epoch = 0
-        """The log's, as ``take_over`` raised it."""
+        """The log's epoch, as ``take_over`` raised it."""
         self._logs = logs
         self._uid = uid
         self._create_ledger = create_ledger
 
     def create(self) -> CreatedLedger:
-        """An empty ledger for the log. A failure leaves at most that to the sweep of orphans."""
-        job = self._begin_job()
+        """Create an empty ledger for the log. If this fails, the sweep of orphans removes what it left."""
+        job = self._logs.jobs.begin(self.name, self._uid)
         return CreatedLedger(self._create_ledger(job), job)
 
-    def take_over(self) -> LedgerWriter:
-        """Displace whoever leads the log, and list an empty ledger: from the return on entries may be added to it."""
+    def take_over(self) -> WriteHandle:
+        """Displace the log's leader, and list an empty ledger. Once this returns, entries may be added to that ledger."""
         created = self.create()
         request = CommitRequest(CommitKind.APPEND, opened=created.ledger.ledger_id)
-        self.epoch = commit_job(self._logs, created.job, request).epoch
+        self.epoch = self._logs.commit_or_abort(created.job, request).epoch
         return created.ledger
 
     def list_next(self, created: CreatedLedger, ends: tuple[CommittedLedger, ...]) -> None:
@@ -86,20 +63,14 @@ class Leadership:
 
     def record(self, ends: tuple[CommittedLedger, ...]) -> None:
         """Record the ends of all own ledgers that the log lists as open. Raises LedgerFencedError."""
-        self._commit(self._begin_job(), ends, opened=None)
-
-    def _begin_job(self) -> WriteJob:
-        job = self._logs.begin_job(self.name)
-        if job.uid != self._uid:
-            raise NoSuchLogError(self.name)
-        return job
+        self._commit(self._logs.jobs.begin(self.name, self._uid), ends, opened=None)
 
     def _commit(self, job: WriteJob, ends: tuple[CommittedLedger, ...], opened: int | None) -> None:
         request = CommitRequest(CommitKind.APPEND, opened=opened, closed=ends, epoch=self.epoch)
-        commit_job(self._logs, job, request)
+        self._logs.commit_or_abort(job, request)
 
 
-def end_of(ledger: LedgerWriter) -> CommittedLedger:
+def end_of(ledger: WriteHandle) -> CommittedLedger:
     """A closed ledger's end, as a commit records it: a log of entries has one row an entry."""
     last = ledger.last_add_confirmed
     return CommittedLedger(ledger.ledger_id, last, ledger.length, last + 1)

@@ -1,7 +1,7 @@
-"""Which ledger an append of a log's leader goes to, while the log rolls from one ledger to the next.
+"""RollLog: decides which ledger each append of a log's leader goes to, while the log rolls from one ledger to the next.
 
-Decisions alone, without threads, time or input and output: the driver (log_write_handle.py) calls a method for whatever
-happened, and does what it gives back. One roll:
+A state machine without threads, time, input or output. The driver (log_write_handle.py) calls a method for each thing that
+happens, and carries out what the method returns. One roll:
 
     STEADY      appends go to the ledger; the one before it is closed
     OPENING     the next ledger is created and committed, while appends still go to the old one
@@ -10,12 +10,13 @@ happened, and does what it gives back. One roll:
     CLOSING     appends go to the next ledger, and the old one is closed
     STEADY      …
 
-Why the queue (log rule 3): a0 a1 are on their way to ledger 5, ledger 6 is listed, and b0 is appended. Sent to ledger 6 at
-once, b0 could be confirmed while a1 is not; whoever takes the log over then may recover ledger 5 as a0 alone, and the log
-is a0 b0: an entry without its predecessor. And were a third ledger opened before the first one is closed, a leader that is
-displaced could leave three that may still take entries, where who takes over looks at two.
+Why appends are queued (log rule 3): a0 and a1 are on their way to ledger 5, ledger 6 is listed, and b0 is appended. If b0
+went to ledger 6 at once, it could be confirmed while a1 is not. The next leader might then recover ledger 5 as a0 alone, and
+the log would be a0 b0: an entry without its predecessor.
 
-The first append that fails ends it, with all that is queued: nothing may be confirmed behind an entry that is in doubt.
+Why the old ledger is closed before the next roll: otherwise a displaced leader could leave three ledgers that still take
+entries, and the next leader looks at two. The first append that fails ends the leader, and everything queued fails with it:
+nothing may be confirmed behind an entry in doubt.
 
 Ref: the BookKeeper protocol, "Rolling ledgers"; docs/rules.md, log rule 3.
 """
@@ -30,15 +31,15 @@ from typing import Generic, TypeVar
 from bk_spark.errors import BookKeeperError, ConfigError
 
 RETRY_PART = 16
-"""After a ledger could not be created, the next try comes once a sixteenth of ``roll_bytes`` more was appended: with the
-default of a gibibyte, 64 MiB, so few tries and few warnings."""
+"""If a ledger could not be created, the next try comes after another sixteenth of ``roll_bytes`` was appended. With the
+default of a gibibyte that is 64 MiB: few tries and few warnings."""
 
 _Ledger = TypeVar("_Ledger")
 _Append = TypeVar("_Append")
 
 
 class RollState(Enum):
-    """Where a roll stands: see the module's text."""
+    """The steps of a roll, as the module's docstring lists them."""
 
     STEADY = 1
     OPENING = 2
@@ -49,12 +50,12 @@ class RollState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RollLimits:
-    """Raises ConfigError."""
+    """Raises ConfigError for a ``roll_bytes`` that is not positive."""
 
     roll_bytes: int
     """A roll is due once so many bytes were appended to a ledger."""
     window_bytes: int
-    """The most that is queued during a roll."""
+    """At most so many bytes are queued during a roll."""
 
     def __post_init__(self) -> None:
         if type(self.roll_bytes) is not int or self.roll_bytes <= 0:
@@ -62,14 +63,14 @@ class RollLimits:
 
 
 class RollLog(Generic[_Ledger, _Append]):
-    """Not safe for threads: its driver calls one method at a time."""
+    """Not thread-safe: its driver calls one method at a time."""
 
     def __init__(self, ledger: _Ledger, limits: RollLimits) -> None:
         self.state = RollState.STEADY
         self.ledger = ledger
-        """Where appends go; while they are queued, where they will go."""
+        """The ledger that appends go to; or, while they are queued, will go to."""
         self.refusal: BookKeeperError | None = None
-        """What further appends fail with: the first failure of the leader, or that it was closed."""
+        """The error for further appends: the first failure of the leader, or that it was closed."""
         self.has_failed = False
         self._limits = limits
         self._due_bytes = limits.roll_bytes
@@ -78,18 +79,16 @@ class RollLog(Generic[_Ledger, _Append]):
         self._queue: deque[tuple[_Append, int]] = deque()
         self._queued_bytes = 0
 
-    # --- appends
-
     def admits(self, nbytes: int) -> bool:
-        """Whether an append of this size may come in now. False: the roll under way will make room."""
+        """Whether an append of this size may be made now. If not, the roll under way will make room."""
         if self.refusal is not None or not self._is_queueing:
             return True
         return not self._queue or self._queued_bytes + nbytes <= self._limits.window_bytes
 
     def append(self, append: _Append, nbytes: int) -> _Ledger | None:
-        """The ledger to send an append to, before any later one of the same caller; None: it is queued.
+        """The ledger to send an append to, before any later append of the same caller; None if it was queued.
 
-        Only while ``refusal`` is None, and if ``admits`` said so.
+        Call it only while ``refusal`` is None, and after ``admits`` returned True.
         """
         assert self.refusal is None
         if self._is_queueing:
@@ -99,7 +98,7 @@ class RollLog(Generic[_Ledger, _Append]):
         return self._sent(nbytes)
 
     def confirmed(self) -> None:
-        """One append that was sent is confirmed; or it was not sent after all, because the call was refused."""
+        """An append that was to be sent is confirmed; or its call was refused, so that it was not sent after all."""
         self._unconfirmed -= 1
 
     @property
@@ -113,7 +112,7 @@ class RollLog(Generic[_Ledger, _Append]):
         return self._ledger_bytes == 0
 
     def fail(self, error: BookKeeperError) -> list[_Append]:
-        """An append, or a step of a roll, failed. Gives back the queued appends, which fail with ``refusal``."""
+        """An append, or a step of a roll, failed. Returns the queued appends, which fail with ``refusal``."""
         if not self.has_failed:
             self.has_failed, self.refusal = True, error
         queued = [append for append, _ in self._queue]
@@ -122,10 +121,8 @@ class RollLog(Generic[_Ledger, _Append]):
         return queued
 
     def refuse(self, error: BookKeeperError) -> None:
-        """The leader is being closed: no further appends. What was appended before is still sent."""
+        """The leader is being closed: refuse further appends. What was appended before is still sent."""
         self.refusal = self.refusal or error
-
-    # --- the roll
 
     @property
     def is_roll_due(self) -> bool:
@@ -148,7 +145,7 @@ class RollLog(Generic[_Ledger, _Append]):
         self._ledger_bytes, self._due_bytes = 0, self._limits.roll_bytes
 
     def release(self) -> _Append | None:
-        """Once drained: the next queued append, to be sent to ``ledger``; None when there is none left, → CLOSING."""
+        """Once drained: the next queued append, to be sent to ``ledger``; or None, and → CLOSING, if none is left."""
         if self.state is RollState.DRAINING:
             assert self.is_drained
             self.state = RollState.RELEASING

@@ -1,4 +1,4 @@
-"""What stands in the metadata store for a log: paths, values, and how the list of ledgers of a version is read.
+"""What the metadata store holds of a log: paths and values, and how the ledger list of a version is read from them.
 
-Imports the metadata store alone. Begin with ``values.py``.
+Imports only the metadata store. Begin with ``values.py``.
 """

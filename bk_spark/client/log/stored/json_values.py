@@ -1,7 +1,7 @@
 """How a log's values are written: JSON objects with sorted keys and a ``format``.
 
-A newer format is refused by name, anything else that is not understood is damage: neither is ever skipped. What a value is used
-for is checked here first, with ``integer``, ``text`` and the others: they raise ValueError, which ``decode`` calls damage.
+A value with a newer format is refused by name. Anything else that cannot be understood is damage. Neither is ever skipped.
+``integer``, ``text`` and the other checks below raise ValueError, which ``decode`` reports as damage.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def encode(**record: object) -> bytes:
 
 
 def decode(what: str, value: bytes, build: Callable[[dict[str, Any]], _Record]) -> _Record:
-    """What ``build`` makes of the object. ``what`` names the value in an error."""
+    """What ``build`` makes of the object. ``what`` names the value in an error. Raises CorruptionError, FormatVersionError."""
     try:
-        record = json.loads(value, parse_constant=_no_number)
+        record = json.loads(value, parse_constant=_refuse_constant)
         found = record["format"]
         if type(found) is not int or found < FORMAT:
             raise CorruptionError(what, f"its format version is {found!r}")
@@ -42,45 +42,43 @@ def decode(what: str, value: bytes, build: Callable[[dict[str, Any]], _Record]) 
 def integer(value: object, least: int = -MAX_INTEGER, most: int = MAX_INTEGER) -> int:
     """A whole number; not true, not 1.0."""
     if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{_shown(value)} is no whole number from {least} to {most}")
+        raise ValueError(f"{_shortened(value)} is no whole number from {least} to {most}")
     return value
 
 
+def check_integer(what: str, value: object, least: int) -> None:
+    """Raises ConfigError."""
+    if type(value) is not int or not least <= value <= MAX_INTEGER:
+        raise ConfigError(what, value, f"it must be an integer from {least} to 2^63 - 1")
+
+
 def integers(values: object) -> list[int]:
-    return [integer(one) for one in items(values)]
-
-
-def optional_integer(value: object) -> int | None:
-    return None if value is None else integer(value)
+    return [integer(value) for value in items(values)]
 
 
 def text(value: object) -> str:
-    """Such as can be written again: half of a surrogate pair cannot."""
+    """Text that can be encoded again: half of a surrogate pair cannot."""
     if not isinstance(value, str):
-        raise ValueError(f"{_shown(value)} is no text")
+        raise ValueError(f"{_shortened(value)} is no text")
     value.encode()
     return value
 
 
-def optional_text(value: object) -> str | None:
-    return None if value is None else text(value)
-
-
 def flag(value: object) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"{_shown(value)} is neither true nor false")
+        raise ValueError(f"{_shortened(value)} is neither true nor false")
     return value
 
 
 def items(value: object) -> list[Any]:
     if not isinstance(value, list):
-        raise ValueError(f"{_shown(value)} is no list")
+        raise ValueError(f"{_shortened(value)} is no list")
     return value
 
 
-def _no_number(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number")
 
 
-def _shown(value: object) -> str:
+def _shortened(value: object) -> str:
     return repr(value)[:100]

@@ -1,12 +1,13 @@
 """The listing of a version, and how a commit changes it.
 
-A *listing* is what a version of the log consists of, in log order: closed ledgers, then at most two open ones, always at
-the end. A commit is folded on the listing of the version below it, in this order:
+A *listing* is the ledgers of one version of the log, in log order: closed ledgers, then at most two open ones. A commit is
+folded into the listing of the version below it, in this order:
 
-1. the recorded ends put closed ledgers in the place of the first open ones;
-2. the kind: an overwrite removes all; a replacement or compaction puts its ledgers in the place of those that it removes,
-   which are one stretch; a truncation removes the first ones; an append adds its ledgers at the end;
-3. an opened ledger comes last.
+1. Ends that the commit records turn the first open ledgers into closed ones.
+2. By the kind of the commit: an overwrite removes everything and adds its ledgers. A replacement or compaction puts its
+   ledgers in the place of those that it removes, which are one stretch. A truncation removes the first ledgers. An append
+   adds its ledgers at the end of the closed ones.
+3. A ledger that the commit opens comes last.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Listing:
 
 
 class ListingFold:
-    """A listing in the making: one commit after the other."""
+    """Builds a listing: takes one commit after the other."""
 
     def __init__(self, name: str, start: Listing) -> None:
         self._name = name
@@ -38,7 +39,7 @@ class ListingFold:
         return Listing(tuple(self._closed), tuple(self._open))
 
     def apply(self, commit: LogVersion, pages: Sequence[Page]) -> None:
-        """Fold a commit. Raises CorruptionError where it does not fit the version below it."""
+        """Fold a commit in. Raises CorruptionError if it does not fit the version below it."""
         added = [ledger for page in pages for ledger in page.ledgers]
         if commit.kind is CommitKind.OVERWRITE:
             self._closed, self._open = added, []
@@ -72,7 +73,7 @@ class ListingFold:
 
 
 def position_of(name: str, listed: Sequence[CommittedLedger], removed: Sequence[int]) -> int:
-    """Where ``removed`` stands in the list, as one stretch. Raises MetadataConflictError if it does not."""
+    """The index at which ``removed`` stands in the list. Raises MetadataConflictError unless it is one stretch of the list."""
     first = next((place for place, one in enumerate(listed) if one.ledger_id == removed[0]), 0)
     if [one.ledger_id for one in listed[first : first + len(removed)]] == list(removed):
         return first

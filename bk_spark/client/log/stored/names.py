@@ -1,6 +1,6 @@
-"""Names of logs: which are valid, what they point to, and how a log comes into being.
+"""Names and heads of logs: which names are valid, what they point to, where a log stands, and how it is created.
 
-A name only points to a uid. A log is there from the moment at which one transaction creates its name and its head.
+A name only points to a uid. A log exists from the moment when one transaction creates its name and its head.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from bk_spark.client.log.stored.json_values import decode, encode, text
 from bk_spark.client.log.stored.paths import LogPaths
+from bk_spark.client.log.stored.tree import children_of
 from bk_spark.client.log.stored.values import Head
 from bk_spark.errors import ConfigError, MetadataConflictError, NoSuchLogError
 from bk_spark.metadata.store import (
@@ -22,6 +22,7 @@ from bk_spark.metadata.store import (
     NoNodeError,
     StoreChange,
     TransactionFailedError,
+    Versioned,
 )
 from bk_spark.metadata.znodes import Znodes
 
@@ -29,18 +30,10 @@ MAX_LOGS = 10_000
 """Names stand in one directory, and listing it must fit into one reply of ZooKeeper (1 MiB)."""
 MAX_NAME_CHARACTERS = 200
 _TRIES = 100
-"""Each of them means that a commit to the log succeeded meanwhile."""
+"""Each further try means that a commit to the log succeeded meanwhile."""
 
 _FORBIDDEN_CATEGORIES = {"Cc", "Cs", "Co"}
 """Control characters, surrogates and private use: ZooKeeper refuses them in paths."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredHead:
-    """A head as it was read; a commit is a compare-and-set on ``znode_version``."""
-
-    head: Head
-    znode_version: int
 
 
 def encode_name(uid: str) -> bytes:
@@ -48,36 +41,39 @@ def encode_name(uid: str) -> bytes:
 
 
 def decode_name(what: str, value: bytes) -> str:
-    return decode(what, value, lambda record: uid_in(record["uid"]))
+    return decode(what, value, lambda record: _checked_uid(record["uid"]))
 
 
-def uid_in(value: object) -> str:
-    """A uid is a part of paths."""
+def decode_head(name: str, stored: Versioned) -> Head:
+    """Raises NoSuchLogError if the log is being deleted."""
+    head = Head.decode(f"the head of log '{name}'", stored.value)
+    if head.deleting:
+        raise NoSuchLogError(name)
+    return head
+
+
+def _checked_uid(value: object) -> str:
+    """A uid becomes a part of paths."""
     uid = text(value)
     if not re.fullmatch(r"[\w-]{1,100}", uid, re.ASCII):
         raise ValueError(f"{uid[:100]!r} is no uid")
     return uid
 
 
-def check_log_name(name: str) -> None:
-    """Raises ConfigError unless ``name`` can name a log."""
-    problem = _name_problem(name)
-    if problem:
+def _check_name(name: str) -> None:
+    problem = None
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME_CHARACTERS:
+        problem = f"it must have 1 to {MAX_NAME_CHARACTERS} characters"
+    elif name in (".", "..") or "/" in name:
+        problem = "it must not be '.' or '..' nor contain '/'"
+    elif any(unicodedata.category(c) in _FORBIDDEN_CATEGORIES or "\ufff0" <= c <= "\uffff" for c in name):
+        problem = "it must not contain control characters"
+    if problem is not None:
         raise ConfigError("log name", name, problem)
 
 
-def _name_problem(name: str) -> str | None:
-    if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME_CHARACTERS:
-        return f"it must have 1 to {MAX_NAME_CHARACTERS} characters"
-    if name in (".", "..") or "/" in name:
-        return "it must not be '.' or '..' nor contain '/'"
-    if any(unicodedata.category(c) in _FORBIDDEN_CATEGORIES or "\ufff0" <= c <= "\uffff" for c in name):
-        return "it must not contain control characters"
-    return None
-
-
 class LogNames:
-    """The names in one metadata store. Each method is a few round trips; nothing is cached."""
+    """The logs in one metadata store. Each method costs a few round trips; nothing is cached."""
 
     def __init__(self, store: MetadataStore, znodes: Znodes) -> None:
         self._store = store
@@ -86,46 +82,63 @@ class LogNames:
     def paths(self, uid: str) -> LogPaths:
         return LogPaths(self._znodes.log(uid))
 
+    def all(self) -> list[str]:
+        """The name of every log, sorted."""
+        return children_of(self._store, self._znodes.log_names)
+
     def find(self, name: str) -> str | None:
         """The uid that ``name`` points to, None if there is no such log. Raises ConfigError for an invalid name."""
-        check_log_name(name)
+        _check_name(name)
         try:
             stored = self._store.get(self._znodes.log_name(name))
         except NoNodeError:
             return None
         return decode_name(f"the name of log '{name}'", stored.value)
 
+    def find_usable(self, name: str) -> str | None:
+        """As ``find``; raises MetadataConflictError if a deletion of the log has begun."""
+        uid = self.find(name)
+        if uid is not None:
+            try:
+                self.head(name, uid)
+            except NoSuchLogError:
+                problem = f"it is being deleted; 'bk-spark log delete {name}' finishes a deletion that was cut short"
+                raise MetadataConflictError(f"log '{name}'", problem) from None
+        return uid
+
     def uid(self, name: str) -> str:
-        """As ``find``; raises NoSuchLogError."""
+        """The uid that ``name`` points to. Raises NoSuchLogError, and ConfigError for an invalid name."""
         uid = self.find(name)
         if uid is None:
             raise NoSuchLogError(name)
         return uid
 
-    def head(self, name: str, uid: str) -> StoredHead:
-        """The head of a log; raises NoSuchLogError if it is gone or being deleted."""
-        try:
-            stored = self._store.get(self.paths(uid).head)
-        except NoNodeError:
-            raise NoSuchLogError(name) from None
-        head = Head.decode(f"the head of log '{name}'", stored.value)
-        if head.deleting:
-            raise NoSuchLogError(name)
-        return StoredHead(head, stored.version)
+    def head(self, name: str, uid: str) -> Head:
+        """Where the log stands. Raises NoSuchLogError if it does not exist or is being deleted."""
+        return self._stored_head(name, uid)[0]
+
+    def fresh_head(self, name: str, uid: str) -> Head:
+        """The head with every commit that was done before the call, whichever server this client talks to.
+
+        Raises NoSuchLogError, MetadataUnavailableError.
+        """
+        self._store.sync(self.paths(uid).head)
+        return self.head(name, uid)
 
     def change_head(self, name: str, uid: str, change: Callable[[Head], Head]) -> Head:
-        """Compare-and-set what ``change`` makes of the head, again on each head that comes between; gives the new one.
+        """Replace the head by ``change(head)``, a pure function, with a compare-and-set. Returns the new head.
 
-        Raises NoSuchLogError; MetadataUnavailableError, then the outcome is unknown: ``change`` may be made again.
+        If another change comes between, ``change`` is applied to the head that it left. Raises NoSuchLogError,
+        MetadataConflictError, and MetadataUnavailableError, after which the outcome is unknown: call it again.
         """
         for _ in range(_TRIES):
-            self._store.sync(self.paths(uid).head)  # a head that is old may look as if there was nothing to change
-            stored = self.head(name, uid)
-            changed = change(stored.head)
-            if changed == stored.head:
+            self._store.sync(self.paths(uid).head)  # in an old head there may seem to be nothing to change
+            head, znode_version = self._stored_head(name, uid)
+            changed = change(head)
+            if changed == head:
                 return changed
             try:
-                self._store.set(self.paths(uid).head, changed.encode(), stored.znode_version)
+                self._store.set(self.paths(uid).head, changed.encode(), znode_version)
                 return changed
             except BadVersionError:
                 continue
@@ -133,32 +146,26 @@ class LogNames:
                 raise NoSuchLogError(name) from None
         raise MetadataConflictError(f"log '{name}'", f"{_TRIES} commits came between: stop its writers for a moment, try again")
 
+    # Creating a log, in three steps: is there room, its directories, and the transaction that makes it visible.
+
     def check_free(self, name: str) -> None:
-        """Raises unless a log named ``name``, which ``find`` did not see, can be made."""
+        """Raises ConfigError if there are too many logs for another one."""
         self._store.ensure_path(self._znodes.log_names)
         if self._store.get(self._znodes.log_names).children >= MAX_LOGS:
             raise ConfigError("log name", name, f"there are {MAX_LOGS} logs already, the maximum: delete some first")
 
-    def check_not_deleting(self, name: str, uid: str) -> None:
-        """Raises MetadataConflictError where a deletion of the log was begun and not finished."""
-        try:
-            self.head(name, uid)
-        except NoSuchLogError:
-            problem = f"it is being deleted; 'bk-spark log delete {name}' finishes a deletion that was cut short"
-            raise MetadataConflictError(f"log '{name}'", problem) from None
-
     def prepare(self, uid: str) -> None:
-        """Make the directories of a new log. Nobody sees them before its head is there."""
+        """Make the directories of a new log. Nobody looks at them before its head exists."""
         paths = self.paths(uid)
         for directory in (paths.version_bucket(0), *paths.directories):
             self._store.ensure_path(directory)
 
     def creation(self, name: str, uid: str, head: Head) -> list[StoreChange]:
-        """What makes the log visible, all in one transaction."""
+        """The changes that make the log visible, for one transaction."""
         return [Create(self._znodes.log_name(name), encode_name(uid)), Create(self.paths(uid).head, head.encode())]
 
     def create(self, name: str, uid: str, time_ms: int) -> bool:
-        """Make an empty log. False if the name was taken meanwhile."""
+        """Create an empty log. False if somebody else created one with this name meanwhile."""
         self.check_free(name)
         self.prepare(uid)
         try:
@@ -170,9 +177,10 @@ class LogNames:
             raise MetadataConflictError(f"log '{name}'", problem) from failure
         return True
 
-    def all(self) -> list[str]:
-        """Every name, sorted."""
+    def _stored_head(self, name: str, uid: str) -> tuple[Head, int]:
+        """The head and the version of its znode."""
         try:
-            return self._store.children(self._znodes.log_names)
+            stored = self._store.get(self.paths(uid).head)
         except NoNodeError:
-            return []
+            raise NoSuchLogError(name) from None
+        return decode_head(name, stored), stored.version

@@ -10,7 +10,7 @@
     data/<uid>/checkpoints/<n // 1000000>/<n>     the whole listing of a version, immutable; its pages are <n>/<i>
     data/<uid>/cursors/<sha256>                   how far a stream has read
     data/<uid>/jobs/<2 hex>/<job id>              one write job: whether it committed, and as which version
-    …/<job id>/running                            exists until the job ends: by its commit, by abort, by nothing else
+    …/<job id>/running                            exists until the job ends; only its commit or its abort deletes it
     …/<job id>/pages/<i>                          the ledgers that the commit adds and removes
     …/<job id>/ledgers/<id // 1000>/<ledger id>   every ledger that an attempt of the job created
 
@@ -20,31 +20,22 @@ No path has more than 10,000 children. The values: ``values.py``.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from typing import Final
 
 BUCKET = 1000
 """Versions and ledgers per directory: with 10,000 directories, ten million of each."""
 CHECKPOINT_INTERVAL = 1000
-"""Versions from one checkpoint to the next: what a reader folds at most where none is missing."""
+"""Versions from one checkpoint to the next. A reader folds at most so many commits, unless checkpoints are missing."""
 
 
-@dataclass(frozen=True, slots=True)
 class JobPaths:
     """The paths of one write job under one log's uid."""
 
-    root: str
-
-    @property
-    def running(self) -> str:
-        return f"{self.root}/running"
-
-    @property
-    def pages(self) -> str:
-        return f"{self.root}/pages"
-
-    @property
-    def ledgers(self) -> str:
-        return f"{self.root}/ledgers"
+    def __init__(self, root: str) -> None:
+        self.root: Final = root
+        self.running: Final = f"{root}/running"
+        self.pages: Final = f"{root}/pages"
+        self.ledgers: Final = f"{root}/ledgers"
 
     def page(self, index: int) -> str:
         return f"{self.pages}/{index}"
@@ -56,44 +47,20 @@ class JobPaths:
         return f"{self.ledger_bucket(ledger_id)}/{ledger_id}"
 
 
-@dataclass(frozen=True, slots=True)
 class LogPaths:
     """The paths below one log's uid, whose own path is ``root``."""
 
-    root: str
-
-    @property
-    def head(self) -> str:
-        return f"{self.root}/head"
-
-    @property
-    def versions(self) -> str:
-        return f"{self.root}/versions"
-
-    @property
-    def applications(self) -> str:
-        return f"{self.root}/applications"
-
-    @property
-    def schemas(self) -> str:
-        return f"{self.root}/schemas"
-
-    @property
-    def jobs(self) -> str:
-        return f"{self.root}/jobs"
-
-    @property
-    def checkpoints(self) -> str:
-        return f"{self.root}/checkpoints"
-
-    @property
-    def cursors(self) -> str:
-        return f"{self.root}/cursors"
-
-    @property
-    def directories(self) -> tuple[str, ...]:
+    def __init__(self, root: str) -> None:
+        self.root: Final = root
+        self.head: Final = f"{root}/head"
+        self.versions: Final = f"{root}/versions"
+        self.applications: Final = f"{root}/applications"
+        self.schemas: Final = f"{root}/schemas"
+        self.checkpoints: Final = f"{root}/checkpoints"
+        self.cursors: Final = f"{root}/cursors"
+        self.jobs: Final = f"{root}/jobs"
+        self.directories: Final = (self.applications, self.schemas, self.jobs, self.checkpoints, self.cursors)
         """What every log has from its beginning."""
-        return self.applications, self.schemas, self.jobs, self.checkpoints, self.cursors
 
     def version_bucket(self, version: int) -> str:
         return f"{self.versions}/{version // BUCKET}"

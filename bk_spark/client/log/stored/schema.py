@@ -1,7 +1,7 @@
-"""A log's schema: whether a DataFrame's fits it, on Spark's JSON of both.
+"""A log's schema, and whether a DataFrame fits it. Both schemas are given as Spark's JSON.
 
-Columns match by name. Every column of a stored schema is nullable, nested ones too, as with Spark's file sources, so
-a column that an append lacks is null. An extra column or another type is refused; ``merge`` adds columns at the end.
+Columns match by name. Every column of a stored schema is nullable, nested ones too, as with Spark's file sources: a column
+that an append lacks is null. An extra column or another type is refused; ``merge`` adds extra columns at the end.
 Metadata of columns (comments) is kept and not compared.
 """
 
@@ -21,12 +21,11 @@ _SIMPLE_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte"
 
 
 def encode_schema(what: str, schema: Schema) -> bytes:
-    """Raises ConfigError where the schema does not fit into one znode."""
+    """Raises ConfigError if the schema does not fit into one znode."""
     encoded = encode(schema=schema)
     if len(encoded) > MAX_VALUE_BYTES:
-        raise ConfigError(
-            what, f"{len(encoded)} bytes long", f"the maximum is {MAX_VALUE_BYTES}: write fewer or shorter columns"
-        )
+        remedy = f"the maximum is {MAX_VALUE_BYTES}: write fewer or shorter columns"
+        raise ConfigError(what, f"{len(encoded)} bytes long", remedy)
     return encoded
 
 
@@ -35,7 +34,7 @@ def decode_schema(what: str, value: bytes) -> Schema:
 
 
 def parse_schema(log: str, schema_json: str) -> Schema:
-    """The schema with every column nullable, from what ``StructType.json()`` gives. Raises ConfigError."""
+    """Parse what ``StructType.json()`` returns, and make every column nullable. Raises ConfigError."""
     what = f"the schema given for log '{log}'"
     try:
         schema = json.loads(schema_json)
@@ -50,7 +49,7 @@ def parse_schema(log: str, schema_json: str) -> Schema:
 
 
 def appended_schema(log: str, stored: Schema, given: Schema, *, merge: bool) -> Schema:
-    """The log's schema after an append of data with the schema ``given``. Raises SchemaMismatchError."""
+    """The log's schema after data with the schema ``given`` was appended. Raises SchemaMismatchError."""
     columns = {column["name"]: column for column in stored["fields"]}
     added = []
     for column in given["fields"]:
@@ -61,7 +60,9 @@ def appended_schema(log: str, stored: Schema, given: Schema, *, merge: bool) -> 
             here, there = type_name(columns[name]["type"]), type_name(column["type"])
             raise SchemaMismatchError(log, f"column '{name}' is {here} in the log and {there} in the data: cast it")
     if added and not merge:
-        raise SchemaMismatchError(log, _extra(added, stored))
+        extra = ", ".join(f"'{column['name']}' ({type_name(column['type'])})" for column in added)
+        remedy = "drop it, or add it with option 'mergeSchema'"
+        raise SchemaMismatchError(log, f"the log has no column {extra}, its schema is {type_name(stored)}: {remedy}")
     clash = _clash([*columns, *(column["name"] for column in added)])
     if clash:
         raise SchemaMismatchError(log, f"Spark cannot tell the columns {' and '.join(clash)} apart: rename one")
@@ -81,15 +82,10 @@ def type_name(kind: Any) -> str:
     return f"{kind['type']}<{type_name(kind['sqlType'])}>"
 
 
-def _extra(added: list[Any], stored: Schema) -> str:
-    extra = ", ".join(f"'{column['name']}' ({type_name(column['type'])})" for column in added)
-    return f"the log has no column {extra}, its schema is {type_name(stored)}: drop it, or add it with option 'mergeSchema'"
-
-
 def _schema_in(record: dict[str, Any]) -> Schema:
     schema = record["schema"]
     _names(schema)
-    _nullable(schema)  # which looks at every type
+    _nullable(schema)  # fails unless every type is well formed
     return dict(schema)
 
 
@@ -118,7 +114,7 @@ def _bare(kind: Any) -> Any:
 
 
 def _clash(names: list[str]) -> tuple[str, str] | None:
-    """Two names that differ in case at most: Spark resolves columns without regard to case."""
+    """Two names that are equal or differ only in case: Spark resolves columns without regard to case."""
     seen: dict[str, str] = {}
     for name in names:
         if name.lower() in seen:

@@ -1,8 +1,8 @@
 """Reading a log: its versions, and the listing of any version that is kept.
 
-Everything below a head is immutable, so a reader that has read a head reads one consistent log, whatever is committed
-meanwhile. It folds the commits from the newest checkpoint or overwrite at or below its version, not from the log's
-beginning. What a vacuum removes under a reader is told apart from damage by reading the head again.
+Everything below a head is immutable. So a reader that has read a head reads one consistent log, whatever is committed
+meanwhile. It folds commits from the newest checkpoint or overwrite at or below its version, not from the log's beginning.
+If something is missing, the reader reads the head again to tell what a vacuum removed from damage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bk_spark.client.log.stored.listing import Listing, ListingFold
 from bk_spark.client.log.stored.names import LogNames
 from bk_spark.client.log.stored.paths import LogPaths
 from bk_spark.client.log.stored.schema import decode_schema
-from bk_spark.client.log.stored.tree import chunks
+from bk_spark.client.log.stored.tree import READS_AT_ONCE, chunks
 from bk_spark.client.log.stored.values import (
     LEDGERS_PER_PAGE,
     CommittedLedger,
@@ -29,17 +29,17 @@ from bk_spark.client.log.stored.values import (
     Page,
     Totals,
 )
+from bk_spark.config import MIB
 from bk_spark.errors import ConfigError, CorruptionError
 from bk_spark.metadata.store import MetadataStore
 
-_RECORDS_AT_ONCE = 1000
-_BYTES_AT_ONCE = 32 * 1024 * 1024
+_BYTES_AT_ONCE = 32 * MIB
 _BYTES_PER_LEDGER = 102
-"""Of a page, for one that is added and one that is removed: see LEDGERS_PER_PAGE."""
+"""Bytes of a page for one ledger added and one removed: see LEDGERS_PER_PAGE."""
 _VACUUM_TRIES = 10
-"""Each of them means that a vacuum removed the very checkpoint that was being read."""
+"""Each further try means that a vacuum removed the very checkpoint that was being read."""
 _PROBES_AT_ONCE = 31
-"""Versions that one round of a search for a time reads: 100,000 versions take four rounds."""
+"""Versions read in one round of a search for a time: 100,000 versions take four rounds."""
 
 _Record = TypeVar("_Record")
 
@@ -58,50 +58,47 @@ class LogSnapshot:
     schema_json: str | None
     """Spark's JSON, every column nullable; None unless the content is rows."""
     ledgers: tuple[CommittedLedger, ...]
-    """The closed ones, in log order."""
+    """The closed ledgers, in log order."""
     open_ledgers: tuple[OpenLedger, ...] = ()
-    """Behind them, in log order: how far they go, their bookies know."""
+    """The open ledgers behind them, in log order. Only their bookies know how far they go."""
     end_row: int = 0
-    """The row number behind the last row of the closed ones."""
+    """The row number behind the last row of the closed ledgers."""
 
 
 class LogReader:
-    """Reads heads, versions, pages and schemas. Pipelined: any version costs some ten round trips, whatever the log's age."""
+    """Reads versions, pages and schemas. Pipelined: any version costs some ten round trips, however old the log is."""
 
     def __init__(self, store: MetadataStore, names: LogNames, checkpoints: ListingCheckpoints) -> None:
         self._store = store
         self._names = names
         self._checkpoints = checkpoints
 
-    def head(self, name: str, uid: str) -> Head:
-        """Where the log stands. Raises NoSuchLogError where it is gone or being deleted."""
-        return self._names.head(name, uid).head
-
     def snapshot(self, name: str, version: int | None = None) -> LogSnapshot:
         """The log at ``version``, by default the newest.
 
-        Raises NoSuchLogError; ConfigError for a version that is not there, or that is older than what the log keeps.
+        Raises NoSuchLogError; ConfigError for a version that does not exist, or that the log no longer keeps.
         """
         uid = self._names.uid(name)
-        head = self.head(name, uid)
+        head = self._names.head(name, uid)
         check_version(name, head, version)
         wanted = head.version if version is None else version
         if wanted == 0:
             return LogSnapshot(name, uid, 0, head.time_ms if head.version == 0 else 0, None, None, None, ())
         at = self.version(name, uid, wanted)
-        schema, listing = self._schema_json(name, uid, at), self._listing(name, uid, head, at)
+        schema = None if at.schema_id is None else json.dumps(self.schema(name, uid, at.schema_id))
+        listing = self._listing(name, uid, head, at)
         return LogSnapshot(
             name, uid, wanted, at.time_ms, at.content, at.schema_id, schema, listing.closed, listing.open, at.end_row
         )
 
     def listing(self, name: str, uid: str, version: int) -> Listing:
         """The ledgers of ``version`` in log order. Raises as ``snapshot``."""
-        head = self.head(name, uid)
+        head = self._names.head(name, uid)
         check_version(name, head, version)
         return Listing() if version == 0 else self._listing(name, uid, head, self.version(name, uid, version))
 
     def advanced(self, name: str, uid: str, known: tuple[int, Listing], version: int) -> Listing:
-        """The listing of ``version`` from that of an earlier one, at the price of the commits between them."""
+        """The listing of ``version``, made from that of an earlier version. Costs only the commits between them."""
         fold = ListingFold(name, known[1])
         for commit, pages in self.commits(name, uid, known[0] + 1, version):
             fold.apply(commit, pages)
@@ -111,18 +108,23 @@ class LogReader:
         """One commit. Raises as ``versions``."""
         return next(self.versions(name, uid, version, version))
 
+    def all_versions(self, name: str) -> list[LogVersion]:
+        """Every version that can be read, oldest first; empty for a log without any commit. Raises NoSuchLogError."""
+        uid = self._names.uid(name)
+        head = self._names.head(name, uid)
+        return list(self.versions(name, uid, max(head.oldest_version, 1), head.version))
+
     def versions(self, name: str, uid: str, first: int, last: int) -> Iterator[LogVersion]:
         """The commits ``first`` to ``last``, inclusive, also those below the oldest readable version.
 
-        Raises NoSuchLogError where the log was deleted meanwhile; ConfigError for a version whose record was vacuumed.
+        Raises NoSuchLogError if the log was deleted meanwhile; ConfigError for a version whose record was vacuumed.
         """
-        for numbers in chunks(range(first, last + 1), _RECORDS_AT_ONCE):
-            yield from self._versions(name, uid, numbers)
+        return self._versions(name, uid, range(first, last + 1))
 
     def commits(self, name: str, uid: str, first: int, last: int) -> Iterator[tuple[LogVersion, list[Page]]]:
         """Each commit from ``first`` to ``last``, inclusive, with its pages. Raises as ``versions``."""
         paths = self._names.paths(uid)
-        for numbers in chunks(range(first, last + 1), _RECORDS_AT_ONCE):
+        for numbers in chunks(range(first, last + 1), READS_AT_ONCE):
             commits = list(self._versions(name, uid, numbers))
             pages = self._records(name, uid, _pages_of(name, paths, commits), Page.decode)
             for commit in commits:
@@ -134,26 +136,27 @@ class LogReader:
         return next(self._records(name, uid, wanted, decode_schema))
 
     def version_at(self, name: str, uid: str, time_ms: int) -> int:
-        """The newest version that was committed at or before ``time_ms`` (since 1970); 0 where all are later.
+        """The newest version that was committed at or before ``time_ms`` (since 1970); 0 if all are later.
 
-        Raises NoSuchLogError; ConfigError where that version is older than what the log keeps.
+        Raises NoSuchLogError; ConfigError if the log no longer keeps that version.
         """
-        head = self.head(name, uid)
+        head = self._names.head(name, uid)
         if time_ms >= head.time_ms:
             return head.version
-        low, high = max(head.oldest_version, 1) - 1, head.version  # committed: low in time, or unknown; high too late
+        low, high = max(head.oldest_version, 1) - 1, head.version  # low: in time, or unknown; high: committed too late
         while high - low > 1:
             probes = _probes(low, high)
             times = [one.time_ms for one in self._versions(name, uid, probes)]
             late = next((place for place, one in enumerate(times) if one > time_ms), len(times))
             low, high = (probes[late - 1] if late else low), (probes[late] if late < len(probes) else high)
         if low < head.oldest_version:
-            raise _too_old(name, head, "the version at the time", _utc(time_ms))
+            time = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+            raise _too_old(name, head, "the version at the time", time)
         return low
 
     def _versions(self, name: str, uid: str, numbers: Sequence[int]) -> Iterator[LogVersion]:
         paths = self._names.paths(uid)
-        wanted = [_Wanted(f"version {n} of log '{name}'", paths.version(n), n) for n in numbers]
+        wanted = (_Wanted(f"version {n} of log '{name}'", paths.version(n), n) for n in numbers)
         return self._records(name, uid, wanted, LogVersion.decode)
 
     def _listing(self, name: str, uid: str, head: Head, at: LogVersion) -> Listing:
@@ -161,7 +164,7 @@ class LogReader:
             try:
                 return self._folded(name, uid, head, at)
             except CheckpointGoneError:
-                head = self.head(name, uid)
+                head = self._names.head(name, uid)
                 check_version(name, head, at.version)
         raise CorruptionError(f"a checkpoint of log '{name}'", "some of its pages are missing from the metadata store")
 
@@ -177,9 +180,6 @@ class LogReader:
             raise CorruptionError(f"version {at.version} of log '{name}'", "its totals are not those of the ledgers it lists")
         return listing
 
-    def _schema_json(self, name: str, uid: str, at: LogVersion) -> str | None:
-        return None if at.schema_id is None else json.dumps(self.schema(name, uid, at.schema_id))
-
     def _records(
         self, name: str, uid: str, wanted: Iterable[_Wanted], decode: Callable[[str, bytes], _Record]
     ) -> Iterator[_Record]:
@@ -191,7 +191,7 @@ class LogReader:
                 yield decode(one.what, value.value)
 
     def _missing(self, name: str, uid: str, wanted: _Wanted) -> Exception:
-        head = self.head(name, uid)  # raises NoSuchLogError where the log was deleted under this reader
+        head = self._names.head(name, uid)  # raises NoSuchLogError if the log was deleted under this reader
         if wanted.version is not None and wanted.version < head.oldest_record:
             return _too_old(name, head, "version", wanted.version)
         return CorruptionError(wanted.what, "it is missing from the metadata store")
@@ -199,17 +199,17 @@ class LogReader:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A record to read: its name in errors, and the version that it goes with."""
+    """A record to read: what errors call it, and the version that it belongs to."""
 
     what: str
     path: str
     version: int | None = None
     nbytes: int = 1000
-    """About as long as it is."""
+    """Estimated size."""
 
 
 def check_version(name: str, head: Head, version: int | None) -> None:
-    """Raises ConfigError for a version that the log does not have, or does not keep any more."""
+    """Raises ConfigError for a version that does not exist, or that the log no longer keeps."""
     if version is None:
         return
     if type(version) is not int or not 0 <= version <= head.version:
@@ -226,10 +226,6 @@ def _too_old(name: str, head: Head, what: str, value: int | str) -> ConfigError:
     return ConfigError(what, value, kept)
 
 
-def _utc(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
-
-
 def _probes(low: int, high: int) -> list[int]:
     """Versions between ``low`` and ``high``, both excluded, evenly spread."""
     count = min(_PROBES_AT_ONCE, high - low - 1)
@@ -241,7 +237,7 @@ def _batches(wanted: Iterable[_Wanted]) -> Iterator[list[_Wanted]]:
     batch: list[_Wanted] = []
     nbytes = 0
     for one in wanted:
-        if batch and (len(batch) == _RECORDS_AT_ONCE or nbytes + one.nbytes > _BYTES_AT_ONCE):
+        if batch and (len(batch) == READS_AT_ONCE or nbytes + one.nbytes > _BYTES_AT_ONCE):
             yield batch
             batch, nbytes = [], 0
         batch.append(one)

@@ -1,39 +1,41 @@
 """The values of a log in the metadata store.
 
-How they are written: ``json_values.py``. No value is above ``MAX_VALUE_BYTES``. Where each stands: ``paths.py``.
-Names and schemas: ``names.py``, ``schema.py``. Layout: docs/formats.md, "Logs in the metadata store".
+Where each is stored: ``paths.py``. How it is written: ``json_values.py``. No value is larger than ``MAX_VALUE_BYTES``.
+Names and schemas have modules of their own, ``names.py`` and ``schema.py``.
+Layout: docs/formats.md, "Logs in the metadata store".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
-from typing import Any
+from typing import Any, Self, TypeAlias
 
 from bk_spark.client.log.stored.json_values import (
+    MAX_INTEGER,
+    check_integer,
     decode,
     encode,
     flag,
     integer,
     integers,
     items,
-    optional_integer,
-    optional_text,
     text,
 )
-from bk_spark.errors import ConfigError
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 LEDGERS_PER_PAGE = 5000
 """A ledger takes at most 82 bytes of a page and a removed id 20, so a full page stays below 512 KiB."""
 MAX_PAGES = 100_000
-"""Of one commit or checkpoint: 500 million ledgers. What claims more is damaged."""
+"""Pages of one commit or checkpoint: 500 million ledgers. A value that claims more is damaged."""
 LOG_TAG = "bk_spark.log"
-"""Custom metadata of a ledger: the uid of the one log that may list it."""
+"""Custom metadata of a ledger: the uid of the only log that may list it."""
 JOB_TAG = "bk_spark.job"
-"""Custom metadata of a ledger: the one write job that may commit it."""
+"""Custom metadata of a ledger: the only write job that may commit it."""
 
-_MAX_INT = 2**63 - 1
+PageCount: TypeAlias = int
+"""At most MAX_PAGES."""
 
 
 class Content(Enum):
@@ -51,9 +53,9 @@ class CommitKind(Enum):
     OVERWRITE = "overwrite"
     """Removes all that is listed at the commit: a reader needs nothing that is older."""
     REPLACE = "replace"
-    """Puts ledgers in the place of the named ones: other content."""
+    """Puts ledgers with other content in the place of the named ones."""
     COMPACT = "compact"
-    """Puts ledgers with the same rows in the place of the named ones: readers of streams step over it."""
+    """Puts ledgers with the same rows in the place of the named ones: streams step over it."""
     TRUNCATE = "truncate"
     """Removes the first ledgers."""
 
@@ -70,15 +72,20 @@ class CommittedLedger:
     def __post_init__(self) -> None:
         for name, least in (("ledger_id", 0), ("last_entry_id", -1), ("length", 0), ("rows", 0)):
             value = getattr(self, name)
-            if type(value) is not int or not least <= value <= _MAX_INT:
-                raise ConfigError(
-                    f"{name} of ledger {self.ledger_id!r}", value, f"it must be an integer from {least} to 2^63 - 1"
-                )
+            if type(value) is not int or not least <= value <= MAX_INTEGER:  # the text is made for errors only: pages are large
+                check_integer(f"{name} of ledger {self.ledger_id!r}", value, least)
+
+    @staticmethod
+    def of_entries(metadata: LedgerMetadata) -> CommittedLedger:
+        """A CLOSED ledger as a log of entries lists it: one row an entry."""
+        assert metadata.last_entry_id is not None, "a CLOSED ledger has a last entry id"
+        last = metadata.last_entry_id
+        return CommittedLedger(metadata.ledger_id, last, metadata.length, last + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLedger:
-    """A ledger that a leader opened, and whose end no version has recorded."""
+    """A ledger that a leader opened and whose end no version has recorded."""
 
     ledger_id: int
     version: int
@@ -90,29 +97,26 @@ class WriterState:
     """Who may append entries through open ledgers."""
 
     epoch: int = 0
-    """Raised by every opening of a writer, and by every commit that ends a leadership: a leader is the one of its epoch."""
+    """Identifies a leadership. Raised whenever a writer opens the log, and by every commit that ends a leadership."""
     open_ledgers: tuple[OpenLedger, ...] = ()
-    """In log order, behind all other ledgers. Every listed ledger that is not here is CLOSED, and its end is recorded."""
+    """In log order, behind all other ledgers. Every other listed ledger is CLOSED, and its end is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What ``vacuum`` removes. The first is counted from the moment a version stops being the newest."""
+    """What ``vacuum`` removes."""
 
     version_retention_s: int = 604_800
-    """Old versions, and the ledgers that only they list, stay readable so long: 7 days."""
+    """How long old versions, and the ledgers that only they list, stay readable: 7 days, from when a newer version came."""
     retention_s: int | None = None
     """Ledgers whose rows are older are truncated; None for never."""
     retention_bytes: int | None = None
-    """Of payload: the oldest ledgers above it are truncated; None for no limit."""
+    """The oldest ledgers beyond so many payload bytes are truncated; None for no limit."""
 
     def __post_init__(self) -> None:
-        for name in ("version_retention_s", "retention_s", "retention_bytes"):
-            value = getattr(self, name)
-            if value is None and name != "version_retention_s":
-                continue
-            if type(value) is not int or not 0 <= value <= _MAX_INT:
-                raise ConfigError(name, value, "it must be an integer from 0 to 2^63 - 1")
+        for name, value in asdict(self).items():
+            if value is not None or name == "version_retention_s":
+                check_integer(name, value, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,22 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class StoredRecord:
+    """A value that is stored as one JSON object, with a key for each field. ``_CODECS`` has a row for each type of field."""
+
+    def encode(self) -> bytes:
+        return encode(**{key: write(getattr(self, name)) for name, key, write, _ in _stored_fields(type(self))})
+
+    @classmethod
+    def decode(cls, what: str, value: bytes) -> Self:
+        """``what`` names the value in an error. Raises CorruptionError, FormatVersionError."""
+        build: Callable[..., Self] = cls
+        stored = _stored_fields(cls)
+        return decode(what, value, lambda record: build(**{name: read(record[key]) for name, key, _, read in stored}))
+
+
+@dataclass(frozen=True, slots=True)
+class Head(StoredRecord):
     """Where a log stands. Version 0 is the empty log, which no commit made."""
 
     name: str
@@ -150,7 +169,7 @@ class Head:
     """The last overwrite, or 0: a reader folds the commits from there."""
     total: Totals = Totals()
     deleting: bool = False
-    """Set by the first step of a deletion, for ever: no commit succeeds from then on."""
+    """Set by the first step of a deletion, for good: no commit succeeds from then on."""
     oldest_version: int = 0
     """Versions below cannot be read; 0: all can."""
     vacuumed_version: int = 0
@@ -166,36 +185,12 @@ class Head:
 
     @property
     def first_row(self) -> int:
-        """The row number of the first listed row: what is below was truncated, or is other content."""
+        """The row number of the first listed row. Rows below it were truncated, or are other content."""
         return self.end_row - self.total.rows
-
-    def encode(self) -> bytes:
-        return encode(
-            name=self.name,
-            version=self.version,
-            time_ms=self.time_ms,
-            content=self.content.value if self.content else None,
-            schema_id=self.schema_id,
-            schema_count=self.schema_count,
-            base_version=self.base_version,
-            total=_totals_out(self.total),
-            deleting=self.deleting,
-            oldest_version=self.oldest_version,
-            vacuumed_version=self.vacuumed_version,
-            oldest_record=self.oldest_record,
-            replaced_version=self.replaced_version,
-            end_row=self.end_row,
-            writer={"epoch": self.writer.epoch, "open": open_out(self.writer.open_ledgers)},
-            retention=asdict(self.retention),
-        )
-
-    @staticmethod
-    def decode(what: str, value: bytes) -> Head:
-        return decode(what, value, _head_in)
 
 
 @dataclass(frozen=True, slots=True)
-class LogVersion:
+class LogVersion(StoredRecord):
     """One commit to a log. Immutable once written."""
 
     version: int
@@ -210,8 +205,8 @@ class LogVersion:
     application: tuple[str, int] | None
     """The application id and version that the commit carried."""
     job_id: str
-    """The write job that made it: nobody else writes this token, and the job's pages hold the ledgers."""
-    pages: int
+    """The write job that made the commit. No other commit has this token, and the job's pages hold the ledgers."""
+    pages: PageCount
     added: Totals
     """What its pages add."""
     removed: Totals
@@ -220,7 +215,7 @@ class LogVersion:
     replaced_version: int
     """The last OVERWRITE or REPLACE up to this version, itself included; 0 for none."""
     end_row: int
-    """The row number behind the last row of this version's closed ledgers. See ``log_plan.end_row_after``."""
+    """The row number behind the last row of this version's closed ledgers. See ``plan.end_row_after``."""
     epoch: int
     """The writer's epoch from this version on."""
     opened: int | None = None
@@ -228,70 +223,31 @@ class LogVersion:
     closed: tuple[CommittedLedger, ...] = ()
     """The recorded ends of ledgers that earlier versions opened, in log order."""
     duplicate_of: int | None = None
-    """Set where a commit was dropped because its application version was there already: the version that holds it.
-    It is this one, or, where its record is gone, this is the newest one. Never stored."""
-
-    def encode(self) -> bytes:
-        return encode(
-            version=self.version,
-            time_ms=self.time_ms,
-            kind=self.kind.value,
-            content=self.content.value,
-            schema_id=self.schema_id,
-            base_version=self.base_version,
-            application=list(self.application) if self.application else None,
-            job=self.job_id,
-            pages=self.pages,
-            added=_totals_out(self.added),
-            removed=_totals_out(self.removed),
-            total=_totals_out(self.total),
-            replaced_version=self.replaced_version,
-            end_row=self.end_row,
-            epoch=self.epoch,
-            opened=self.opened,
-            closed=ledgers_out(self.closed),
-        )
-
-    @staticmethod
-    def decode(what: str, value: bytes) -> LogVersion:
-        return decode(what, value, _version_in)
+    """Set if a commit was dropped because the log already holds its application version: the number of the version that
+    holds it. That is this version; or, if its record is gone, this is the newest version instead. Never stored."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Page(StoredRecord):
     """A part of what a commit adds, in log order, and removes."""
 
     ledgers: tuple[CommittedLedger, ...]
     removed: tuple[int, ...]
 
-    def encode(self) -> bytes:
-        return encode(ledgers=ledgers_out(self.ledgers), removed=list(self.removed))
-
-    @staticmethod
-    def decode(what: str, value: bytes) -> Page:
-        return decode(what, value, lambda r: Page(ledgers_in(r["ledgers"]), tuple(integers(r["removed"]))))
-
 
 @dataclass(frozen=True, slots=True)
-class JobState:
-    """The value of a job's directory. A job that is not committed and has no ``running`` never will be."""
+class JobState(StoredRecord):
+    """The value of a job's directory. A job without ``running`` that has not committed never will."""
 
     home: str | None = None
-    """Set in the log that a job adopted its ledgers to: the uid under which its ``running`` stands."""
+    """Set in a log that adopted the job's ledgers: the uid under which the job's ``running`` stands."""
     log_uid: str | None = None
     version: int | None = None
-    """Where it committed: both set by the commit's transaction, or neither."""
-
-    def encode(self) -> bytes:
-        return encode(home=self.home, log=self.log_uid, version=self.version)
-
-    @staticmethod
-    def decode(what: str, value: bytes) -> JobState:
-        return decode(what, value, _job_in)
+    """Where it committed: the commit's transaction sets both."""
 
 
 @dataclass(frozen=True, slots=True)
-class ApplicationState:
+class ApplicationState(StoredRecord):
     """The last version of one application id, and the log's version that holds it."""
 
     application_id: str
@@ -299,14 +255,6 @@ class ApplicationState:
     version: int
     dropped: int = 0
     """How many commits were dropped as duplicates of what the id had committed before."""
-
-    def encode(self) -> bytes:
-        versions = {"application_version": self.application_version, "version": self.version}
-        return encode(id=self.application_id, dropped=self.dropped, **versions)
-
-    @staticmethod
-    def decode(what: str, value: bytes) -> ApplicationState:
-        return decode(what, value, _application_in)
 
 
 def page_count(ledgers: Sequence[CommittedLedger], removed: Sequence[int]) -> int:
@@ -320,75 +268,64 @@ def pages_of(ledgers: Sequence[CommittedLedger], removed: Sequence[int]) -> list
     return [Page(tuple(ledgers[s : s + LEDGERS_PER_PAGE]), tuple(removed[s : s + LEDGERS_PER_PAGE])) for s in starts]
 
 
-def ledgers_out(ledgers: Iterable[CommittedLedger]) -> list[list[int]]:
-    """As a value holds them."""
-    return [[one.ledger_id, one.last_entry_id, one.length, one.rows] for one in ledgers]
+_Codec: TypeAlias = Callable[[Any], object]
 
 
-def ledgers_in(values: object) -> tuple[CommittedLedger, ...]:
-    return tuple(CommittedLedger(*integers(one)) for one in items(values))
+def _as_is(value: object) -> object:
+    return value
 
 
-def open_out(ledgers: Iterable[OpenLedger]) -> list[list[int]]:
+def _optional(read: _Codec) -> _Codec:
+    return lambda value: None if value is None else read(value)
+
+
+def _write_open(ledgers: Iterable[OpenLedger]) -> list[list[int]]:
     return [[one.ledger_id, one.version] for one in ledgers]
 
 
-def open_in(values: object) -> tuple[OpenLedger, ...]:
+def _read_open(values: object) -> tuple[OpenLedger, ...]:
     return tuple(OpenLedger(*integers(one)) for one in items(values))
 
 
-def _head_in(record: dict[str, Any]) -> Head:
-    return Head(
-        name=text(record["name"]),
-        version=integer(record["version"]),
-        time_ms=integer(record["time_ms"]),
-        content=Content(record["content"]) if record["content"] is not None else None,
-        schema_id=optional_integer(record["schema_id"]),
-        schema_count=integer(record["schema_count"]),
-        base_version=integer(record["base_version"]),
-        total=Totals(*integers(record["total"])),
-        deleting=flag(record["deleting"]),
-        oldest_version=integer(record["oldest_version"]),
-        vacuumed_version=integer(record["vacuumed_version"]),
-        oldest_record=integer(record["oldest_record"]),
-        replaced_version=integer(record["replaced_version"]),
-        end_row=integer(record["end_row"]),
-        writer=WriterState(integer(record["writer"]["epoch"]), open_in(record["writer"]["open"])),
-        retention=Retention(**record["retention"]),
-    )
+_CODECS: dict[str, tuple[_Codec, _Codec]] = {
+    "bool": (_as_is, flag),
+    "int": (_as_is, integer),
+    "int | None": (_as_is, _optional(integer)),
+    "PageCount": (_as_is, lambda value: integer(value, 0, MAX_PAGES)),
+    "str": (_as_is, text),
+    "str | None": (_as_is, _optional(text)),
+    "tuple[int, ...]": (_as_is, lambda value: tuple(integers(value))),
+    "tuple[str, int] | None": (_as_is, _optional(lambda value: (text(value[0]), integer(value[1])))),
+    "CommitKind": (lambda kind: kind.value, CommitKind),
+    "Content": (lambda content: content.value, Content),
+    "Content | None": (lambda content: content and content.value, _optional(Content)),
+    "Totals": (lambda total: [total.ledgers, total.rows, total.length], lambda value: Totals(*integers(value))),
+    "tuple[CommittedLedger, ...]": (
+        lambda ledgers: [[one.ledger_id, one.last_entry_id, one.length, one.rows] for one in ledgers],
+        lambda value: tuple(CommittedLedger(*integers(one)) for one in items(value)),
+    ),
+    "tuple[OpenLedger, ...]": (_write_open, _read_open),
+    "WriterState": (
+        lambda writer: {"epoch": writer.epoch, "open": _write_open(writer.open_ledgers)},
+        lambda value: WriterState(integer(value["epoch"]), _read_open(value["open"])),
+    ),
+    "Retention": (asdict, lambda value: Retention(**value)),
+}
+"""Annotation of a field → how its value is written, and how it is read and checked."""
+
+_KEYS = {"application_id": "id", "job_id": "job", "log_uid": "log", "open_ledgers": "open"}
+"""Fields that are stored under another key."""
+
+_NOT_STORED = "duplicate_of"
 
 
-def _version_in(record: dict[str, Any]) -> LogVersion:
-    application = record["application"]
-    return LogVersion(
-        version=integer(record["version"]),
-        time_ms=integer(record["time_ms"]),
-        kind=CommitKind(record["kind"]),
-        content=Content(record["content"]),
-        schema_id=optional_integer(record["schema_id"]),
-        base_version=integer(record["base_version"]),
-        application=(text(application[0]), integer(application[1])) if application is not None else None,
-        job_id=text(record["job"]),
-        pages=integer(record["pages"], 0, MAX_PAGES),
-        added=Totals(*integers(record["added"])),
-        removed=Totals(*integers(record["removed"])),
-        total=Totals(*integers(record["total"])),
-        replaced_version=integer(record["replaced_version"]),
-        end_row=integer(record["end_row"]),
-        epoch=integer(record["epoch"]),
-        opened=optional_integer(record["opened"]),
-        closed=ledgers_in(record["closed"]),
-    )
+_STORED_FIELDS: dict[type, list[tuple[str, str, _Codec, _Codec]]] = {}
 
 
-def _application_in(record: dict[str, Any]) -> ApplicationState:
-    version, dropped = integer(record["version"]), integer(record["dropped"])
-    return ApplicationState(text(record["id"]), integer(record["application_version"]), version, dropped)
-
-
-def _job_in(record: dict[str, Any]) -> JobState:
-    return JobState(optional_text(record["home"]), optional_text(record["log"]), optional_integer(record["version"]))
-
-
-def _totals_out(total: Totals) -> list[int]:
-    return [total.ledgers, total.rows, total.length]
+def _stored_fields(kind: type[StoredRecord]) -> list[tuple[str, str, _Codec, _Codec]]:
+    """Name, key, writer and reader of each stored field."""
+    found = _STORED_FIELDS.get(kind)
+    if found is None:
+        stored = [(one.name, str(one.type)) for one in fields(kind) if one.name != _NOT_STORED]
+        found = _STORED_FIELDS[kind] = [(name, _KEYS.get(name, name), *_CODECS[annotation]) for name, annotation in stored]
+    return found

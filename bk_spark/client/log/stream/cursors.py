@@ -1,8 +1,8 @@
-"""Cursors: how far streams have read a log, where an operator can see it.
+"""Cursors show operators how far streams have read a log.
 
-Spark keeps its own progress in the checkpoint; nothing of a stream rests on a cursor. A named one (option ``cursorName``)
-stays when its query ends, another one goes with the session of the process that published it. How many rows a stream is
-behind is ``Head.end_row - Cursor.row``, not below 0: rows of a ledger that is still open are counted once it is closed.
+Spark keeps its own progress in its checkpoint, and no stream depends on a cursor. A named cursor (option ``cursorName``)
+stays when its query ends. Any other cursor goes with the session of the process that published it. A stream lags behind by
+``Head.end_row - Cursor.row`` rows, at least 0. Rows of an open ledger are counted once it is closed.
 
 Layout: docs/formats.md, "Logs in the metadata store".
 """
@@ -20,26 +20,26 @@ from bk_spark.errors import ConfigError, MetadataConflictError
 from bk_spark.metadata.store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError
 
 MAX_CURSORS = 1000
-"""Of one log: they stand in one directory and are shown as one list."""
+"""Cursors of one log: they stand in one directory and are shown as one list."""
 
 _TRIES = 20
-"""Each of them means that another query published under the same name at the same moment."""
+"""Each further try means that another query published under the same name at the same moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far one stream has read: everything before ``position`` was processed by a batch that is done."""
+    """How far one stream has read: finished batches have processed everything before ``position``."""
 
     name: str
     position: StreamPosition
     row: int
-    """The row number of the next row; inside a ledger of rows, as if they were spread evenly over its entries."""
+    """Number of the next row; inside a ledger of rows, estimated as if rows were spread evenly over entries."""
     is_named: bool
     time_ms: int = 0
-    """When it was published, by the store's own clock. Not stored: it is the time of the value."""
+    """When it was published, by the store's own clock. Not stored: it is the znode's time."""
 
     def lag(self, head: Head) -> int:
-        """Rows that are in closed ledgers and were not read."""
+        """How many rows of closed ledgers were not read yet."""
         return max(0, head.end_row - self.row)
 
 
@@ -51,7 +51,7 @@ class LogCursors:
         self._names = names
 
     def publish(self, log: str, uid: str, cursor: Cursor) -> None:
-        """Store a cursor in the place of the one of its name. An ephemeral one goes with this client's session.
+        """Store a cursor, in the place of the one with its name. It goes with this client's session, unless it is named.
 
         Raises NoSuchLogError, ConfigError where the log has MAX_CURSORS others, MetadataUnavailableError.
         """
@@ -69,25 +69,22 @@ class LogCursors:
                 self._store.create(path, value, ephemeral=not cursor.is_named)
                 return
             except (NodeExistsError, NoNodeError):
-                continue  # the one of its name is there now, or the log goes: the next look tells
+                continue  # a cursor of this name exists now, or the log is being deleted: the next try tells
         raise MetadataConflictError(f"cursor '{cursor.name}' of log '{log}'", "another query publishes it: give each its own")
 
     def all(self, log: str, uid: str) -> list[Cursor]:
-        """Every cursor of a log, by name. Raises NoSuchLogError."""
+        """Every cursor of a log, sorted by name. Raises NoSuchLogError."""
         paths = self._names.paths(uid)
         try:
             found = [f"{paths.cursors}/{name}" for name in self._store.children(paths.cursors)]
         except NoNodeError:
             self._names.head(log, uid)
             return []
-        cursors = []
-        for value in self._store.get_many(found):
-            if value is not None:
-                cursors.append(_cursor(log, uid, value.value, value.modified_ms))
-        return sorted(cursors, key=lambda cursor: cursor.name)
+        values = [value for value in self._store.get_many(found) if value is not None]
+        return sorted((_cursor(log, uid, value.value, value.modified_ms) for value in values), key=lambda cursor: cursor.name)
 
     def remove(self, log: str, uid: str, name: str) -> None:
-        """Forget a named cursor whose query will not run again. Raises ConfigError where there is none."""
+        """Forget a named cursor whose query will not run again. Raises ConfigError if there is none."""
         try:
             self._store.delete(self._names.paths(uid).cursor(name))
         except NoNodeError:

@@ -1,17 +1,17 @@
 """Positions of streams in a log: Spark's offsets.
 
-A stream reads a log by its commits, in the order of versions, never by the current list. A position is the next entry to
-read: version, ledger, entry. What a version gives a stream to read, and so how ``index`` counts:
+A stream reads a log commit by commit, in the order of versions, and never looks at the current list. A position names the
+next entry to read: version, ledger, entry. ``index`` numbers the ledgers that a version gives a stream to read:
 
-- an APPEND: the ledgers that it added, then the one that it opened, from index 0. Those that it found have negative
-  indexes: only a stream that started in the middle of the log, at this version's listing, reads them;
-- an OVERWRITE or a REPLACE: all that it lists, from index 0;
-- a COMPACT or a TRUNCATE: nothing. All that it lists has negative indexes, the last one -1.
+- An APPEND gives the ledgers that it added, then the one that it opened, from index 0. The ledgers that it found in the log
+  have negative indexes. Only a stream that started in the middle of the log, at this version's listing, reads them.
+- An OVERWRITE or a REPLACE gives all that it lists, from index 0.
+- A COMPACT or a TRUNCATE gives nothing. All that it lists has negative indexes, the last one -1.
 
-There is one normal form: the next entry stays in the ledger of the last entry read until a later ledger holds one.
+There is one normal form: the next entry stays in the ledger of the last entry read until a later ledger holds an entry.
 Worked example: version 1 added ledger 7 with entries 0 to 11, version 2 is a compaction, version 3 added ledger 9. After
-all of ledger 7 the position is version 1, ledger 7, entry 12; it stays there through version 2, and also through version 3
-unless ledger 9 has an entry. A stream that starts behind all that is there has read nothing: it stands behind a version.
+all of ledger 7 the position is version 1, ledger 7, entry 12. It stays there through version 2, and also through version 3
+unless ledger 9 has an entry. A stream that starts at the end of the log has read nothing: it stands behind a version.
 
 Ref: docs/rules.md, log rule 6; docs/formats.md, "Offsets and cursors".
 """
@@ -25,7 +25,7 @@ from functools import total_ordering
 from bk_spark.errors import ConfigError
 
 BEHIND = -1
-"""The ledger id of a position behind everything that its version gives to read."""
+"""Ledger id of a position behind everything that its version gives to read."""
 
 _FIELDS = ("entry", "index", "ledger", "log", "version")
 _MAX = 2**63 - 1
@@ -40,7 +40,7 @@ class StreamPosition:
     version: int
     index: int
     ledger_id: int
-    """BEHIND: everything of ``version`` was read or is not wanted; index and entry are 0."""
+    """BEHIND: everything of ``version`` was read or is skipped; index and entry are 0."""
     entry_id: int
 
     @property
@@ -51,12 +51,12 @@ class StreamPosition:
         return self._key < other._key
 
     def to_offset(self, uid: str) -> dict[str, int | str]:
-        """As Spark stores it. Its keys are sorted, as Spark compares offsets as strings."""
+        """As Spark stores it. Keys are sorted, because Spark compares offsets as strings."""
         values = (self.entry_id, self.index, self.ledger_id, uid, self.version)
         return dict(zip(_FIELDS, values, strict=True))
 
     def to_json(self, uid: str) -> str:
-        """The one text of this position: sorted keys, no spaces."""
+        """The only text of this position: sorted keys, no spaces."""
         return json.dumps(self.to_offset(uid), sort_keys=True, separators=(",", ":"))
 
     @property
@@ -65,14 +65,14 @@ class StreamPosition:
 
 
 def behind(version: int) -> StreamPosition:
-    """Behind everything that ``version`` gives to read. Version 0 is the empty log: there, a stream reads all commits."""
+    """Behind everything that ``version`` gives to read. Version 0 is the empty log: from there a stream reads all commits."""
     return StreamPosition(version, 0, BEHIND, 0)
 
 
 def position_of_offset(offset: object, name: str, uid: str, what: str = "the offset in the checkpoint") -> StreamPosition:
-    """``offset`` as Spark gives it back, in the log ``name`` with the id ``uid``. ``what`` names it in errors.
+    """The position that ``offset``, as Spark returns it, names in the log ``name`` with the id ``uid``.
 
-    Raises ConfigError for what is no offset, and for that of another log, such as one of this name that was deleted.
+    Raises ConfigError if it is malformed, or of another log, such as a deleted one of this name. Errors call it ``what``.
     """
     if not isinstance(offset, dict) or set(offset) != set(_FIELDS):
         raise ConfigError(what, offset, _FORM)
@@ -94,7 +94,7 @@ def position_of_offset(offset: object, name: str, uid: str, what: str = "the off
 
 
 def parse_position(text: str, name: str, uid: str, what: str) -> StreamPosition:
-    """An offset as a user writes it. ``what`` names the option in errors, which are those of ``position_of_offset``."""
+    """As ``position_of_offset``, for an offset as a user writes it. ``what`` names the option in errors."""
     try:
         offset = json.loads(text)
     except (ValueError, RecursionError):
