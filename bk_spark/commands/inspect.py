@@ -1,4 +1,7 @@
-"""``bk-spark inspect``: what a bookie's files hold, of a running bookie too. Changes nothing; damage is shown like the rest."""
+"""``bk-spark inspect``: what a bookie's files hold, also while the bookie runs.
+
+Changes nothing. Damage is printed like everything else. Each line is a record whose field ``what`` names its kind.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,38 @@ from bk_spark.bookie.logs.log_file import FileKind
 from bk_spark.bookie.logs.mark import EntryLogRow, LogMark
 from bk_spark.bookie.logs.record import RecordHeader, RecordKind
 from bk_spark.bookie.logs.scan import Gap, ScannedRecord
+from bk_spark.commands.arguments import Commands, group_of
 from bk_spark.commands.output import ProgressBar, Record, print_json
-from bk_spark.commands.settings import bookie_config
+from bk_spark.commands.settings import add_settings, bookie_directories, data_dir_command
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
 
 T = TypeVar("T")
 
 
-def journal(args: argparse.Namespace) -> None:
+def add(commands: Commands) -> None:
+    group = group_of(commands, "inspect", "what the files of a bookie hold, also while it runs; changes nothing")
+    journal = data_dir_command(group, "journal", "journal files: headers, damage, and what their records add up to", _journal)
+    text = "entry log files: headers, damage, and what their records add up to"
+    entry_log = data_dir_command(group, "entry-log", text, _entry_log)
+    for parser in (journal, entry_log):
+        parser.add_argument("--file", type=int, metavar="ID", help="only the file of this id")
+        parser.add_argument("--records", action="store_true", help="also each record")
+    entry_log.add_argument("--ledgers", action="store_true", help="also the live bytes of each ledger in each file")
+    text = "the index: limbo, entry logs with live bytes, ledgers, and whether its tallies fit"
+    index = data_dir_command(group, "index", text, _index)
+    index.add_argument("--ledger", type=int, metavar="ID", help="only this ledger, with its rows")
+    index.add_argument("--limit", type=int, default=100, metavar="N", help="at most N ledgers (default %(default)s)")
+    index.add_argument("--verify", action="store_true", help="hold every row against the tallies")
+    mark = data_dir_command(group, "mark", "boot numbers, generation, and the LastLogMark", _mark)
+    for parser in (journal, entry_log, index, mark):
+        add_settings(parser)
+
+
+def _journal(args: argparse.Namespace) -> None:
     _print_logs(args, FileKind.JOURNAL, _directories(args).journals)
 
 
-def entry_log(args: argparse.Namespace) -> None:
+def _entry_log(args: argparse.Namespace) -> None:
     directories = _directories(args)
     _print_logs(args, FileKind.ENTRY_LOG, directories.entry_logs)
     if args.ledgers:
@@ -41,33 +64,28 @@ def entry_log(args: argparse.Namespace) -> None:
         _print_notes(reading, args)
 
 
-def index(args: argparse.Namespace) -> None:
-    reading = read_index(_directories(args).index, REAL_DISK, lambda view: _index_lines(view, args))
-    for line in reading.value or []:
-        _print(line, args)
-    _print_notes(reading, args)
+def _index(args: argparse.Namespace) -> None:
+    _print_reading(read_index(_directories(args).index, REAL_DISK, lambda view: _index_lines(view, args)), args)
 
 
-def mark(args: argparse.Namespace) -> None:
+def _mark(args: argparse.Namespace) -> None:
     directories = _directories(args)
     for root in directories.roots:
         _print(_boot_line(root), args)
     _print(_generation_line(directories.index), args)
     reading = read_index(directories.index, REAL_DISK, lambda view: [*_state_lines(view.state), *_mark_lines(view.state.mark)])
-    for line in reading.value or []:
-        _print(line, args)
-    _print_notes(reading, args)
+    _print_reading(reading, args)
 
 
 def _index_lines(view: IndexView, args: argparse.Namespace) -> list[Record]:
-    """What there is of one state of the index, up to the first thing in it that is damaged."""
+    """The lines of one state of the index, up to the first damage in it."""
     lines = list(_state_lines(view.state))
     try:
         lines += [_entry_log_line(log) for log in view.entry_logs()]
         if args.ledger is None:
-            lines += [_ledger_line(one) for one in view.ledgers(0, args.limit)]
+            lines += [_ledger_line(ledger) for ledger in view.ledgers(0, args.limit)]
         else:
-            lines += _lines_of_one(view, args.ledger)
+            lines += _lines_of_ledger(view, args.ledger)
         with ProgressBar() as bar:
             view.verify(full=args.verify, progress=lambda rows: bar.count("rows of the index", rows))
         lines.append({"what": "tallies", "fit": True, "rows_read": "all" if args.verify else "none"})
@@ -76,11 +94,17 @@ def _index_lines(view: IndexView, args: argparse.Namespace) -> list[Record]:
     return lines
 
 
-def _lines_of_one(view: IndexView, ledger_id: int) -> list[Record]:
-    found = [one for one in view.ledgers(ledger_id, 1) if one.ledger_id == ledger_id]
+def _lines_of_ledger(view: IndexView, ledger_id: int) -> list[Record]:
+    found = [ledger for ledger in view.ledgers(ledger_id, 1) if ledger.ledger_id == ledger_id]
     if not found:
         return [{"what": "note", "ledger": ledger_id, "problem": "the index has no such ledger"}]
     return [_ledger_line(found[0]), *(_row_line(row) for row in view.rows(ledger_id))]
+
+
+def _print_reading(reading: IndexReading[list[Record]], args: argparse.Namespace) -> None:
+    for line in reading.value or []:
+        _print(line, args)
+    _print_notes(reading, args)
 
 
 def _print_notes(reading: IndexReading[T], args: argparse.Namespace) -> None:
@@ -142,15 +166,10 @@ def _entry_log_line(log: EntryLogRow) -> Record:
     return {**line, "bytes": log.total_bytes, "live_bytes": log.live_bytes}
 
 
-def _ledger_line(one: LedgerSummary) -> Record:
-    line: dict[str, object] = {
-        "what": "ledger",
-        "ledger": one.ledger_id,
-        "rows": one.row_count,
-        "highest": one.highest_entry_id,
-    }
-    line |= {"lac": one.last_add_confirmed, "fenced": one.is_fenced, "deleted": one.is_deleted}
-    return {**line, "deleted_at": one.deleted_at, "deleted_ms": one.deleted_ms} if one.deleted_at else line
+def _ledger_line(ledger: LedgerSummary) -> Record:
+    line = {"what": "ledger", "ledger": ledger.ledger_id, "rows": ledger.row_count, "highest": ledger.highest_entry_id}
+    line |= {"lac": ledger.last_add_confirmed, "fenced": ledger.is_fenced, "deleted": ledger.is_deleted}
+    return {**line, "deleted_at": ledger.deleted_at, "deleted_ms": ledger.deleted_ms} if ledger.deleted_at else line
 
 
 def _row_line(row: BatchRow) -> Record:
@@ -160,10 +179,9 @@ def _row_line(row: BatchRow) -> Record:
 
 
 def _directories(args: argparse.Namespace) -> Directories:
-    data_dir = Path(args.data_dir)
-    if not data_dir.is_dir():
+    if not Path(args.data_dir).is_dir():
         raise ConfigError("the data directory", args.data_dir, "there is no such directory")
-    return Directories.of(data_dir, bookie_config(args))
+    return bookie_directories(args)
 
 
 def _print_logs(args: argparse.Namespace, kind: FileKind, directories: tuple[Path, ...]) -> None:
@@ -190,7 +208,7 @@ def _print(line: Record, args: argparse.Namespace) -> None:
 
 
 def _file_lines(file: InspectedFile, *, with_records: bool) -> Iterator[Record]:
-    """The file, its damage and, if wanted, its records in the order in which they stand; last what they add up to."""
+    """The file's header, its damage and, if wanted, its records in their order in the file; then their totals."""
     yield _file_line(file)
     total = _Total()
     for item in inspect_records(file, REAL_DISK):
@@ -236,7 +254,7 @@ def _record_line(header: RecordHeader) -> Record:
 
 
 class _Total:
-    """What the records of a file add up to."""
+    """Totals over the records of a file."""
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys(RecordKind, 0)
@@ -244,7 +262,7 @@ class _Total:
         self._ledgers: set[int] = set()
         self._damaged_bytes = 0
         self._sequences: list[int] = []
-        """The lowest and the highest."""
+        """The lowest and the highest sequence number."""
         self._synced_through = 0
         self._last: RecordHeader | None = None
 
