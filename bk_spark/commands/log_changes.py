@@ -113,7 +113,8 @@ def _truncate(args: argparse.Namespace) -> None:
 
 def _compact(args: argparse.Namespace) -> None:
     """Run a Spark session of its own; ``bk_spark.compact_log(spark, uri, name)`` takes an existing one."""
-    from bk_spark.datasource.jobs.compact_log import compact_log, session
+    from bk_spark.datasource.jobs.compact_log import compact_log
+    from bk_spark.datasource.jobs.spark_job import session
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     uri = metadata_uri(args)

@@ -72,8 +72,8 @@ def _recovery_config(args: argparse.Namespace) -> AutoRecoveryConfig:
 
 def _replicate(args: argparse.Namespace) -> None:
     """Run a Spark session of its own; ``bk_spark.datasource.jobs.rereplication.replicate_with_spark`` takes an existing one."""
-    from bk_spark.datasource.jobs.compact_log import session
     from bk_spark.datasource.jobs.rereplication import check_is_gone, replicate_with_spark
+    from bk_spark.datasource.jobs.spark_job import session
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     uri = metadata_uri(args)

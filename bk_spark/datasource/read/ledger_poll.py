@@ -1,7 +1,7 @@
 """Follows one open ledger: a thread that waits at its bookies for more confirmed entries.
 
-It never fences: the ledger's writer does not notice it. It ends when the ledger is closed; bookies are not told of that, so
-a watch of the ledger's metadata tells.
+It never fences, so the ledger's writer does not notice it. It ends when the ledger is closed. Bookies do not know of the
+close, so a watch of the ledger's metadata reports it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from bk_spark.datasource.read.followed_log import FollowedLog
 from bk_spark.errors import BookKeeperError
 
 POLL_S = 20.0
-"""The longest single wait at the bookies. One that is over without news costs a request to each of them."""
+"""The longest single wait at the bookies. A wait that ends without news costs a request to each of them."""
 
 RETRY_S = 0.5
 """Between tries while a bookie or the metadata store does not answer."""
 
 
 class LedgerPoll:
-    """How far one open ledger is confirmed, as it is known now. ``on_news`` is called, briefly, when that changes."""
+    """How far one open ledger is known to be confirmed. Calls ``on_news``, which must be brief, when that changes."""
 
     def __init__(self, log: FollowedLog, ledger_id: int, on_news: Callable[[], None]) -> None:
         self._open_ledger = log.open_ledger
@@ -34,9 +34,9 @@ class LedgerPoll:
         self._handle: ReadHandle | None = None
         self._ended = threading.Event()
         self.failure: BaseException | None = None
-        """What ended the thread, if it was not the ledger's end."""
+        """The error that ended the thread; None after the ledger's close."""
         self.trouble: BookKeeperError | None = None
-        """Why nothing is heard of the ledger, since ``heard_s``; None while all is well."""
+        """Why no bookie has answered since ``heard_s``; None while they answer."""
         self.heard_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"bk-spark-poll-{ledger_id}", daemon=True)
         self._thread.start()
@@ -48,17 +48,17 @@ class LedgerPoll:
         return None if handle is None else LedgerEnd.of(handle)
 
     def catch_up(self) -> None:
-        """Look at the ledger's metadata if it has changed. Raises as ``ReadHandle.read_last_add_confirmed``."""
+        """Read the ledger's metadata if it has changed. Raises as ``ReadHandle.read_last_add_confirmed``."""
         if self._metadata_changed and self._handle is not None:
             self._metadata_changed = False
             try:
                 self._handle.read_last_add_confirmed()
             except BookKeeperError:
-                self._metadata_changed = True  # it was not looked at
+                self._metadata_changed = True  # it was not read
                 raise
 
     def stop(self) -> None:
-        """The thread ends after its present wait."""
+        """End the thread after its current wait."""
         self._end_watch()
         self._ended.set()
 

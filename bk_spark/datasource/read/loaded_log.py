@@ -1,4 +1,4 @@
-"""The one version of a log that a ``load()`` sees: which it is, its columns, and the user's condition on them."""
+"""The one version of a log that a ``load()`` sees, its columns, and the user's condition on them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from bk_spark.rows.where.filter import RowFilter, bind
 
 @dataclass(frozen=True, slots=True)
 class LoadedLog:
-    """A version of a log, with what is needed to give and to check its columns."""
+    """A version of a log, and its schema."""
 
     name: str
     uid: str
     version: int
     content: str | None
-    """None for a log without any commit."""
+    """``rows`` or ``entries``; None for a log without any commit."""
     schema_json: str | None
     """Spark's JSON; None unless the content is rows."""
 
@@ -31,7 +31,7 @@ class LoadedLog:
 def load_log(bookkeeper: BookKeeper, options: SourceOptions) -> LoadedLog:
     """The log as it stands now, or as it stood at the version or time that the options name.
 
-    Raises NoSuchLogError; ConfigError for a version that it does not have or keep.
+    Raises NoSuchLogError; ConfigError for a version that the log does not have, or does not keep any more.
     """
     reader, name = bookkeeper.logs.reader, options.log
     uid = bookkeeper.logs.uid(name)
@@ -50,7 +50,7 @@ def load_log(bookkeeper: BookKeeper, options: SourceOptions) -> LoadedLog:
 
 
 def columns_of(options: SourceOptions, log: LoadedLog) -> StructType:
-    """What a load gives without a user's schema. Raises ConfigError where the log holds something else, or nothing."""
+    """The columns that a load gives by default. Raises ConfigError where the log holds the other content, or nothing."""
     if options.reads_entries:
         return ENTRIES
     stored = _stored(options, log)
@@ -58,14 +58,14 @@ def columns_of(options: SourceOptions, log: LoadedLog) -> StructType:
 
 
 def filter_of(options: SourceOptions, log: LoadedLog) -> RowFilter | None:
-    """Option ``where`` on the log's columns. Raises ConfigError where they do not fit."""
+    """Option ``where``, bound to the log's columns. Raises ConfigError where it does not fit them."""
     if options.where is None:
         return None
     stored = _stored(options, log)
     bound = bind(options.where, log.name, to_arrow(stored))
-    for one in bound.comparisons:
-        if one.keys and _has_collation(stored[one.column].dataType):
-            remedy = f"column '{one.column}' has a collation of its own: use DataFrame.where()"
+    for comparison in bound.comparisons:
+        if comparison.keys and _has_collation(stored[comparison.column].dataType):
+            remedy = f"column '{comparison.column}' has a collation of its own: use DataFrame.where()"
             raise ConfigError("option 'where'", options.where.text, remedy)
     return bound
 
@@ -80,5 +80,5 @@ def _stored(options: SourceOptions, log: LoadedLog) -> StructType:
     return from_json(log.schema_json)
 
 
-def _has_collation(of: DataType) -> bool:
-    return isinstance(of, StringType) and not of.isUTF8BinaryCollation()
+def _has_collation(kind: DataType) -> bool:
+    return isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()

@@ -1,12 +1,12 @@
-"""Keeps up with a log in the background, so that Spark's questions are answered from memory.
+"""Follows a log in the background, so that Spark's questions are answered from memory.
 
 An idle query asks every 12 ms for the latest offset; that must cost nothing. So one thread waits for news: of the log's head
 by a watch in the metadata store, of open ledgers by long polls at their bookies (``ledger_poll.py``). It plans the newest
-position once for each piece of news. In between, it looks once every HEARTBEAT_S seconds, in case a watch was lost.
+position once for each piece of news. It also reads the head every HEARTBEAT_S seconds, in case a watch was lost.
 
-A thread that died, or that has not heard of the log for STALE_S, makes the next question fail with the reason: an answer from
-memory must never look like an idle log. The threads are daemons and hold nothing that must be given back, because Spark
-kills the process of a stream's source as a rule.
+If the thread died, or has not heard of the log for STALE_S, the next question fails with the reason: an old answer from
+memory would look like an idle log. The threads are daemons and hold nothing that must be released, because Spark usually
+kills the process of a stream's source.
 
 Ref: docs/rules.md, log rules 2 and 7.
 """
@@ -27,14 +27,14 @@ from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 
 HEARTBEAT_S = 5.0
-"""One read of the log's head for each, while nothing happens."""
+"""Time between two reads of the log's head while nothing happens."""
 
 STALE_S = 60.0
-"""Without a look at the log for so long, or news of an open ledger's bookies, the stream fails: longer than any session
-with the metadata store takes to come back, and than a bookie takes to be replaced."""
+"""The stream fails after this long without a read of the log's head, or without an answer of an open ledger's bookies.
+Longer than a session with the metadata store takes to come back, and longer than the replacement of a bookie."""
 
 GRACE_S = 10.0
-"""What a machine that slept is given to look again."""
+"""How long a question waits for a fresh look after STALE_S without one, as after the machine's sleep."""
 
 
 class LogTail:
@@ -42,7 +42,7 @@ class LogTail:
 
     def __init__(self, log: FollowedLog, start: StreamPosition, cursor: CursorPublisher) -> None:
         self.start = start
-        """Where the stream stands: what lies before is not looked at."""
+        """Where the stream stands; nothing before it is read."""
         self._log = log
         self._cursor = cursor
         self._polls: dict[int, LedgerPoll] = {}
@@ -57,7 +57,7 @@ class LogTail:
         threading.Thread(target=self._run, name=f"bk-spark-tail-{log.name}", daemon=True).start()
 
     def newest(self) -> tuple[Head, Newest]:
-        """What is known now, from memory; only the first look is waited for. Raises what keeps the log from being followed."""
+        """The log's head and newest position, from memory. Only the first call waits. Raises why the log cannot be followed."""
         if self._known is None:
             self._looked.wait(STALE_S)
         elif self._is_stale:
@@ -72,11 +72,11 @@ class LogTail:
         return self._known
 
     def wake(self) -> None:
-        """There may be something to do, such as to publish the cursor."""
+        """Have the thread look for work, such as a cursor to publish."""
         self._changed.set()
 
     def stop(self) -> None:
-        """End the threads, after what they are waiting for."""
+        """End the threads after their current waits."""
         self._stopped = True
         self._changed.set()
 
@@ -84,9 +84,8 @@ class LogTail:
     def _is_stale(self) -> bool:
         return time.monotonic() - self._looked_s > STALE_S
 
-    # --- in the thread
-
     def _run(self) -> None:
+        """The thread: everything below runs in it."""
         end_watch: Callable[[], None] | None = None
         try:
             while not self._stopped:
@@ -94,7 +93,7 @@ class LogTail:
                 end_watch = end_watch or self._watch()
                 self._look()
                 self._publish()
-                self._changed.wait(self._patience_s())
+                self._changed.wait(self._wait_s())
         except BaseException as problem:
             self._failure = problem
         finally:
@@ -126,8 +125,9 @@ class LogTail:
     def _plan(self) -> None:
         log = self._log
         failed = {ledger_id: poll.failure for ledger_id, poll in self._polls.items() if poll.failure is not None}
-        head = log.logs.head(log.name, log.uid)  # later than the failures: a ledger that is gone may have been closed before
-        ends = {one.ledger_id: self._end(one, failed) for one in head.writer.open_ledgers}
+        # The head is read after the failures, so that it does not list a ledger that failed because it was closed and deleted.
+        head = log.logs.head(log.name, log.uid)
+        ends = {ledger.ledger_id: self._end(ledger, failed) for ledger in head.writer.open_ledgers}
         for ledger_id in self._polls.keys() - ends.keys():
             self._polls.pop(ledger_id).stop()
         if self._planned_from != (head, ends):
@@ -152,7 +152,7 @@ class LogTail:
         if self._cursor.wait_s() == 0.0:
             self._cursor.publish()
 
-    def _patience_s(self) -> float:
+    def _wait_s(self) -> float:
         if self._trouble is not None:
             return RETRY_S
         wait_s = self._cursor.wait_s()

@@ -1,4 +1,4 @@
-"""Writes a DataFrame: one ledger for each task attempt that has rows, made part of the log all at once by the driver."""
+"""Writes a DataFrame: each task attempt with rows writes a ledger, the driver's commit makes them part of the log at once."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ logger = logging.getLogger(__name__)
 class LedgerMessage(WriterCommitMessage):
     """What one task attempt tells the driver; ``ledger`` is None where the task had no rows.
 
-    The job travels along, as the writer that commits a batch of a stream is not the one that the tasks had.
+    It carries the job, because the writer that commits a batch of a stream is not the one that the tasks had.
     """
 
     job: WriteJob
     ledger: CommittedLedger | None
     query_id: str | None = None
     batch_id: int | None = None
-    """Of the streaming query that the task works for, and of its batch; None in a batch write."""
+    """The streaming query that the task works for, and its batch; None in a batch write."""
 
 
 def begin_write(options: SourceOptions, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -41,28 +41,37 @@ def begin_write(options: SourceOptions, schema: StructType, overwrite: bool) -> 
 
     Raises SchemaMismatchError, NotEnoughBookiesError, MetadataUnavailableError, ConfigError.
     """
+    return BatchWriter(*begin(options, schema, overwrite, needs_bookies=True))
+
+
+def begin(options: SourceOptions, schema: StructType, overwrite: bool, *, needs_bookies: bool) -> tuple[Attempt, CommitKind]:
+    """Check a write and begin its job. ``needs_bookies``: refuse it where too few bookies are writable.
+
+    The kind is OVERWRITE where the write replaces the whole content.
+    """
     stored = stored_schema(options, schema)
     bookkeeper = connect(options.metadata, options.client)
-    check_bookies(bookkeeper, options)
+    if needs_bookies:
+        check_bookies(bookkeeper, options)
     if not overwrite:
         check_append(bookkeeper, options, stored)
     kind = CommitKind.OVERWRITE if overwrite else CommitKind.APPEND
-    return BatchWriter(Attempt(options, bookkeeper.logs.begin_job(options.log), stored), kind)
+    return Attempt(options, bookkeeper.logs.begin_job(options.log), stored), kind
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Pickled by the driver before the tasks run; the same state writes, commits and aborts."""
+    """A batch write. The driver pickles it before the tasks run; the same state writes, commits and aborts."""
 
     def __init__(self, attempt: Attempt, kind: CommitKind) -> None:
         self._attempt = attempt
         self._kind = kind
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LedgerMessage:
-        """One task attempt. Its ledger is closed when this returns; nobody reads it before the commit."""
+        """Run one task attempt and close its ledger, which nobody reads before the commit."""
         return LedgerMessage(self._attempt.job, self._attempt.write(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make the ledgers part of the log, in the order of Spark's partitions, and delete those of losing attempts."""
+        """Make the ledgers part of the log, in the order of Spark's partitions, and delete the ledgers of losing attempts."""
         written = [self._checked(message) for message in messages]
         options = self._attempt.options
         application = None
@@ -71,7 +80,7 @@ class BatchWriter(DataSourceArrowWriter):
         commit_messages(self._attempt, self._kind, written, application)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete all that the job created, unless a commit took effect; Spark calls this after a commit that raised, too."""
+        """Delete all that the job created, unless its commit took effect: Spark calls this also after a commit that raised."""
         abort_job(self._attempt, self._attempt.job)
 
     def _checked(self, message: WriterCommitMessage | None) -> LedgerMessage:
@@ -84,7 +93,7 @@ class BatchWriter(DataSourceArrowWriter):
 def commit_messages(
     attempt: Attempt, kind: CommitKind, messages: list[LedgerMessage], application: tuple[str, int] | None
 ) -> None:
-    """Commit the ledgers of ``messages``, at least one and all of one job. May be repeated: they are committed once."""
+    """Commit the ledgers of ``messages``, which are at least one and of one job. May be repeated: it commits once."""
     ledgers = tuple(message.ledger for message in messages if message.ledger is not None)
     schema_json = None if attempt.schema is None else attempt.schema.json()
     merge = attempt.options.merge_schema
@@ -95,7 +104,7 @@ def commit_messages(
     try:
         logs.finish(job, [ledger.ledger_id for ledger in ledgers])
     except BookKeeperError as problem:
-        # The rows are committed: to fail here would make Spark's user write them again.
+        # The rows are committed; after a failure here, Spark's user would write them again.
         logger.warning("ledgers of failed attempts at log '%s' are left to the sweep: %s", job.log_name, problem)
 
 
@@ -104,5 +113,5 @@ def abort_job(attempt: Attempt, job: WriteJob) -> None:
     try:
         attempt.logs.abort(job)
     except BookKeeperError as problem:
-        # Spark would show this failure in place of the one that made it abort.
+        # Raised, it would hide from the user the failure that made Spark abort.
         logger.warning("write job %s on log '%s' is left to the sweep: %s", job.job_id, job.log_name, problem)
