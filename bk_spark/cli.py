@@ -22,14 +22,13 @@ from bk_spark.commands import (
     inspect,
     ledger,
     log,
-    orphans,
     replicate,
 )
 from bk_spark.commands.arguments import Commands, Handler, Parser
 from bk_spark.errors import BookKeeperError
 from bk_spark.version import VERSION
 
-MODULES = (cluster, bookie, inspect, cookie, ledger, log, orphans, replicate, bench, dashboard, autorecovery, doctor)
+MODULES = (cluster, bookie, inspect, cookie, ledger, log, replicate, bench, dashboard, autorecovery, doctor)
 """In the order of the help."""
 
 logger = logging.getLogger(__name__)

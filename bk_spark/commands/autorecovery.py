@@ -48,9 +48,9 @@ def add(commands: Commands) -> None:
     text = "find lost copies (as auditor, if elected) and make them again, until SIGTERM"
     _add_run(autorecovery, text, partial(_run, with_worker=True))
     text = "in the whole cluster: begin again to mark ledgers of lost bookies, and to copy"
-    command(autorecovery, "enable", text, _enable)
+    command(autorecovery, "enable", text, partial(_switch, on=True))
     text = "in the whole cluster, at once: mark and copy nothing until 'enable', as while all bookies are upgraded one by one"
-    command(autorecovery, "disable", text, _disable)
+    command(autorecovery, "disable", text, partial(_switch, on=False))
     command(autorecovery, "status", "whether it is enabled, who does what, what waits, which bookies are lost", _status)
     marks = group_of(commands, "underreplicated", "ledgers that lack copies")
     command(marks, "list", "the ledgers that are marked: which bookies' copies are missing, since when, who works on it", _list)
@@ -113,16 +113,14 @@ def _await_audit(store: MetadataStore, znodes: Znodes, wait_s: float) -> None:
             time.sleep(_POLL_S)
 
 
-def _enable(args: argparse.Namespace) -> None:
+def _switch(args: argparse.Namespace, *, on: bool) -> None:
     with metadata_store(args) as (store, znodes):
-        UnderReplication(store, znodes).enable()
-        print_record({"enabled": True}, as_json=args.json)
-
-
-def _disable(args: argparse.Namespace) -> None:
-    with metadata_store(args) as (store, znodes):
-        UnderReplication(store, znodes).disable()
-        print_record({"enabled": False}, as_json=args.json)
+        marks = UnderReplication(store, znodes)
+        if on:
+            marks.enable()
+        else:
+            marks.disable()
+        print_record({"enabled": on}, as_json=args.json)
 
 
 def _status(args: argparse.Namespace) -> None:
@@ -130,7 +128,9 @@ def _status(args: argparse.Namespace) -> None:
         marks = UnderReplication(store, znodes)
         standing, report, locks = candidates(store, znodes), auditor_report(store, znodes), marks.locks()
         now_ms = time.time() * 1000
-        waiting = None if report is None else {name: _seconds_left(due, now_ms) for name, due in report["waiting"].items()}
+        waiting = None
+        if report is not None:
+            waiting = {name: max(0, round((due_ms - now_ms) / 1000)) for name, due_ms in report["waiting"].items()}
         record = {
             "enabled": marks.is_enabled(),
             "auditor": standing[0] if standing else None,
@@ -143,10 +143,6 @@ def _status(args: argparse.Namespace) -> None:
             "replicas_are_checked": None if report is None else report["is_checking"],
         }
         print_record(record, as_json=args.json)
-
-
-def _seconds_left(due_ms: float, now_ms: float) -> int:
-    return max(0, round((due_ms - now_ms) / 1000))
 
 
 def _list(args: argparse.Namespace) -> None:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
@@ -176,18 +175,11 @@ def _rebuild_index(args: argparse.Namespace) -> None:
     say("the next start is in limbo until what may be missing was read from the other replicas")
 
 
-class _Waited(NamedTuple):
-    """How to follow a run: which request reports on it without beginning another, and the prefix of its figures there."""
-
-    ask: AdminOperation
-    prefix: str
-
-
 _WAITED = {
-    AdminOperation.GC_RUN: _Waited(AdminOperation.GC_STATUS, ""),
-    AdminOperation.SCRUB: _Waited(AdminOperation.BOOKIE_STATUS, "scrub_"),
+    AdminOperation.GC_RUN: (AdminOperation.GC_STATUS, ""),
+    AdminOperation.SCRUB: (AdminOperation.BOOKIE_STATUS, "scrub_"),
 }
-"""The requests that begin a run which ends by itself: they take ``--wait``."""
+"""A request that begins a run, which ``--wait`` waits for → the request that reports on it, the prefix of its figures there."""
 
 
 def _request(operation: AdminOperation, args: argparse.Namespace) -> None:
@@ -208,14 +200,15 @@ def _ask(client: BookKeeper, bookie_id: str, operation: AdminOperation) -> Admin
 
 
 def _await_end(
-    client: BookKeeper, bookie_id: str, waited: _Waited, before: Mapping[str, int], bar: ProgressBar
+    client: BookKeeper, bookie_id: str, waited: tuple[AdminOperation, str], before: Mapping[str, int], bar: ProgressBar
 ) -> AdministerReply:
     """The bookie's figures after the requested run. A run that was under way at the request ends before that one begins."""
+    report, prefix = waited
     last_run = before["runs"] + 1 + before["is_running"]
     idle_since_s = time.monotonic()
     while True:
-        reply = _ask(client, bookie_id, waited.ask)
-        figures = {name.removeprefix(waited.prefix): value for name, value in reply.figures.items()}
+        reply = _ask(client, bookie_id, report)
+        figures = {name.removeprefix(prefix): value for name, value in reply.figures.items()}
         if figures["runs"] >= last_run:
             return reply
         if figures["is_running"]:

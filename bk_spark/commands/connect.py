@@ -38,12 +38,8 @@ def client_config(args: argparse.Namespace) -> ClientConfig:
 
 def spark_options(config: ClientConfig) -> dict[str, str]:
     """The same security settings as options of the format ``bookkeeper``."""
-    given = {
-        "tlsCa": config.tls_ca,
-        "tlsCertificate": config.tls_certificate,
-        "tlsKey": config.tls_key,
-        "zookeeperAuth": config.zookeeper_auth,
-    }
+    given = {"tlsCa": config.tls_ca, "tlsCertificate": config.tls_certificate, "tlsKey": config.tls_key}
+    given["zookeeperAuth"] = config.zookeeper_auth
     return {name: value for name, value in given.items() if value}
 
 

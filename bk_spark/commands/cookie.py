@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
@@ -15,7 +14,7 @@ from bk_spark.bookie.identity.cookie_file import read_znode
 from bk_spark.bookie.identity.identity import Identity, examine
 from bk_spark.commands.arguments import Commands, command, group_of
 from bk_spark.commands.connect import metadata_store
-from bk_spark.commands.output import print_record, print_records
+from bk_spark.commands.output import Record, print_record, print_records
 from bk_spark.commands.settings import add_settings, bookie_config
 from bk_spark.metadata.registration import no_cookie, remove_cookie
 from bk_spark.metadata.store import MetadataStore
@@ -85,26 +84,25 @@ def _delete(args: argparse.Namespace) -> None:
     print_record({"bookie_id": args.bookie_id, "deleted": True, "consequence": consequence}, as_json=args.json)
 
 
-def _stored_records(bookie_id: str, store: MetadataStore, znodes: Znodes) -> Iterator[dict[str, Any]]:
+def _stored_records(bookie_id: str, store: MetadataStore, znodes: Znodes) -> Iterator[Record]:
     znode = read_znode(store, znodes, bookie_id)
     if znode is None:
         raise no_cookie(bookie_id, store)
     if znode.cookie is None:
-        yield {"where": store.uri, "use": "", "directory_id": "", "boot": "", "state": str(znode.damage)}
+        yield _record(store.uri, "", "", "", str(znode.damage))
         return
-    boot = str(znode.cookie.boot.number)
     for place in znode.cookie.places:
-        yield {"where": store.uri, "use": place.use, "directory_id": place.directory_id, "boot": boot, "state": "listed"}
+        yield _record(store.uri, place.use, place.directory_id, str(znode.cookie.boot.number), "listed")
 
 
-def _directory_records(identity: Identity) -> Iterator[dict[str, Any]]:
+def _directory_records(identity: Identity) -> Iterator[Record]:
     for root in identity.roots:
-        yield {
-            "where": str(root.path),
-            "use": " ".join(root.uses),
-            "directory_id": root.cookie.directory_id if root.cookie else "",
-            "boot": str(root.record.confirmed.number) if root.record else "",
-            "state": root.record.phase.value if root.record else "not formatted",
-        }
+        directory_id = root.cookie.directory_id if root.cookie else ""
+        boot, state = (str(root.record.confirmed.number), root.record.phase.value) if root.record else ("", "not formatted")
+        yield _record(str(root.path), " ".join(root.uses), directory_id, boot, state)
     for mismatch in identity.mismatches:
-        yield {"where": "", "use": "", "directory_id": "", "boot": "", "state": str(mismatch.error)}
+        yield _record("", "", "", "", str(mismatch.error))
+
+
+def _record(*values: str) -> Record:
+    return dict(zip(_COLUMNS, values, strict=True))

@@ -1,14 +1,15 @@
 """``bk-spark inspect``: what a bookie's files hold, also while the bookie runs.
 
-Changes nothing. Damage is printed like everything else. Each line is a record whose field ``what`` names its kind.
+Changes nothing. Damage is printed like everything else. Each command gives records, a line each; ``what`` names their kind.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
@@ -27,54 +28,63 @@ from bk_spark.commands.output import ProgressBar, Record, print_json
 from bk_spark.commands.settings import add_settings, bookie_directories, data_dir_command
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
 
-T = TypeVar("T")
-
 
 def add(commands: Commands) -> None:
     group = group_of(commands, "inspect", "what the files of a bookie hold, also while it runs; changes nothing")
-    journal = data_dir_command(group, "journal", "journal files: headers, damage, and what their records add up to", _journal)
+    text = "journal files: headers, damage, and what their records add up to"
+    journal = data_dir_command(group, "journal", text, partial(_print, _journal))
     text = "entry log files: headers, damage, and what their records add up to"
-    entry_log = data_dir_command(group, "entry-log", text, _entry_log)
+    entry_log = data_dir_command(group, "entry-log", text, partial(_print, _entry_log))
     for parser in (journal, entry_log):
         parser.add_argument("--file", type=int, metavar="ID", help="only the file of this id")
         parser.add_argument("--records", action="store_true", help="also each record")
     entry_log.add_argument("--ledgers", action="store_true", help="also the live bytes of each ledger in each file")
     text = "the index: limbo, entry logs with live bytes, ledgers, and whether its tallies fit"
-    index = data_dir_command(group, "index", text, _index)
+    index = data_dir_command(group, "index", text, partial(_print, _index))
     index.add_argument("--ledger", type=int, metavar="ID", help="only this ledger, with its rows")
     index.add_argument("--limit", type=int, default=100, metavar="N", help="at most N ledgers (default %(default)s)")
     index.add_argument("--verify", action="store_true", help="hold every row against the tallies")
-    mark = data_dir_command(group, "mark", "boot numbers, generation, and the LastLogMark", _mark)
+    mark = data_dir_command(group, "mark", "boot numbers, generation, and the LastLogMark", partial(_print, _mark))
     for parser in (journal, entry_log, index, mark):
         add_settings(parser)
 
 
-def _journal(args: argparse.Namespace) -> None:
-    _print_logs(args, FileKind.JOURNAL, _directories(args).journals)
+def _print(lines: Callable[[argparse.Namespace], Iterable[Record]], args: argparse.Namespace) -> None:
+    for line in lines(args):
+        if args.json:
+            print_json(line)
+        else:
+            print("  ".join(str(value) if name == "what" else f"{name} {value}" for name, value in line.items()))
 
 
-def _entry_log(args: argparse.Namespace) -> None:
+def _journal(args: argparse.Namespace) -> Iterator[Record]:
+    yield from _log_lines(args, FileKind.JOURNAL, _directories(args).journals)
+
+
+def _entry_log(args: argparse.Namespace) -> Iterator[Record]:
     directories = _directories(args)
-    _print_logs(args, FileKind.ENTRY_LOG, directories.entry_logs)
+    yield from _log_lines(args, FileKind.ENTRY_LOG, directories.entry_logs)
     if args.ledgers:
         reading = read_index(directories.index, REAL_DISK, IndexView.live_bytes)
         for (file_id, ledger_id), size in (reading.value or {}).items():
             if args.file in (None, file_id):
-                _print({"what": "live", "file_id": file_id, "ledger": ledger_id, "bytes": size}, args)
-        _print_notes(reading, args)
+                yield {"what": "live", "file_id": file_id, "ledger": ledger_id, "bytes": size}
+        yield from _notes(reading)
 
 
-def _index(args: argparse.Namespace) -> None:
-    _print_reading(read_index(_directories(args).index, REAL_DISK, lambda view: _index_lines(view, args)), args)
+def _index(args: argparse.Namespace) -> Iterator[Record]:
+    reading = read_index(_directories(args).index, REAL_DISK, lambda view: _index_lines(view, args))
+    yield from reading.value or []
+    yield from _notes(reading)
 
 
-def _mark(args: argparse.Namespace) -> None:
+def _mark(args: argparse.Namespace) -> Iterator[Record]:
     directories = _directories(args)
-    for root in directories.roots:
-        _print(_boot_line(root), args)
-    _print(_generation_line(directories.index), args)
+    yield from map(_boot_line, directories.roots)
+    yield _generation_line(directories.index)
     reading = read_index(directories.index, REAL_DISK, lambda view: [*_state_lines(view.state), *_mark_lines(view.state.mark)])
-    _print_reading(reading, args)
+    yield from reading.value or []
+    yield from _notes(reading)
 
 
 def _index_lines(view: IndexView, args: argparse.Namespace) -> list[Record]:
@@ -101,18 +111,12 @@ def _lines_of_ledger(view: IndexView, ledger_id: int) -> list[Record]:
     return [_ledger_line(found[0]), *(_row_line(row) for row in view.rows(ledger_id))]
 
 
-def _print_reading(reading: IndexReading[list[Record]], args: argparse.Namespace) -> None:
-    for line in reading.value or []:
-        _print(line, args)
-    _print_notes(reading, args)
-
-
-def _print_notes(reading: IndexReading[T], args: argparse.Namespace) -> None:
+def _notes(reading: IndexReading[Any]) -> Iterator[Record]:
     if reading.problem:
-        _print({"what": "damage", "problem": reading.problem}, args)
+        yield {"what": "damage", "problem": reading.problem}
     if not reading.is_one_state:
         problem = "commits came while it was read, or one was cut short: what is shown is no single state of the index"
-        _print({"what": "note", "problem": problem, "rollback_bytes": reading.rollback_bytes}, args)
+        yield {"what": "note", "problem": problem, "rollback_bytes": reading.rollback_bytes}
 
 
 def _state_lines(state: IndexState) -> Iterator[Record]:
@@ -184,27 +188,18 @@ def _directories(args: argparse.Namespace) -> Directories:
     return bookie_directories(args)
 
 
-def _print_logs(args: argparse.Namespace, kind: FileKind, directories: tuple[Path, ...]) -> None:
+def _log_lines(args: argparse.Namespace, kind: FileKind, directories: tuple[Path, ...]) -> Iterator[Record]:
     files = [file for file in inspect_files(directories, kind, REAL_DISK) if args.file in (None, _file_id(file))]
     with ProgressBar(beside_output=True) as bar:
         for done, file in enumerate(files):
             bar.show(f"reading {file.path.name}", done, len(files))
-            for line in _file_lines(file, with_records=args.records):
-                _print(line, args)
+            yield from _file_lines(file, with_records=args.records)
     if not files:
-        where = ", ".join(str(directory) for directory in directories)
-        _print({"what": "note", "problem": f"there is no such file in {where}"}, args)
+        yield {"what": "note", "problem": f"there is no such file in {', '.join(map(str, directories))}"}
 
 
 def _file_id(file: InspectedFile) -> int | None:
     return int(file.path.stem) if file.path.stem.isdecimal() else None
-
-
-def _print(line: Record, args: argparse.Namespace) -> None:
-    if args.json:
-        print_json(line)
-    else:
-        print("  ".join(str(value) if name == "what" else f"{name} {value}" for name, value in line.items()))
 
 
 def _file_lines(file: InspectedFile, *, with_records: bool) -> Iterator[Record]:

@@ -39,6 +39,7 @@ def add(commands: Commands) -> None:
     add_password(read)
     log_command(group, "delete", "delete one log and all its ledgers for good", _delete)
     log_changes.add(group)
+    log_changes.add_orphans(commands)
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -88,8 +89,7 @@ def _read(args: argparse.Namespace) -> None:
             reader = client.open_ledger(ledger.ledger_id, args.password.encode(), recover=False)
             if ledger.last_entry_id >= 0:
                 batches = reader.read(0, ledger.last_entry_id)
-                is_rows = snapshot.content is Content.ROWS
-                lines = _rows(batches, ledger.ledger_id, left) if is_rows else _entries(batches, ledger.ledger_id, args.json)
+                lines = _lines(batches, snapshot.content, ledger.ledger_id, left, args.json)
                 for line in itertools.islice(lines, left):
                     print(line)
                     left -= 1
@@ -196,16 +196,15 @@ def _type_name(kind: object) -> str:
     return str(kind.get("type", kind)) if isinstance(kind, dict) else str(kind)
 
 
-def _entries(batches: Iterable[pa.RecordBatch], ledger_id: int, as_json: bool) -> Iterator[str]:
+def _lines(
+    batches: Iterable[pa.RecordBatch], content: Content | None, ledger_id: int, limit: int, as_json: bool
+) -> Iterator[str]:
+    """Entries, or rows as JSON lines. Of each entry's rows the first ``limit`` at most."""
     for batch in batches:
-        for entry_id, payload in zip(batch.column("entry_id"), batch.column("payload"), strict=True):
-            yield entry_line({"ledger_id": ledger_id}, entry_id.as_py(), payload.as_py(), as_json=as_json)
-
-
-def _rows(batches: Iterable[pa.RecordBatch], ledger_id: int, limit: int) -> Iterator[str]:
-    """Rows as JSON lines, of each entry the first ``limit`` at most."""
-    for batch in batches:
-        for entry_id, payload in zip(batch.column("entry_id"), batch.column("payload"), strict=True):
+        for entry_id, payload in zip(batch.column("entry_id").to_pylist(), batch.column("payload"), strict=True):
+            if content is not Content.ROWS:
+                yield entry_line({"ledger_id": ledger_id}, entry_id, payload.as_py(), as_json=as_json)
+                continue
             rows = decode_stored(payload.as_buffer(), f"entry {entry_id} of ledger {ledger_id}")
             for row in rows.slice(0, limit).to_pylist():
                 yield json.dumps({name: _plain(value) for name, value in row.items()}, default=str)

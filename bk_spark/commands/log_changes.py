@@ -1,18 +1,21 @@
-"""``bk-spark log recover|truncate|compact|vacuum|set``: what an operator changes of a log."""
+"""``bk-spark log recover|truncate|compact|vacuum|set`` and ``bk-spark orphans``: what an operator changes of logs."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 
 from bk_spark.client.log.cleanup.compaction_plan import TARGET_BYTES
+from bk_spark.client.log.cleanup.orphans import OLDER_THAN_S, Orphan
 from bk_spark.commands.arguments import (
     Commands,
     Handler,
     command,
     count,
+    group_of,
     log_position,
     or_none,
     positive_size_bytes,
@@ -73,6 +76,17 @@ def add(group: Commands) -> None:
     for name, (kind, text) in RETENTION.items():
         set_.add_argument(_option(name), type=kind, default=argparse.SUPPRESS, metavar="N", help=text)
     set_.set_defaults(parser=set_)
+
+
+def add_orphans(commands: Commands) -> None:
+    group = group_of(commands, "orphans", "what writes that failed or were killed have left behind; no reader ever saw it")
+    for name, text, handler in (
+        ("list", "what a sweep would remove; changes nothing", _list_orphans),
+        ("sweep", "remove it; writes that are running are told by their signs of life and stay", _sweep_orphans),
+    ):
+        parser = command(group, name, text, handler)
+        text = "only what nobody has touched for N seconds (default %(default)s, a day); below 3600 stop all writers first"
+        parser.add_argument("--older-than-s", type=count, default=OLDER_THAN_S, metavar="N", help=text)
 
 
 def _option(name: str) -> str:
@@ -157,3 +171,32 @@ def _set(args: argparse.Namespace) -> None:
         uid = client.logs.uid(args.name)
         head = client.logs.change_head(args.name, uid, lambda head: replace(head, retention=replace(head.retention, **given)))
     print_record({"log": args.name, **asdict(head.retention)}, as_json=args.json)
+
+
+def _list_orphans(args: argparse.Namespace) -> None:
+    with bookkeeper(args) as client, ProgressBar() as progress:
+        orphans = list(client.find_orphans(args.older_than_s, progress.show))
+    _print_orphans(args, orphans)
+
+
+def _sweep_orphans(args: argparse.Namespace) -> None:
+    with bookkeeper(args) as client, ProgressBar() as progress:
+        orphans = list(client.sweep_orphans(args.older_than_s, progress.show))
+    _print_orphans(args, orphans)
+    say(f"{len(orphans)} orphans were removed, with {sum(len(orphan.ledgers) for orphan in orphans)} ledgers")
+
+
+def _print_orphans(args: argparse.Namespace, orphans: Iterable[Orphan]) -> None:
+    records = [
+        {
+            "kind": orphan.kind.value,
+            "log": orphan.log,
+            "uid": orphan.uid,
+            "job": orphan.job_id,
+            "age_s": orphan.age_s,
+            "ledgers": len(orphan.ledgers),
+            "ledger_ids": list(orphan.ledgers),
+        }
+        for orphan in orphans
+    ]
+    print_records(records, ["kind", "log", "uid", "job", "age_s", "ledgers"], as_json=args.json)

@@ -162,9 +162,6 @@ def options_table() -> str:
     return "\n".join([*head, *rows, fields_row])
 
 
-_BY_KEY = {option.key: option for option in OPTIONS}
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceOptions:
     """All options of one ``load()`` or ``save()``, parsed and checked against each other. Pickled with reader and writer."""
@@ -267,7 +264,8 @@ class SourceOptions:
 
 def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> SourceOptions:
     """Parse and check what Spark passes. Raises ConfigError, which never shows the password or ZooKeeper's credential."""
-    given = {key.lower(): value for key, value in options.items() if not _is_sparks_own(key.lower())}
+    lowered = {key.lower(): value for key, value in options.items()}
+    given = {key: value for key, value in lowered.items() if key not in _SPARKS_OWN and not key.startswith("option.")}
     for key in given:
         _check_known(key)
     if "metadata" not in given and METADATA_VARIABLE in environment:
@@ -285,10 +283,6 @@ def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = o
 
 def _no_path() -> ConfigError:
     return ConfigError("option 'path'", None, "it must name the log: .load('name') or .save('name')")
-
-
-def _is_sparks_own(key: str) -> bool:
-    return key in _SPARKS_OWN or key.startswith("option.")
 
 
 def _check_known(key: str) -> None:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from bk_spark.datasource.read.loaded_log import LoadedLog
     from bk_spark.datasource.read.read_task import Reading
     from bk_spark.datasource.read.reader import EntryReader
-    from bk_spark.datasource.write.stream_writer import StreamWriter
-    from bk_spark.datasource.write.writer import BatchWriter
+    from bk_spark.datasource.write.writer import BatchWriter, StreamWriter
 
 
 def register(spark: SparkSession) -> None:
@@ -192,7 +191,7 @@ class BookKeeperDataSource(DataSource):
 
         Raises as ``begin_batch``.
         """
-        from bk_spark.datasource.write.stream_writer import begin_batch
+        from bk_spark.datasource.write.writer import begin_batch
 
         self._options.check_use("stream write")
         return begin_batch(self._options, schema, overwrite)

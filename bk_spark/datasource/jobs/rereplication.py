@@ -38,17 +38,8 @@ if TYPE_CHECKING:
 LOCKED_ROUNDS = 6
 """Limit of rounds in a row that change nothing while others hold locks. The locks of a dead task go after one round."""
 
-_RESULT = pa.schema(
-    {
-        "ledger_id": pa.int64(),
-        "is_whole": pa.bool_(),
-        "is_locked": pa.bool_(),
-        "fragments": pa.int64(),
-        "entries": pa.int64(),
-        "nbytes": pa.int64(),
-        "problem": pa.string(),
-    }
-)
+_COUNTS = [(name, pa.int64()) for name in ("ledger_id", "fragments", "entries", "nbytes")]
+_RESULT = pa.schema([*_COUNTS, ("is_whole", pa.bool_()), ("is_locked", pa.bool_()), ("problem", pa.string())])
 """The fields of RereplicatedLedger that tasks report."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from pyspark.sql.types import DataType, StringType, StructType
+from pyspark.sql.types import StringType, StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.stored.snapshot import check_version
@@ -64,7 +64,8 @@ def filter_of(options: SourceOptions, log: LoadedLog) -> RowFilter | None:
     stored = _stored(options, log)
     bound = bind(options.where, log.name, to_arrow(stored))
     for comparison in bound.comparisons:
-        if comparison.keys and _has_collation(stored[comparison.column].dataType):
+        kind = stored[comparison.column].dataType
+        if comparison.keys and isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
             remedy = f"column '{comparison.column}' has a collation of its own: use DataFrame.where()"
             raise ConfigError("option 'where'", options.where.text, remedy)
     return bound
@@ -78,7 +79,3 @@ def _stored(options: SourceOptions, log: LoadedLog) -> StructType:
         what = f"version {log.version} of log '{log.name}'"
         raise ConfigError(what, "empty", "it holds nothing and has no schema: write to the log first, or read a later version")
     return from_json(log.schema_json)
-
-
-def _has_collation(kind: DataType) -> bool:
-    return isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()

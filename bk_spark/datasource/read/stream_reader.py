@@ -183,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream that cannot be read: raises ``problem`` at Spark's first call, whichever that is.
+    """A stream that cannot be read: raises ``problem`` at Spark's first call, which depends on the trigger and the checkpoint.
 
     If ``streamReader()`` itself raises, Spark 4.3 fails once more while it handles that, and the last error that its user
     reads is about a missing local variable 'reader'. An error of a reader's method ends the query with that error alone.
@@ -192,26 +192,11 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, problem: BookKeeperError) -> None:
         self._problem = problem
 
-    def getDefaultReadLimit(self) -> NoReturn:
-        """Called first with a trigger that has no limits of its own."""
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise self._problem
 
-    def prepareForTriggerAvailableNow(self) -> NoReturn:
-        """Called first with this trigger."""
-        raise self._problem
+    getDefaultReadLimit = prepareForTriggerAvailableNow = initialOffset = partitions = read = _refuse
 
-    def initialOffset(self) -> NoReturn:
-        """Called first with an empty checkpoint."""
-        raise self._problem
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:
-        """Called first with a checkpoint whose last batch was committed."""
-        raise self._problem
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:
-        """Called first with a checkpoint whose last batch was not committed."""
-        raise self._problem
-
-    def read(self, partition: InputPartition) -> NoReturn:
-        """Never called: no partitions are planned."""
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> NoReturn:
+        """Has its own signature because Spark inspects it."""
         raise self._problem

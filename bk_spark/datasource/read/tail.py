@@ -1,8 +1,8 @@
 """Follows a log in the background, so that Spark's questions are answered from memory.
 
 An idle query asks every 12 ms for the latest offset; that must cost nothing. So one thread waits for news: of the log's head
-by a watch in the metadata store, of open ledgers by long polls at their bookies (``ledger_poll.py``). It plans the newest
-position once for each piece of news. It also reads the head every HEARTBEAT_S seconds, in case a watch was lost.
+by a watch in the metadata store, of open ledgers by long polls at their bookies (``LedgerPoll``). After each piece of news
+it plans the newest position once. It also reads the head every HEARTBEAT_S seconds, in case a watch was lost.
 
 If the thread died, or has not heard of the log for STALE_S, the next question fails with the reason: an old answer from
 memory would look like an idle log. The threads are daemons and hold nothing that must be released, because Spark usually
@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.stored.values import Head, OpenLedger
 from bk_spark.client.log.stream.follow import LedgerEnd, Newest
 from bk_spark.client.log.stream.positions import StreamPosition
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
-from bk_spark.datasource.read.ledger_poll import RETRY_S, LedgerPoll
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 
@@ -35,6 +35,12 @@ Longer than a session with the metadata store takes to come back, and longer tha
 
 GRACE_S = 10.0
 """How long a question waits for a fresh look after STALE_S without one, as after the machine's sleep."""
+
+POLL_S = 20.0
+"""The longest single wait at the bookies. A wait that ends without news costs a request to each of them."""
+
+RETRY_S = 0.5
+"""Between tries while a bookie or the metadata store does not answer."""
 
 
 class LogTail:
@@ -92,7 +98,8 @@ class LogTail:
                 self._changed.clear()
                 end_watch = end_watch or self._watch()
                 self._look()
-                self._publish()
+                if self._cursor.wait_s() == 0.0:
+                    self._cursor.publish()
                 self._changed.wait(self._wait_s())
         except BaseException as problem:
             self._failure = problem
@@ -148,12 +155,79 @@ class LogTail:
             self._stopped = True
         return poll.end or LedgerEnd(NO_ENTRY, is_closed=False)
 
-    def _publish(self) -> None:
-        if self._cursor.wait_s() == 0.0:
-            self._cursor.publish()
-
     def _wait_s(self) -> float:
         if self._trouble is not None:
             return RETRY_S
         wait_s = self._cursor.wait_s()
         return HEARTBEAT_S if wait_s is None else min(HEARTBEAT_S, wait_s)
+
+
+class LedgerPoll:
+    """Follows one open ledger: a thread that waits at its bookies for more confirmed entries.
+
+    It never fences, so the ledger's writer does not notice it. It ends when the ledger is closed. Bookies do not know of the
+    close, so a watch of the ledger's metadata reports it. Calls ``on_news``, which must be brief, after every change.
+    """
+
+    def __init__(self, log: FollowedLog, ledger_id: int, on_news: Callable[[], None]) -> None:
+        self._open_ledger = log.open_ledger
+        self._ledger_id = ledger_id
+        self._on_news = on_news
+        self._metadata_changed = False
+        self._end_watch = log.logs.watch.ledger(ledger_id, self._on_metadata)
+        self._handle: ReadHandle | None = None
+        self._ended = threading.Event()
+        self.failure: BaseException | None = None
+        """The error that ended the thread; None after the ledger's close."""
+        self.trouble: BookKeeperError | None = None
+        """Why no bookie has answered since ``heard_s``; None while they answer."""
+        self.heard_s = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name=f"bk-spark-poll-{ledger_id}", daemon=True)
+        self._thread.start()
+
+    @property
+    def end(self) -> LedgerEnd | None:
+        """None until a quorum has answered once."""
+        handle = self._handle
+        return None if handle is None else LedgerEnd.of(handle)
+
+    def catch_up(self) -> None:
+        """Read the ledger's metadata if it has changed. Raises as ``ReadHandle.read_last_add_confirmed``."""
+        if self._metadata_changed and self._handle is not None:
+            self._metadata_changed = False
+            try:
+                self._handle.read_last_add_confirmed()
+            except BookKeeperError:
+                self._metadata_changed = True  # it was not read
+                raise
+
+    def stop(self) -> None:
+        """End the thread after its current wait."""
+        self._end_watch()
+        self._ended.set()
+
+    def _on_metadata(self) -> None:
+        self._metadata_changed = True
+        self._on_news()
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set() and not (self._handle is not None and self._handle.is_closed):
+                self._wait()
+        except BaseException as problem:
+            self.failure = problem
+        self._on_news()
+
+    def _wait(self) -> None:
+        try:
+            if self._handle is None:
+                self._handle = self._open_ledger(self._ledger_id)
+            else:
+                self._handle.wait_for_last_add_confirmed(self._handle.last_add_confirmed, POLL_S)
+            self.heard_s, self.trouble = time.monotonic(), None
+            self._on_news()
+        except BookKeeperError as problem:
+            if not problem.retryable:
+                raise
+            self.trouble = problem
+            self._ended.wait(RETRY_S)

@@ -56,19 +56,35 @@ class Attempt:
 
         Raises JobEndedError where the job was committed, aborted or swept meanwhile.
         """
-        written = _AttemptLedger(self.options, self.job)
+        handle: WriteHandle | None = None
+        last: Future[tuple[int, int]] | None = None
+        rows = 0
         try:
             with JobRefresh(lambda: self.logs.refresh_job(self.job)) as refresh:
-                for payloads, rows in self._payloads(_until_ended(batches, refresh)):
-                    written.append(payloads, rows)
-                return written.close()
+                for payloads, count in self._payloads(_until_ended(batches, refresh)):
+                    handle = handle or self._create_ledger()
+                    last = handle.append_batch_async(payloads)  # waits while too much is unconfirmed
+                    rows += count
+                if handle is None or last is None:
+                    return None
+                _, last_entry_id = last.result()  # entries are confirmed in order: with the last one, all are
+                handle.close()
+                return CommittedLedger(handle.ledger_id, last_entry_id, handle.length, rows)
         except BaseException:
-            written.give_up()
+            if handle is not None:
+                with suppress(BookKeeperError):  # the first failure counts, and the end of the job deletes the ledger
+                    handle.close()
             raise
 
     @property
     def logs(self) -> LogStore:
         return connect(self.options.metadata, self.options.client).logs
+
+    def _create_ledger(self) -> WriteHandle:
+        options = self.options
+        quorums = (options.ensemble_size, options.write_quorum, options.ack_quorum)
+        bookkeeper = connect(options.metadata, options.client)
+        return bookkeeper.create_ledger(*quorums, options.digest_type, options.password, job=self.job)
 
     def _payloads(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.BinaryArray, int]]:
         """Arrays of payloads to append, and how many rows each one holds."""
@@ -84,48 +100,6 @@ class Attempt:
         pieces = gathered_batches(batches, cut.max_rows, cut.max_bytes)
         encoded = itertools.chain.from_iterable(map(encoder.encode, pieces))
         yield from gathered_payloads(encoded, options.client.add_batch_bytes)
-
-
-class _AttemptLedger:
-    """The ledger of one task attempt: created with the first row, closed once all entries are confirmed."""
-
-    def __init__(self, options: SourceOptions, job: WriteJob) -> None:
-        self._options = options
-        self._job = job
-        self._handle: WriteHandle | None = None
-        self._last: Future[tuple[int, int]] | None = None
-        self._rows = 0
-
-    def append(self, payloads: pa.BinaryArray, rows: int) -> None:
-        """Waits while too much is unconfirmed. Raises the failure of an earlier append, as ``close`` does."""
-        self._handle = self._handle or self._create()
-        self._last = self._handle.append_batch_async(payloads)
-        self._rows += rows
-
-    def close(self) -> CommittedLedger | None:
-        """None if nothing was appended. Entries are confirmed in order, so waiting for the last one is enough."""
-        if self._handle is None or self._last is None:
-            return None
-        _, last_entry_id = self._last.result()
-        self._handle.close()
-        return CommittedLedger(self._handle.ledger_id, last_entry_id, self._handle.length, self._rows)
-
-    def give_up(self) -> None:
-        """Release the handle after a failure. Errors here are ignored: the end of the job deletes the ledger."""
-        if self._handle is not None:
-            with suppress(BookKeeperError):
-                self._handle.close()
-
-    def _create(self) -> WriteHandle:
-        options = self._options
-        return connect(options.metadata, options.client).create_ledger(
-            options.ensemble_size,
-            options.write_quorum,
-            options.ack_quorum,
-            options.digest_type,
-            options.password,
-            job=self._job,
-        )
 
 
 class JobRefresh:

@@ -1,4 +1,18 @@
-"""Writes a DataFrame: each task attempt with rows writes a ledger, the driver's commit makes them part of the log at once."""
+"""Writes a DataFrame or a streaming query: each task attempt writes a ledger, one commit makes all of them part of the log.
+
+Each row of a stream is in the log exactly once, and every batch is one commit. Spark may run a task more than once, commit a
+batch again after a restart with rows that were written anew, call ``abort`` after a commit that took effect, and let a losing
+attempt end after the commit. One compare-and-set protects against all of it: the commit carries the query and the batch as
+application id and version, and the log drops a commit whose version is not above its last one of that application
+(log rule 5).
+
+The application id is ``spark-stream:<query id>``, the version is the batch's id. Spark draws the query's id for a new
+checkpoint and stores it there. A restart from the checkpoint keeps the id. A new checkpoint is a new query, whose rows are
+added whatever the log holds already.
+
+For each batch Spark makes a writer and pickles it to the tasks; after the tasks it makes a new one that commits or aborts.
+Only the messages get from the first to the second.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from bk_spark.client.log.changes.jobs import WriteJob
@@ -19,7 +34,17 @@ from bk_spark.datasource.write.checks import check_append, check_bookies, stored
 from bk_spark.datasource.write.task_attempt import Attempt
 from bk_spark.errors import BookKeeperError, ConfigError
 
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+"""Local properties that Spark sets in the tasks of a streaming query. Their names are not documented; a test notices if a
+version of Spark changes them."""
+
 logger = logging.getLogger(__name__)
+
+
+def application_of(query_id: str) -> str:
+    """The application id under which a log knows a streaming query; ``query_id`` is ``StreamingQuery.id``."""
+    return f"spark-stream:{query_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +66,20 @@ def begin_write(options: SourceOptions, schema: StructType, overwrite: bool) -> 
 
     Raises SchemaMismatchError, NotEnoughBookiesError, MetadataUnavailableError, ConfigError.
     """
-    return BatchWriter(*begin(options, schema, overwrite, needs_bookies=True))
+    return BatchWriter(*_begin(options, schema, overwrite, needs_bookies=True))
 
 
-def begin(options: SourceOptions, schema: StructType, overwrite: bool, *, needs_bookies: bool) -> tuple[Attempt, CommitKind]:
-    """Check a write and begin its job. ``needs_bookies``: refuse it where too few bookies are writable.
+def begin_batch(options: SourceOptions, schema: StructType, overwrite: bool) -> StreamWriter:
+    """The writer of one batch, with a new job. The writer that commits learns the job from the tasks' messages.
 
-    The kind is OVERWRITE where the write replaces the whole content.
+    Bookies are not counted: the commit of rows that are written needs none.
+    Raises SchemaMismatchError, MetadataUnavailableError, ConfigError.
     """
+    return StreamWriter(*_begin(options, schema, overwrite, needs_bookies=False))
+
+
+def _begin(options: SourceOptions, schema: StructType, overwrite: bool, *, needs_bookies: bool) -> tuple[Attempt, CommitKind]:
+    """Check a write and begin its job. ``needs_bookies``: refuse it where too few bookies are writable."""
     stored = stored_schema(options, schema)
     bookkeeper = connect(options.metadata, options.client)
     if needs_bookies:
@@ -59,12 +90,16 @@ def begin(options: SourceOptions, schema: StructType, overwrite: bool, *, needs_
     return Attempt(options, bookkeeper.logs.begin_job(options.log), stored), kind
 
 
-class BatchWriter(DataSourceArrowWriter):
-    """A batch write. The driver pickles it before the tasks run; the same state writes, commits and aborts."""
+class _Writer:
+    """A job's attempt; ``kind`` is OVERWRITE where the write replaces the whole content."""
 
     def __init__(self, attempt: Attempt, kind: CommitKind) -> None:
         self._attempt = attempt
         self._kind = kind
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """A batch write. The driver pickles it before the tasks run; the same state writes, commits and aborts."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LedgerMessage:
         """Run one task attempt and close its ledger, which nobody reads before the commit."""
@@ -88,6 +123,33 @@ class BatchWriter(DataSourceArrowWriter):
         if not isinstance(message, LedgerMessage) or message.job != job or message.query_id is not None:
             raise ConfigError("a commit message", message, f"it is not of write job {job.job_id}: nothing is committed")
         return message
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """One batch of a streaming query; in output mode complete an OVERWRITE."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> LedgerMessage:
+        """Run one task attempt and close its ledger, which nobody reads before the commit."""
+        query_id, batch_id = _running_batch()
+        return LedgerMessage(self._attempt.job, self._attempt.write(iterator), query_id, batch_id)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Make the batch part of the log, unless the log has it. An empty batch is committed too, to record its id.
+
+        Raises ConfigError, and commits nothing, for messages of several queries, batches or jobs.
+        """
+        written = _of_one_batch(messages, batchId)
+        query_id = written[0].query_id
+        assert query_id is not None
+        commit_messages(self._attempt, self._kind, written, (application_of(query_id), batchId))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Delete what the batch's tasks wrote, unless its commit took effect.
+
+        Without any message the job is not known here; then the sweep deletes what its attempts left.
+        """
+        for job in {message.job for message in messages if isinstance(message, LedgerMessage)}:
+            abort_job(self._attempt, job)
 
 
 def commit_messages(
@@ -115,3 +177,31 @@ def abort_job(attempt: Attempt, job: WriteJob) -> None:
     except BookKeeperError as problem:
         # Raised, it would hide from the user the failure that made Spark abort.
         logger.warning("write job %s on log '%s' is left to the sweep: %s", job.job_id, job.log_name, problem)
+
+
+def _running_batch() -> tuple[str, int]:
+    """The streaming query and the batch of the running task. Raises ConfigError where Spark does not set them."""
+    context = TaskContext.get()
+    query_id, batch_id = (context and context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
+    if not query_id or not batch_id or not batch_id.isdecimal():
+        raise ConfigError(
+            f"Spark's local properties {QUERY_ID} and {BATCH_ID}",
+            (query_id, batch_id),
+            "this version of Spark does not tell its tasks which batch they write, and a batch that is repeated could not be "
+            "known again: use PySpark 4.2 or 4.3, or write from foreachBatch with applicationId and applicationVersion",
+        )
+    return query_id, int(batch_id)
+
+
+def _of_one_batch(messages: list[WriterCommitMessage | None], batch_id: int) -> list[LedgerMessage]:
+    """The messages. Raises ConfigError unless they are of one query, one job and this batch (log rule 5)."""
+    what = f"the commit messages of batch {batch_id}"
+    written = [message for message in messages if isinstance(message, LedgerMessage)]
+    origins = {(message.query_id, message.batch_id, message.job) for message in written}
+    if len(written) != len(messages) or len(origins) != 1:
+        raise ConfigError(what, messages, "they are not of one query and job: nothing is committed")
+    ((query_id, written_batch, _),) = origins
+    if query_id is None or written_batch != batch_id:
+        found = f"of batch {written_batch} of query {query_id}"
+        raise ConfigError(what, found, "they are not of this batch: nothing is committed")
+    return written
