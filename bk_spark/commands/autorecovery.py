@@ -126,11 +126,10 @@ def _switch(args: argparse.Namespace, *, on: bool) -> None:
 def _status(args: argparse.Namespace) -> None:
     with metadata_store(args) as (store, znodes):
         marks = UnderReplication(store, znodes)
-        standing, report, locks = candidates(store, znodes), auditor_report(store, znodes), marks.locks()
-        now_ms = time.time() * 1000
-        waiting = None
-        if report is not None:
-            waiting = {name: max(0, round((due_ms - now_ms) / 1000)) for name, due_ms in report["waiting"].items()}
+        standing, report, locks = candidates(store, znodes), auditor_report(store, znodes) or {}, marks.locks()
+        now_s = time.time()
+        left_s = {name: max(0, round(due_ms / 1000 - now_s)) for name, due_ms in report.get("waiting", {}).items()}
+        lost_in_s = left_s if args.json else [f"{name} in {left} s" for name, left in left_s.items()]
         record = {
             "enabled": marks.is_enabled(),
             "auditor": standing[0] if standing else None,
@@ -138,9 +137,9 @@ def _status(args: argparse.Namespace) -> None:
             "marked_ledgers": marks.count(),
             "locked_ledgers": len(locks),
             "workers": sorted(set(locks.values())),
-            "lost_bookies": None if report is None else report["lost"],
-            "lost_in_s": waiting if args.json or waiting is None else [f"{name} in {left} s" for name, left in waiting.items()],
-            "replicas_are_checked": None if report is None else report["is_checking"],
+            "lost_bookies": report.get("lost"),
+            "lost_in_s": lost_in_s if report else None,
+            "replicas_are_checked": report.get("is_checking"),
         }
         print_record(record, as_json=args.json)
 

@@ -1,4 +1,4 @@
-"""``bk-spark bench``: how fast a cluster takes and gives back entries, as one client sees it.
+"""``bk-spark bench``: how fast a cluster confirms and returns entries, as one client measures it.
 
 It appends to one ledger, reads all entries from first to last, and then reads some one by one. Memory is bounded: appends
 under way by ``Load.in_flight`` and the client's window, latencies by ``Latencies``.

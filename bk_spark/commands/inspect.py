@@ -209,7 +209,8 @@ def _file_lines(file: InspectedFile, *, with_records: bool) -> Iterator[Record]:
     for item in inspect_records(file, REAL_DISK):
         total.add(item)
         if isinstance(item, Gap):
-            yield _gap_line(item)
+            what = "torn end" if item.looks_torn else "damage"
+            yield {"what": what, "offset": item.start, "end": item.end, "problem": item.problem}
         elif with_records:
             yield _record_line(item.header)
     if file.header is not None:
@@ -226,11 +227,6 @@ def _file_line(file: InspectedFile) -> Record:
     if before.file_id:
         line |= {"after_file": before.file_id, "after_bytes": before.sealed_bytes, "after_sequence": before.last_sequence}
     return line
-
-
-def _gap_line(gap: Gap) -> Record:
-    what = "torn end" if gap.looks_torn else "damage"
-    return {"what": what, "offset": gap.start, "end": gap.end, "problem": gap.problem}
 
 
 def _record_line(header: RecordHeader) -> Record:

@@ -95,7 +95,11 @@ def entry_line(place: Mapping[str, object], entry_id: int, payload: bytes, *, as
     """One entry: a payload that is text as text, any other in hexadecimal. In JSON ``place`` too, and payloads as base64."""
     if as_json:
         return json.dumps({**place, "entry_id": entry_id, "payload": base64.b64encode(payload).decode()})
-    return f"{entry_id}\t{_readable(payload)}"
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        text = ""
+    return f"{entry_id}\t{text if text and text.isprintable() else payload.hex()}"
 
 
 def _pages(client: BookKeeper, first: int, limit: int | None, progress: ProgressBar) -> Iterator[list[dict[str, object]]]:
@@ -115,11 +119,3 @@ def _summary(metadata: LedgerMetadata) -> dict[str, object]:
         "length": metadata.length if metadata.is_closed else None,
         "ensemble": list(metadata.last_fragment.ensemble),
     }
-
-
-def _readable(payload: bytes) -> str:
-    try:
-        text = payload.decode()
-    except UnicodeDecodeError:
-        return payload.hex()
-    return text if text.isprintable() else payload.hex()

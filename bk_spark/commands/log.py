@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommittedLedger, Content, Head, LogVersion, OpenLedger, Retention
 from bk_spark.client.log.stream.cursors import Cursor
@@ -60,7 +59,9 @@ def _show(args: argparse.Namespace) -> None:
         snapshot = client.logs.snapshot(args.name)
         head = client.logs.head(args.name, snapshot.uid)
         record = {"log": args.name, "uid": snapshot.uid, **_summary(head, args.json), **_state(head, snapshot, args.json)}
-        commits = [_commit(version) for version in _newest(client, head, snapshot, args.limit)]
+        first = max(head.oldest_record, 1, snapshot.version - args.limit + 1)
+        versions = client.logs.reader.versions(args.name, snapshot.uid, first, snapshot.version)
+        commits = [_commit(version) for version in versions]
         listed: list[CommittedLedger | OpenLedger] = [*snapshot.ledgers, *snapshot.open_ledgers]
         ledgers = [_ledger(ledger) for ledger in listed[max(len(listed) - args.limit, 0) :]]
         follower = LogFollower(client.logs.reader, args.name, snapshot.uid, FAIL, client.existing_ledgers)
@@ -104,11 +105,6 @@ def _section(title: str, records: Sequence[Record], columns: Sequence[str]) -> N
     if records:
         print(f"\n{title}:")
         print_records(records, columns, as_json=False)
-
-
-def _newest(client: BookKeeper, head: Head, snapshot: LogSnapshot, limit: int) -> list[LogVersion]:
-    first = max(head.oldest_record, 1, snapshot.version - limit + 1)
-    return list(client.logs.reader.versions(snapshot.name, snapshot.uid, first, snapshot.version))
 
 
 def _summary(head: Head, as_json: bool) -> dict[str, object]:
@@ -189,11 +185,8 @@ def _time(time_ms: int) -> str:
 
 
 def _columns(schema: dict[str, list[dict[str, object]]] | None) -> list[str]:
-    return [] if schema is None else [f"{field['name']}: {_type_name(field['type'])}" for field in schema["fields"]]
-
-
-def _type_name(kind: object) -> str:
-    return str(kind.get("type", kind)) if isinstance(kind, dict) else str(kind)
+    columns = [] if schema is None else [(field["name"], field["type"]) for field in schema["fields"]]
+    return [f"{name}: {kind.get('type', kind) if isinstance(kind, dict) else kind}" for name, kind in columns]
 
 
 def _lines(

@@ -64,7 +64,7 @@ def given_fields(args: argparse.Namespace, config: type) -> dict[str, Any]:
 
 
 def bookie_config(args: argparse.Namespace) -> BookieConfig:
-    """Raises ConfigError, with the name of what is wrong."""
+    """The settings of the options and of the file. Raises ConfigError, which names the wrong setting."""
     from_file = _read(Path(args.config)) if args.config else {}
     auth = zookeeper_auth(args)
     return BookieConfig(**{**from_file, **given_fields(args, BookieConfig), **({"zookeeper_auth": auth} if auth else {})})

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import BinaryType, DataType, LongType, StructField, StructType
 
-from bk_spark.client.log.stored.schema import Schema, parse_schema, type_name
+from bk_spark.client.log.stored.schema import parse_schema, type_name
 from bk_spark.errors import ConfigError, SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def check_asked(log: str, stored: StructType, asked: StructType) -> None:
     """Raise SchemaMismatchError unless every column of ``asked``, a user's ``.schema(…)``, is in ``stored`` with its type."""
     if not asked.fields:
         raise SchemaMismatchError(log, "the schema asked for has no column")
-    columns = {column["name"]: column for column in _json(stored)["fields"]}
-    for given, column in zip(_json(asked)["fields"], _json(nullable(log, asked))["fields"], strict=True):
+    columns = {column["name"]: column for column in stored.jsonValue()["fields"]}
+    for given, column in zip(asked.jsonValue()["fields"], nullable(log, asked).jsonValue()["fields"], strict=True):
         name = column["name"]
         if name not in columns:
             raise SchemaMismatchError(log, f"column '{name}' is asked for, the columns are {', '.join(columns)}")
@@ -90,11 +90,6 @@ def _check_names(column: str, kind: DataType) -> None:
     inner += [getattr(kind, name) for name in ("elementType", "keyType", "valueType") if hasattr(kind, name)]
     for inner_kind in inner:
         _check_names(column, inner_kind)
-
-
-def _json(schema: StructType) -> Schema:
-    parsed: dict[str, Any] = json.loads(schema.json())
-    return parsed
 
 
 def _bare(kind: Any) -> Any:

@@ -182,10 +182,8 @@ class _Compaction:
 
     def _reading(self, snapshot: LogSnapshot) -> SourceOptions:
         """Without the options of a write: old ledgers may have any digest type and ensemble."""
-        kept = {
-            key: value for key, value in self._given.items() if key.lower() in _READ_KEYS or key.lower().startswith("client.")
-        }
-        return parse_options({**kept, **_content(snapshot)})
+        keys = [key for key in self._given if key.lower() in _READ_KEYS or key.lower().startswith("client.")]
+        return parse_options({**{key: self._given[key] for key in keys}, **_content(snapshot)})
 
     def _writing(self, snapshot: LogSnapshot) -> SourceOptions:
         """With the quorums and digest type of the log's newest ledger, unless given. Raises UnauthorizedAccessError."""

@@ -61,7 +61,10 @@ def admitted_end(pieces: Iterable[Piece], start: StreamPosition, limits: Limits,
     for piece in pieces:
         rows, nbytes, entries = _fitting(piece, rows_left, bytes_left, sizes)
         if entries < piece.entries:
-            return _behind(piece, max(entries, 1)) if entries or end == start else end
+            if not entries and end != start:
+                return end
+            next_entry_id = piece.first_entry_id + max(entries, 1)
+            return StreamPosition(piece.version, piece.index, piece.ledger_id, next_entry_id)
         end = piece.position_after
         rows_left = None if rows_left is None else rows_left - rows
         bytes_left = None if bytes_left is None else bytes_left - nbytes
@@ -106,7 +109,3 @@ def _by_bytes(piece: Piece, bytes_left: int, sizes: StoredSizes) -> tuple[int, i
         middle = (fitting + too_many) // 2
         fitting, too_many = (middle, too_many) if nbytes(middle) <= bytes_left else (fitting, middle)
     return total, fitting
-
-
-def _behind(piece: Piece, entries: int) -> StreamPosition:
-    return StreamPosition(piece.version, piece.index, piece.ledger_id, piece.first_entry_id + entries)

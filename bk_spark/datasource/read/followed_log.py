@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from bk_spark.client.ledger.read_handle import ReadHandle
@@ -47,11 +48,9 @@ class FollowedLog:
     def of(options: SourceOptions, name: str, uid: str) -> FollowedLog:
         """The log as a stream with these options follows it."""
         bookkeeper = connect(options.metadata, options.client)
-        describe = bookkeeper.existing_ledgers
-        follower = LogFollower(bookkeeper.logs.reader, name, uid, options.overwrites, describe)
-        return FollowedLog(
-            name, uid, bookkeeper.logs, follower, lambda ledger_id: opened(bookkeeper, options, ledger_id), describe
-        )
+        logs, describe = bookkeeper.logs, bookkeeper.existing_ledgers
+        follower = LogFollower(logs.reader, name, uid, options.overwrites, describe)
+        return FollowedLog(name, uid, logs, follower, partial(opened, bookkeeper, options), describe)
 
     def head_with(self, position: StreamPosition) -> Head:
         """A head that includes ``position``: right after a restart, the server of this client may not know it yet."""

@@ -91,7 +91,7 @@ class LogTail:
         return time.monotonic() - self._looked_s > STALE_S
 
     def _run(self) -> None:
-        """The thread: everything below runs in it."""
+        """The thread; the methods below run in it."""
         end_watch: Callable[[], None] | None = None
         try:
             while not self._stopped:
