@@ -1,4 +1,4 @@
-"""The main job end to end, on real parts and real data: what ``make demo`` runs.
+"""The main job end to end, on a real cluster and real data: what ``make demo`` runs.
 
 A local cluster (one ZooKeeper server, three bookie processes), and through Spark:
 
@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
@@ -84,38 +85,38 @@ def run(spark: SparkSession, cluster: LocalCluster, scratch: Path) -> int:
     return 0 if equal else 1
 
 
+@dataclass
 class Logs:
-    """The two lines of Spark that this is about."""
+    """How Spark writes a log, and how it reads one."""
 
-    def __init__(self, spark: SparkSession, metadata_uri: str) -> None:
-        self._spark = spark
-        self._metadata_uri = metadata_uri
+    spark: SparkSession
+    metadata_uri: str
 
     def append(self, rows: DataFrame, log: str) -> None:
-        rows.write.format("bookkeeper").option("metadata", self._metadata_uri).mode("append").save(log)
+        rows.write.format("bookkeeper").option("metadata", self.metadata_uri).mode("append").save(log)
 
     def read(self, log: str) -> DataFrame:
-        return self._spark.read.format("bookkeeper").option("metadata", self._metadata_uri).load(log)
+        return self.spark.read.format("bookkeeper").option("metadata", self.metadata_uri).load(log)
 
 
+@dataclass
 class Stream:
-    """A query from one log to another; it ends when it has read all that there is."""
+    """A query that copies one log to another and ends when it has read all of it."""
 
-    def __init__(self, spark: SparkSession, metadata_uri: str, checkpoint: Path) -> None:
-        self._spark = spark
-        self._metadata_uri = metadata_uri
-        self._checkpoint = checkpoint
+    spark: SparkSession
+    metadata_uri: str
+    checkpoint: Path
 
     def copy_all(self, source: str, sink: str) -> None:
-        stream = self._spark.readStream.format("bookkeeper").option("metadata", self._metadata_uri)
+        stream = self.spark.readStream.format("bookkeeper").option("metadata", self.metadata_uri)
         rows = stream.option("startingOffsets", "earliest").option("maxRowsPerTrigger", 100).load(source)
-        writing = rows.writeStream.format("bookkeeper").option("metadata", self._metadata_uri).option("path", sink)
-        query = writing.option("checkpointLocation", str(self._checkpoint)).trigger(availableNow=True).start()
+        writing = rows.writeStream.format("bookkeeper").option("metadata", self.metadata_uri).option("path", sink)
+        query = writing.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
         query.awaitTermination()
 
     def forget_last_batch(self) -> int:
-        """Takes the last batch out of Spark's commit log; gives back its number."""
-        commits = self._checkpoint / "commits"
+        """Remove the last batch from Spark's commit log and return its number."""
+        commits = self.checkpoint / "commits"
         last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
         (commits / str(last)).unlink()
         (commits / f".{last}.crc").unlink(missing_ok=True)
@@ -134,23 +135,21 @@ class EventLog:
         self._taken = 0
 
     def new_events(self) -> DataFrame:
-        """What was written since the last call; at least one whole line."""
-        lines = self._whole_lines()
+        """The whole lines that were written since the last call; at least one."""
+        text = self._file.read_text(encoding="utf-8")
+        lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
         piece = self._pieces / f"{self._taken:04d}.json"
         piece.write_text("".join(lines[self._lines :]), encoding="utf-8")
         self._lines, self._taken = len(lines), self._taken + 1
         return self._spark.read.schema(EVENT).json(str(piece))
 
     def seen(self) -> DataFrame:
-        """All that ``new_events`` ever gave."""
+        """All lines that ``new_events`` has given."""
         return self._spark.read.schema(EVENT).json(str(self._pieces))
-
-    def _whole_lines(self) -> list[str]:
-        return [line for line in self._file.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
 
 
 def movie_ratings(spark: SparkSession) -> DataFrame:
-    """user::movie::rating::seconds, parsed and typed."""
+    """The lines ``user::movie::rating::seconds``, parsed and typed."""
     fields = f.split("value", "::")
     return spark.read.text(str(RATINGS)).select(
         fields[0].cast("int").alias("user"),
@@ -161,7 +160,7 @@ def movie_ratings(spark: SparkSession) -> DataFrame:
 
 
 def compare(log: str, written: DataFrame, read: DataFrame) -> bool:
-    """Whether both hold the same rows, in whatever order, and the same types."""
+    """Whether both have the same rows, in any order, and the same types."""
     expected, found = fingerprint(written), fingerprint(read)
     same = expected == found and written.dtypes == read.dtypes
     say(f'    log "{log}": {found[0]} rows, checksum {found[1]}: {"the same" if same else f"DIFFERS from {expected}"}')
@@ -169,7 +168,7 @@ def compare(log: str, written: DataFrame, read: DataFrame) -> bool:
 
 
 def fingerprint(rows: DataFrame) -> tuple[int, int]:
-    """The number of rows and the sum of their hashes, which does not depend on their order."""
+    """The number of rows and the sum of their hashes, which is the same in any order."""
     text = f.to_json(f.struct("*"))
     row = rows.agg(f.count("*").alias("rows"), f.sum(f.xxhash64(text).cast("decimal(38,0)")).alias("sum")).first()
     assert row is not None

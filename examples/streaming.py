@@ -2,9 +2,10 @@
 
     python examples/streaming.py
 
-The query "orders" takes made-up orders from Spark's own source into the log "orders". The query "large" follows that log, and
-puts what is worth more than 50 into the log "large". Each has a checkpoint: start a query anew with it, after whatever end, and
-it goes on where it was, with no row lost and none twice. So does "large" here: it is stopped, and then takes what is left.
+The query "orders" writes made-up orders from Spark's own source to the log "orders". The query "large" follows that log and
+writes orders above 50 to the log "large". Each query has a checkpoint. A query that is started again with its checkpoint,
+however it ended, goes on where it was: no row is lost and none comes twice. Here "large" is stopped, started again, and reads
+the rest.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def into(rows: DataFrame, metadata: str, log: str, checkpoint: Path) -> DataStre
 
 
 def follow(spark: SparkSession, metadata: str, log: str) -> DataFrame:
-    """All rows of the log, then those that come. Without ``startingOffsets`` only those that come."""
+    """All rows of the log, then new ones; without ``startingOffsets`` only new ones."""
     stream = spark.readStream.format("bookkeeper").option("metadata", metadata)
     return stream.option("startingOffsets", "earliest").load(log)
 

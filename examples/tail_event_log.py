@@ -8,11 +8,11 @@ Spark writes one file for each application, ``<application id>.inprogress`` unti
     spark.eventLog.dir=DIRECTORY
 
 Each file becomes a log of its own, ``<prefix><application id>``: a driver that is started again is another application.
-A line goes out once its newline is there. SIGTERM and Ctrl-C end the tailer after the lines that are there by then.
+A line is appended once it has its newline. SIGTERM and Ctrl-C end the tailer after the lines that are complete by then.
 
-How it is exactly once, with SIGKILL at any moment: the log itself is the only memory. Whoever starts takes the log over
-(``open_writer`` fences whoever had it: from then on no append of a predecessor can land, and what it had in flight is either
-in the log for good or will never be), counts the log's rows, and goes on with the line behind them.
+It is exactly once even with SIGKILL at any moment, because the log itself is the only memory. A tailer that starts takes the
+log over: ``open_writer`` fences the previous writer, so that its appends in flight are either in the log for good or never
+will be, and no more can follow. Then it counts the log's rows and goes on with the line behind them.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from bk_spark.client.log.log import Log
 
 RUNNING = ".inprogress"
 POLL_S = 0.2
-"""Between two looks at the files."""
+"""Time between two looks at the files."""
 READ_BYTES = 256 * 1024
-"""Lines of about so many bytes are one append."""
+"""About how many bytes of lines are one append."""
 
 
 class Tail:
-    """One event log file on its way into one log. Making it takes the log over."""
+    """Copies one event log file into one log. The constructor takes the log over."""
 
     def __init__(self, file: BinaryIO, log: Log) -> None:
         self._file = file
         self._partial = b""
         self._writer = log.open_writer()
         self._to_skip = log.snapshot().end_row
-        """Lines that the log has. Counted behind the fence: no predecessor can add to it."""
+        """Lines that the log has already. Counted after the fence, so that no previous writer can add more."""
 
     def advance(self) -> bool:
-        """Take a piece of the file, and append the lines that end in it; False at the end of the file."""
+        """Read a piece of the file and append the lines that end in it. False at the end of the file."""
         piece = self._file.read(READ_BYTES)
         *lines, self._partial = (self._partial + piece).split(b"\n")
         new, self._to_skip = lines[self._to_skip :], max(0, self._to_skip - len(lines))
@@ -54,13 +54,13 @@ class Tail:
         return bool(piece)
 
     def close(self) -> None:
-        """Close the log's ledger: readers see where it ends."""
+        """Close the log's ledger, so that readers know its end."""
         self._file.close()
         self._writer.close()
 
 
 class Tailer:
-    """All files of a directory, whether they are there already or come later."""
+    """Copies all files of a directory, also those that appear later."""
 
     def __init__(self, client: BookKeeper, directory: Path, prefix: str) -> None:
         self._client = client
@@ -70,7 +70,7 @@ class Tailer:
         self._finished: set[str] = set()
 
     def advance(self) -> bool:
-        """Append what is there; False if there was nothing new."""
+        """Append the next piece of each file. False if there was nothing new."""
         moved = False
         for path in sorted(self._directory.iterdir()):
             application = path.name.removesuffix(RUNNING)
@@ -99,13 +99,13 @@ class Tailer:
             return False
         try:
             self._tails[application] = Tail(path.open("rb"), log)
-        except FileNotFoundError:  # it was given its last name just now: the next look finds it under that
+        except FileNotFoundError:  # Spark has just renamed it: the next look finds the final name
             return False
         return True
 
 
 def _has_all(log: Log, path: Path) -> bool:
-    """Whether the closed log has every line of a file that grows no more: then it need not be taken over."""
+    """Whether the log is closed and has every line of a finished file, so that it need not be taken over."""
     snapshot = log.snapshot()
     with path.open("rb") as file:
         return not snapshot.open_ledgers and snapshot.end_row == sum(line.endswith(b"\n") for line in file)

@@ -1,16 +1,76 @@
-"""Arguments of commands that are more than a word or a number. What is wrong with one is wrong usage: exit code 2."""
+"""How commands and their options are declared, and what the values of options may look like.
+
+A value that does not parse is wrong usage: exit code 2.
+"""
 
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
+import os
+import re
 from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from typing import NoReturn, TypeAlias
 
 from bk_spark.client.log.log import LogPosition
-from bk_spark.config import MAX_SETTING
+from bk_spark.config import MAX_SETTING, ZOOKEEPER_AUTH_VARIABLE
 from bk_spark.datasource.option_values import size
 from bk_spark.errors import ConfigError
 
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Handler = Callable[[argparse.Namespace], None]
+
+MAX_ERROR_CHARACTERS = 1_000
+"""Limit of an error about wrong usage, which repeats what was typed: a screenful."""
+
 _parse_size = size(0, 2**62)
+
+
+class Parser(argparse.ArgumentParser):
+    """Cuts long error messages. argparse makes subparsers of the same class."""
+
+    def error(self, message: str) -> NoReturn:
+        cut = message if len(message) <= MAX_ERROR_CHARACTERS else f"{message[:MAX_ERROR_CHARACTERS]}…"
+        super().error(cut)
+
+
+def group_of(commands: Commands, name: str, text: str) -> Commands:
+    """Commands below one name."""
+    parser = commands.add_parser(name, help=text, description=text)
+    return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+
+def command(commands: Commands, name: str, text: str, handler: Handler) -> argparse.ArgumentParser:
+    """One command, with the options that every command has."""
+    parser = commands.add_parser(name, help=text, description=text)
+    parser.add_argument(
+        "--metadata", metavar="URI", default=os.environ.get("BK_SPARK_METADATA"), help="the cluster: zk://host:port[,…]/ledgers"
+    )
+    add_security(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON value a line")
+    parser.set_defaults(handler=handler)
+    return parser
+
+
+def add_security(parser: argparse.ArgumentParser) -> None:
+    """No option takes a secret: every user of a machine sees the arguments of every process."""
+    group = parser.add_argument_group("security", "PEM files for TLS with bookies; who this is to ZooKeeper")
+    group.add_argument("--tls-ca", metavar="FILE", help="authorities that sign the certificates of the other side; for TLS")
+    group.add_argument("--tls-certificate", metavar="FILE", help="this side's certificate, with its chain")
+    group.add_argument("--tls-key", metavar="FILE", help="the certificate's private key, without a passphrase")
+    group.add_argument(
+        "--zookeeper-auth-file",
+        metavar="FILE",
+        help=f"a file with scheme:credential, such as digest:user:password (or the variable {ZOOKEEPER_AUTH_VARIABLE})",
+    )
+
+
+def add_log_option(parser: argparse.ArgumentParser) -> None:
+    """For commands that run for long: their handlers call ``set_up_logging(args.log_json)``."""
+    parser.add_argument("--log-json", action="store_true", help="write the log, on stderr, as one JSON object a line")
 
 
 def count(text: str) -> int:
@@ -76,3 +136,30 @@ def log_position(text: str) -> LogPosition:
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither a ledger id, such as 7, nor LEDGER:ENTRY, such as 7:100"
         ) from None
+
+
+def setting_help(config: type, name: str, default: str) -> str:
+    """The help of one setting's option."""
+    return f"{setting_texts(config)[name]} (default {default})"
+
+
+@cache
+def setting_texts(config: type) -> dict[str, str]:
+    """The first sentence of the text below each field of a settings class, on one line, ready for argparse.
+
+    So the help and the class's documentation are one text.
+    """
+    [defined] = ast.parse(inspect.getsource(config)).body
+    assert isinstance(defined, ast.ClassDef)
+    found = {}
+    for field, below in pairwise(defined.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+            found[field.target.id] = _first_sentence(ast.literal_eval(below.value)).replace("%", "%%")
+    return found
+
+
+def _first_sentence(text: str) -> str:
+    joined = " ".join(text.replace("``", "").split())
+    first = re.split(r"(?<=[a-z0-9)])\. ", joined)[0].rstrip(".")
+    word = first.split()[0]
+    return first[0].lower() + first[1:] if word == word.capitalize() else first

@@ -1,25 +1,22 @@
-"""``bk-spark auditor``, ``bk-spark autorecovery``, ``bk-spark underreplicated``: lost copies are found and made again."""
+"""``bk-spark auditor|autorecovery|underreplicated``: finding lost copies and making them again."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 import os
-import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 from bk_spark.client.replication.auditor_znodes import auditor_report, candidates, current_auditor, is_requested, request_audit
 from bk_spark.client.replication.autorecovery import AutoRecoveryPlace, run_autorecovery
 from bk_spark.client.replication.settings import AutoRecoveryConfig
-from bk_spark.commands.arguments import positive_number
-from bk_spark.commands.connect import client_config, metadata_store, metadata_uri
+from bk_spark.commands.arguments import Commands, Handler, add_log_option, command, group_of, positive_number
+from bk_spark.commands.connect import client_config, metadata_store, metadata_uri, stop_signal
 from bk_spark.commands.output import ProgressBar, print_pages, print_record
-from bk_spark.commands.parsers import Commands, add_log_option, command, group_of
-from bk_spark.commands.setting_texts import setting_help
+from bk_spark.commands.settings import add_fields, given_fields
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.under_replication import Mark, UnderReplication
@@ -30,42 +27,66 @@ PAGE = 1_000
 """Marks that are printed at a time."""
 
 _POLL_S = 0.1
-"""How often ``auditor trigger --wait`` looks whether the audit is done."""
+"""How often ``auditor trigger --wait-s`` looks whether the audit is done."""
 
 
 def add(commands: Commands) -> None:
     auditor = group_of(commands, "auditor", "the process that finds out which ledgers lack copies")
-    _add_run(auditor, "take part in the election of the auditor, and audit when elected, until SIGTERM", run_auditor)
-    command(auditor, "who", "who is the auditor, and who else stands for election", who)
-    _add_trigger(auditor)
+    text = "take part in the election of the auditor, and audit when elected, until SIGTERM"
+    _add_run(auditor, text, partial(_run, with_worker=False))
+    command(auditor, "who", "who is the auditor, and who else stands for election", _who)
+    text = (
+        "have the auditor compare all ledgers with the bookies that are there now, without the grace period of those that are "
+        "gone"
+    )
+    trigger = command(auditor, "trigger", text, _trigger)
+    text = "also read and verify every replica of every entry, at the check's rate"
+    trigger.add_argument("--replicas", action="store_true", help=text)
+    text = "wait until it is done, at most so many seconds, and print what it found"
+    trigger.add_argument("--wait-s", type=positive_number, metavar="S", help=text)
     autorecovery = group_of(commands, "autorecovery", "the processes that find lost copies and make them again")
-    _add_run(autorecovery, "find lost copies (as auditor, if elected) and make them again, until SIGTERM", run_autorecovery_)
+    text = "find lost copies (as auditor, if elected) and make them again, until SIGTERM"
+    _add_run(autorecovery, text, partial(_run, with_worker=True))
     text = "in the whole cluster: begin again to mark ledgers of lost bookies, and to copy"
-    command(autorecovery, "enable", text, enable)
+    command(autorecovery, "enable", text, partial(_switch, on=True))
     text = "in the whole cluster, at once: mark and copy nothing until 'enable', as while all bookies are upgraded one by one"
-    command(autorecovery, "disable", text, disable)
-    command(autorecovery, "status", "whether it is enabled, who does what, what waits, which bookies are lost", status)
+    command(autorecovery, "disable", text, partial(_switch, on=False))
+    command(autorecovery, "status", "whether it is enabled, who does what, what waits, which bookies are lost", _status)
     marks = group_of(commands, "underreplicated", "ledgers that lack copies")
-    command(marks, "list", "the ledgers that are marked: which bookies' copies are missing, since when, who works on it", list_)
+    command(marks, "list", "the ledgers that are marked: which bookies' copies are missing, since when, who works on it", _list)
 
 
-def run_auditor(args: argparse.Namespace) -> None:
-    _run(args, with_worker=False)
+def _add_run(group: Commands, text: str, handler: Handler) -> None:
+    parser = command(group, "run", text, handler)
+    parser.add_argument("--name", metavar="NAME", help="who this is, in votes, locks and logs (default: host name and process)")
+    parser.add_argument(
+        "--http-host", default="127.0.0.1", metavar="HOST", help="where --http-port listens (default %(default)s)"
+    )
+    add_log_option(parser)
+    settings = parser.add_argument_group("settings", "sizes in bytes, times in seconds; the elected auditor's decide for all")
+    add_fields(settings, AutoRecoveryConfig, lambda default: f"{default:.12g}")
 
 
-def run_autorecovery_(args: argparse.Namespace) -> None:
-    _run(args, with_worker=True)
+def _run(args: argparse.Namespace, *, with_worker: bool) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    set_up_logging(args.log_json)
+    until = stop_signal()
+    config = AutoRecoveryConfig(**given_fields(args, AutoRecoveryConfig))
+    name = args.name or f"{socket.gethostname()}:{os.getpid()}"
+    place = AutoRecoveryPlace(name=name, http_host=args.http_host, with_worker=with_worker, client=client_config(args))
+    if not run_autorecovery(metadata_uri(args), config, place, until):
+        raise SystemExit(1)  # the log says why
 
 
-def who(args: argparse.Namespace) -> None:
+def _who(args: argparse.Namespace) -> None:
     with metadata_store(args) as (store, znodes):
         standing = candidates(store, znodes)
         record = {"auditor": standing[0] if standing else None, "candidates": standing}
         print_record(record, as_json=args.json)
 
 
-def trigger(args: argparse.Namespace) -> None:
-    """A request stands in the store until an auditor has fulfilled it."""
+def _trigger(args: argparse.Namespace) -> None:
+    """Request an audit; the request stands in the metadata store until an auditor has fulfilled it."""
     with metadata_store(args) as (store, znodes):
         auditor = current_auditor(store, znodes)
         if auditor is None:
@@ -73,79 +94,12 @@ def trigger(args: argparse.Namespace) -> None:
         if not UnderReplication(store, znodes).is_enabled():
             raise ConfigError("AutoRecovery", "disabled", "no audit is made until 'bk-spark autorecovery enable'")
         request_audit(store, znodes, reads_replicas=args.replicas)
+        report = {}
         if args.wait_s:
             _await_audit(store, znodes, args.wait_s)
-        report = (auditor_report(store, znodes) or {}) if args.wait_s else {}
+            report = auditor_report(store, znodes) or {}
         kind = "last_check" if args.replicas else "last_audit"
         print_record({"auditor": auditor, **report.get(kind, {})}, as_json=args.json)
-
-
-def enable(args: argparse.Namespace) -> None:
-    with metadata_store(args) as (store, znodes):
-        UnderReplication(store, znodes).enable()
-        print_record({"enabled": True}, as_json=args.json)
-
-
-def disable(args: argparse.Namespace) -> None:
-    with metadata_store(args) as (store, znodes):
-        UnderReplication(store, znodes).disable()
-        print_record({"enabled": False}, as_json=args.json)
-
-
-def status(args: argparse.Namespace) -> None:
-    with metadata_store(args) as (store, znodes):
-        marks = UnderReplication(store, znodes)
-        standing, report, locks = candidates(store, znodes), auditor_report(store, znodes), marks.locks()
-        now_ms = time.time() * 1000
-        waiting = None if report is None else {name: _seconds_left(due, now_ms) for name, due in report["waiting"].items()}
-        record = {
-            "enabled": marks.is_enabled(),
-            "auditor": standing[0] if standing else None,
-            "candidates": standing,
-            "marked_ledgers": marks.count(),
-            "locked_ledgers": len(locks),
-            "workers": sorted(set(locks.values())),
-            "lost_bookies": None if report is None else report["lost"],
-            "lost_in_s": waiting if args.json or waiting is None else [f"{name} in {left} s" for name, left in waiting.items()],
-            "replicas_are_checked": None if report is None else report["is_checking"],
-        }
-        print_record(record, as_json=args.json)
-
-
-def list_(args: argparse.Namespace) -> None:
-    with metadata_store(args) as (store, znodes):
-        marks = UnderReplication(store, znodes)
-        locks = marks.locks()
-        columns = ["ledger_id", "missing", "marked", "locked_by"]
-        print_pages(_marked(marks, locks, as_json=args.json), columns, as_json=args.json)
-
-
-def _marked(marks: UnderReplication, locks: dict[int, str], *, as_json: bool) -> Iterator[list[dict[str, object]]]:
-    """In pages, the first one also if it is empty."""
-    records = (_record(mark, locks.get(mark.ledger_id), as_json=as_json) for mark in marks.marks())
-    yield list(itertools.islice(records, PAGE))
-    while page := list(itertools.islice(records, PAGE)):
-        yield page
-
-
-def _record(mark: Mark, locked_by: str | None, *, as_json: bool) -> dict[str, object]:
-    record = {"ledger_id": mark.ledger_id, "missing": mark.missing, "locked_by": locked_by}
-    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(mark.marked_ms / 1000))
-    return {**record, "marked_ms": mark.marked_ms} if as_json else {**record, "marked": since}
-
-
-def _run(args: argparse.Namespace, *, with_worker: bool) -> None:
-    """Serve until SIGTERM or SIGINT."""
-    set_up_logging(args.log_json)
-    until = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: until.set())
-    given = {field.name: getattr(args, field.name) for field in dataclasses.fields(AutoRecoveryConfig)}
-    config = AutoRecoveryConfig(**{name: value for name, value in given.items() if value is not None})
-    name = args.name or f"{socket.gethostname()}:{os.getpid()}"
-    place = AutoRecoveryPlace(name=name, http_host=args.http_host, with_worker=with_worker, client=client_config(args))
-    if not run_autorecovery(metadata_uri(args), config, place, until):
-        raise SystemExit(1)  # the log says why
 
 
 def _await_audit(store: MetadataStore, znodes: Znodes, wait_s: float) -> None:
@@ -159,33 +113,53 @@ def _await_audit(store: MetadataStore, znodes: Znodes, wait_s: float) -> None:
             time.sleep(_POLL_S)
 
 
-def _seconds_left(due_ms: float, now_ms: float) -> int:
-    return max(0, round((due_ms - now_ms) / 1000))
+def _switch(args: argparse.Namespace, *, on: bool) -> None:
+    with metadata_store(args) as (store, znodes):
+        marks = UnderReplication(store, znodes)
+        if on:
+            marks.enable()
+        else:
+            marks.disable()
+        print_record({"enabled": on}, as_json=args.json)
 
 
-def _add_run(group: Commands, text: str, handler: object) -> None:
-    assert callable(handler)
-    parser = command(group, "run", text, handler)
-    parser.add_argument("--name", metavar="NAME", help="who this is, in votes, locks and logs (default: host name and process)")
-    parser.add_argument(
-        "--http-host", default="127.0.0.1", metavar="HOST", help="where --http-port listens (default %(default)s)"
-    )
-    add_log_option(parser)
-    settings = parser.add_argument_group("settings", "sizes in bytes, times in seconds; the elected auditor's decide for all")
-    for field in dataclasses.fields(AutoRecoveryConfig):
-        kind = type(field.default)
-        option = "--" + field.name.replace("_", "-")
-        text = setting_help(AutoRecoveryConfig, field.name, f"{field.default:.12g}")
-        settings.add_argument(option, dest=field.name, type=kind, metavar="N", help=text)
+def _status(args: argparse.Namespace) -> None:
+    with metadata_store(args) as (store, znodes):
+        marks = UnderReplication(store, znodes)
+        standing, report, locks = candidates(store, znodes), auditor_report(store, znodes) or {}, marks.locks()
+        now_s = time.time()
+        left_s = {name: max(0, round(due_ms / 1000 - now_s)) for name, due_ms in report.get("waiting", {}).items()}
+        lost_in_s = left_s if args.json else [f"{name} in {left} s" for name, left in left_s.items()]
+        record = {
+            "enabled": marks.is_enabled(),
+            "auditor": standing[0] if standing else None,
+            "candidates": standing,
+            "marked_ledgers": marks.count(),
+            "locked_ledgers": len(locks),
+            "workers": sorted(set(locks.values())),
+            "lost_bookies": report.get("lost"),
+            "lost_in_s": lost_in_s if report else None,
+            "replicas_are_checked": report.get("is_checking"),
+        }
+        print_record(record, as_json=args.json)
 
 
-def _add_trigger(group: Commands) -> None:
-    text = (
-        "have the auditor compare all ledgers with the bookies that are there now, without the grace period of those that are "
-        "gone"
-    )
-    parser = command(group, "trigger", text, trigger)
-    text = "also read and verify every replica of every entry, at the check's rate"
-    parser.add_argument("--replicas", action="store_true", help=text)
-    text = "wait until it is done, at most so many seconds, and print what it found"
-    parser.add_argument("--wait-s", type=positive_number, metavar="S", help=text)
+def _list(args: argparse.Namespace) -> None:
+    with metadata_store(args) as (store, znodes):
+        marks = UnderReplication(store, znodes)
+        locks = marks.locks()
+        records = (_record(mark, locks.get(mark.ledger_id), as_json=args.json) for mark in marks.marks())
+        print_pages(_pages(records), ["ledger_id", "missing", "marked", "locked_by"], as_json=args.json)
+
+
+def _pages(records: Iterator[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
+    """Records in pages; one empty page if there are none."""
+    yield list(itertools.islice(records, PAGE))
+    while page := list(itertools.islice(records, PAGE)):
+        yield page
+
+
+def _record(mark: Mark, locked_by: str | None, *, as_json: bool) -> dict[str, object]:
+    record = {"ledger_id": mark.ledger_id, "missing": mark.missing, "locked_by": locked_by}
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(mark.marked_ms / 1000))
+    return {**record, "marked_ms": mark.marked_ms} if as_json else {**record, "marked": since}

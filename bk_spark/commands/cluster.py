@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
-import threading
 from dataclasses import replace
 from pathlib import Path
 
-from bk_spark.commands.connect import metadata_store, store_and_root, zookeeper_auth
+from bk_spark.commands.arguments import Commands, add_log_option, command, group_of
+from bk_spark.commands.connect import metadata_store, stop_signal, store_and_root, zookeeper_auth
 from bk_spark.commands.output import print_record, say
 from bk_spark.config import TLS_NAMES
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
@@ -19,7 +18,22 @@ from bk_spark.metadata.registration import initialise_cluster, instance_id, inte
 from bk_spark.telemetry.logging_setup import set_up_logging
 
 
-def init(args: argparse.Namespace) -> None:
+def add(commands: Commands) -> None:
+    group = group_of(commands, "cluster", "the cluster's root in ZooKeeper")
+    text = "make the root what bookies and clients expect; harmless where it is"
+    init = command(group, "init", text, _init)
+    text = "how ledgers are laid out, for good (default: hierarchical, or as it is); flat is for some ten thousand ledgers"
+    init.add_argument("--layout", choices=[layout.value for layout in LedgerLayout], help=text)
+    command(group, "show", "instance id, layout and number of bookies", _show)
+    local = command(commands, "local", "run a local cluster in the foreground: one ZooKeeper, some bookies", _local)
+    local.add_argument("--bookies", type=int, default=3, metavar="N", help="how many bookies (default %(default)s)")
+    local.add_argument("--data-dir", metavar="D", help="keep the data here and find it again (default: a temporary place)")
+    add_log_option(local)
+    text = "with TLS: an authority and certificates are made in the data directory"
+    local.add_argument("--tls", action="store_true", help=text)
+
+
+def _init(args: argparse.Namespace) -> None:
     with store_and_root(args) as (store, root):
         znodes = intended_root(store, root, LedgerLayout(args.layout) if args.layout else None)
         initialise_cluster(store, znodes)
@@ -27,7 +41,7 @@ def init(args: argparse.Namespace) -> None:
         print_record(record, as_json=args.json)
 
 
-def show(args: argparse.Namespace) -> None:
+def _show(args: argparse.Namespace) -> None:
     with metadata_store(args) as (store, znodes):
         bookies = list_bookies(store, znodes)
         record = {
@@ -41,15 +55,12 @@ def show(args: argparse.Namespace) -> None:
         print_record(record, as_json=args.json)
 
 
-def local(args: argparse.Namespace) -> None:
+def _local(args: argparse.Namespace) -> None:
     """Run a local cluster until SIGINT or SIGTERM."""
     set_up_logging(args.log_json)
-    logging.getLogger("bk_spark.metadata.zookeeper").setLevel(
-        logging.ERROR
-    )  # waiting for its own ZooKeeper looks like trouble there
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
+    # The wait for the cluster's own ZooKeeper would log warnings that look like trouble.
+    logging.getLogger("bk_spark.metadata.zookeeper").setLevel(logging.ERROR)
+    stopped = stop_signal()
     data_dir = Path(args.data_dir) if args.data_dir else None
     config = replace(DEFAULT_BOOKIE_CONFIG, zookeeper_auth=zookeeper_auth(args))
     with LocalCluster(args.bookies, data_dir, bookie_config=config, tls=args.tls) as cluster:

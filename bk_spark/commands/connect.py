@@ -1,15 +1,18 @@
-"""Connections that the commands open."""
+"""What the handlers of commands share: connections, security settings, and the signals that end a server."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import re
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.config import ZOOKEEPER_AUTH, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
+from bk_spark.config import TLS_NAMES, ZOOKEEPER_AUTH, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.registration import open_root
 from bk_spark.metadata.znodes import Znodes
@@ -17,7 +20,7 @@ from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
 from bk_spark.tls.files import warn_of_open_file
 
 MAX_AUTH_CHARACTERS = 65_536
-"""What is read of a credential's file; ZooKeeper's own credentials have a line."""
+"""How much of a credential's file is read; ZooKeeper's own credentials have one line."""
 
 
 def metadata_uri(args: argparse.Namespace) -> str:
@@ -28,23 +31,15 @@ def metadata_uri(args: argparse.Namespace) -> str:
 
 
 def client_config(args: argparse.Namespace) -> ClientConfig:
-    """What the options about security say. Raises ConfigError."""
-    return ClientConfig(
-        tls_ca=args.tls_ca or "",
-        tls_certificate=args.tls_certificate or "",
-        tls_key=args.tls_key or "",
-        zookeeper_auth=zookeeper_auth(args),
-    )
+    """A client's settings, with the security options of the command. Raises ConfigError."""
+    tls: dict[str, Any] = {name: getattr(args, name) or "" for name in TLS_NAMES}
+    return ClientConfig(**tls, zookeeper_auth=zookeeper_auth(args))
 
 
 def spark_options(config: ClientConfig) -> dict[str, str]:
-    """The same for the format ``bookkeeper``."""
-    given = {
-        "tlsCa": config.tls_ca,
-        "tlsCertificate": config.tls_certificate,
-        "tlsKey": config.tls_key,
-        "zookeeperAuth": config.zookeeper_auth,
-    }
+    """The same security settings as options of the format ``bookkeeper``."""
+    given = {"tlsCa": config.tls_ca, "tlsCertificate": config.tls_certificate, "tlsKey": config.tls_key}
+    given["zookeeperAuth"] = config.zookeeper_auth
     return {name: value for name, value in given.items() if value}
 
 
@@ -70,9 +65,9 @@ def zookeeper_auth(args: argparse.Namespace) -> str:
 
 @contextmanager
 def metadata_store(args: argparse.Namespace, config: ClientConfig | None = None) -> Iterator[tuple[ZooKeeperStore, Znodes]]:
-    """The metadata store alone, and the paths of the cluster. Raises ConfigError where none is initialised.
+    """A connection to the metadata store alone, and the paths of the cluster there.
 
-    ``config`` is a client's, where the arguments alone do not say it.
+    ``config`` replaces what the command's security options say. Raises ConfigError where the cluster is not initialised.
     """
     with store_and_root(args, config) as (store, root):
         yield store, open_root(store, root)
@@ -80,7 +75,7 @@ def metadata_store(args: argparse.Namespace, config: ClientConfig | None = None)
 
 @contextmanager
 def store_and_root(args: argparse.Namespace, config: ClientConfig | None = None) -> Iterator[tuple[ZooKeeperStore, str]]:
-    """The metadata store alone, also of a root that is not initialised."""
+    """As ``metadata_store``, for a root that need not be initialised."""
     uri = metadata_uri(args)
     config = config or client_config(args)
     _, root = parse_uri(uri)
@@ -97,3 +92,11 @@ def store_and_root(args: argparse.Namespace, config: ClientConfig | None = None)
 def bookkeeper(args: argparse.Namespace) -> Iterator[BookKeeper]:
     with BookKeeper(metadata_uri(args), client_config(args)) as client:
         yield client
+
+
+def stop_signal() -> threading.Event:
+    """An event that SIGINT and SIGTERM set from now on, in place of ending the process."""
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    return stopped

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
 
-from bk_spark.commands.arguments import port
-from bk_spark.commands.connect import bookkeeper
+from bk_spark.commands.arguments import Commands, add_log_option, command, port
+from bk_spark.commands.connect import bookkeeper, stop_signal
 from bk_spark.commands.output import print_record, say
-from bk_spark.commands.parsers import Commands, add_log_option, command
 from bk_spark.dashboard.server import Dashboard
 from bk_spark.telemetry.logging_setup import set_up_logging
 
@@ -26,24 +23,18 @@ ABOUT = (
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "dashboard", "serve the cluster as a web page, which changes nothing", run)
+    parser = command(commands, "dashboard", "serve the cluster as a web page, which changes nothing", _run)
     parser.description = ABOUT
-    parser.add_argument(
-        "--host",
-        default="127.0.0.1",
-        help="the address to listen at; 0.0.0.0 shows the cluster to all who reach this machine (default %(default)s)",
-    )
-    parser.add_argument(
-        "--port", type=port, default=DEFAULT_PORT, metavar="P", help="the port; 0 takes a free one (default %(default)s)"
-    )
+    text = "the address to listen at; 0.0.0.0 shows the cluster to all who reach this machine (default %(default)s)"
+    parser.add_argument("--host", default="127.0.0.1", help=text)
+    text = "the port; 0 takes a free one (default %(default)s)"
+    parser.add_argument("--port", type=port, default=DEFAULT_PORT, metavar="P", help=text)
     add_log_option(parser)
 
 
-def run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> None:
     """Serve until SIGINT or SIGTERM."""
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
+    stopped = stop_signal()
     set_up_logging(args.log_json)
     with bookkeeper(args) as client, Dashboard(client, args.host, args.port) as dashboard:
         print_record({"url": dashboard.url}, as_json=args.json)

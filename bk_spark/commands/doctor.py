@@ -1,4 +1,4 @@
-"""``bk-spark doctor``: checks what a Spark user's machine needs, and says what to do where something is missing."""
+"""``bk-spark doctor``: checks what a Spark user's machine needs, and gives the remedy for what is missing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 
+from bk_spark.commands.arguments import Commands, command
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import print_records
 from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.wire.messages import AdminOperation, Status
 
 ANSWER_S = 20
-"""A program that does not say its version for this long does not work."""
+"""A program that has not printed its version after this long does not work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,12 @@ class Diagnosis:
     detail: str
 
 
-def run(args: argparse.Namespace) -> None:
-    """Print a line a check; raises ConfigError if one failed."""
+def add(commands: Commands) -> None:
+    command(commands, "doctor", "check this machine and the cluster, and say what to do", _run)
+
+
+def _run(args: argparse.Namespace) -> None:
+    """Print one line for each check. Raises ConfigError if one failed."""
     checks: list[Callable[[], Diagnosis]] = [_python, _java, _pyspark, _workers, _discovery]
     findings = [check() for check in checks]
     if args.metadata:
@@ -70,11 +75,11 @@ def _pyspark() -> Diagnosis:
 
 
 def _workers() -> Diagnosis:
-    """Spark's workers run PYSPARK_PYTHON, else python3 on the PATH, and need this package there."""
+    """Spark's workers run PYSPARK_PYTHON, or else python3 on the PATH, and need this package there."""
     python = os.environ.get("PYSPARK_PYTHON") or shutil.which("python3") or "python3"
-    command = [python, "-c", "import bk_spark, pyspark_bookkeeper"]
+    try_imports = [python, "-c", "import bk_spark, pyspark_bookkeeper"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=False)
+        done = subprocess.run(try_imports, capture_output=True, text=True, timeout=ANSWER_S, check=False)
     except OSError as problem:
         return Diagnosis("Spark workers", False, f"{python} cannot be run ({problem}): set PYSPARK_PYTHON={sys.executable}")
     remedy = f"workers would run {python}, which has no bk_spark: set PYSPARK_PYTHON={sys.executable}"

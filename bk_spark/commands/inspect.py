@@ -1,11 +1,15 @@
-"""``bk-spark inspect``: what a bookie's files hold, of a running bookie too. Changes nothing; damage is shown like the rest."""
+"""``bk-spark inspect``: what a bookie's files hold, also while the bookie runs.
+
+Changes nothing. Damage is printed like everything else. Each command gives records, a line each; ``what`` names their kind.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
@@ -19,55 +23,79 @@ from bk_spark.bookie.logs.log_file import FileKind
 from bk_spark.bookie.logs.mark import EntryLogRow, LogMark
 from bk_spark.bookie.logs.record import RecordHeader, RecordKind
 from bk_spark.bookie.logs.scan import Gap, ScannedRecord
+from bk_spark.commands.arguments import Commands, group_of
 from bk_spark.commands.output import ProgressBar, Record, print_json
-from bk_spark.commands.settings import bookie_config
+from bk_spark.commands.settings import add_settings, bookie_directories, data_dir_command
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
 
-T = TypeVar("T")
+
+def add(commands: Commands) -> None:
+    group = group_of(commands, "inspect", "what the files of a bookie hold, also while it runs; changes nothing")
+    text = "journal files: headers, damage, and what their records add up to"
+    journal = data_dir_command(group, "journal", text, partial(_print, _journal))
+    text = "entry log files: headers, damage, and what their records add up to"
+    entry_log = data_dir_command(group, "entry-log", text, partial(_print, _entry_log))
+    for parser in (journal, entry_log):
+        parser.add_argument("--file", type=int, metavar="ID", help="only the file of this id")
+        parser.add_argument("--records", action="store_true", help="also each record")
+    entry_log.add_argument("--ledgers", action="store_true", help="also the live bytes of each ledger in each file")
+    text = "the index: limbo, entry logs with live bytes, ledgers, and whether its tallies fit"
+    index = data_dir_command(group, "index", text, partial(_print, _index))
+    index.add_argument("--ledger", type=int, metavar="ID", help="only this ledger, with its rows")
+    index.add_argument("--limit", type=int, default=100, metavar="N", help="at most N ledgers (default %(default)s)")
+    index.add_argument("--verify", action="store_true", help="hold every row against the tallies")
+    mark = data_dir_command(group, "mark", "boot numbers, generation, and the LastLogMark", partial(_print, _mark))
+    for parser in (journal, entry_log, index, mark):
+        add_settings(parser)
 
 
-def journal(args: argparse.Namespace) -> None:
-    _print_logs(args, FileKind.JOURNAL, _directories(args).journals)
+def _print(lines: Callable[[argparse.Namespace], Iterable[Record]], args: argparse.Namespace) -> None:
+    for line in lines(args):
+        if args.json:
+            print_json(line)
+        else:
+            print("  ".join(str(value) if name == "what" else f"{name} {value}" for name, value in line.items()))
 
 
-def entry_log(args: argparse.Namespace) -> None:
+def _journal(args: argparse.Namespace) -> Iterator[Record]:
+    yield from _log_lines(args, FileKind.JOURNAL, _directories(args).journals)
+
+
+def _entry_log(args: argparse.Namespace) -> Iterator[Record]:
     directories = _directories(args)
-    _print_logs(args, FileKind.ENTRY_LOG, directories.entry_logs)
+    yield from _log_lines(args, FileKind.ENTRY_LOG, directories.entry_logs)
     if args.ledgers:
         reading = read_index(directories.index, REAL_DISK, IndexView.live_bytes)
         for (file_id, ledger_id), size in (reading.value or {}).items():
             if args.file in (None, file_id):
-                _print({"what": "live", "file_id": file_id, "ledger": ledger_id, "bytes": size}, args)
-        _print_notes(reading, args)
+                yield {"what": "live", "file_id": file_id, "ledger": ledger_id, "bytes": size}
+        yield from _notes(reading)
 
 
-def index(args: argparse.Namespace) -> None:
+def _index(args: argparse.Namespace) -> Iterator[Record]:
     reading = read_index(_directories(args).index, REAL_DISK, lambda view: _index_lines(view, args))
-    for line in reading.value or []:
-        _print(line, args)
-    _print_notes(reading, args)
+    yield from reading.value or []
+    yield from _notes(reading)
 
 
-def mark(args: argparse.Namespace) -> None:
+def _mark(args: argparse.Namespace) -> Iterator[Record]:
     directories = _directories(args)
-    for root in directories.roots:
-        _print(_boot_line(root), args)
-    _print(_generation_line(directories.index), args)
+    yield from map(_boot_line, directories.roots)
+    yield _generation_line(directories.index)
     reading = read_index(directories.index, REAL_DISK, lambda view: [*_state_lines(view.state), *_mark_lines(view.state.mark)])
-    for line in reading.value or []:
-        _print(line, args)
-    _print_notes(reading, args)
+    yield from reading.value or []
+    yield from _notes(reading)
 
 
 def _index_lines(view: IndexView, args: argparse.Namespace) -> list[Record]:
-    """What there is of one state of the index, up to the first thing in it that is damaged."""
+    """The lines of one state of the index, up to the first damage in it."""
     lines = list(_state_lines(view.state))
     try:
         lines += [_entry_log_line(log) for log in view.entry_logs()]
         if args.ledger is None:
-            lines += [_ledger_line(one) for one in view.ledgers(0, args.limit)]
+            lines += [_ledger_line(ledger) for ledger in view.ledgers(0, args.limit)]
         else:
-            lines += _lines_of_one(view, args.ledger)
+            lines += _lines_of_ledger(view, args.ledger)
         with ProgressBar() as bar:
             view.verify(full=args.verify, progress=lambda rows: bar.count("rows of the index", rows))
         lines.append({"what": "tallies", "fit": True, "rows_read": "all" if args.verify else "none"})
@@ -76,19 +104,19 @@ def _index_lines(view: IndexView, args: argparse.Namespace) -> list[Record]:
     return lines
 
 
-def _lines_of_one(view: IndexView, ledger_id: int) -> list[Record]:
-    found = [one for one in view.ledgers(ledger_id, 1) if one.ledger_id == ledger_id]
+def _lines_of_ledger(view: IndexView, ledger_id: int) -> list[Record]:
+    found = [ledger for ledger in view.ledgers(ledger_id, 1) if ledger.ledger_id == ledger_id]
     if not found:
         return [{"what": "note", "ledger": ledger_id, "problem": "the index has no such ledger"}]
     return [_ledger_line(found[0]), *(_row_line(row) for row in view.rows(ledger_id))]
 
 
-def _print_notes(reading: IndexReading[T], args: argparse.Namespace) -> None:
+def _notes(reading: IndexReading[Any]) -> Iterator[Record]:
     if reading.problem:
-        _print({"what": "damage", "problem": reading.problem}, args)
+        yield {"what": "damage", "problem": reading.problem}
     if not reading.is_one_state:
         problem = "commits came while it was read, or one was cut short: what is shown is no single state of the index"
-        _print({"what": "note", "problem": problem, "rollback_bytes": reading.rollback_bytes}, args)
+        yield {"what": "note", "problem": problem, "rollback_bytes": reading.rollback_bytes}
 
 
 def _state_lines(state: IndexState) -> Iterator[Record]:
@@ -142,15 +170,10 @@ def _entry_log_line(log: EntryLogRow) -> Record:
     return {**line, "bytes": log.total_bytes, "live_bytes": log.live_bytes}
 
 
-def _ledger_line(one: LedgerSummary) -> Record:
-    line: dict[str, object] = {
-        "what": "ledger",
-        "ledger": one.ledger_id,
-        "rows": one.row_count,
-        "highest": one.highest_entry_id,
-    }
-    line |= {"lac": one.last_add_confirmed, "fenced": one.is_fenced, "deleted": one.is_deleted}
-    return {**line, "deleted_at": one.deleted_at, "deleted_ms": one.deleted_ms} if one.deleted_at else line
+def _ledger_line(ledger: LedgerSummary) -> Record:
+    line = {"what": "ledger", "ledger": ledger.ledger_id, "rows": ledger.row_count, "highest": ledger.highest_entry_id}
+    line |= {"lac": ledger.last_add_confirmed, "fenced": ledger.is_fenced, "deleted": ledger.is_deleted}
+    return {**line, "deleted_at": ledger.deleted_at, "deleted_ms": ledger.deleted_ms} if ledger.deleted_at else line
 
 
 def _row_line(row: BatchRow) -> Record:
@@ -160,43 +183,34 @@ def _row_line(row: BatchRow) -> Record:
 
 
 def _directories(args: argparse.Namespace) -> Directories:
-    data_dir = Path(args.data_dir)
-    if not data_dir.is_dir():
+    if not Path(args.data_dir).is_dir():
         raise ConfigError("the data directory", args.data_dir, "there is no such directory")
-    return Directories.of(data_dir, bookie_config(args))
+    return bookie_directories(args)
 
 
-def _print_logs(args: argparse.Namespace, kind: FileKind, directories: tuple[Path, ...]) -> None:
+def _log_lines(args: argparse.Namespace, kind: FileKind, directories: tuple[Path, ...]) -> Iterator[Record]:
     files = [file for file in inspect_files(directories, kind, REAL_DISK) if args.file in (None, _file_id(file))]
     with ProgressBar(beside_output=True) as bar:
         for done, file in enumerate(files):
             bar.show(f"reading {file.path.name}", done, len(files))
-            for line in _file_lines(file, with_records=args.records):
-                _print(line, args)
+            yield from _file_lines(file, with_records=args.records)
     if not files:
-        where = ", ".join(str(directory) for directory in directories)
-        _print({"what": "note", "problem": f"there is no such file in {where}"}, args)
+        yield {"what": "note", "problem": f"there is no such file in {', '.join(map(str, directories))}"}
 
 
 def _file_id(file: InspectedFile) -> int | None:
     return int(file.path.stem) if file.path.stem.isdecimal() else None
 
 
-def _print(line: Record, args: argparse.Namespace) -> None:
-    if args.json:
-        print_json(line)
-    else:
-        print("  ".join(str(value) if name == "what" else f"{name} {value}" for name, value in line.items()))
-
-
 def _file_lines(file: InspectedFile, *, with_records: bool) -> Iterator[Record]:
-    """The file, its damage and, if wanted, its records in the order in which they stand; last what they add up to."""
+    """The file's header, its damage and, if wanted, its records in their order in the file; then their totals."""
     yield _file_line(file)
     total = _Total()
     for item in inspect_records(file, REAL_DISK):
         total.add(item)
         if isinstance(item, Gap):
-            yield _gap_line(item)
+            what = "torn end" if item.looks_torn else "damage"
+            yield {"what": what, "offset": item.start, "end": item.end, "problem": item.problem}
         elif with_records:
             yield _record_line(item.header)
     if file.header is not None:
@@ -215,11 +229,6 @@ def _file_line(file: InspectedFile) -> Record:
     return line
 
 
-def _gap_line(gap: Gap) -> Record:
-    what = "torn end" if gap.looks_torn else "damage"
-    return {"what": what, "offset": gap.start, "end": gap.end, "problem": gap.problem}
-
-
 def _record_line(header: RecordHeader) -> Record:
     line: dict[str, object] = {"what": header.kind.name, "offset": header.place.offset, "sequence": header.sequence}
     batch, note = header.batch, header.note
@@ -236,7 +245,7 @@ def _record_line(header: RecordHeader) -> Record:
 
 
 class _Total:
-    """What the records of a file add up to."""
+    """Totals over the records of a file."""
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys(RecordKind, 0)
@@ -244,7 +253,7 @@ class _Total:
         self._ledgers: set[int] = set()
         self._damaged_bytes = 0
         self._sequences: list[int] = []
-        """The lowest and the highest."""
+        """The lowest and the highest sequence number."""
         self._synced_through = 0
         self._last: RecordHeader | None = None
 

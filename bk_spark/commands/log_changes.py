@@ -1,41 +1,145 @@
-"""``bk-spark log truncate|compact|vacuum|set|recover``: what an operator does to a log."""
+"""``bk-spark log recover|truncate|compact|vacuum|set`` and ``bk-spark orphans``: what an operator changes of logs."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 
-from bk_spark.client.log.stored.values import LogVersion
+from bk_spark.client.log.cleanup.compaction_plan import TARGET_BYTES
+from bk_spark.client.log.cleanup.orphans import OLDER_THAN_S, Orphan
+from bk_spark.commands.arguments import (
+    Commands,
+    Handler,
+    command,
+    count,
+    group_of,
+    log_position,
+    or_none,
+    positive_size_bytes,
+    size_bytes,
+)
 from bk_spark.commands.connect import bookkeeper, client_config, metadata_uri, spark_options
 from bk_spark.commands.output import ProgressBar, print_record, print_records, readable, say
 
-RETENTION = ("version_retention_s", "retention_s", "retention_bytes")
-"""Arguments of ``log set``: fields of Retention, there only where they were given."""
+RETENTION = {
+    "version_retention_s": (count, "old versions, and ledgers that only they list, stay N seconds (at first 604800, 7 days)"),
+    "retention_s": (or_none(count), "rows older than N seconds are truncated, by whole ledgers; none: they stay (at first)"),
+    "retention_bytes": (
+        or_none(size_bytes),
+        "the oldest ledgers are truncated while N bytes of payload stay without them; none: no limit (at first)",
+    ),
+}
+"""Fields of Retention that ``log set`` changes → the type and the help of their options."""
 
 
-def truncate(args: argparse.Namespace) -> None:
+def log_command(group: Commands, name: str, text: str, handler: Handler) -> argparse.ArgumentParser:
+    parser = command(group, name, text, handler)
+    parser.add_argument("name", metavar="NAME", help="the log")
+    return parser
+
+
+def add_password(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--password", default="", help="the password of its ledgers (default: none)")
+
+
+def add(group: Commands) -> None:
+    text = (
+        "fence and close the ledgers that a writer (log.open_writer) left open, so that readers see all that it confirmed; "
+        "a writer that is still there confirms nothing more"
+    )
+    log_command(group, "recover", text, _recover)
+    text = "remove the oldest ledgers of one log; they stay readable by version (versionAsOf) until a vacuum deletes them"
+    truncate = log_command(group, "truncate", text, _truncate)
+    text = "what is wholly before this place goes, by whole ledgers; the last ledger always stays"
+    truncate.add_argument("--before", type=log_position, required=True, metavar="LEDGER[:ENTRY]", help=text)
+    text = (
+        "rewrite many small ledgers of one log into few large ones, as a Spark job on this machine: the same rows in the same "
+        "order, put in place at once; the old ledgers stay readable by version until a vacuum deletes them"
+    )
+    compact = log_command(group, "compact", text, _compact)
+    compact.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs the job (default %(default)s)")
+    text = "merge neighbours up to this size; what has half of it stays (default %(default)s, also as 128m)"
+    compact.add_argument("--target-bytes", type=positive_size_bytes, default=TARGET_BYTES, metavar="N", help=text)
+    add_password(compact)
+    text = (
+        "give back space: truncate what the log's retention lets go, delete ledgers that no version lists which is still kept. "
+        "The bookies' disks follow with their next garbage collection (bk-spark bookie gc run)"
+    )
+    vacuum = command(group, "vacuum", text, _vacuum)
+    vacuum.add_argument("name", metavar="NAME", nargs="?", help="the log")
+    vacuum.add_argument("--all", action="store_true", help="every log")
+    vacuum.set_defaults(parser=vacuum)
+    set_ = log_command(group, "set", "what a vacuum keeps of one log; what is not given stays as it is", _set)
+    for name, (kind, text) in RETENTION.items():
+        set_.add_argument(_option(name), type=kind, default=argparse.SUPPRESS, metavar="N", help=text)
+    set_.set_defaults(parser=set_)
+
+
+def add_orphans(commands: Commands) -> None:
+    group = group_of(commands, "orphans", "what writes that failed or were killed have left behind; no reader ever saw it")
+    for name, text, handler in (
+        ("list", "what a sweep would remove; changes nothing", _list_orphans),
+        ("sweep", "remove it; writes that are running are told by their signs of life and stay", _sweep_orphans),
+    ):
+        parser = command(group, name, text, handler)
+        text = "only what nobody has touched for N seconds (default %(default)s, a day); below 3600 stop all writers first"
+        parser.add_argument("--older-than-s", type=count, default=OLDER_THAN_S, metavar="N", help=text)
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _recover(args: argparse.Namespace) -> None:
+    with bookkeeper(args) as client:
+        version = client.open_log(args.name).recover()
+    if version is None:
+        say(f"there is nothing to do: no ledger of log '{args.name}' is open")
+    closed = () if version is None else version.closed
+    record = {
+        "log": args.name,
+        "closed_ledgers": [ledger.ledger_id for ledger in closed],
+        "rows": sum(ledger.rows for ledger in closed),
+    }
+    print_record(record, as_json=args.json)
+
+
+def _truncate(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client:
         log = client.open_log(args.name)
         before = log.snapshot().version
         version = log.truncate(args.before)
-    _print_change(args, version, version.removed.ledgers if version.version > before else 0)
+    has_removed = version.version > before and version.removed.ledgers > 0
+    if not has_removed:
+        say(f"there is nothing to do: no ledger of log '{args.name}' lies before that")
+    record = {
+        "log": args.name,
+        "version": version.version,
+        "removed_ledgers": version.removed.ledgers if has_removed else 0,
+        "removed_rows": version.removed.rows if has_removed else 0,
+        "rows": version.total.rows,
+    }
+    print_record(record, as_json=args.json)
 
 
-def compact(args: argparse.Namespace) -> None:
-    """Runs a Spark of its own; from a program that has one, ``bk_spark.compact_log(spark, uri, name)`` is the same."""
-    from bk_spark.datasource.jobs.compact_log import compact_log, session
+def _compact(args: argparse.Namespace) -> None:
+    """Run a Spark session of its own; ``bk_spark.compact_log(spark, uri, name)`` takes an existing one."""
+    from bk_spark.datasource.jobs.compact_log import compact_log
+    from bk_spark.datasource.jobs.spark_job import session
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     uri = metadata_uri(args)
     with bookkeeper(args) as client:
-        client.logs.reader.snapshot(args.name)  # what is wrong shows before Spark starts, which takes seconds
+        client.logs.reader.snapshot(args.name)  # fail before Spark starts, which takes seconds
     options = spark_options(client_config(args)) | ({"password": args.password} if args.password else {})
     with session(args.master, show_progress=sys.stderr.isatty()) as spark:
         report = compact_log(spark, uri, args.name, target_bytes=args.target_bytes, options=options)
     if not report.commits:
         say(f"there is nothing to do: log '{args.name}' has no two neighbouring ledgers that are small")
+    size = int if args.json else readable
     record = {
         "log": report.log,
         "version": report.version,
@@ -43,13 +147,13 @@ def compact(args: argparse.Namespace) -> None:
         "removed_ledgers": report.removed.ledgers,
         "added_ledgers": report.added.ledgers,
         "rows": report.added.rows,
-        "removed_bytes": report.removed.length,
-        "added_bytes": report.added.length,
+        "removed_bytes": size(report.removed.length),
+        "added_bytes": size(report.added.length),
     }
-    print_record(record if args.json else _readable(record), as_json=args.json)
+    print_record(record, as_json=args.json)
 
 
-def vacuum(args: argparse.Namespace) -> None:
+def _vacuum(args: argparse.Namespace) -> None:
     if (args.name is None) != args.all:
         args.parser.error("give the name of one log, or --all")
     with bookkeeper(args) as client, ProgressBar() as progress:
@@ -59,10 +163,10 @@ def vacuum(args: argparse.Namespace) -> None:
     print_records(reports, columns, as_json=args.json)
 
 
-def set_(args: argparse.Namespace) -> None:
+def _set(args: argparse.Namespace) -> None:
     given = {name: getattr(args, name) for name in RETENTION if hasattr(args, name)}
     if not given:
-        args.parser.error("give at least one of " + ", ".join("--" + name.replace("_", "-") for name in RETENTION))
+        args.parser.error("give at least one of " + ", ".join(map(_option, RETENTION)))
     with bookkeeper(args) as client:
         uid = client.logs.names.uid(args.name)
         head = client.logs.names.change_head(
@@ -71,30 +175,30 @@ def set_(args: argparse.Namespace) -> None:
     print_record({"log": args.name, **asdict(head.retention)}, as_json=args.json)
 
 
-def recover(args: argparse.Namespace) -> None:
-    with bookkeeper(args) as client:
-        version = client.open_log(args.name).recover()
-    if version is None:
-        say(f"there is nothing to do: no ledger of log '{args.name}' is open")
-    closed = [] if version is None else [one.ledger_id for one in version.closed]
-    rows = 0 if version is None else sum(one.rows for one in version.closed)
-    print_record({"log": args.name, "closed_ledgers": closed, "rows": rows}, as_json=args.json)
+def _list_orphans(args: argparse.Namespace) -> None:
+    with bookkeeper(args) as client, ProgressBar() as progress:
+        orphans = list(client.find_orphans(args.older_than_s, progress.show))
+    _print_orphans(args, orphans)
 
 
-def _print_change(args: argparse.Namespace, version: LogVersion, removed: int) -> None:
-    if not removed:
-        say(f"there is nothing to do: no ledger of log '{args.name}' lies before that")
-    record = {
-        "log": args.name,
-        "version": version.version,
-        "removed_ledgers": removed,
-        "removed_rows": version.removed.rows if removed else 0,
-        "rows": version.total.rows,
-    }
-    print_record(record, as_json=args.json)
+def _sweep_orphans(args: argparse.Namespace) -> None:
+    with bookkeeper(args) as client, ProgressBar() as progress:
+        orphans = list(client.sweep_orphans(args.older_than_s, progress.show))
+    _print_orphans(args, orphans)
+    say(f"{len(orphans)} orphans were removed, with {sum(len(orphan.ledgers) for orphan in orphans)} ledgers")
 
 
-def _readable(record: dict[str, object]) -> dict[str, object]:
-    return {
-        key: readable(value) if key.endswith("_bytes") and isinstance(value, int) else value for key, value in record.items()
-    }
+def _print_orphans(args: argparse.Namespace, orphans: Iterable[Orphan]) -> None:
+    records = [
+        {
+            "kind": orphan.kind.value,
+            "log": orphan.log,
+            "uid": orphan.uid,
+            "job": orphan.job_id,
+            "age_s": orphan.age_s,
+            "ledgers": len(orphan.ledgers),
+            "ledger_ids": list(orphan.ledgers),
+        }
+        for orphan in orphans
+    ]
+    print_records(records, ["kind", "log", "uid", "job", "age_s", "ledgers"], as_json=args.json)

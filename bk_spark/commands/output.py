@@ -13,21 +13,21 @@ Record = Mapping[str, object]
 
 
 def print_records(records: Iterable[Record], columns: Sequence[str], *, as_json: bool) -> None:
-    """Print records of one kind; as a table, with the named columns, or as JSON lines, with all fields."""
-    if as_json:
-        for record in records:
-            print_json(record)
-    else:
-        print_pages([records], columns, as_json=False)
+    """Print records of one kind: as a table of the named columns, or as JSON lines with all fields."""
+    print_pages([records], columns, as_json=as_json)
 
 
 def print_pages(pages: Iterable[Iterable[Record]], columns: Sequence[str], *, as_json: bool) -> None:
-    """The same for any number of records: each page is printed before the next one is asked for, and may widen the columns."""
+    """As ``print_records``, for any number of records.
+
+    Each page is printed before the next one is asked for. A page with longer values widens the columns from there on.
+    """
     rows = [[column.upper() for column in columns]]
     widths = [len(column) for column in columns]
     for page in pages:
         if as_json:
-            print_records(page, columns, as_json=True)
+            for record in page:
+                print_json(record)
             continue
         rows += [[_text(record.get(column, "")) for column in columns] for record in page]
         widths = [max([width, *(len(row[at]) for row in rows)]) for at, width in enumerate(widths)]
@@ -38,7 +38,7 @@ def print_pages(pages: Iterable[Iterable[Record]], columns: Sequence[str], *, as
 
 
 def print_record(record: Record, *, as_json: bool) -> None:
-    """Print one thing with all its fields, a line each or as one JSON object; at once, since servers print theirs and go on."""
+    """Print one thing with all its fields, a line each or as one JSON object. Flushes, because servers print and go on."""
     if as_json:
         print_json(record)
     else:
@@ -53,12 +53,12 @@ def print_json(record: Record) -> None:
 
 
 def say(message: str) -> None:
-    """A word to a person, out of the way of what a script reads."""
+    """A message to a person: on stderr, apart from what a script reads."""
     print(message, file=sys.stderr)
 
 
 def readable(size_bytes: int) -> str:
-    """Bytes as a person reads them."""
+    """A number of bytes with a unit, such as ``1.5 MiB``."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -68,23 +68,23 @@ def readable(size_bytes: int) -> str:
 
 
 class ProgressBar:
-    """How far long work is: one line on stderr, drawn over itself, and only if that is a terminal."""
+    """Shows the progress of long work: one line on stderr, drawn over itself, and only if stderr is a terminal."""
 
     def __init__(self, redraw_s: float = 0.1, *, beside_output: bool = False) -> None:
-        """``beside_output``: results are printed meanwhile, so it is drawn only where these go elsewhere."""
+        """``beside_output``: the work prints results meanwhile, so draw nothing if stdout is a terminal too."""
         self._redraw_s = redraw_s
         self._next_s = 0.0
         self._width = 0
         self._is_on = sys.stderr.isatty() and not (beside_output and sys.stdout.isatty())
 
     def show(self, what: str, done: int, total: int) -> None:
-        """Draw it, unless that was done a moment ago. ``total`` may grow."""
+        """Draw ``done`` of ``total``, unless the last drawing is less than ``redraw_s`` old. ``total`` may grow."""
         if self._is_due():
             filled = 30 * min(done, total) // max(total, 1)
             self._draw(f"{what}  [{'#' * filled}{'.' * (30 - filled)}]  {done} of {total}")
 
     def count(self, what: str, done: int) -> None:
-        """As ``show``, for work of which nobody knows how much it is."""
+        """As ``show``, for work whose total is not known."""
         if self._is_due():
             self._draw(f"{what}  {done} so far")
 

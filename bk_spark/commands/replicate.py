@@ -1,4 +1,7 @@
-"""``bk-spark replicate``: what a lost bookie held is copied by a Spark cluster."""
+"""``bk-spark replicate`` and ``bk-spark bookie decommission``: other bookies take over what one bookie held.
+
+``replicate`` runs a Spark job, ``decommission`` copies in this process and then removes the bookie from the cluster.
+"""
 
 from __future__ import annotations
 
@@ -7,61 +10,78 @@ import os
 import sys
 from dataclasses import asdict
 
+from bk_spark.client.replication.decommission import STOP_TIMEOUT_S, DecommissionOptions, decommission
 from bk_spark.client.replication.settings import AutoRecoveryConfig
-from bk_spark.commands.arguments import positive_count, positive_number, positive_size_bytes
+from bk_spark.commands.arguments import Commands, command, positive_count, positive_number, positive_size_bytes
 from bk_spark.commands.connect import bookkeeper, metadata_uri
 from bk_spark.commands.output import ProgressBar, print_record, readable, say
-from bk_spark.commands.parsers import Commands, command
 from bk_spark.errors import ConfigError
 
 SHOWN = 20
-"""Problems that are told one by one; --json has them all."""
+"""Problems that are printed one by one; --json prints all."""
 
-TEXT = (
+REPLICATE_TEXT = (
     "copy everything that a bookie held which is gone for good to other bookies, as a Spark job: for very many ledgers, beside "
     "or instead of AutoRecovery. It ends when no ledger names the bookie, may be repeated after any failure, and leaves the "
     "bookie's cookie, which 'bk-spark bookie decommission' then removes"
 )
+DECOMMISSION_TEXT = (
+    "have other bookies take over everything that a bookie holds, then remove it from the cluster. It may be dead, or run: "
+    "then it takes nothing new, and once its copies are made you are asked to stop it. May be ended and run again at any time"
+)
 
 
 def add(commands: Commands) -> None:
-    defaults = AutoRecoveryConfig()
-    parser = command(commands, "replicate", "copy what a lost bookie held to other bookies, as a Spark job", run)
-    parser.description = TEXT
+    parser = command(commands, "replicate", "copy what a lost bookie held to other bookies, as a Spark job", _replicate)
+    parser.description = REPLICATE_TEXT
     parser.add_argument("bookie_id", metavar="BOOKIE_ID", help="the lost bookie, as 'bk-spark ledger show' names it")
     parser.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs the job (default %(default)s)")
     text = "also a bookie that is registered; make it read-only first, or writers choose it again"
     parser.add_argument("--force", action="store_true", help=text)
-    default = defaults.parallel_ledgers
-    text = "ledgers that a task copies at once (default %(default)s)"
-    parser.add_argument("--parallel-ledgers", type=positive_count, default=default, metavar="N", help=text)
+    _add_pace(parser, "a task copies", "is given to replace the bookie itself")
+
+
+def add_decommission(group: Commands) -> None:
+    parser = command(group, "decommission", DECOMMISSION_TEXT, _decommission)
+    parser.add_argument("bookie_id", metavar="BOOKIE_ID", help="the bookie, as 'bk-spark bookie list' names it")
+    _add_pace(parser, "are copied", "is given, once the bookie is gone, to replace it itself")
+    text = "seconds that a bookie which runs is waited for to be stopped (default %(default)s)"
+    parser.add_argument("--stop-timeout-s", type=positive_number, default=STOP_TIMEOUT_S, metavar="S", help=text)
+
+
+def _add_pace(parser: argparse.ArgumentParser, copied: str, grace: str) -> None:
+    """The options that ``_recovery_config`` reads. ``copied`` and ``grace`` are parts of their help."""
+    defaults = AutoRecoveryConfig()
+    text = f"ledgers that {copied} at once (default %(default)s)"
+    parser.add_argument("--parallel-ledgers", type=positive_count, default=defaults.parallel_ledgers, metavar="N", help=text)
+    text = f"bytes that {copied} a second at most (default %(default)s, also as 50m)"
     default = defaults.replicate_bytes_per_s
-    text = "bytes that a task copies a second at most (default %(default)s, also as 50m)"
     parser.add_argument("--bytes-per-s", type=positive_size_bytes, default=default, metavar="N", help=text)
-    text = (
-        "seconds that the writer of an open ledger is given to replace the bookie itself; then the ledger is fenced and closed "
-        "(default %(default)s)"
-    )
+    text = f"seconds that the writer of an open ledger {grace}; then the ledger is fenced and closed (default %(default)s)"
     grace_s = defaults.open_fragment_grace_s
     parser.add_argument("--open-grace-s", type=positive_number, default=grace_s, metavar="S", help=text)
 
 
-def run(args: argparse.Namespace) -> None:
-    """Runs a Spark of its own; ``bk_spark.datasource.jobs.rereplication.replicate_with_spark`` takes one that is there."""
-    from bk_spark.datasource.jobs.compact_log import session
+def _recovery_config(args: argparse.Namespace) -> AutoRecoveryConfig:
+    return AutoRecoveryConfig(
+        parallel_ledgers=args.parallel_ledgers,
+        replicate_bytes_per_s=args.bytes_per_s,
+        open_fragment_grace_s=args.open_grace_s,
+    )
+
+
+def _replicate(args: argparse.Namespace) -> None:
+    """Run a Spark session of its own; ``bk_spark.datasource.jobs.rereplication.replicate_with_spark`` takes an existing one."""
     from bk_spark.datasource.jobs.rereplication import check_is_gone, replicate_with_spark
+    from bk_spark.datasource.jobs.spark_job import session
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     uri = metadata_uri(args)
     with bookkeeper(args) as client:
         if not args.force:
-            check_is_gone(client, args.bookie_id)  # what is wrong shows before Spark starts, which takes seconds
+            check_is_gone(client, args.bookie_id)  # fail before Spark starts, which takes seconds
         config = client.config
-    recovery = AutoRecoveryConfig(
-        parallel_ledgers=args.parallel_ledgers,
-        replicate_bytes_per_s=args.bytes_per_s,
-        open_fragment_grace_s=args.open_grace_s,
-    )
+    recovery = _recovery_config(args)
     with session(args.master, show_progress=sys.stderr.isatty()) as spark, ProgressBar() as progress:
         report = replicate_with_spark(
             spark, uri, args.bookie_id, force=args.force, config=config, recovery=recovery, tell=progress.show
@@ -75,3 +95,11 @@ def run(args: argparse.Namespace) -> None:
     if report.problems:
         remedy = f"{len(report.problems)} ledgers still name it or may: see their problems, then run this again"
         raise ConfigError("the re-replicated bookie", args.bookie_id, remedy)
+
+
+def _decommission(args: argparse.Namespace) -> None:
+    options = DecommissionOptions(_recovery_config(args), args.stop_timeout_s)
+    with bookkeeper(args) as client, ProgressBar() as progress:
+        report = decommission(client, args.bookie_id, progress.show, options, say)
+    consequence = "no ledger names it, and its directories start no more"
+    print_record({**asdict(report), "consequence": consequence}, as_json=args.json)

@@ -1,6 +1,7 @@
-"""A bookie's settings: an option of the command each, or a line each in the TOML file that ``--config`` names.
+"""Settings of processes as options of commands, one for each field of the settings class.
 
-The command line goes before the file, the file before the defaults.
+A bookie's settings may also be lines of the TOML file that ``--config`` names. Options override the file, the file
+overrides the defaults.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bk_spark.bookie.directories import Directories
+from bk_spark.commands.arguments import Commands, Handler, command, setting_help
 from bk_spark.commands.connect import zookeeper_auth
-from bk_spark.commands.setting_texts import setting_help
 from bk_spark.config import TLS_NAMES, BookieConfig
 from bk_spark.errors import ConfigError
 
@@ -21,14 +24,28 @@ _OF_EVERY_COMMAND = (*TLS_NAMES, "zookeeper_auth")
 _WORDS = {"true": True, "false": False}
 
 
+def data_dir_command(group: Commands, name: str, text: str, handler: Handler) -> argparse.ArgumentParser:
+    """A command on the files of one bookie. ``add_settings`` comes last in it."""
+    parser = command(group, name, text, handler)
+    parser.add_argument("--data-dir", metavar="D", required=True, help="the bookie's directory")
+    return parser
+
+
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """An option for every field of BookieConfig that ``command`` has not given every command already, and ``--config``."""
+    """``--config``, and an option for every field of BookieConfig that is not already an option of every command."""
     group = parser.add_argument_group("settings", "sizes in bytes, times in seconds")
     group.add_argument(
         "--config", metavar="FILE", help="a TOML file of settings, such as 'gc_interval_s = 60.0'; options go before it"
     )
-    for field in dataclasses.fields(BookieConfig):
-        if field.name in _OF_EVERY_COMMAND:
+    add_fields(group, BookieConfig, _shown, leave_out=_OF_EVERY_COMMAND)
+
+
+def add_fields(
+    group: argparse._ArgumentGroup, config: type, shown: Callable[[Any], str], leave_out: tuple[str, ...] = ()
+) -> None:
+    """An option for every field of a settings class. ``shown`` formats the default for the help."""
+    for field in dataclasses.fields(config):
+        if field.name in leave_out:
             continue
         kind = type(field.default)
         group.add_argument(
@@ -36,17 +53,26 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
             dest=field.name,
             type=_boolean if kind is bool else kind,
             metavar={str: "TEXT", bool: "true|false"}.get(kind, "N"),
-            help=setting_help(BookieConfig, field.name, _shown(field.default)),
+            help=setting_help(config, field.name, shown(field.default)),
         )
 
 
+def given_fields(args: argparse.Namespace, config: type) -> dict[str, Any]:
+    """The fields whose options were given."""
+    values = {field.name: getattr(args, field.name, None) for field in dataclasses.fields(config)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def bookie_config(args: argparse.Namespace) -> BookieConfig:
-    """Raises ConfigError, with the name of what is wrong."""
-    given = _read(Path(args.config)) if args.config else {}
-    names = BookieConfig.__dataclass_fields__.keys() - {"zookeeper_auth"}
-    named = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    """The settings of the options and of the file. Raises ConfigError, which names the wrong setting."""
+    from_file = _read(Path(args.config)) if args.config else {}
     auth = zookeeper_auth(args)
-    return BookieConfig(**{**given, **named, **({"zookeeper_auth": auth} if auth else {})})
+    return BookieConfig(**{**from_file, **given_fields(args, BookieConfig), **({"zookeeper_auth": auth} if auth else {})})
+
+
+def bookie_directories(args: argparse.Namespace) -> Directories:
+    """The directories of the bookie that ``--data-dir`` and the settings name. Raises ConfigError."""
+    return Directories.of(Path(args.data_dir), bookie_config(args))
 
 
 def _read(path: Path) -> dict[str, Any]:

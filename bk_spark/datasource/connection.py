@@ -1,8 +1,8 @@
 """The BookKeeper clients of this Python process.
 
-Spark reuses its Python workers for many tasks, and a connection costs more than a small task: clients are kept. Every
-worker imports user code only after its fork, so process ids are not needed. It runs one task at a time, but the task's
-background thread may ask for the client too: hence the lock.
+Spark reuses its Python workers for many tasks, and a connection costs more than a small task, so clients are kept. A worker
+imports user code only after its fork, so no client crosses a fork. A worker runs one task at a time, but a background thread
+of the task may ask for the client too, so there is a lock.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from bk_spark.client.bookkeeper import BookKeeper
 
 MAX_CLIENTS = 4
-"""Clusters, or settings for one, that a process serves at a time; each client holds a ZooKeeper session and a thread."""
+"""Clients that a process keeps, one for each cluster and settings. Each one holds a ZooKeeper session and a thread."""
 
 _clients: dict[tuple[str, ClientConfig], BookKeeper] = {}
 _lock = threading.Lock()
 
 
 def connect(metadata_uri: str, config: ClientConfig) -> BookKeeper:
-    """This process's client of a cluster; made, and its libraries imported, at the first call.
+    """This process's client of a cluster. The first call makes it and imports its libraries.
 
     Raises ConfigError for a malformed URI, MetadataUnavailableError where no metadata store answers.
     """
@@ -41,10 +41,10 @@ def connect(metadata_uri: str, config: ClientConfig) -> BookKeeper:
 
 @cache
 def _load_client() -> type[BookKeeper]:
-    """Import gRPC, kazoo and the rest, then keep them out of the garbage collector's sight, and freed memory at hand.
+    """Import the client with gRPC, kazoo and the rest, hide their objects from the garbage collector, and keep freed memory.
 
-    Spark's worker runs a full collection after each task, on the task's time; without the objects of these libraries it takes
-    about half as long.
+    Spark's worker runs a full garbage collection after each task, on the task's time. It takes about half as long without
+    the objects of these libraries.
     """
     from bk_spark.client.bookkeeper import BookKeeper
 

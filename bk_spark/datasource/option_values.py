@@ -1,6 +1,6 @@
-"""What the value of an option may look like: strings from Spark → Python values.
+"""Parsers of option values: strings from Spark → Python values.
 
-Each parser gets the option's name and the string, and raises ConfigError with both and what would be right.
+Each parser takes the option's name and the string. It raises ConfigError with both, and with what the value must look like.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bk_spark.errors import ConfigError
 EARLIEST, LATEST = "earliest", "latest"
 
 MAX_LEDGERS = 10_000
-"""Ledgers that one ``ledger`` option may name: each costs a look-up in the metadata store before the first row."""
+"""Ledgers that one ``ledger`` option may name: each costs a read of the metadata store before the first row."""
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)(?:i?b)?", re.IGNORECASE)
 _RANGE = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?")
@@ -26,7 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def text(name: str, value: str) -> str:
-    """Anything but nothing."""
+    """Any text that is not empty."""
     if not value:
         raise ConfigError(f"option '{name}'", value, "it must not be empty")
     return value
@@ -66,7 +66,7 @@ def size(low: int, high: int) -> Callable[[str, str], int]:
 
 
 def seconds(name: str, value: str) -> float:
-    """A number that is not negative."""
+    """A number, 0 or more."""
     if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value):
         raise ConfigError(f"option '{name}'", value, "it must be a number of seconds, such as 2.5")
     return float(value)
@@ -80,7 +80,7 @@ def boolean(name: str, value: str) -> bool:
 
 
 def one_of(*choices: str) -> Callable[[str, str], str]:
-    """One of the words, in any case."""
+    """One of ``choices``, in upper or lower case."""
 
     def parse(name: str, value: str) -> str:
         if value.lower() not in choices:
@@ -98,7 +98,7 @@ def digest_type(name: str, value: str) -> DigestType:
 
 
 def password(_name: str, value: str) -> bytes:
-    """Any text; it is in no error."""
+    """Any text. No error shows it."""
     try:
         return value.encode()
     except UnicodeEncodeError:
@@ -122,7 +122,7 @@ def ledger_ids(name: str, value: str) -> tuple[int, ...]:
 
 
 def offsets(*words: str) -> Callable[[str, str], str]:
-    """One of the words, or the JSON of an offset as a stream reports and records it, which is not decoded here."""
+    """One of ``words``, or the JSON of an offset as a stream reports it; the JSON's values are checked where it is used."""
 
     def parse(name: str, value: str) -> str:
         if value.lower() in words:
@@ -141,7 +141,7 @@ def offsets(*words: str) -> Callable[[str, str], str]:
 
 
 def timestamp_ms(name: str, value: str) -> int:
-    """A date, a date and time, or milliseconds since 1970; UTC where no offset is given, cut below the millisecond."""
+    """A date, a date and time, or milliseconds since 1970. In UTC unless it has an offset; cut to whole milliseconds."""
     if re.fullmatch(r"\d{1,15}", value.strip()):
         return int(value)
     try:

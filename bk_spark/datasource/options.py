@@ -1,8 +1,8 @@
-"""The one option table of the format: strings from Spark → frozen ``SourceOptions``, with defaults, units and errors.
+"""The options of the format: strings from Spark → frozen ``SourceOptions``, with defaults, units and errors.
 
-Spark hands over all options as strings under lower-cased keys. An unknown option, a value out of range, an option that
-does not apply each raise ConfigError when the data source is made, so that ``load()`` and ``save()`` fail at once.
-``OPTIONS`` is the table from which the documentation is made.
+Spark passes all options as strings under lower-cased keys. An unknown option, a value out of range, or an option that
+does not apply raises ConfigError when the data source is made, so ``load()`` and ``save()`` fail at once. The table
+``OPTIONS`` is also the source of the documentation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bk_spark.quorum import check_quorums
 from bk_spark.rows.where.condition import Condition, parse_where
 
 Use = Literal["batch read", "stream read", "batch write", "stream write"]
-"""What is done with the format."""
+"""How the format is used."""
 
 _USES: dict[str, tuple[Use, ...]] = {
     "all": ("batch read", "stream read", "batch write", "stream write"),
@@ -32,27 +32,27 @@ _USES: dict[str, tuple[Use, ...]] = {
     "stream read": ("stream read",),
     "batch write": ("batch write",),
 }
-"""The table's second column, and what it stands for."""
+"""The second column of the table → the uses that it stands for."""
 
 METADATA_VARIABLE = "BK_SPARK_METADATA"
 CLIENT_PREFIX = "client."
 
 MAX_ROW_BYTES_PER_ENTRY = MAX_ENTRY_BYTES // 2
-"""The cut works on bytes before compression; half of the maximum leaves room for uneven rows."""
+"""Rows are cut into entries by their bytes before compression; half of an entry's maximum leaves room for uneven rows."""
 
 SECURITY = frozenset({*TLS_NAMES, "zookeeper_auth"})
 """Fields of ClientConfig that have options of their own."""
 
 _SPARKS_OWN = frozenset({"provider", "owner", "location", "external", "comment"})
-"""What a catalog table (CREATE TABLE … USING bookkeeper) passes along beside the user's options, and ``option.<key>``."""
+"""Keys that a catalog table (CREATE TABLE … USING bookkeeper) passes beside the user's options; ``option.<key>`` too."""
 
 _SPARKS_QUERY = frozenset({"checkpointlocation", "queryname"})
-"""What a streaming query passes to its sink; Spark itself takes heed of them."""
+"""Keys that a streaming query passes to its sink, for Spark's own use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A row of the table. ``parse`` gets the option's name and the string; ``rows_only`` ones do not apply to entries."""
+    """A row of the table. ``parse`` takes the option's name and the string. ``rows_only``: it does not apply to entries."""
 
     name: str
     use: str
@@ -63,7 +63,7 @@ class Option:
 
     @property
     def key(self) -> str:
-        """As Spark hands it over."""
+        """The key under which Spark passes it."""
         return self.name.lower()
 
     @property
@@ -73,7 +73,6 @@ class Option:
 
     @property
     def uses(self) -> tuple[Use, ...]:
-        """Where the option applies."""
         return _USES[self.use]
 
 
@@ -152,23 +151,20 @@ OPTIONS: tuple[Option, ...] = (
         "`digest:user:password`; Spark may show it, not the variable",
     ),
 )
-"""Every option, save ``client.<field>``: any field of ClientConfig, such as ``client.add_timeout_s``."""
+"""Every option except ``client.<field>``: any field of ClientConfig, such as ``client.add_timeout_s``."""
 
 
 def options_table() -> str:
-    """The table as the README shows it, in Markdown."""
+    """The table in Markdown, for the README."""
     head = ["| option | for | default | meaning |", "|---|---|---|---|"]
     rows = [f"| `{o.name}` | {o.use} | {o.default or '(none)'} | {o.meaning} |" for o in OPTIONS]
     fields_row = "| `client.<field>` | all | | any field of ClientConfig, such as `client.add_timeout_s` |"
     return "\n".join([*head, *rows, fields_row])
 
 
-_BY_KEY = {option.key: option for option in OPTIONS}
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceOptions:
-    """All options of one ``load()`` or ``save()``, parsed and checked against each other. Pickles with reader and writer."""
+    """All options of one ``load()`` or ``save()``, parsed and checked against each other. Pickled with reader and writer."""
 
     metadata: str
     path: str | None = None
@@ -202,7 +198,7 @@ class SourceOptions:
     merge_schema: bool = False
     client: ClientConfig = field(default_factory=ClientConfig)
     given: frozenset[str] = frozenset()
-    """Keys of the options that the user gave: what is checked against the use that is made of them."""
+    """Keys of the options that the user gave; only these are checked against the use of the format."""
 
     def __post_init__(self) -> None:
         self._check_target()
@@ -217,25 +213,23 @@ class SourceOptions:
 
     @property
     def log(self) -> str:
-        """The name of the log. Raises ConfigError where there is none."""
+        """The name of the log. Raises ConfigError where the options name none."""
         if self.path is None:
-            raise ConfigError("option 'path'", None, "it must name the log: .load('name') or .save('name')")
+            raise _no_path()
         return self.path
 
     def check_use(self, *uses: Use) -> None:
-        """Raise ConfigError if an option was given that applies to none of ``uses``."""
+        """Raise ConfigError if a given option applies to none of ``uses``."""
         for option in OPTIONS:
             if not set(option.uses) & set(uses):
                 self._refuse([option], f"a {uses[0]}", f"it belongs to a {option.uses[0]}, leave it out")
         for key in _SPARKS_QUERY & self.given:
             if "stream write" not in uses:
-                raise ConfigError(
-                    "option", key, f"it does not apply to a {uses[0]}: it belongs to a stream write, leave it out"
-                )
+                problem = f"it does not apply to a {uses[0]}: it belongs to a stream write, leave it out"
+                raise ConfigError("option", key, problem)
         if uses == ("batch read",) and self.starting_offsets == LATEST:
-            raise ConfigError(
-                "option 'startingOffsets'", LATEST, "a batch read has no rows behind it: only a stream starts there"
-            )
+            problem = "a batch read has no rows behind it: only a stream starts there"
+            raise ConfigError("option 'startingOffsets'", LATEST, problem)
         check_quorums(self.ensemble_size, self.write_quorum, self.ack_quorum)
 
     def _refuse(self, options: list[Option], use: str, remedy: str) -> None:
@@ -250,18 +244,18 @@ class SourceOptions:
         if self.ledger and self.content == "rows" and "content" in self.given:
             raise ConfigError("option 'content'", "rows", "ledgers are read as entries: leave it out, or name a log")
         if not self.ledger and self.path is None:
-            raise ConfigError("option 'path'", None, "it must name the log: .load('name') or .save('name')")
+            raise _no_path()
 
     def _check_range(self) -> None:
-        """A read starts and ends at one place each, and both are a log's."""
+        """A read has one start and one end, and only the read of a log has them."""
         starts = [o for o in OPTIONS if o.name in ("startingOffsets", "startingTimestamp") and o.key in self.given]
         ends = [o for o in OPTIONS if o.name in ("endingOffsets", "versionAsOf", "timestampAsOf") and o.key in self.given]
         if self.ledger:
             self._refuse([*starts, *ends], "ledgers", "name a log, or leave it out")
-        for some in (starts, ends):
-            if len(some) > 1:
-                value = getattr(self, some[1].attribute)
-                raise ConfigError(f"option '{some[1].name}'", value, f"'{some[0].name}' says where too: give one of the two")
+        for given in (starts, ends):
+            if len(given) > 1:
+                value = getattr(self, given[1].attribute)
+                raise ConfigError(f"option '{given[1].name}'", value, f"'{given[0].name}' says where too: give one of the two")
 
     def _check_application(self) -> None:
         if (self.application_id is None) != (self.application_version is None):
@@ -269,16 +263,16 @@ class SourceOptions:
 
 
 def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> SourceOptions:
-    """What Spark hands over, checked. Raises ConfigError; never shows the password, nor the credential for ZooKeeper."""
-    given = {key.lower(): value for key, value in options.items() if not _is_sparks_own(key.lower())}
+    """Parse and check what Spark passes. Raises ConfigError, which never shows the password or ZooKeeper's credential."""
+    lowered = {key.lower(): value for key, value in options.items()}
+    given = {key: value for key, value in lowered.items() if key not in _SPARKS_OWN and not key.startswith("option.")}
     for key in given:
         _check_known(key)
     if "metadata" not in given and METADATA_VARIABLE in environment:
         given["metadata"] = environment[METADATA_VARIABLE]
     if "metadata" not in given:
-        raise ConfigError(
-            "option 'metadata'", None, f"it must be the cluster's URI, zk://host:port/ledgers; or set ${METADATA_VARIABLE}"
-        )
+        remedy = f"it must be the cluster's URI, zk://host:port/ledgers; or set ${METADATA_VARIABLE}"
+        raise ConfigError("option 'metadata'", None, remedy)
     parsed = {o.attribute: o.parse(o.name, given[o.key]) for o in OPTIONS if o.key in given}
     client = {key.removeprefix(CLIENT_PREFIX): value for key, value in given.items() if key.startswith(CLIENT_PREFIX)}
     secured = {name: parsed.pop(name) for name in SECURITY & parsed.keys()}
@@ -287,8 +281,8 @@ def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = o
     return SourceOptions(**parsed, client=_client_config(client, secured), given=frozenset(given))
 
 
-def _is_sparks_own(key: str) -> bool:
-    return key in _SPARKS_OWN or key.startswith("option.")
+def _no_path() -> ConfigError:
+    return ConfigError("option 'path'", None, "it must name the log: .load('name') or .save('name')")
 
 
 def _check_known(key: str) -> None:

@@ -1,6 +1,6 @@
 """The data source that Spark finds under the name ``bookkeeper``: it checks, then makes readers and writers.
 
-Reader, writer and all that they need are imported where they are made: Spark's look-up of formats imports this module.
+Spark's look-up of formats imports this module, so readers, writers and what they need are imported only where they are made.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bk_spark.datasource.read.loaded_log import LoadedLog
+    from bk_spark.datasource.read.read_task import Reading
     from bk_spark.datasource.read.reader import EntryReader
-    from bk_spark.datasource.read.stream_reader import StreamReader
-    from bk_spark.datasource.write.stream_writer import StreamWriter
-    from bk_spark.datasource.write.writer import BatchWriter
+    from bk_spark.datasource.write.writer import BatchWriter, StreamWriter
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``bookkeeper`` known to ``spark``, where Spark cannot find it by itself.
+    """Make the format ``bookkeeper`` known to ``spark``, where Spark cannot find it by itself:
 
-    That is: a zip given with ``--py-files``, files added after Spark first looked for formats, a Spark Connect server on which
-    the package is not installed (send it first: ``spark.addArtifacts("bk_spark.zip", pyfile=True)``). ``spark`` may be a
-    session of Spark Connect. The package must be importable on the executors too.
+    - the package is in a zip given with ``--py-files``;
+    - its files were added after Spark first looked for formats;
+    - it is not installed on the server of Spark Connect (send it: ``spark.addArtifacts("bk_spark.zip", pyfile=True)``).
+
+    ``spark`` may be a session of Spark Connect. The package must be importable on the executors too.
     """
     spark.dataSource.register(BookKeeperDataSource)
 
@@ -38,45 +39,46 @@ class BookKeeperDataSource(DataSource):
     """The format ``bookkeeper``: DataFrames in replicated logs on a BookKeeper cluster, and back.
 
     A *log* is a named list of ledgers; ``save("name")`` adds to it in one atomic commit, or replaces all of it, and
-    ``load("name")`` reads it as it stands at that moment: load again to see what was written since. There are two forms:
+    ``load("name")`` reads it as it stands at that moment: load again to see later writes. A log holds one of two forms:
 
-    - ``rows`` (the default): any DataFrame whose types Arrow carries, nested ones too. The log stores the schema; an append
-      is checked against it by column name, a missing column is null. Columns come back nullable, nested ones too.
-    - ``entries`` (``option("content", "entries")``, and always with ``ledger``): one row an entry. They are read as
+    - ``rows`` (the default): any DataFrame whose types Arrow carries, nested ones too. The log stores the schema. An append
+      is checked against it by column name; a missing column is null. Columns come back nullable, nested ones too.
+    - ``entries`` (``option("content", "entries")``, and always with ``ledger``): one row for each entry. They are read as
       ``ledger_id BIGINT, entry_id BIGINT, payload BINARY``, and written from one column ``payload``, BINARY or STRING.
 
-    Modes are ``append`` and ``overwrite`` (one atomic replacement, also of the schema); Spark refuses all others for
-    Python data sources, and ``append`` must be said. With ``.schema(…)`` only those columns are read; their types must be
-    the log's. ``collect()`` without a shuffle gives log order.
+    The modes are ``append`` and ``overwrite`` (one atomic replacement, also of the schema). Spark refuses all others for
+    Python data sources, and ``append`` must be given. ``.schema(…)`` selects columns; their types must be the log's.
+    ``collect()`` without a shuffle gives log order.
 
     ``where`` takes comparisons of columns with literals, joined by AND: ``day = '2026-01-31' AND amount > 5``. Operators are
-    ``= != <> < <= > >=``, ``IN (…)``, ``BETWEEN … AND …``, ``IS [NOT] NULL``; literals are numbers, strings, true and
-    false, ``X'00FF'``; dates and times are strings, times in UTC unless they say ``+01:00``. Exactly the rows that match come
-    back, as Spark SQL would compare them, also if the columns are not asked for; entries whose statistics exclude the
-    condition are not decoded. Anything else is refused, and belongs into ``DataFrame.where()``.
+    ``= != <> < <= > >=``, ``IN (…)``, ``BETWEEN … AND …``, ``IS [NOT] NULL``. Literals are numbers, strings, true and
+    false, ``X'00FF'``; dates and times are strings, times in UTC unless they have an offset such as ``+01:00``. The read gives
+    exactly the rows that match by Spark SQL's rules; the columns compared need not be selected. Entries whose statistics
+    exclude the condition are not decoded. Anything else is refused: use ``DataFrame.where()`` for it.
 
     A batch read goes from ``startingOffsets`` or ``startingTimestamp`` (included) to ``endingOffsets`` (excluded), or to what
-    the log held at ``versionAsOf`` or ``timestampAsOf``. Offsets are those that a stream reports: between two of them lie
-    the rows of its micro-batches. A ledger that is still open is read as far as it is confirmed, and nothing behind it.
+    the log held at ``versionAsOf`` or ``timestampAsOf``. Offsets are those that a stream reports: a batch read between two of
+    them gives the rows of the micro-batches between them. An open ledger is read as far as it is confirmed, and nothing
+    behind it is read.
 
     In SQL: ``CREATE TEMPORARY VIEW v USING bookkeeper OPTIONS (metadata '…', path 'orders')``, then SELECT, INSERT INTO and
-    INSERT OVERWRITE; a view stays on its first snapshot. Spark 4.3 loses the options of a catalog table when the table is
-    used: give them again with ``SELECT … FROM t WITH ('metadata' = '…', 'path' = '…')``, ``INSERT INTO t WITH (…)``,
+    INSERT OVERWRITE. A view keeps reading its first snapshot. Spark 4.3 loses the options of a catalog table when the table
+    is used: give them again with ``SELECT … FROM t WITH ('metadata' = '…', 'path' = '…')``, ``INSERT INTO t WITH (…)``,
     ``spark.read.option(…).table("t")`` or ``writeTo("t").option(…)``.
 
-    A write has no effect until the driver's commit: each task attempt with rows writes a ledger of its own, the commit
-    lists those of the attempts that Spark chose, and all others are deleted.
+    A write has no effect until the driver commits. Each task attempt with rows writes a ledger of its own; the commit
+    lists the ledgers of the attempts that Spark chose, and all others are deleted.
 
-    ``writeStream`` puts each row into the log exactly once, also across retries, killed executors and a killed driver: each
-    batch is one commit, known to the log as version ``batchId`` of application ``spark-stream:<StreamingQuery.id>``, and
-    dropped where the log has it. The id lives in the checkpoint: restart from there; a new checkpoint is a new query, whose
-    rows are added to what is there. ``bk-spark log show`` lists the application of each commit. Output mode ``append`` adds,
-    ``complete`` replaces the content with each batch; Spark refuses ``update``. Any number of queries may write one log.
-    In ``foreachBatch`` writes are batch writes: only ``applicationId`` with ``applicationVersion`` (such as the batch's id)
-    makes their repetition harmless, an id of its own for each write to one log.
+    ``writeStream`` puts each row into the log exactly once, also across retries, killed executors and a killed driver. Each
+    batch is one commit, which the log knows as version ``batchId`` of application ``spark-stream:<StreamingQuery.id>``; the
+    log drops a batch that it has already. The id is stored in the checkpoint: restart with it. A new checkpoint is a new
+    query, whose rows are added to what is there. ``bk-spark log show`` lists the application of each commit. Output mode
+    ``append`` adds, ``complete`` replaces the content with each batch; Spark refuses ``update``. Any number of queries may
+    write one log. Writes inside ``foreachBatch`` are batch writes: to repeat them is harmless only with ``applicationId`` and
+    ``applicationVersion`` (such as the batch's id). Each write to one log needs an ``applicationId`` of its own.
 
-    Options: an unknown one, or one that does not apply, is an error. Sizes are in bytes, or like ``64m``. Where the table says
-    read or write, batches and streams are meant; ``startingOffsets`` is earliest for a batch, latest for a stream.
+    Options: an unknown one, or one that does not apply, is an error. Sizes are in bytes, or like ``64m``. In the table, read
+    and write mean batches and streams; ``startingOffsets`` is earliest for a batch, latest for a stream.
 
     ==================== =========== ======================== ====================
     option               for         default                  meaning
@@ -143,7 +145,7 @@ class BookKeeperDataSource(DataSource):
         return "bookkeeper"
 
     def schema(self) -> StructType:
-        """The log's schema, or that of entries. Raises NoSuchLogError, MetadataUnavailableError, ConfigError."""
+        """The schema of the log, or of entries. Raises NoSuchLogError, MetadataUnavailableError, ConfigError."""
         from bk_spark.datasource.read.loaded_log import columns_of
         from bk_spark.datasource.spark_schema import ENTRIES
 
@@ -152,9 +154,7 @@ class BookKeeperDataSource(DataSource):
         return ENTRIES if options.ledger else columns_of(options, self._load())
 
     def reader(self, schema: StructType) -> EntryReader:
-        """Reads the columns ``schema``. Raises SchemaMismatchError where the log has not got them."""
-        from bk_spark.datasource.read.batch_range import PlannedLog
-        from bk_spark.datasource.read.loaded_log import columns_of, filter_of
+        """A reader of the columns ``schema``. Raises SchemaMismatchError where the log does not have them."""
         from bk_spark.datasource.read.read_task import Reading
         from bk_spark.datasource.read.reader import EntryReader
         from bk_spark.datasource.spark_schema import ENTRIES, check_asked
@@ -166,53 +166,48 @@ class BookKeeperDataSource(DataSource):
             return EntryReader(Reading(options, schema), None)
         if options.recover:
             self._recover()
-        log = self._load()
-        check_asked(log.name, columns_of(options, log), schema)
-        return EntryReader(Reading(options, schema, filter_of(options, log)), PlannedLog(log.name, log.uid, log.version))
+        return EntryReader(self._reading(schema), self._load())
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Checks all that can be known before the tasks run, then begins a write job.
-
-        Raises SchemaMismatchError, NotEnoughBookiesError, MetadataUnavailableError, ConfigError.
-        """
+        """As ``begin_write``."""
         from bk_spark.datasource.write.writer import begin_write
 
         self._options.check_use("batch write")
         return begin_write(self._options, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Follows the log, with the columns ``schema`` for the query's whole life. What is wrong its methods raise."""
-        from bk_spark.datasource.read.stream_reader import RefusedStream
+        """A reader that follows the log, with the columns ``schema`` for the query's whole life. Its methods raise errors."""
+        from bk_spark.datasource.read.stream_reader import RefusedStream, StreamReader
 
         try:
-            return self._stream_reader(schema)
+            self._options.check_use("stream read")
+            reading, log = self._reading(schema), self._load()
         except BookKeeperError as problem:
             return RefusedStream(problem)
-
-    def _stream_reader(self, schema: StructType) -> StreamReader:
-        from bk_spark.datasource.read.loaded_log import columns_of, filter_of
-        from bk_spark.datasource.read.read_task import Reading
-        from bk_spark.datasource.read.stream_reader import StreamReader
-        from bk_spark.datasource.spark_schema import check_asked
-
-        options = self._options
-        options.check_use("stream read")
-        log = self._load()
-        check_asked(log.name, columns_of(options, log), schema)
-        return StreamReader(Reading(options, schema, filter_of(options, log)), log.name, log.uid)
+        return StreamReader(reading, log.name, log.uid)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """One batch of a streaming query: Spark calls this before the batch's tasks, and again to commit what they wrote.
+        """The writer of one batch of a query. Spark calls this before the batch's tasks, and again to commit what they wrote.
 
-        Raises SchemaMismatchError, MetadataUnavailableError, ConfigError.
+        Raises as ``begin_batch``.
         """
-        from bk_spark.datasource.write.stream_writer import begin_batch
+        from bk_spark.datasource.write.writer import begin_batch
 
         self._options.check_use("stream write")
         return begin_batch(self._options, schema, overwrite)
 
+    def _reading(self, schema: StructType) -> Reading:
+        """Raises SchemaMismatchError where the log does not have the columns ``schema``."""
+        from bk_spark.datasource.read.loaded_log import columns_of, filter_of
+        from bk_spark.datasource.read.read_task import Reading
+        from bk_spark.datasource.spark_schema import check_asked
+
+        log = self._load()
+        check_asked(log.name, columns_of(self._options, log), schema)
+        return Reading(self._options, schema, filter_of(self._options, log))
+
     def _load(self) -> LoadedLog:
-        """The same for schema and reader, so that both see one version."""
+        """The log as the first call saw it, so that schema and reader see one version."""
         from bk_spark.datasource.read.loaded_log import load_log
 
         if self._loaded is None:
@@ -220,6 +215,6 @@ class BookKeeperDataSource(DataSource):
         return self._loaded
 
     def _recover(self) -> None:
-        """Fence and close the log's open ledgers: a version that lists them as open is then read to their ends, too."""
+        """Fence and close the log's open ledgers, so that every version that lists them as open is read to their ends."""
         bookkeeper = connect(self._options.metadata, self._options.client)
         bookkeeper.open_log(self._options.log, password=self._options.password).recover()

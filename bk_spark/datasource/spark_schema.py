@@ -1,7 +1,7 @@
-"""Schemas between Spark, the log and Arrow.
+"""Schemas of Spark, of the log, and of Arrow.
 
-A log stores Spark's JSON with every column nullable. Spark demands of a reader exactly the Arrow schema that
-``to_arrow_schema`` gives for the declared one, in UTC, and so payloads are stored in that form too.
+A log stores Spark's JSON with every column nullable. A reader must give Spark exactly the Arrow schema that
+``to_arrow_schema`` makes of the declared one, in UTC. Payloads are stored in that form too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import BinaryType, DataType, LongType, StructField, StructType
 
-from bk_spark.client.log.stored.schema import Schema, parse_schema, type_name
+from bk_spark.client.log.stored.schema import parse_schema, type_name
 from bk_spark.errors import ConfigError, SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 ENTRIES = StructType(
     [StructField("ledger_id", LongType()), StructField("entry_id", LongType()), StructField("payload", BinaryType())]
 )
-"""What entries are read as."""
+"""The columns of entries."""
 
 METADATA_COLUMNS = StructType([StructField("_ledger_id", LongType()), StructField("_entry_id", LongType())])
-"""What ``includeMetadata`` adds to rows."""
+"""The columns that ``includeMetadata`` adds to rows."""
 
 
 def from_json(schema_json: str) -> StructType:
-    """A stored schema, as Spark knows it."""
+    """Spark's type of a stored schema."""
     return StructType.fromJson(json.loads(schema_json))
 
 
 def nullable(log: str, schema: StructType) -> StructType:
-    """``schema`` as a log stores it, every column nullable."""
+    """``schema`` as a log stores it: every column nullable, nested ones too."""
     return StructType.fromJson(parse_schema(log, schema.json()))
 
 
 def to_arrow(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark exchanges for ``schema``. Raises ConfigError for a type that Arrow does not carry."""
+    """The Arrow schema in which Spark exchanges ``schema``. Raises ConfigError for a type that Arrow does not carry."""
     for field in schema:
         _check_supported(field.name, field.dataType)
         _check_names(field.name, field.dataType)
@@ -55,11 +55,11 @@ def with_metadata_columns(log: str, schema: StructType) -> StructType:
 
 
 def check_asked(log: str, stored: StructType, asked: StructType) -> None:
-    """Raise SchemaMismatchError unless ``asked``, a user's ``.schema(…)``, names columns of ``stored`` with their types."""
+    """Raise SchemaMismatchError unless every column of ``asked``, a user's ``.schema(…)``, is in ``stored`` with its type."""
     if not asked.fields:
         raise SchemaMismatchError(log, "the schema asked for has no column")
-    columns = {column["name"]: column for column in _json(stored)["fields"]}
-    for given, column in zip(_json(asked)["fields"], _json(nullable(log, asked))["fields"], strict=True):
+    columns = {column["name"]: column for column in stored.jsonValue()["fields"]}
+    for given, column in zip(asked.jsonValue()["fields"], nullable(log, asked).jsonValue()["fields"], strict=True):
         name = column["name"]
         if name not in columns:
             raise SchemaMismatchError(log, f"column '{name}' is asked for, the columns are {', '.join(columns)}")
@@ -80,7 +80,7 @@ def _check_supported(column: str, kind: DataType) -> None:
 
 
 def _check_names(column: str, kind: DataType) -> None:
-    """Spark sends no struct with two fields of one name to Python; here it is known which column it is."""
+    """Refuse a struct with two fields of one name. Spark cannot send it to Python, and would not say which column it is."""
     if isinstance(kind, StructType):
         twice = sorted({name for name in kind.names if kind.names.count(name) > 1})
         if twice:
@@ -88,17 +88,12 @@ def _check_names(column: str, kind: DataType) -> None:
             raise ConfigError(f"the type of column '{column}'", kind.simpleString(), remedy)
     inner = [field.dataType for field in kind] if isinstance(kind, StructType) else []
     inner += [getattr(kind, name) for name in ("elementType", "keyType", "valueType") if hasattr(kind, name)]
-    for one in inner:
-        _check_names(column, one)
-
-
-def _json(schema: StructType) -> Schema:
-    parsed: dict[str, Any] = json.loads(schema.json())
-    return parsed
+    for inner_kind in inner:
+        _check_names(column, inner_kind)
 
 
 def _bare(kind: Any) -> Any:
-    """Without the metadata of fields, such as comments, which do not change what is stored."""
+    """A type without the metadata of its fields, such as comments: metadata does not change what is stored."""
     if isinstance(kind, dict):
         return {key: _bare(value) for key, value in kind.items() if key != "metadata"}
-    return [_bare(one) for one in kind] if isinstance(kind, list) else kind
+    return [_bare(inner) for inner in kind] if isinstance(kind, list) else kind

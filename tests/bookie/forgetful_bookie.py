@@ -21,7 +21,7 @@ from bk_spark.bookie.disk import TEMPORARY_SUFFIX, AppendFile, Buffer, Disk, Rea
 from bk_spark.bookie.identity import boot
 from bk_spark.bookie.process import run_bookie
 from bk_spark.cli import main
-from bk_spark.commands import bookies
+from bk_spark.commands import bookie
 from bk_spark.config import BookieConfig
 from bk_spark.local.cluster import bookie_command
 
@@ -106,7 +106,7 @@ if __name__ == "__main__":
     given = [one for one in sys.argv[1:] if one not in (FORGET_FENCES, WITHOUT_LIMBO)]
     disk = ForgetfulDisk(FORGET_FENCES in sys.argv)
     with contextlib.ExitStack() as changes:
-        changes.enter_context(mock.patch.object(bookies, "run_bookie", partial(run_bookie.run_bookie, disk=disk)))
+        changes.enter_context(mock.patch.object(bookie, "run_bookie", partial(run_bookie.run_bookie, disk=disk)))
         if WITHOUT_LIMBO in sys.argv:
             changes.enter_context(mock.patch.object(run_bookie, "begin_boot", _without_limbo(boot.begin_boot)))
         sys.exit(main(given))

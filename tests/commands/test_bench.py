@@ -12,7 +12,7 @@ import pytest
 
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.commands.latencies import Latencies
+from bk_spark.commands.bench import Latencies
 from bk_spark.local.cluster import LocalCluster
 
 HEEDING_SIGINT = """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bk_spark.cli import main
-from bk_spark.commands import cookies
+from bk_spark.commands import cookie
 from bk_spark.metadata.registration import BookieAddress, register
 from bk_spark.metadata.store import Versioned
 from tests.bookie.bookie_home import ZNODES, Home
@@ -43,7 +43,7 @@ def test_a_bookie_is_taken_for_not_running_only_after_a_sync(
 
     home = Home(tmp_path)
     register(home.store, ZNODES, BookieAddress(home.bookie_id, "h", 1))
-    monkeypatch.setattr(cookies, "metadata_store", lagging)
+    monkeypatch.setattr(cookie, "metadata_store", lagging)
     assert main(["cookie", "delete", home.bookie_id]) == 1
     assert "registered at h:1" in capsys.readouterr().err
     assert home.stored().bookie_id == home.bookie_id

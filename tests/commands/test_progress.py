@@ -10,7 +10,7 @@ import pytest
 
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.commands import administration
+from bk_spark.commands import bookie as commands
 from bk_spark.commands.output import ProgressBar
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.wire.messages import AdministerReply, AdminOperation, Status
@@ -111,20 +111,20 @@ def _step(runs: int, *, is_running: bool) -> dict[str, int]:
 
 def _await(steps: list[dict[str, int]]) -> AdministerReply:
     bookie: Any = Scrubbing(steps)
-    waited = administration._WAITED[AdminOperation.SCRUB]
+    waited = commands._WAITED[AdminOperation.SCRUB]
     first = bookie.administer_bookie("b", AdminOperation.SCRUB)
     with ProgressBar() as bar:
-        return administration._await_end(bookie, "b", waited, first.figures, bar)
+        return commands._await_end(bookie, "b", waited, first.figures, bar)
 
 
 def test_a_run_that_was_under_way_is_not_taken_for_the_one_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(administration, "LOOK_S", 0.0)
+    monkeypatch.setattr(commands, "LOOK_S", 0.0)
     steps = [_step(3, is_running=True), _step(4, is_running=False), _step(4, is_running=True), _step(5, is_running=False)]
     assert _await(steps).figures["scrub_runs"] == 5
 
 
 def test_a_run_that_failed_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(administration, "LOOK_S", 0.0)
-    monkeypatch.setattr(administration, "BEGIN_S", 0.0)
+    monkeypatch.setattr(commands, "LOOK_S", 0.0)
+    monkeypatch.setattr(commands, "BEGIN_S", 0.0)
     with pytest.raises(Exception, match="its log says why"):
         _await([_step(3, is_running=False), _step(3, is_running=True), _step(3, is_running=False)])

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from bk_spark.client.replication.settings import AutoRecoveryConfig
-from bk_spark.commands.setting_texts import setting_help, setting_texts
+from bk_spark.commands.arguments import setting_help, setting_texts
 from bk_spark.config import BookieConfig, ClientConfig
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.commands.parsers import add_security
+from bk_spark.commands.arguments import add_security
 from bk_spark.commands.settings import add_settings, bookie_config
 from bk_spark.config import BookieConfig
 from bk_spark.errors import ConfigError

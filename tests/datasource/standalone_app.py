@@ -21,8 +21,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from bk_spark.datasource.source import BookKeeperDataSource
-from bk_spark.datasource.write.stream_writer import StreamWriter
-from bk_spark.datasource.write.writer import BatchWriter, LedgerMessage
+from bk_spark.datasource.write.writer import BatchWriter, LedgerMessage, StreamWriter
 
 MASTER, URI, DIRECTORY = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 ROWS = "id bigint, text string"

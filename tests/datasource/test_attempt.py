@@ -15,8 +15,7 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.changes.jobs import WriteJobs
 from bk_spark.client.log.stored.values import CommittedLedger
 from bk_spark.datasource.options import SourceOptions
-from bk_spark.datasource.write.job_refresh import JobRefresh
-from bk_spark.datasource.write.task_attempt import Attempt, entry_payloads
+from bk_spark.datasource.write.task_attempt import Attempt, JobRefresh, entry_payloads
 from bk_spark.errors import ConfigError, JobEndedError
 from bk_spark.local.cluster import LocalCluster
 from tests.datasource.batches import NUMBERS, numbers, wait_until

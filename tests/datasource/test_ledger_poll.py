@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from bk_spark.datasource.read.followed_log import FollowedLog
-from bk_spark.datasource.read.ledger_poll import LedgerPoll
+from bk_spark.datasource.read.tail import LedgerPoll
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.metadata.znodes import Znodes
 from tests.datasource.batches import wait_until

@@ -30,9 +30,8 @@ from bk_spark.datasource.read.micro_batch import Part, read_part
 from bk_spark.datasource.read.partitions import Stretch
 from bk_spark.datasource.read.stream_reader import StreamReader
 from bk_spark.datasource.read.tail import LogTail
-from bk_spark.datasource.write import stream_writer, writer
-from bk_spark.datasource.write.stream_writer import StreamWriter, application_of
-from bk_spark.datasource.write.writer import BatchWriter, LedgerMessage
+from bk_spark.datasource.write import writer
+from bk_spark.datasource.write.writer import BatchWriter, LedgerMessage, StreamWriter, application_of
 from bk_spark.errors import ConfigError, CorruptionError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.client.log_case import LogCase, LogCases, Scene, Violated, ended, must
@@ -76,7 +75,7 @@ def foreach_batch_writes_twice_to_one_log(scene: Scene) -> None:
 
 
 def _commit_any_message(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stream_writer, "_of_one_batch", lambda messages, batch_id: messages)
+    patch.setattr(writer, "_of_one_batch", lambda messages, batch_id: messages)
 
 
 @CASES.add(5, _commit_any_message, "messages of another query, batch or job are refused")

@@ -17,8 +17,9 @@ from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommittedLedger, Content, OpenLedger
 from bk_spark.config import ClientConfig
 from bk_spark.datasource.options import parse_options
-from bk_spark.datasource.read.batch_range import PlannedLog, parts_of
+from bk_spark.datasource.read.loaded_log import LoadedLog
 from bk_spark.datasource.read.read_task import Reading
+from bk_spark.datasource.read.reader import parts_of
 from bk_spark.datasource.spark_schema import ENTRIES
 from bk_spark.errors import ConfigError, DataLossError, LedgerClosedError, LedgerFencedError, LogReplacedError
 from bk_spark.local.cluster import LocalCluster
@@ -138,7 +139,7 @@ def test_no_read_passes_a_ledger_that_is_not_closed(closed, expected) -> None:
         ledger_metadata_many=lambda ids: [],
     )
     options = parse_options({"metadata": "zk://x/y", "path": "orders", "content": "entries"}, {})
-    parts = parts_of(bookkeeper, Reading(options, ENTRIES), PlannedLog("orders", "u", 2))
+    parts = parts_of(bookkeeper, Reading(options, ENTRIES), LoadedLog("orders", "u", 2, "entries", None))
     assert [stretch.ledger_id for part in parts for stretch in part] == expected
 
 

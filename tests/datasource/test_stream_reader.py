@@ -18,7 +18,7 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.stored.values import Retention
 from bk_spark.client.protocol import last_add_confirmed
-from bk_spark.datasource.read import ledger_poll, tail
+from bk_spark.datasource.read import tail
 from bk_spark.datasource.read.stream_reader import Offset
 from bk_spark.errors import (
     BookieUnavailableError,
@@ -150,7 +150,7 @@ def test_a_live_leader_is_tailed_and_never_fenced(
     stream: OpenStream, leading: BookKeeper, log: str, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Log rules 2 and 7: by long polls and watches alone, also over a roll; nobody looks again by the clock here."""
-    monkeypatch.setattr(ledger_poll, "POLL_S", 3600.0)
+    monkeypatch.setattr(tail, "POLL_S", 3600.0)
     monkeypatch.setattr(last_add_confirmed, "ROUTINE_LOOK_MS", 3_600_000)
     with leading.open_log(log, create=True).open_writer() as writer:
         reader = stream(log, content="entries")

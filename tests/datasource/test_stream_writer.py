@@ -13,8 +13,15 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.changes.jobs import WriteJobs
 from bk_spark.client.log.log_store import LogStore
 from bk_spark.datasource.options import SourceOptions
-from bk_spark.datasource.write.stream_writer import BATCH_ID, QUERY_ID, StreamWriter, application_of, begin_batch
-from bk_spark.datasource.write.writer import LedgerMessage, begin_write
+from bk_spark.datasource.write.writer import (
+    BATCH_ID,
+    QUERY_ID,
+    LedgerMessage,
+    StreamWriter,
+    application_of,
+    begin_batch,
+    begin_write,
+)
 from bk_spark.errors import ConfigError, JobEndedError, MetadataUnavailableError, SchemaMismatchError
 from bk_spark.local.cluster import LocalCluster
 from tests.datasource.batches import NUMBERS, numbers, numbers_of

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.datasource.write.stream_writer import application_of
+from bk_spark.datasource.write.writer import application_of
 
 
 @dataclass

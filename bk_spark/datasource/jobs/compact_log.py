@@ -1,26 +1,20 @@
-"""``log compact`` as a Spark job: many small ledgers become few large ones, which take their place all at once.
+"""``log compact`` as a Spark job: few large ledgers replace many small ones, all at once.
 
-Each task merges one group of neighbouring ledgers (``compaction_plan.py``) into a ledger of its own; the driver commits
-one stretch of groups after the other. Rows are decoded and encoded anew, so that entries become large too, with the log's
-schema; entries are copied as they are. Order and number of rows stay, and streams step over the commit (log rule 6). Until
-it, nothing is visible; an attempt that fails, loses or comes late leaves nothing behind. The old ledgers stay readable by
-version until a vacuum finds them older than the retention.
-
-It is a DataFrame job, ``mapInArrow`` over a range, so it runs on classic Spark and on Spark Connect alike. ``bk_spark`` must be
-importable on the executors.
+Each task merges one group of neighbouring ledgers (``compaction_plan.py``) into a new ledger; the driver commits one
+stretch of groups after the other. Rows are decoded and encoded anew with the log's schema, so that entries become large too;
+entries are copied as they are. The order and number of rows stay, and streams step over the commit (log rule 6). Nothing is
+visible before the commit, and an attempt that fails, loses or comes late leaves nothing behind. The old ledgers stay
+readable by version until a vacuum finds them older than the retention.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from bk_spark.client.log.changes.jobs import WriteJob
@@ -29,14 +23,14 @@ from bk_spark.client.log.cleanup.compaction_plan import TARGET_BYTES, Compaction
 from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, Totals
 from bk_spark.datasource.connection import connect
+from bk_spark.datasource.jobs.spark_job import SparkJob
 from bk_spark.datasource.options import SourceOptions, parse_options
 from bk_spark.datasource.read.partitions import Stretch
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.spark_schema import from_json
 from bk_spark.datasource.write.checks import check_bookies
-from bk_spark.datasource.write.job_refresh import JobRefresh
-from bk_spark.datasource.write.task_attempt import Attempt
-from bk_spark.errors import CorruptionError, JobFailedError, MetadataConflictError, UnauthorizedAccessError
+from bk_spark.datasource.write.task_attempt import Attempt, JobRefresh
+from bk_spark.errors import CorruptionError, MetadataConflictError, UnauthorizedAccessError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,13 +39,11 @@ _TRIES = 3
 """Each further one means that somebody truncated or replaced meanwhile what was being compacted."""
 
 _READ_KEYS = ("metadata", "path", "password", "client.", "tls", "zookeeperauth")
-"""Options of a write that hold for reading too."""
+"""Options of a write that apply to reading too."""
 
 _PAYLOADS = StructType([StructField("payload", BinaryType())])
 
 _RESULT = pa.schema([(name, pa.int64()) for name in ("place", "ledger_id", "last_entry_id", "length", "rows")])
-_RESULT_DDL = ", ".join(f"{name} BIGINT" for name in _RESULT.names)
-_OUR_ERROR = re.compile(r"^bk_spark\.errors\.\w+: (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +71,10 @@ def compact_log(
 
     A ledger is small below half of that. Open ledgers, and what others append meanwhile, stay as they are. ``options`` are
     those of the format ``bookkeeper`` for a write: ``password`` where the ledgers have one; ``ensembleSize``, ``writeQuorum``,
-    ``ackQuorum`` and ``digestType`` are those of the log's newest ledger unless given.
+    ``ackQuorum`` and ``digestType``, by default those of the log's newest ledger.
 
-    Readers of the versions before are not disturbed; the space comes back with a vacuum once ``version_retention_s`` is over,
-    and with the bookies' next garbage collection. May be called again after any error.
+    Readers of older versions are not disturbed. A vacuum gives the space back once ``version_retention_s`` is over, together
+    with the bookies' next garbage collection. May be called again after any error.
 
     Raises NoSuchLogError; ConfigError; UnauthorizedAccessError; NotEnoughBookiesError; JobFailedError where Spark's job fails;
     MetadataConflictError where the same part of the log was truncated or replaced meanwhile again and again;
@@ -101,8 +93,8 @@ class _Task:
 
     def run(self) -> CommittedLedger | None:
         """The new, closed ledger; None, and no ledger, where the group has no rows."""
-        stretches = [Stretch(one.ledger_id, 0, one.last_entry_id, one.length) for one in self.group.ledgers]
-        written = self.attempt.write(self.reading.batches(one for one in stretches if one.entries))
+        stretches = [Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length) for ledger in self.group.ledgers]
+        written = self.attempt.write(self.reading.batches(stretch for stretch in stretches if stretch.entries))
         rows = 0 if written is None else written.rows
         if rows != self.group.total.rows:
             first, last = stretches[0].ledger_id, stretches[-1].ledger_id
@@ -111,24 +103,13 @@ class _Task:
         return written
 
 
-@dataclass(frozen=True, slots=True)
-class _Tasks:
-    """What goes to every task."""
-
-    tasks: tuple[_Task, ...]
-
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Places in ``tasks`` → the ledgers that they became."""
-        for batch in batches:
-            for place in batch.column(0).to_pylist():
-                written = self.tasks[place].run()
-                if written is not None:
-                    row = (place, written.ledger_id, written.last_entry_id, written.length, written.rows)
-                    yield pa.RecordBatch.from_arrays([pa.array([value]) for value in row], schema=_RESULT)
+def _run_task(tasks: Sequence[_Task], place: int) -> list[dict[str, Any]]:
+    written = tasks[place].run()
+    return [] if written is None else [{"place": place, **asdict(written)}]
 
 
 class _Compaction:
-    """One call."""
+    """One call of ``compact_log``."""
 
     def __init__(self, spark: SparkSession, metadata_uri: str, name: str, options: dict[str, str]) -> None:
         self._spark = spark
@@ -153,7 +134,7 @@ class _Compaction:
         raise conflict
 
     def _compact(self, snapshot: LogSnapshot, stretches: Sequence[CompactionStretch]) -> MetadataConflictError | None:
-        """Rewrite and commit; gives back what kept one of the stretches from being committed."""
+        """Rewrite and commit. Returns the conflict that kept one of the stretches from being committed."""
         writing = self._writing(snapshot)
         check_bookies(self._bookkeeper, writing)
         jobs = [self._logs.jobs.begin(self._name) for _ in stretches]
@@ -163,24 +144,21 @@ class _Compaction:
             return self._commit(stretches, jobs, ledgers)
         except BaseException:
             for job in jobs:
-                self._logs.jobs.abort(job)  # leaves those alone that are committed
+                self._logs.jobs.abort(job)  # does nothing to jobs that are committed
             raise
 
     def _rewrite(
         self, snapshot: LogSnapshot, writing: SourceOptions, work: Sequence[tuple[CompactionStretch, WriteJob]]
     ) -> list[list[CommittedLedger]]:
-        """Run the Spark job; gives back the new ledgers of each stretch."""
+        """Run the Spark job. Returns the new ledgers of each stretch."""
         schema = None if snapshot.schema_json is None else from_json(snapshot.schema_json)
         reading = Reading(self._reading(snapshot), _PAYLOADS if schema is None else schema)
         groups = [(place, group, job) for place, (stretch, job) in enumerate(work) for group in stretch.groups]
-        tasks = _Tasks(tuple(_Task(group, reading, Attempt(writing, job, schema)) for _, group, job in groups))
-        frame = self._spark.range(0, len(groups), 1, len(groups)).mapInArrow(tasks.run, _RESULT_DDL)
-        try:
-            rows = frame.collect()
-        except (PySparkException, Py4JJavaError) as problem:
-            raise JobFailedError(f"the compaction of log '{self._name}'", sentence_of(problem)) from None
+        tasks = tuple(_Task(group, reading, Attempt(writing, job, schema)) for _, group, job in groups)
+        what = f"the compaction of log '{self._name}'"
+        spark_job = SparkJob(what, "nothing of it is visible", partial(_run_task, tasks), _RESULT)
         ledgers: list[list[CommittedLedger]] = [[] for _ in work]
-        for row in sorted(rows, key=lambda row: row.place):
+        for row in sorted(spark_job.run(self._spark, len(groups)), key=lambda row: row.place):
             ledgers[groups[row.place][0]].append(CommittedLedger(row.ledger_id, row.last_entry_id, row.length, row.rows))
         return ledgers
 
@@ -197,19 +175,17 @@ class _Compaction:
         return conflict
 
     def _refresh(self, jobs: Sequence[WriteJob]) -> None:
-        """Stretches wait for each other, and the tasks of one may be long done when the last one ends."""
+        """Keep all jobs alive: they are committed together, when the tasks of the first may have ended long ago."""
         for job in jobs:
             self._logs.jobs.refresh(job)
 
     def _reading(self, snapshot: LogSnapshot) -> SourceOptions:
-        """Old ledgers may have any digest type and ensemble."""
-        kept = {
-            key: value for key, value in self._given.items() if key.lower() in _READ_KEYS or key.lower().startswith("client.")
-        }
-        return parse_options({**kept, **_content(snapshot)})
+        """Without the options of a write: old ledgers may have any digest type and ensemble."""
+        keys = [key for key in self._given if key.lower() in _READ_KEYS or key.lower().startswith("client.")]
+        return parse_options({**{key: self._given[key] for key in keys}, **_content(snapshot)})
 
     def _writing(self, snapshot: LogSnapshot) -> SourceOptions:
-        """As the log's newest ledger, unless the options say otherwise. Raises UnauthorizedAccessError."""
+        """With the quorums and digest type of the log's newest ledger, unless given. Raises UnauthorizedAccessError."""
         [newest] = self._bookkeeper.ledger_metadata_many([snapshot.ledgers[-1].ledger_id])
         if newest.password != self._password:
             raise UnauthorizedAccessError(newest.ledger_id)
@@ -225,35 +201,10 @@ class _Compaction:
 
     def _report(self, snapshot: LogSnapshot) -> CompactionReport:
         version = self._commits[-1].version if self._commits else snapshot.version
-        removed = sum((one.removed for one in self._commits), Totals())
-        added = sum((one.added for one in self._commits), Totals())
+        removed = sum((commit.removed for commit in self._commits), Totals())
+        added = sum((commit.added for commit in self._commits), Totals())
         return CompactionReport(self._name, version, len(self._commits), removed, added)
-
-
-@contextmanager
-def session(master: str, *, show_progress: bool) -> Iterator[SparkSession]:
-    """A Spark session for one job: ended afterwards, unless this process had it before, which is then taken as it is.
-
-    ``show_progress`` draws Spark's bar on stderr.
-    """
-    from pyspark.sql import SparkSession
-
-    had_one = SparkSession.getActiveSession() is not None
-    builder = SparkSession.builder.master(master).appName("bk-spark").config("spark.ui.enabled", "false")
-    spark = builder.config("spark.ui.showConsoleProgress", str(show_progress).lower()).getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    try:
-        yield spark
-    finally:
-        if not had_one:
-            spark.stop()
 
 
 def _content(snapshot: LogSnapshot) -> dict[str, str]:
     return {"content": "rows" if snapshot.content is Content.ROWS else "entries"}
-
-
-def sentence_of(problem: Exception) -> str:
-    """What one of our errors said in a task; else the first line of what Spark says."""
-    ours = _OUR_ERROR.findall(str(problem))
-    return str(ours[-1]) if ours else next((line for line in str(problem).splitlines() if line.strip()), type(problem).__name__)

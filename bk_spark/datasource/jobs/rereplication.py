@@ -1,13 +1,12 @@
-"""Re-replication as a Spark job: the Spark cluster copies what a lost bookie held, a group of ledgers a task.
+"""Re-replication as a Spark job: the Spark cluster copies what a lost bookie held, a group of ledgers in each task.
 
-The driver lists the ledgers that name the bookie and groups them (``groups.py``); each task copies its group,
-several ledgers side by side, with the code that AutoRecovery uses (``rereplicator.py``) and under the same locks. So it may
-run beside AutoRecovery, and a task that Spark repeats or runs twice finds what is done and does it not again. Nothing that a
-task says is believed in the end: the driver lists anew, in rounds, until no ledger names the bookie. It ends with problems
-when after a round the same ledgers name it and none was locked by somebody else.
+The driver lists the ledgers that name the bookie and groups them (``groups.py``). Each task copies its group, several ledgers
+side by side, with AutoRecovery's code (``rereplicator.py``) and under the same locks. So the job may run beside AutoRecovery,
+and a task that Spark repeats or runs twice skips what is done. The driver does not rely on the tasks' results: it lists anew,
+in rounds, until no ledger names the bookie. It ends with problems when the same ledgers name the bookie after a round as before
+it, and nobody else had locked one of them.
 
-It is a DataFrame job, ``mapInArrow`` over a range, so it runs on classic Spark and on Spark Connect alike. ``bk_spark`` must be
-importable on the executors. ``time`` is here for the pause that locks of others, or of a task that was killed, are given.
+``time`` is here for the pause in which locks of others, or of a task that was killed, may go.
 
 Ref: docs/rules.md, protocol rules 53 to 56; situations 40 and 76.
 """
@@ -16,59 +15,47 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.progress import Progress, no_progress
 from bk_spark.client.replication.groups import LedgersNaming, groups, ledgers_naming
 from bk_spark.client.replication.ledger_rereplication import RereplicatedLedger
 from bk_spark.client.replication.rereplicator import Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
-from bk_spark.datasource.jobs.compact_log import sentence_of
-from bk_spark.errors import ConfigError, JobFailedError
+from bk_spark.datasource.jobs.spark_job import SparkJob
+from bk_spark.errors import ConfigError
 from bk_spark.metadata.store import NoNodeError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCKED_ROUNDS = 6
-"""Rounds in a row that change nothing, with ledgers that are locked by others. A dead task's locks go after one."""
+"""Limit of rounds in a row that change nothing while others hold locks. The locks of a dead task go after one round."""
 
-Tell = Callable[[str, int, int], None]
-"""What is done, how much of it, of how much."""
-
-_FIELDS: tuple[tuple[str, pa.DataType, str], ...] = (
-    ("ledger_id", pa.int64(), "BIGINT"),
-    ("is_whole", pa.bool_(), "BOOLEAN"),
-    ("is_locked", pa.bool_(), "BOOLEAN"),
-    ("fragments", pa.int64(), "BIGINT"),
-    ("entries", pa.int64(), "BIGINT"),
-    ("nbytes", pa.int64(), "BIGINT"),
-    ("problem", pa.string(), "STRING"),
-)
-_RESULT = pa.schema([(name, kind) for name, kind, _ in _FIELDS])
-_RESULT_DDL = ", ".join(f"{name} {ddl}" for name, _, ddl in _FIELDS)
+_COUNTS = [(name, pa.int64()) for name in ("ledger_id", "fragments", "entries", "nbytes")]
+_RESULT = pa.schema([*_COUNTS, ("is_whole", pa.bool_()), ("is_locked", pa.bool_()), ("problem", pa.string())])
+"""The fields of RereplicatedLedger that tasks report."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationReport:
-    """What was done for one bookie. Copies that a repeated task made are counted once, those of a lost one not at all."""
+    """What was done for one bookie. Copies that a repeated task made are counted once, those of a lost task not at all."""
 
     bookie_id: str
-    ledgers: int
-    """Made whole by this call."""
-    fragments: int
-    entries: int
-    nbytes: int
-    rounds: int
-    problems: tuple[str, ...]
-    """Ledgers that still name the bookie, or may, and why: a sentence each. None: no ledger names it."""
+    ledgers: int = 0
+    """Ledgers that this call made whole."""
+    fragments: int = 0
+    entries: int = 0
+    nbytes: int = 0
+    rounds: int = 0
+    problems: tuple[str, ...] = ()
+    """A sentence for each ledger that still names the bookie, or may. Empty: no ledger names it."""
 
 
 def replicate_with_spark(
@@ -79,16 +66,16 @@ def replicate_with_spark(
     force: bool = False,
     config: ClientConfig | None = None,
     recovery: AutoRecoveryConfig | None = None,
-    tell: Tell = lambda what, done, total: None,
+    tell: Progress = no_progress,
 ) -> ReplicationReport:
-    """Give every fragment that names ``bookie_id`` another bookie in its place, with all its entries.
+    """Replace ``bookie_id`` by another bookie in every fragment that names it, and copy the entries there.
 
-    Of ``recovery`` count parallel_ledgers and replicate_bytes_per_s, of each task, and open_fragment_grace_s: a ledger that is
-    still written to, and whose writer does not replace the bookie within it, is fenced and closed. AutoRecovery need not
-    run, and may; that it is disabled does not matter. The bookie's cookie stays. May be repeated after any error.
+    Of ``recovery``, parallel_ledgers and replicate_bytes_per_s apply to each task; open_fragment_grace_s is how long the writer
+    of an open ledger has to replace the bookie itself before the ledger is fenced and closed. AutoRecovery may run or not, be
+    enabled or disabled. The bookie's cookie stays. May be repeated after any error.
 
-    Raises ConfigError where the bookie is registered and not ``force`` (only with a read-only one does that end: writers go on
-    to choose a writable one), or where neither a ledger nor a cookie knows it; JobFailedError; MetadataUnavailableError.
+    Raises ConfigError where the bookie is registered and not ``force`` (with ``force`` it must be read-only, since writers go
+    on to choose a writable one), or where neither a ledger nor a cookie knows it; JobFailedError; MetadataUnavailableError.
     """
     plan = _Plan(metadata_uri, bookie_id, config or ClientConfig(), recovery or AutoRecoveryConfig())
     with BookKeeper(metadata_uri, plan.config) as client:
@@ -99,14 +86,14 @@ def replicate_with_spark(
 
 def check_is_gone(client: BookKeeper, bookie_id: str) -> None:
     """Raises ConfigError if the bookie is registered."""
-    if any(one.bookie_id == bookie_id for one in client.list_bookies()):
+    if any(bookie.bookie_id == bookie_id for bookie in client.list_bookies()):
         remedy = "it is registered and serves what it holds: decommission it, or stop it first, or force it"
         raise ConfigError("the bookie to re-replicate", bookie_id, remedy)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What goes to every task."""
+    """Pickled to every task."""
 
     metadata_uri: str
     bookie_id: str
@@ -114,89 +101,67 @@ class _Plan:
     recovery: AutoRecoveryConfig
     groups: tuple[Sequence[int], ...] = ()
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Numbers of groups → what became of each of their ledgers."""
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                done = self._copy(self.groups[number])
-                columns = [[getattr(one, name) for one in done] for name in _RESULT.names]
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array(c, f.type) for c, f in zip(columns, _RESULT, strict=True)], schema=_RESULT
-                )
-
-    def _copy(self, ledger_ids: Sequence[int]) -> list[RereplicatedLedger]:
-        """With a session of its own, whose locks go when the task ends, however it ends."""
+    def copy_group(self, number: int) -> list[dict[str, Any]]:
+        """Copy the ledgers of one group. Its client has a session of its own, whose locks go when the task ends in any way."""
         done: list[RereplicatedLedger] = []
         with BookKeeper(self.metadata_uri, self.config) as client:
             rereplicator = Rereplicator(client.context, self.recovery, owner=f"bk-spark replicate {self.bookie_id}")
-            rereplicator.rereplicate_many(ledger_ids, {self.bookie_id}, done.append)
-        return done
-
-
-@dataclass(slots=True)
-class _Sums:
-    ledgers: int = 0
-    fragments: int = 0
-    entries: int = 0
-    nbytes: int = 0
-    rounds: int = 0
-    problems: dict[int, str] = field(default_factory=dict)
-    """Of the last round."""
+            rereplicator.rereplicate_many(self.groups[number], {self.bookie_id}, done.append)
+        return [{name: getattr(ledger, name) for name in _RESULT.names} for ledger in done]
 
 
 class _Replication:
-    """One call."""
+    """One call of ``replicate_with_spark``."""
 
-    def __init__(self, spark: SparkSession, client: BookKeeper, plan: _Plan, tell: Tell) -> None:
+    def __init__(self, spark: SparkSession, client: BookKeeper, plan: _Plan, tell: Progress) -> None:
         self._spark = spark
         self._client = client
         self._plan = plan
         self._tell = tell
-        self._sums = _Sums()
+        self._report = ReplicationReport(plan.bookie_id)
+        self._problems: dict[int, str] = {}
+        """Ledger id → why the last round did not make it whole."""
 
     def run(self) -> ReplicationReport:
         found, standstills = self._naming(), 0
         if not found.shares:
             self._check_is_known(found)
         while found.shares:
-            is_locked = any(row.is_locked for row in self._round(found))
+            is_locked = self._run_round(found)
             if is_locked:
                 time.sleep(self._plan.config.session_timeout_s)
             before, found = found, self._naming()
             standstills = 0 if _ids(before) - _ids(found) else standstills + 1
             if standstills and (not is_locked or standstills == LOCKED_ROUNDS):
                 break
-        return self._report(found)
+        left = [_sentence(share.ledger_id, self._problems) for share in found.shares]
+        return replace(self._report, problems=(*left, *found.unreadable))
 
     def _naming(self) -> LedgersNaming:
         store, znodes = self._client.metadata_store, self._client.znodes
         return ledgers_naming(store, znodes, self._plan.bookie_id, lambda done: self._tell("ledgers looked at", done, done))
 
-    def _round(self, found: LedgersNaming) -> list[Any]:
-        """One Spark job over all that was found; gives back its rows."""
-        plan, config = self._plan, tuple(groups(found.shares))
-        tasks = _Plan(plan.metadata_uri, plan.bookie_id, plan.config, plan.recovery, config)
-        frame = self._spark.range(0, len(config), 1, len(config)).mapInArrow(tasks.run, _RESULT_DDL)
-        try:
-            rows: list[Any] = frame.collect()
-        except (PySparkException, Py4JJavaError) as problem:
-            what = f"the re-replication of bookie {plan.bookie_id}"
-            raise JobFailedError(what, sentence_of(problem), "what was made whole stays so, run it again") from None
-        self._add(rows)
-        self._tell("ledgers", self._sums.ledgers, self._sums.ledgers + len(self._sums.problems))
-        return rows
-
-    def _add(self, rows: Sequence[Any]) -> None:
-        sums = self._sums
-        sums.rounds += 1
-        sums.ledgers += sum(row.is_whole for row in rows)
-        sums.fragments += sum(row.fragments for row in rows)
-        sums.entries += sum(row.entries for row in rows)
-        sums.nbytes += sum(row.nbytes for row in rows)
-        sums.problems = {row.ledger_id: row.problem for row in rows if not row.is_whole}
+    def _run_round(self, found: LedgersNaming) -> bool:
+        """Run one Spark job over all ledgers found. Returns whether others had locked some of them."""
+        plan = replace(self._plan, groups=tuple(groups(found.shares)))
+        what = f"the re-replication of bookie {plan.bookie_id}"
+        spark_job = SparkJob(what, "what was made whole stays so, run it again", plan.copy_group, _RESULT)
+        rows = spark_job.run(self._spark, len(plan.groups))
+        sums = self._report
+        self._report = replace(
+            sums,
+            rounds=sums.rounds + 1,
+            ledgers=sums.ledgers + sum(row.is_whole for row in rows),
+            fragments=sums.fragments + sum(row.fragments for row in rows),
+            entries=sums.entries + sum(row.entries for row in rows),
+            nbytes=sums.nbytes + sum(row.nbytes for row in rows),
+        )
+        self._problems = {row.ledger_id: row.problem for row in rows if not row.is_whole}
+        self._tell("ledgers", self._report.ledgers, self._report.ledgers + len(self._problems))
+        return any(row.is_locked for row in rows)
 
     def _check_is_known(self, found: LedgersNaming) -> None:
-        """A name that was mistyped must not look like a bookie that nothing needs any more."""
+        """Raises ConfigError for an unknown bookie: a mistyped id must not look like a bookie that no ledger needs."""
         if found.unreadable:
             return
         with contextlib.suppress(NoNodeError):
@@ -205,19 +170,11 @@ class _Replication:
         remedy = "no ledger names it and it has no cookie: see 'bk-spark bookie list' and 'bk-spark ledger show'"
         raise ConfigError("the bookie to re-replicate", self._plan.bookie_id, remedy)
 
-    def _report(self, found: LedgersNaming) -> ReplicationReport:
-        sums = self._sums
-        left = [_told(share.ledger_id, sums.problems.get(share.ledger_id, "it was not copied")) for share in found.shares]
-        problems = (*left, *found.unreadable)
-        return ReplicationReport(
-            self._plan.bookie_id, sums.ledgers, sums.fragments, sums.entries, sums.nbytes, sums.rounds, problems
-        )
-
 
 def _ids(found: LedgersNaming) -> set[int]:
     return {share.ledger_id for share in found.shares}
 
 
-def _told(ledger_id: int, problem: str) -> str:
-    name = f"ledger {ledger_id}"
+def _sentence(ledger_id: int, problems: Mapping[int, str]) -> str:
+    problem, name = problems.get(ledger_id, "it was not copied"), f"ledger {ledger_id}"
     return problem if name in problem else f"{name}: {problem}"

@@ -1,4 +1,4 @@
-"""Batch and stream reads of the data source: plan on the driver, read in a task, micro-batches.
+"""Batch and stream reads of the data source: planned on the driver, read in the tasks.
 
 Imports the client, row payloads and the options. Begin with ``reader.py`` for batches, ``stream_reader.py`` for
 streams.

@@ -1,12 +1,12 @@
-"""How much of what is there one micro-batch takes: options ``maxRowsPerTrigger`` and ``maxBytesPerTrigger``, exactly.
+"""How many entries one micro-batch takes under the options ``maxRowsPerTrigger`` and ``maxBytesPerTrigger``, exactly.
 
-Whole ledgers are counted by what their commits say. Where a ledger is cut, or a batch starts inside one, its entries are
-looked at, but not decoded: bytes by a search for the entry whose running length is at the limit, rows of row payloads
-by their headers, one entry after the other, which reads at most what the batch itself is going to read.
+Whole ledgers are counted by the totals in their commits. Where a ledger is cut, or a batch starts inside one, its entries are
+read but not decoded. Their bytes come from the running length that each entry carries, found by binary search; their rows
+from the headers of the row payloads, one entry after the other. That reads at most what the batch itself is going to read.
 
 Worked example, at most 100 rows, ledgers of 60 and 80 rows in entries of 20: the batch ends behind the second entry of the
-second ledger. With entries of 50 rows it ends behind the first ledger. With at most 10 rows it takes one entry: a batch
-that took none would never end.
+second ledger. With entries of 50 rows it ends behind the first ledger. With at most 10 rows it takes one entry, because a
+batch without entries would make no progress.
 
 Ref: docs/rules.md, log rule 7.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.stored.values import Content
@@ -24,19 +23,29 @@ from bk_spark.client.log.stream.positions import StreamPosition
 from bk_spark.rows.codec import row_count
 
 
-class EntrySizes(Protocol):
-    """Looks at entries that are confirmed."""
+class StoredSizes:
+    """Sizes of confirmed entries, read from the bookies."""
+
+    def __init__(self, open_ledger: Callable[[int], ReadHandle]) -> None:
+        self._open_ledger = open_ledger
 
     def length_up_to(self, ledger_id: int, entry_id: int) -> int:
         """Payload bytes of all entries up to this one, inclusive; 0 for entry -1."""
+        if entry_id < 0:
+            return 0
+        batches = list(self._open_ledger(ledger_id).read_unconfirmed(entry_id, entry_id))
+        return int(batches[0].column("length")[0].as_py())
 
     def rows(self, ledger_id: int, first: int, last: int) -> Iterator[int]:
-        """The rows of each entry of a log of rows, in order."""
+        """The number of rows in each entry of a log of rows, in order."""
+        for batch in self._open_ledger(ledger_id).read_unconfirmed(first, last):
+            for entry_id, payload in zip(batch.column("entry_id").to_pylist(), batch.column("payload"), strict=True):
+                yield row_count(payload.as_buffer(), f"the payload of entry {entry_id} of ledger {ledger_id}")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one micro-batch; None for no limit."""
+    """Limits of one micro-batch; None for no limit."""
 
     max_rows: int | None
     max_bytes: int | None
@@ -46,13 +55,16 @@ class Limits:
         return self.max_rows is None and self.max_bytes is None
 
 
-def admitted_end(pieces: Iterable[Piece], start: StreamPosition, limits: Limits, sizes: EntrySizes) -> StreamPosition:
-    """Behind the last entry that the batch takes of ``pieces``, which follow ``start``; ``start`` if there are none."""
+def admitted_end(pieces: Iterable[Piece], start: StreamPosition, limits: Limits, sizes: StoredSizes) -> StreamPosition:
+    """The position behind the last entry that the batch takes of ``pieces``, which follow ``start``; ``start`` without any."""
     end, rows_left, bytes_left = start, limits.max_rows, limits.max_bytes
     for piece in pieces:
         rows, nbytes, entries = _fitting(piece, rows_left, bytes_left, sizes)
         if entries < piece.entries:
-            return _behind(piece, max(entries, 1)) if entries or end == start else end
+            if not entries and end != start:
+                return end
+            next_entry_id = piece.first_entry_id + max(entries, 1)
+            return StreamPosition(piece.version, piece.index, piece.ledger_id, next_entry_id)
         end = piece.position_after
         rows_left = None if rows_left is None else rows_left - rows
         bytes_left = None if bytes_left is None else bytes_left - nbytes
@@ -61,27 +73,27 @@ def admitted_end(pieces: Iterable[Piece], start: StreamPosition, limits: Limits,
     return end
 
 
-def _fitting(piece: Piece, rows_left: int | None, bytes_left: int | None, sizes: EntrySizes) -> tuple[int, int, int]:
-    """How many rows, bytes and entries of a piece fit. Rows and bytes hold where all entries fit and there is a limit."""
+def _fitting(piece: Piece, rows_left: int | None, bytes_left: int | None, sizes: StoredSizes) -> tuple[int, int, int]:
+    """How many rows, bytes and entries of a piece fit. Rows and bytes are exact where all entries fit and have a limit."""
     rows, by_rows = (piece.rows, piece.entries) if rows_left is None else _by_rows(piece, rows_left, sizes)
     nbytes, by_bytes = (piece.nbytes, piece.entries) if bytes_left is None else _by_bytes(piece, bytes_left, sizes)
     return rows, nbytes, min(by_rows, by_bytes)
 
 
-def _by_rows(piece: Piece, rows_left: int, sizes: EntrySizes) -> tuple[int, int]:
+def _by_rows(piece: Piece, rows_left: int, sizes: StoredSizes) -> tuple[int, int]:
     if piece.content is Content.ENTRIES:
         return piece.rows, min(piece.entries, rows_left)
     if piece.is_whole and piece.rows <= rows_left:
         return piece.rows, piece.entries
     rows = entries = 0
-    for one in sizes.rows(piece.ledger_id, piece.first_entry_id, piece.last_entry_id):
-        if rows + one > rows_left:
+    for rows_of_entry in sizes.rows(piece.ledger_id, piece.first_entry_id, piece.last_entry_id):
+        if rows + rows_of_entry > rows_left:
             break
-        rows, entries = rows + one, entries + 1
+        rows, entries = rows + rows_of_entry, entries + 1
     return rows, entries
 
 
-def _by_bytes(piece: Piece, bytes_left: int, sizes: EntrySizes) -> tuple[int, int]:
+def _by_bytes(piece: Piece, bytes_left: int, sizes: StoredSizes) -> tuple[int, int]:
     if piece.is_whole and piece.nbytes <= bytes_left:
         return piece.nbytes, piece.entries
     before = sizes.length_up_to(piece.ledger_id, piece.first_entry_id - 1)
@@ -97,25 +109,3 @@ def _by_bytes(piece: Piece, bytes_left: int, sizes: EntrySizes) -> tuple[int, in
         middle = (fitting + too_many) // 2
         fitting, too_many = (middle, too_many) if nbytes(middle) <= bytes_left else (fitting, middle)
     return total, fitting
-
-
-def _behind(piece: Piece, entries: int) -> StreamPosition:
-    return StreamPosition(piece.version, piece.index, piece.ledger_id, piece.first_entry_id + entries)
-
-
-class StoredSizes:
-    """Entry sizes as the bookies hold them."""
-
-    def __init__(self, open_ledger: Callable[[int], ReadHandle]) -> None:
-        self._open_ledger = open_ledger
-
-    def length_up_to(self, ledger_id: int, entry_id: int) -> int:
-        if entry_id < 0:
-            return 0
-        batches = list(self._open_ledger(ledger_id).read_unconfirmed(entry_id, entry_id))
-        return int(batches[0].column("length")[0].as_py())
-
-    def rows(self, ledger_id: int, first: int, last: int) -> Iterator[int]:
-        for batch in self._open_ledger(ledger_id).read_unconfirmed(first, last):
-            for entry_id, payload in zip(batch.column("entry_id").to_pylist(), batch.column("payload"), strict=True):
-                yield row_count(payload.as_buffer(), f"the payload of entry {entry_id} of ledger {ledger_id}")

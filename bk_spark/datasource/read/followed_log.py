@@ -1,4 +1,4 @@
-"""A log that is followed, and the cursor that tells how far."""
+"""A log that a stream follows: where the stream starts, and the cursor that shows how far it has read."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.stored.values import Head
 from bk_spark.client.log.stream.cursors import Cursor
-from bk_spark.client.log.stream.follow import LogFollower
+from bk_spark.client.log.stream.follow import LedgerEnd, LogFollower
 from bk_spark.client.log.stream.order import Describe
-from bk_spark.client.log.stream.positions import StreamPosition
+from bk_spark.client.log.stream.positions import StreamPosition, parse_position
+from bk_spark.datasource.connection import connect
+from bk_spark.datasource.option_values import EARLIEST, LATEST
+from bk_spark.datasource.options import SourceOptions
+from bk_spark.datasource.read.read_task import opened
 from bk_spark.errors import BookKeeperError, ConfigError
 
 CURSOR_INTERVAL_S = 1.0
-"""The least time between two cursors that are published: each is a synced write in the metadata store."""
+"""The shortest time between two publications of a cursor: each is a synced write in the metadata store."""
 
 _VACUUM_TRIES = 5
 
@@ -29,25 +34,33 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FollowedLog:
-    """A log, and what following it needs."""
+    """A log with what it takes to follow it."""
 
     name: str
     uid: str
     logs: LogStore
     follower: LogFollower
     open_ledger: Callable[[int], ReadHandle]
-    """Without recovery: never disturbs a writer."""
+    """Opens without recovery, so it never disturbs a writer."""
     describe: Describe
 
+    @staticmethod
+    def of(options: SourceOptions, name: str, uid: str) -> FollowedLog:
+        """The log as a stream with these options follows it."""
+        bookkeeper = connect(options.metadata, options.client)
+        logs, describe = bookkeeper.logs, bookkeeper.existing_ledgers
+        follower = LogFollower(logs.reader, name, uid, options.overwrites, describe)
+        return FollowedLog(name, uid, logs, follower, partial(opened, bookkeeper, options), describe)
+
     def head_with(self, position: StreamPosition) -> Head:
-        """A head that knows ``position``: right after a restart, this client may talk to a server that does not yet."""
+        """A head that includes ``position``: right after a restart, the server of this client may not know it yet."""
         head = self.logs.names.head(self.name, self.uid)
         return head if head.version >= position.version else self.logs.names.fresh_head(self.name, self.uid)
 
     def planned(self, head: Head, plan: Callable[[Head], _Plan]) -> _Plan:
-        """What ``plan`` makes of ``head``; once more where a vacuum since took away what it looked at.
+        """Call ``plan`` with ``head``; call it again where a vacuum removed meanwhile what it looked at.
 
-        A vacuum raises the oldest version at most once each time that it runs: five of them in one planning are none.
+        Each run of a vacuum raises the oldest version at most once: five such runs do not fall into one planning.
         """
         for _ in range(_VACUUM_TRIES):
             try:
@@ -59,11 +72,46 @@ class FollowedLog:
                 head = replace(head, oldest_version=now.oldest_version, oldest_record=now.oldest_record)
         return plan(head)
 
+    def initial_position(self, options: SourceOptions) -> StreamPosition:
+        """Where a stream without a checkpoint starts: by default behind everything that is confirmed now.
+
+        Raises ConfigError for an offset of another log, or one that the log does not keep any more.
+        """
+        head = self.logs.names.fresh_head(self.name, self.uid)
+        return self.planned(head, lambda head: self._initial(options, head))
+
+    def first(self, head: Head, options: SourceOptions) -> StreamPosition:
+        """The position that ``startingTimestamp`` names, or else the earliest."""
+        if options.starting_timestamp is not None:
+            return self.follower.at_time(head, options.starting_timestamp)
+        return self.follower.earliest(head)
+
+    def latest(self, head: Head) -> StreamPosition:
+        """The position behind everything that is confirmed now."""
+        return self.follower.latest(head, self.open_ends(head))
+
+    def open_ends(self, head: Head) -> dict[int, LedgerEnd]:
+        """How far a quorum of its bookies has confirmed each open ledger."""
+        return {ledger.ledger_id: LedgerEnd.of(self.open_ledger(ledger.ledger_id)) for ledger in head.writer.open_ledgers}
+
+    def _initial(self, options: SourceOptions, head: Head) -> StreamPosition:
+        if options.starting_timestamp is not None or options.starting_offsets == EARLIEST:
+            return self.first(head, options)
+        if options.starting_offsets in (None, LATEST):
+            return self.latest(head)
+        what, text = "option 'startingOffsets'", str(options.starting_offsets)
+        position = parse_position(text, self.name, self.uid, what)
+        if not head.oldest_version <= position.version <= head.version:
+            problem = f"log '{self.name}' can be read from version {head.oldest_version} to {head.version}"
+            raise ConfigError(what, text, problem)
+        self.follower.row_number(position, head)  # raises where nothing stands there
+        return position
+
 
 class CursorPublisher:
-    """Publishes how far a stream has read, once a second at most; what comes last is published in the end.
+    """Publishes how far a stream has read, at most once a second; the last position is always published in the end.
 
-    One thread says what is wanted, one publishes.
+    One thread calls ``want``, one calls ``publish``.
     """
 
     def __init__(self, log: FollowedLog, name: str, *, is_named: bool) -> None:
@@ -75,18 +123,18 @@ class CursorPublisher:
         self._due_s = 0.0
 
     def want(self, position: StreamPosition) -> bool:
-        """Everything before ``position`` was processed. Gives back whether that is news."""
+        """Have ``position`` published: everything before it was processed. Returns whether it is further than before."""
         if self._wanted is not None and position <= self._wanted:
             return False
         self._wanted = position
         return True
 
     def wait_s(self) -> float | None:
-        """How long until there is something to publish; None for nothing."""
+        """How long until ``publish`` is due; None if there is nothing to publish."""
         return None if self._wanted == self._published else max(0.0, self._due_s - time.monotonic())
 
     def publish(self) -> None:
-        """Publish what is wanted now. A stream does not stop because that fails: the reason is logged."""
+        """Publish the wanted position. A failure does not stop the stream; it is logged."""
         position = self._wanted
         if position is None:
             return

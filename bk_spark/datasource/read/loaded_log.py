@@ -1,11 +1,11 @@
-"""The one version of a log that a ``load()`` sees: which it is, its columns, and the user's condition on them."""
+"""The one version of a log that a ``load()`` sees, its columns, and the user's condition on them."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 
-from pyspark.sql.types import DataType, StringType, StructType
+from pyspark.sql.types import StringType, StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.stored.snapshot import check_version
@@ -17,13 +17,13 @@ from bk_spark.rows.where.filter import RowFilter, bind
 
 @dataclass(frozen=True, slots=True)
 class LoadedLog:
-    """A version of a log, with what is needed to give and to check its columns."""
+    """A version of a log, and its schema."""
 
     name: str
     uid: str
     version: int
     content: str | None
-    """None for a log without any commit."""
+    """``rows`` or ``entries``; None for a log without any commit."""
     schema_json: str | None
     """Spark's JSON; None unless the content is rows."""
 
@@ -31,7 +31,7 @@ class LoadedLog:
 def load_log(bookkeeper: BookKeeper, options: SourceOptions) -> LoadedLog:
     """The log as it stands now, or as it stood at the version or time that the options name.
 
-    Raises NoSuchLogError; ConfigError for a version that it does not have or keep.
+    Raises NoSuchLogError; ConfigError for a version that the log does not have, or does not keep any more.
     """
     reader, name = bookkeeper.logs.reader, options.log
     uid = bookkeeper.logs.names.uid(name)
@@ -50,7 +50,7 @@ def load_log(bookkeeper: BookKeeper, options: SourceOptions) -> LoadedLog:
 
 
 def columns_of(options: SourceOptions, log: LoadedLog) -> StructType:
-    """What a load gives without a user's schema. Raises ConfigError where the log holds something else, or nothing."""
+    """The columns that a load gives by default. Raises ConfigError where the log holds the other content, or nothing."""
     if options.reads_entries:
         return ENTRIES
     stored = _stored(options, log)
@@ -58,14 +58,15 @@ def columns_of(options: SourceOptions, log: LoadedLog) -> StructType:
 
 
 def filter_of(options: SourceOptions, log: LoadedLog) -> RowFilter | None:
-    """Option ``where`` on the log's columns. Raises ConfigError where they do not fit."""
+    """Option ``where``, bound to the log's columns. Raises ConfigError where it does not fit them."""
     if options.where is None:
         return None
     stored = _stored(options, log)
     bound = bind(options.where, log.name, to_arrow(stored))
-    for one in bound.comparisons:
-        if one.keys and _has_collation(stored[one.column].dataType):
-            remedy = f"column '{one.column}' has a collation of its own: use DataFrame.where()"
+    for comparison in bound.comparisons:
+        kind = stored[comparison.column].dataType
+        if comparison.keys and isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
+            remedy = f"column '{comparison.column}' has a collation of its own: use DataFrame.where()"
             raise ConfigError("option 'where'", options.where.text, remedy)
     return bound
 
@@ -78,7 +79,3 @@ def _stored(options: SourceOptions, log: LoadedLog) -> StructType:
         what = f"version {log.version} of log '{log.name}'"
         raise ConfigError(what, "empty", "it holds nothing and has no schema: write to the log first, or read a later version")
     return from_json(log.schema_json)
-
-
-def _has_collation(of: DataType) -> bool:
-    return isinstance(of, StringType) and not of.isUTF8BinaryCollation()

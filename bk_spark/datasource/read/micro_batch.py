@@ -1,8 +1,8 @@
-"""A micro-batch between two offsets: its parts, planned on the driver, and reading them in the tasks.
+"""A micro-batch between two offsets: the driver plans its parts, the tasks read them.
 
-A stream has the columns that it was started with, for its whole life. Entries of earlier or later schemas are read by name:
-what they lack is null, what they have beside is left out. Where an overwrite brought a column of that name with another
-type, or other content than rows, the batch fails before its tasks run.
+A stream keeps the columns that it was started with for its whole life. Entries of earlier or later schemas are read by
+column name: missing columns are null, additional ones are left out. Where an overwrite changed the type of a column, or
+replaced rows by entries, the batch fails before its tasks run.
 
 Ref: docs/rules.md, log rules 6 and 10.
 """
@@ -22,24 +22,24 @@ from bk_spark.client.log.stream.positions import StreamPosition
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.read.batch_limits import StoredSizes
 from bk_spark.datasource.read.followed_log import FollowedLog
-from bk_spark.datasource.read.partitions import Stretch, cut_at_fragments, plan
+from bk_spark.datasource.read.partitions import Stretch, cut_large, plan
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.spark_schema import METADATA_COLUMNS, to_arrow
 from bk_spark.errors import DataLossError, NoSuchLedgerError, SchemaMismatchError
 
 FEW_ENTRIES = 64
-"""So many of an open ledger are one part, whatever they hold; of more, their bytes are looked up."""
+"""Up to this many entries of an open ledger are one part, whatever their size; above it their bytes are looked up."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one task reads. ``places`` says where each ledger stands in the log, for the case that it is gone."""
+    """The entries that one task reads, and the place of each ledger in the log, in case the ledger is gone."""
 
     stretches: tuple[Stretch, ...]
     places: Mapping[int, tuple[int, int | None]]
-    """Ledger id → the version that gave it, and the row number behind its last row (None: it was open)."""
+    """Ledger id → the version that added it, and the row number behind its last row (None: it was open)."""
 
 
 class BatchPlanner:
@@ -52,7 +52,10 @@ class BatchPlanner:
         self._checked: set[int] = set()
 
     def parts(self, start: StreamPosition, end: StreamPosition) -> list[Part]:
-        """Parts in stream order. Raises DataLossError, LogReplacedError, SchemaMismatchError, ConfigError."""
+        """The parts between two positions, in stream order.
+
+        Raises DataLossError, LogReplacedError, SchemaMismatchError, ConfigError.
+        """
         options = self._reading.options
         fail, follower = options.fail_on_data_loss, self._log.follower
         pieces = self._log.planned(
@@ -60,10 +63,11 @@ class BatchPlanner:
         )
         for piece in pieces:
             self._check_columns(piece)
-        stretches = self._at_fragments([self._stretch(piece) for piece in pieces])
-        places = {one.ledger_id: (one.version, one.end_row) for one in pieces}
+        stretches = [self._stretch(piece) for piece in pieces]
+        stretches = cut_large(stretches, options.max_bytes_per_partition, self._log.describe)
         planned = plan(stretches, options.max_bytes_per_partition, options.min_partitions)
-        return [Part(some, {one.ledger_id: places[one.ledger_id] for one in some}) for some in planned]
+        places = {piece.ledger_id: (piece.version, piece.end_row) for piece in pieces}
+        return [Part(part, {stretch.ledger_id: places[stretch.ledger_id] for stretch in part}) for part in planned]
 
     def _stretch(self, piece: Piece) -> Stretch:
         nbytes = piece.nbytes
@@ -73,17 +77,10 @@ class BatchPlanner:
             nbytes = sizes.length_up_to(piece.ledger_id, piece.last_entry_id) - before
         return Stretch(piece.ledger_id, piece.first_entry_id, piece.last_entry_id, nbytes)
 
-    def _at_fragments(self, stretches: list[Stretch]) -> list[Stretch]:
-        """Large ones are cut where their ensemble changes."""
-        large = {one.ledger_id for one in stretches if one.length > self._reading.options.max_bytes_per_partition}
-        metadata = {one.ledger_id: one for one in self._log.describe(sorted(large))}
-        cut = [cut_at_fragments(one, metadata[one.ledger_id]) if one.ledger_id in metadata else [one] for one in stretches]
-        return [one for some in cut for one in some]
-
     def _check_columns(self, piece: Piece) -> None:
         log = self._log
         if self._reading.options.reads_entries:
-            return  # of whatever content: payloads as they are
+            return  # payloads are read as they are, of either content
         if piece.content is Content.ENTRIES:
             problem = f"version {piece.version} holds entries, the stream reads rows"
             remedy = "set option 'content' to entries in a new query, with a new checkpoint"
@@ -101,9 +98,9 @@ class BatchPlanner:
 def read_part(part: Part, reading: Reading, name: str, uid: str) -> Iterator[pa.RecordBatch]:
     """The rows of one part, in stream order.
 
-    A ledger that is gone is an error, save where truncation removed its rows and ``failOnDataLoss`` is false.
+    A ledger that is gone is an error, except where truncation removed its rows and ``failOnDataLoss`` is false.
     """
-    groups = [part.stretches] if reading.options.fail_on_data_loss else [(one,) for one in part.stretches]
+    groups = [part.stretches] if reading.options.fail_on_data_loss else [(stretch,) for stretch in part.stretches]
     for group in groups:
         try:
             yield from reading.batches(group)
@@ -123,7 +120,7 @@ def _check_truncated(gone: NoSuchLedgerError, place: tuple[int, int | None], rea
 
 
 def _columns(reading: Reading) -> dict[str, pa.DataType]:
-    """What is read of entries, by name."""
+    """The columns to decode from entries: the selected ones and those that ``where`` compares."""
     added = METADATA_COLUMNS.names if reading.options.include_metadata else []
     columns = {field.name: field.type for field in to_arrow(reading.schema) if field.name not in added}
     if reading.where is not None:

@@ -1,4 +1,4 @@
-"""What a task of a batch or of a stream does: stretches of ledgers → Arrow record batches in the declared schema."""
+"""The work of a read task, of a batch or of a stream: stretches of ledgers → Arrow record batches in the declared schema."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from bk_spark.rows.gathering import as_one
 from bk_spark.rows.where.filter import RowFilter
 
 BATCH_BYTES = 2 * MIB
-"""Smaller record batches are joined up to this size: below a megabyte Spark's cost per batch shows, above it hardly."""
+"""Smaller record batches are joined up to this size: Spark's cost per batch is noticeable only below a megabyte."""
 
 BATCH_ROWS = 131_072
-"""The same in rows, for those that take hardly any bytes."""
+"""The same limit in rows, for rows of very few bytes."""
 
 Converter: TypeAlias = Callable[[int, pa.RecordBatch], Iterator[pa.RecordBatch]]
-"""Ledger id and a batch of its entries → what Spark is given of them."""
+"""Ledger id and a batch of its entries → the record batches for Spark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What to give of the entries that are read. Goes to every task, so it holds what to read, not where it lies.
+    """Which columns and rows to give of the entries that are read, not which entries. Pickled to every task.
 
-    ``schema`` has the columns to give; ``where`` is None where all rows are wanted.
+    ``schema`` has the columns to give; ``where`` is None for all rows.
     """
 
     options: SourceOptions
@@ -43,7 +43,7 @@ class Reading:
     where: RowFilter | None = None
 
     def batches(self, stretches: Iterable[Stretch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the stretches, in their order, in exactly the declared schema and in batches of a useful size."""
+        """The rows of the stretches, in order, in exactly the declared schema and in batches of about BATCH_BYTES."""
         return joined(self._converted(stretches))
 
     def _converted(self, stretches: Iterable[Stretch]) -> Iterator[pa.RecordBatch]:
@@ -53,15 +53,16 @@ class Reading:
         convert = entries_as(schema) if options.reads_entries else rows_as(schema, options.include_metadata, self.where)
         for stretch in stretches:
             with opened(bookkeeper, options, stretch.ledger_id) as handle:
-                # Up to the end that the driver saw confirmed, which this quorum of an open ledger need not know yet.
+                # The driver saw these entries confirmed; the bookies that this task asks may not know of that yet.
                 for batch in handle.read_unconfirmed(stretch.first_entry_id, stretch.last_entry_id):
                     yield from convert(stretch.ledger_id, batch)
 
 
 def rows_as(schema: pa.Schema, include_metadata: bool, where: RowFilter | None = None) -> Converter:
-    """Decodes row payloads into ``schema``, whose metadata columns, if included, are not looked for in the payloads.
+    """Decodes the rows that match ``where`` into ``schema``.
 
-    Of the rows that ``where`` lets pass; a payload whose statistics say that there is none is not decoded.
+    The columns that ``include_metadata`` adds do not come from the payloads. A payload whose statistics exclude every match is
+    not decoded.
     """
     added = METADATA_COLUMNS.names if include_metadata else []
     wanted = {field.name: field for field in schema if field.name not in added}
@@ -90,7 +91,7 @@ def rows_as(schema: pa.Schema, include_metadata: bool, where: RowFilter | None =
 
 
 def entries_as(schema: pa.Schema) -> Converter:
-    """Gives entries as the columns of ``schema``, some or all of ledger_id, entry_id and payload."""
+    """Gives entries as the columns of ``schema``: some or all of ledger_id, entry_id and payload."""
 
     def convert(ledger_id: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         columns = [_constant(ledger_id, batch.num_rows) if name == "ledger_id" else batch.column(name) for name in schema.names]
@@ -100,7 +101,7 @@ def entries_as(schema: pa.Schema) -> Converter:
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of about BATCH_BYTES or BATCH_ROWS; what is larger already passes uncopied."""
+    """The same rows in batches of about BATCH_BYTES or BATCH_ROWS; larger batches pass uncopied."""
     waiting: list[pa.RecordBatch] = []
     nbytes = rows = 0
     for batch in batches:
@@ -114,9 +115,9 @@ def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def opened(bookkeeper: BookKeeper, options: SourceOptions, ledger_id: int, *, recover: bool = False) -> ReadHandle:
-    """A ledger to read. ``recover`` on the driver alone: the tasks read up to the ends that were planned.
+    """Open a ledger to read it. Only the driver may ``recover``: the tasks read up to the ends that it planned.
 
-    Raises NoSuchLedgerError, UnauthorizedAccessError; ConfigError where a digest type was asked for that it has not got.
+    Raises NoSuchLedgerError, UnauthorizedAccessError; ConfigError where the ledger does not have the given digest type.
     """
     handle = bookkeeper.open_ledger(ledger_id, options.password, recover=recover)
     found = handle.metadata.digest_type

@@ -1,27 +1,44 @@
-"""A batch read: plans on the driver, reads in the tasks."""
+"""A batch read: the driver plans which entries each task reads, the tasks read them.
+
+A log is read as its list of ledgers at one version, or between two offsets of a stream. Both start from the one version that
+``load()`` saw. Open ledgers at its end are read as far as they are confirmed when partitions are planned, and no ledger
+behind one that is not CLOSED (log rule 2). Offsets mean the same as in a stream, which follows commits: a batch read between
+two offsets gives the rows of the micro-batches between them.
+
+Ref: docs/rules.md, log rules 2 and 6.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.client.log.stored.values import Head
+from bk_spark.client.log.stream.positions import StreamPosition, parse_position
 from bk_spark.datasource.connection import connect
-from bk_spark.datasource.read.batch_range import PlannedLog, ledger_stretch, parts_of
-from bk_spark.datasource.read.partitions import Stretch, plan
+from bk_spark.datasource.option_values import EARLIEST, LATEST
+from bk_spark.datasource.options import SourceOptions
+from bk_spark.datasource.read.followed_log import FollowedLog
+from bk_spark.datasource.read.loaded_log import LoadedLog
+from bk_spark.datasource.read.micro_batch import BatchPlanner
+from bk_spark.datasource.read.partitions import Stretch, cut_large, plan
 from bk_spark.datasource.read.read_task import Reading, opened
+from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.errors import ConfigError, NoSuchLogError
 
 
 class EntryReader(DataSourceReader):
-    """Reads a log, or ledgers, as Spark partitions of Arrow record batches. Goes to every task.
+    """Reads a log, or ledgers, as Spark partitions of Arrow record batches. Pickled to every task.
 
-    ``log`` is None where the options name ledgers. Ends are fixed when partitions are planned: what is written later is not
-    read.
+    ``log`` is None where the options name ledgers. Planning the partitions fixes the ends: later writes are not read.
     """
 
-    def __init__(self, reading: Reading, log: PlannedLog | None) -> None:
+    def __init__(self, reading: Reading, log: LoadedLog | None) -> None:
         self._reading = reading
         self._log = log
 
@@ -31,14 +48,91 @@ class EntryReader(DataSourceReader):
         bookkeeper = connect(options.metadata, options.client)
         if self._log is not None:
             return [InputPartition(part) for part in parts_of(bookkeeper, self._reading, self._log)]
-        planned = plan(self._ledgers(bookkeeper), options.max_bytes_per_partition, options.min_partitions)
-        return [InputPartition(part) for part in planned]
+        handles = (opened(bookkeeper, options, ledger_id, recover=options.recover) for ledger_id in options.ledger)
+        stretches = [_confirmed_stretch(handle) for handle in handles]
+        return [InputPartition(part) for part in plan(stretches, options.max_bytes_per_partition, options.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, in log order, in exactly the declared schema."""
         return self._reading.batches(partition.value or ())
 
-    def _ledgers(self, bookkeeper: BookKeeper) -> list[Stretch]:
-        options = self._reading.options
-        handles = (opened(bookkeeper, options, ledger_id, recover=options.recover) for ledger_id in options.ledger)
-        return [ledger_stretch(handle) for handle in handles]
+
+def parts_of(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> list[tuple[Stretch, ...]]:
+    """The entries of a log that each task reads, in log order.
+
+    Raises NoSuchLogError where the log was deleted since ``load()``; NoSuchLedgerError, UnauthorizedAccessError; ConfigError
+    for an offset that is not the log's; LogReplacedError, DataLossError, SchemaMismatchError where a stream would raise them.
+    """
+    options = reading.options
+    starts_at_first = options.starting_offsets in (None, EARLIEST) and options.starting_timestamp is None
+    if not starts_at_first or options.ending_offsets != LATEST:
+        return _parts_between(reading, log)
+    stretches = list(_listed(bookkeeper, options, log))
+    pieces = cut_large(stretches, options.max_bytes_per_partition, bookkeeper.ledger_metadata_many)
+    return plan(pieces, options.max_bytes_per_partition, options.min_partitions)
+
+
+def _listed(bookkeeper: BookKeeper, options: SourceOptions, log: LoadedLog) -> Iterator[Stretch]:
+    """The entries of every ledger that the log's version lists."""
+    snapshot = bookkeeper.logs.reader.snapshot(log.name, log.version)
+    if snapshot.uid != log.uid:
+        raise NoSuchLogError(log.name)
+    for ledger in snapshot.ledgers:
+        yield Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length)
+    for open_ledger in snapshot.open_ledgers:
+        handle = opened(bookkeeper, options, open_ledger.ledger_id)
+        yield _confirmed_stretch(handle)
+        if not handle.is_closed:
+            return
+
+
+def _confirmed_stretch(handle: ReadHandle) -> Stretch:
+    """All confirmed entries of a ledger. Each entry carries the payload bytes up to it: the last one gives the size."""
+    last = handle.last_add_confirmed
+    length = handle.length
+    if not handle.is_closed and last != NO_ENTRY:
+        length = sum(int(batch.column("length")[0].as_py()) for batch in handle.read(last, last))
+    return Stretch(handle.ledger_id, 0, last, length)
+
+
+def _parts_between(reading: Reading, log: LoadedLog) -> list[tuple[Stretch, ...]]:
+    followed = FollowedLog.of(reading.options, log.name, log.uid)
+    head = followed.logs.names.head(log.name, log.uid)
+    start, end = followed.planned(head, lambda head: _ends(followed, reading.options, log, head))
+    return [part.stretches for part in BatchPlanner(followed, reading).parts(start, end)]
+
+
+def _ends(followed: FollowedLog, options: SourceOptions, log: LoadedLog, head: Head) -> tuple[StreamPosition, StreamPosition]:
+    """The first entry to read, and the first one behind the last."""
+    end = None if options.ending_offsets == LATEST else _given(log, head, "endingOffsets", options.ending_offsets)
+    if options.starting_offsets in (None, EARLIEST):
+        start = followed.first(_head_at(followed, head, log.version if end is None else end.version), options)
+    else:
+        start = _given(log, head, "startingOffsets", str(options.starting_offsets))
+    return start, followed.latest(_head_at(followed, head, log.version)) if end is None else end
+
+
+def _given(log: LoadedLog, head: Head, option: str, text: str) -> StreamPosition:
+    position = parse_position(text, log.name, log.uid, f"option '{option}'")
+    if position.version > head.version:
+        problem = f"log '{log.name}' has the versions up to {head.version}: take an offset that this log gave"
+        raise ConfigError(f"option '{option}'", text, problem)
+    return position
+
+
+def _head_at(followed: FollowedLog, head: Head, version: int) -> Head:
+    """The log's head as it was at ``version``, in the fields that a stream uses."""
+    reader = followed.logs.reader
+    if version < head.oldest_version:
+        problem = (
+            f"the oldest one that log '{head.name}' keeps is {head.oldest_version}: give 'startingOffsets' too, or a later end"
+        )
+        raise ConfigError("the version of option 'endingOffsets'", version, problem)
+    if version == head.version:
+        return head
+    if version == 0:
+        return Head(head.name)
+    record = reader.version(followed.name, followed.uid, version)
+    still_open = reader.listing(followed.name, followed.uid, version).open
+    then = replace(head, version=version, time_ms=record.time_ms, total=record.total, end_row=record.end_row)
+    return replace(then, replaced_version=record.replaced_version, writer=replace(head.writer, open_ledgers=still_open))

@@ -1,7 +1,7 @@
 """A streaming read: tells Spark how far a log can be read, plans micro-batches from offsets alone, reads them in the tasks.
 
-Spark keeps one instance for the life of a query, in a process of its own on the driver; the tasks get another one, pickled,
-which only reads. Nothing rests on ``stop``, which Spark rarely calls.
+Spark keeps one instance for the life of a query, in a process of its own on the driver. The tasks get pickled copies, which
+only read. Nothing depends on ``stop``, which Spark rarely calls.
 
 Ref: docs/rules.md, log rules 2, 6, 7 and 10; Spark's Python Data Source API.
 """
@@ -30,7 +30,6 @@ from bk_spark.datasource.read.batch_limits import Limits, StoredSizes, admitted_
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
 from bk_spark.datasource.read.micro_batch import BatchPlanner, read_part
 from bk_spark.datasource.read.read_task import Reading
-from bk_spark.datasource.read.stream_start import follow, initial_position, open_ends
 from bk_spark.datasource.read.tail import LogTail
 from bk_spark.errors import BookKeeperError, ConfigError, LogReplacedError
 
@@ -38,7 +37,7 @@ Offset = dict[str, Any]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows one log from Spark's driver. ``uid`` is that of the log that ``load()`` saw."""
+    """Follows one log from Spark's driver. ``uid`` is the uid of the log that ``load()`` saw."""
 
     def __init__(self, reading: Reading, name: str, uid: str) -> None:
         self._reading = reading
@@ -52,16 +51,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: StreamPosition | None = None
         self._newest: StreamPosition | None = None
 
-    # --- what Spark asks
-
     def initialOffset(self) -> Offset:
         """Where a query with an empty checkpoint starts: options ``startingOffsets`` and ``startingTimestamp``."""
         if self._initial is None:
-            self._initial = initial_position(self._log, self._reading.options)
+            self._initial = self._log.initial_position(self._reading.options)
         return self._offset(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark knows one limit at a time; ``latestOffset`` holds the other one too."""
+        """Spark takes one limit; ``latestOffset`` applies the other one too."""
         options = self._reading.options
         if options.max_rows_per_trigger is not None:
             return ReadMaxRows(options.max_rows_per_trigger)
@@ -70,9 +67,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """How far the next micro-batch goes: ``start`` if there is nothing new. Never goes back. From memory while idle."""
+        """The end of the next micro-batch: ``start`` if nothing is new, never before it. Answered from memory while idle."""
         position = self._position(start)
-        self._processed(position)
+        self._move_cursor(position)
         head, newest = self._look(position)
         self._newest = end = max(position, newest.position)
         if end == position and newest.replaced_by is not None:
@@ -83,7 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(end)
 
     def reportLatestOffset(self) -> Offset | None:
-        """The newest position there is, whatever a batch may take: Spark shows it in the query's progress."""
+        """The newest position, without regard to limits: Spark shows it in the query's progress."""
         return None if self._newest is None else self._offset(self._newest)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
@@ -100,24 +97,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_part(partition.value, self._reading, self._name, self._uid)
 
     def commit(self, end: Offset) -> None:
-        """Everything before ``end`` was processed: the cursor may show it."""
-        self._processed(self._position(end))
+        """Have the cursor show that everything before ``end`` was processed."""
+        self._move_cursor(self._position(end))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix what there is now, as a quorum of bookies says, as the end of this run of the query."""
+        """Fix the end of this run of the query: all that a quorum of bookies has confirmed now."""
         self._freeze(self._log.logs.names.fresh_head(self._name, self._uid))
 
     def stop(self) -> None:
-        """End the background threads. Where Spark kills the process instead, nothing is lost."""
+        """End the background threads. If Spark kills the process instead, nothing is lost."""
         if self._tail is not None:
             self._tail.stop()
-
-    # --- how it is answered
 
     @property
     def _log(self) -> FollowedLog:
         if self._followed is None:
-            self._followed = follow(self._reading.options, self._name, self._uid)
+            self._followed = FollowedLog.of(self._reading.options, self._name, self._uid)
             given = self._reading.options.cursor_name
             self._cursor = CursorPublisher(self._followed, given or uuid.uuid4().hex, is_named=given is not None)
         return self._followed
@@ -133,13 +128,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._tail.newest()
 
     def _freeze(self, head: Head) -> tuple[Head, dict[int, LedgerEnd]]:
-        self._frozen = head, open_ends(self._log, head)
+        self._frozen = head, self._log.open_ends(head)
         return self._frozen
 
     def _still_readable(self, head: Head, ends: dict[int, LedgerEnd]) -> tuple[Head, dict[int, LedgerEnd]]:
-        """What was fixed, as a vacuum since lets it be read: no batch may end in what is deleted. A run may take days.
+        """The fixed end, without versions that a vacuum removed since: no batch may end in one. A run may take days.
 
-        Where the version that was fixed is gone itself, this run ends with what there is now.
+        If a vacuum removed the fixed version itself, this run ends at the log's current end.
         """
         now = self._log.logs.names.head(self._name, self._uid)
         if now.oldest_version == head.oldest_version:
@@ -160,6 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise ConfigError("the read limit of a trigger", limit, "the format 'bookkeeper' knows limits of rows and of bytes")
 
     def _admitted(self, start: StreamPosition, end: StreamPosition, head: Head, limits: Limits) -> StreamPosition:
+        """As far towards ``end`` as the limits allow."""
         fail, sizes = self._reading.options.fail_on_data_loss, StoredSizes(self._log.open_ledger)
 
         def admit(head: Head) -> StreamPosition:
@@ -169,7 +165,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         admitted = self._log.planned(head, admit)
         return end if admitted == start else admitted
 
-    def _processed(self, position: StreamPosition) -> None:
+    def _move_cursor(self, position: StreamPosition) -> None:
         cursor = self._cursor
         if cursor is None or not cursor.want(position):
             return
@@ -186,38 +182,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return position.to_offset(self._uid)
 
 
-# --- A stream that cannot be read: it gives its error when Spark first asks it for something
-#
-# Where ``streamReader()`` itself raises, Spark 4.3 fails once more on its way out, and its user reads last of all that a local
-# variable named 'reader' is missing. What a reader's methods raise ends the query with that error alone.
-
-
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises ``problem`` at whatever Spark asks first."""
+    """A stream that cannot be read: raises ``problem`` at Spark's first call, which depends on the trigger and the checkpoint.
+
+    If ``streamReader()`` itself raises, Spark 4.3 fails once more while it handles that, and the last error that its user
+    reads is about a missing local variable 'reader'. An error of a reader's method ends the query with that error alone.
+    """
 
     def __init__(self, problem: BookKeeperError) -> None:
         self._problem = problem
 
-    def getDefaultReadLimit(self) -> NoReturn:
-        """With a trigger that has no limits of its own."""
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise self._problem
 
-    def prepareForTriggerAvailableNow(self) -> NoReturn:
-        """With this trigger."""
-        raise self._problem
+    getDefaultReadLimit = prepareForTriggerAvailableNow = initialOffset = partitions = read = _refuse
 
-    def initialOffset(self) -> NoReturn:
-        """With an empty checkpoint."""
-        raise self._problem
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:
-        """With a checkpoint whose last batch was committed."""
-        raise self._problem
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:
-        """With a checkpoint whose last batch was not."""
-        raise self._problem
-
-    def read(self, partition: InputPartition) -> NoReturn:
-        """Never, as no partitions are planned."""
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> NoReturn:
+        """Has its own signature because Spark inspects it."""
         raise self._problem

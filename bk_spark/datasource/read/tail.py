@@ -1,12 +1,12 @@
-"""Keeps up with a log in the background, so that Spark's questions are answered from memory.
+"""Follows a log in the background, so that Spark's questions are answered from memory.
 
 An idle query asks every 12 ms for the latest offset; that must cost nothing. So one thread waits for news: of the log's head
-by a watch in the metadata store, of open ledgers by long polls at their bookies (``ledger_poll.py``). It plans the newest
-position once for each piece of news. In between, it looks once every HEARTBEAT_S seconds, in case a watch was lost.
+by a watch in the metadata store, of open ledgers by long polls at their bookies (``LedgerPoll``). After each piece of news
+it plans the newest position once. It also reads the head every HEARTBEAT_S seconds, in case a watch was lost.
 
-A thread that died, or that has not heard of the log for STALE_S, makes the next question fail with the reason: an answer from
-memory must never look like an idle log. The threads are daemons and hold nothing that must be given back, because Spark
-kills the process of a stream's source as a rule.
+If the thread died, or has not heard of the log for STALE_S, the next question fails with the reason: an old answer from
+memory would look like an idle log. The threads are daemons and hold nothing that must be released, because Spark usually
+kills the process of a stream's source.
 
 Ref: docs/rules.md, log rules 2 and 7.
 """
@@ -18,23 +18,29 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.stored.values import Head, OpenLedger
 from bk_spark.client.log.stream.follow import LedgerEnd, Newest
 from bk_spark.client.log.stream.positions import StreamPosition
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
-from bk_spark.datasource.read.ledger_poll import RETRY_S, LedgerPoll
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 
 HEARTBEAT_S = 5.0
-"""One read of the log's head for each, while nothing happens."""
+"""Time between two reads of the log's head while nothing happens."""
 
 STALE_S = 60.0
-"""Without a look at the log for so long, or news of an open ledger's bookies, the stream fails: longer than any session
-with the metadata store takes to come back, and than a bookie takes to be replaced."""
+"""The stream fails after this long without a read of the log's head, or without an answer of an open ledger's bookies.
+Longer than a session with the metadata store takes to come back, and longer than the replacement of a bookie."""
 
 GRACE_S = 10.0
-"""What a machine that slept is given to look again."""
+"""How long a question waits for a fresh look after STALE_S without one, as after the machine's sleep."""
+
+POLL_S = 20.0
+"""The longest single wait at the bookies. A wait that ends without news costs a request to each of them."""
+
+RETRY_S = 0.5
+"""Between tries while a bookie or the metadata store does not answer."""
 
 
 class LogTail:
@@ -42,7 +48,7 @@ class LogTail:
 
     def __init__(self, log: FollowedLog, start: StreamPosition, cursor: CursorPublisher) -> None:
         self.start = start
-        """Where the stream stands: what lies before is not looked at."""
+        """Where the stream stands; nothing before it is read."""
         self._log = log
         self._cursor = cursor
         self._polls: dict[int, LedgerPoll] = {}
@@ -57,7 +63,7 @@ class LogTail:
         threading.Thread(target=self._run, name=f"bk-spark-tail-{log.name}", daemon=True).start()
 
     def newest(self) -> tuple[Head, Newest]:
-        """What is known now, from memory; only the first look is waited for. Raises what keeps the log from being followed."""
+        """The log's head and newest position, from memory. Only the first call waits. Raises why the log cannot be followed."""
         if self._known is None:
             self._looked.wait(STALE_S)
         elif self._is_stale:
@@ -72,11 +78,11 @@ class LogTail:
         return self._known
 
     def wake(self) -> None:
-        """There may be something to do, such as to publish the cursor."""
+        """Have the thread look for work, such as a cursor to publish."""
         self._changed.set()
 
     def stop(self) -> None:
-        """End the threads, after what they are waiting for."""
+        """End the threads after their current waits."""
         self._stopped = True
         self._changed.set()
 
@@ -84,17 +90,17 @@ class LogTail:
     def _is_stale(self) -> bool:
         return time.monotonic() - self._looked_s > STALE_S
 
-    # --- in the thread
-
     def _run(self) -> None:
+        """The thread; the methods below run in it."""
         end_watch: Callable[[], None] | None = None
         try:
             while not self._stopped:
                 self._changed.clear()
                 end_watch = end_watch or self._watch()
                 self._look()
-                self._publish()
-                self._changed.wait(self._patience_s())
+                if self._cursor.wait_s() == 0.0:
+                    self._cursor.publish()
+                self._changed.wait(self._wait_s())
         except BaseException as problem:
             self._failure = problem
         finally:
@@ -126,8 +132,9 @@ class LogTail:
     def _plan(self) -> None:
         log = self._log
         failed = {ledger_id: poll.failure for ledger_id, poll in self._polls.items() if poll.failure is not None}
-        head = log.logs.names.head(log.name, log.uid)  # after the failures: a missing ledger may have been closed before
-        ends = {one.ledger_id: self._end(one, failed) for one in head.writer.open_ledgers}
+        # The head is read after the failures, so that it does not list a ledger that failed because it was closed and deleted.
+        head = log.logs.names.head(log.name, log.uid)
+        ends = {ledger.ledger_id: self._end(ledger, failed) for ledger in head.writer.open_ledgers}
         for ledger_id in self._polls.keys() - ends.keys():
             self._polls.pop(ledger_id).stop()
         if self._planned_from != (head, ends):
@@ -148,12 +155,79 @@ class LogTail:
             self._stopped = True
         return poll.end or LedgerEnd(NO_ENTRY, is_closed=False)
 
-    def _publish(self) -> None:
-        if self._cursor.wait_s() == 0.0:
-            self._cursor.publish()
-
-    def _patience_s(self) -> float:
+    def _wait_s(self) -> float:
         if self._trouble is not None:
             return RETRY_S
         wait_s = self._cursor.wait_s()
         return HEARTBEAT_S if wait_s is None else min(HEARTBEAT_S, wait_s)
+
+
+class LedgerPoll:
+    """Follows one open ledger: a thread that waits at its bookies for more confirmed entries.
+
+    It never fences, so the ledger's writer does not notice it. It ends when the ledger is closed. Bookies do not know of the
+    close, so a watch of the ledger's metadata reports it. Calls ``on_news``, which must be brief, after every change.
+    """
+
+    def __init__(self, log: FollowedLog, ledger_id: int, on_news: Callable[[], None]) -> None:
+        self._open_ledger = log.open_ledger
+        self._ledger_id = ledger_id
+        self._on_news = on_news
+        self._metadata_changed = False
+        self._end_watch = log.logs.store.watch(log.logs.znodes.ledger(ledger_id), self._on_metadata)
+        self._handle: ReadHandle | None = None
+        self._ended = threading.Event()
+        self.failure: BaseException | None = None
+        """The error that ended the thread; None after the ledger's close."""
+        self.trouble: BookKeeperError | None = None
+        """Why no bookie has answered since ``heard_s``; None while they answer."""
+        self.heard_s = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name=f"bk-spark-poll-{ledger_id}", daemon=True)
+        self._thread.start()
+
+    @property
+    def end(self) -> LedgerEnd | None:
+        """None until a quorum has answered once."""
+        handle = self._handle
+        return None if handle is None else LedgerEnd.of(handle)
+
+    def catch_up(self) -> None:
+        """Read the ledger's metadata if it has changed. Raises as ``ReadHandle.read_last_add_confirmed``."""
+        if self._metadata_changed and self._handle is not None:
+            self._metadata_changed = False
+            try:
+                self._handle.read_last_add_confirmed()
+            except BookKeeperError:
+                self._metadata_changed = True  # it was not read
+                raise
+
+    def stop(self) -> None:
+        """End the thread after its current wait."""
+        self._end_watch()
+        self._ended.set()
+
+    def _on_metadata(self) -> None:
+        self._metadata_changed = True
+        self._on_news()
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set() and not (self._handle is not None and self._handle.is_closed):
+                self._wait()
+        except BaseException as problem:
+            self.failure = problem
+        self._on_news()
+
+    def _wait(self) -> None:
+        try:
+            if self._handle is None:
+                self._handle = self._open_ledger(self._ledger_id)
+            else:
+                self._handle.wait_for_last_add_confirmed(self._handle.last_add_confirmed, POLL_S)
+            self.heard_s, self.trouble = time.monotonic(), None
+            self._on_news()
+        except BookKeeperError as problem:
+            if not problem.retryable:
+                raise
+            self.trouble = problem
+            self._ended.wait(RETRY_S)

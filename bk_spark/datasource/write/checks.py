@@ -1,4 +1,4 @@
-"""What is checked on the driver before the tasks of a write run: it spares the user writing all of it in vain.
+"""Checks on the driver before the tasks of a write run, so that a write that cannot be committed fails early.
 
 The commit checks schema and content again, against the log as it stands then.
 """
@@ -16,11 +16,12 @@ from bk_spark.datasource.spark_schema import nullable, to_arrow
 from bk_spark.errors import ConfigError, NoSuchLogError, NotEnoughBookiesError, SchemaMismatchError, UnauthorizedAccessError
 
 _VERSIONS_LOOKED_AT = 10
-"""For a ledger of the log: nearly every version adds one. Where none of these did, the whole list is read."""
+"""Versions that are searched for a ledger of the log. Nearly every version adds one; if none of these did, the whole list
+is read."""
 
 
 def stored_schema(options: SourceOptions, schema: StructType) -> StructType | None:
-    """The schema under which a DataFrame's rows are stored, None where each row is an entry.
+    """The schema under which a DataFrame's rows are stored; None if each row is an entry.
 
     Raises ConfigError for a DataFrame that cannot be written as its options say.
     """
@@ -35,7 +36,7 @@ def stored_schema(options: SourceOptions, schema: StructType) -> StructType | No
 
 
 def check_bookies(bookkeeper: BookKeeper, options: SourceOptions) -> None:
-    """Raises NotEnoughBookiesError where no ledger could be made."""
+    """Raises NotEnoughBookiesError where too few bookies are writable to create a ledger."""
     bookies = bookkeeper.list_bookies()
     writable = sum(not bookie.read_only for bookie in bookies)
     if writable < options.ensemble_size:
@@ -46,7 +47,7 @@ def check_bookies(bookkeeper: BookKeeper, options: SourceOptions) -> None:
 def check_append(bookkeeper: BookKeeper, options: SourceOptions, given: StructType | None) -> None:
     """Raises SchemaMismatchError or UnauthorizedAccessError where the log, as it stands now, would refuse the append.
 
-    A stream asks with every batch: this costs the same however many ledgers the log lists.
+    A stream calls this with every batch, so its cost does not depend on how many ledgers the log lists.
     """
     logs, name = bookkeeper.logs, options.log
     try:
@@ -72,7 +73,7 @@ def _check_entries(schema: StructType) -> None:
 
 
 def _check_password(bookkeeper: BookKeeper, options: SourceOptions, uid: str, head: Head) -> None:
-    """One password for all ledgers of a log: with two of them, nobody could read all of it."""
+    """All ledgers of a log must have one password: with two, nobody could read all of it."""
     newest = _newest_ledger(bookkeeper.logs.reader, options.log, uid, head)
     listed = bookkeeper.existing_ledgers([] if newest is None else [newest])
     if not listed:
@@ -84,7 +85,7 @@ def _check_password(bookkeeper: BookKeeper, options: SourceOptions, uid: str, he
 
 
 def _newest_ledger(reader: LogReader, name: str, uid: str, head: Head) -> int | None:
-    """A ledger that one of the last versions added; None where they added none."""
+    """The newest ledger that one of the last versions added; None where they added none."""
     if head.writer.open_ledgers:
         return head.writer.open_ledgers[-1].ledger_id
     first = max(1, head.oldest_record, head.version + 1 - _VERSIONS_LOOKED_AT)

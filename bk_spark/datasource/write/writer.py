@@ -1,4 +1,18 @@
-"""Writes a DataFrame: one ledger for each task attempt that has rows, made part of the log all at once by the driver."""
+"""Writes a DataFrame or a streaming query: each task attempt writes a ledger, one commit makes all of them part of the log.
+
+Each row of a stream is in the log exactly once, and every batch is one commit. Spark may run a task more than once, commit a
+batch again after a restart with rows that were written anew, call ``abort`` after a commit that took effect, and let a losing
+attempt end after the commit. One compare-and-set protects against all of it: the commit carries the query and the batch as
+application id and version, and the log drops a commit whose version is not above its last one of that application
+(log rule 5).
+
+The application id is ``spark-stream:<query id>``, the version is the batch's id. Spark draws the query's id for a new
+checkpoint and stores it there. A restart from the checkpoint keeps the id. A new checkpoint is a new query, whose rows are
+added whatever the log holds already.
+
+For each batch Spark makes a writer and pickles it to the tasks; after the tasks it makes a new one that commits or aborts.
+Only the messages get from the first to the second.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from bk_spark.client.log.changes.jobs import WriteJob
@@ -19,21 +34,31 @@ from bk_spark.datasource.write.checks import check_append, check_bookies, stored
 from bk_spark.datasource.write.task_attempt import Attempt
 from bk_spark.errors import BookKeeperError, ConfigError
 
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+"""Local properties that Spark sets in the tasks of a streaming query. Their names are not documented; a test notices if a
+version of Spark changes them."""
+
 logger = logging.getLogger(__name__)
+
+
+def application_of(query_id: str) -> str:
+    """The application id under which a log knows a streaming query; ``query_id`` is ``StreamingQuery.id``."""
+    return f"spark-stream:{query_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerMessage(WriterCommitMessage):
     """What one task attempt tells the driver; ``ledger`` is None where the task had no rows.
 
-    The job travels along, as the writer that commits a batch of a stream is not the one that the tasks had.
+    It carries the job, because the writer that commits a batch of a stream is not the one that the tasks had.
     """
 
     job: WriteJob
     ledger: CommittedLedger | None
     query_id: str | None = None
     batch_id: int | None = None
-    """Of the streaming query that the task works for, and of its batch; None in a batch write."""
+    """The streaming query that the task works for, and its batch; None in a batch write."""
 
 
 def begin_write(options: SourceOptions, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -41,28 +66,47 @@ def begin_write(options: SourceOptions, schema: StructType, overwrite: bool) -> 
 
     Raises SchemaMismatchError, NotEnoughBookiesError, MetadataUnavailableError, ConfigError.
     """
+    return BatchWriter(*_begin(options, schema, overwrite, needs_bookies=True))
+
+
+def begin_batch(options: SourceOptions, schema: StructType, overwrite: bool) -> StreamWriter:
+    """The writer of one batch, with a new job. The writer that commits learns the job from the tasks' messages.
+
+    Bookies are not counted: the commit of rows that are written needs none.
+    Raises SchemaMismatchError, MetadataUnavailableError, ConfigError.
+    """
+    return StreamWriter(*_begin(options, schema, overwrite, needs_bookies=False))
+
+
+def _begin(options: SourceOptions, schema: StructType, overwrite: bool, *, needs_bookies: bool) -> tuple[Attempt, CommitKind]:
+    """Check a write and begin its job. ``needs_bookies``: refuse it where too few bookies are writable."""
     stored = stored_schema(options, schema)
     bookkeeper = connect(options.metadata, options.client)
-    check_bookies(bookkeeper, options)
+    if needs_bookies:
+        check_bookies(bookkeeper, options)
     if not overwrite:
         check_append(bookkeeper, options, stored)
     kind = CommitKind.OVERWRITE if overwrite else CommitKind.APPEND
-    return BatchWriter(Attempt(options, bookkeeper.logs.jobs.begin(options.log), stored), kind)
+    return Attempt(options, bookkeeper.logs.jobs.begin(options.log), stored), kind
 
 
-class BatchWriter(DataSourceArrowWriter):
-    """Pickled by the driver before the tasks run; the same state writes, commits and aborts."""
+class _Writer:
+    """A job's attempt; ``kind`` is OVERWRITE where the write replaces the whole content."""
 
     def __init__(self, attempt: Attempt, kind: CommitKind) -> None:
         self._attempt = attempt
         self._kind = kind
 
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """A batch write. The driver pickles it before the tasks run; the same state writes, commits and aborts."""
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LedgerMessage:
-        """One task attempt. Its ledger is closed when this returns; nobody reads it before the commit."""
+        """Run one task attempt and close its ledger, which nobody reads before the commit."""
         return LedgerMessage(self._attempt.job, self._attempt.write(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make the ledgers part of the log, in the order of Spark's partitions, and delete those of losing attempts."""
+        """Make the ledgers part of the log, in the order of Spark's partitions, and delete the ledgers of losing attempts."""
         written = [self._checked(message) for message in messages]
         options = self._attempt.options
         application = None
@@ -71,7 +115,7 @@ class BatchWriter(DataSourceArrowWriter):
         commit_messages(self._attempt, self._kind, written, application)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete all that the job created, unless a commit took effect; Spark calls this after a commit that raised, too."""
+        """Delete all that the job created, unless its commit took effect: Spark calls this also after a commit that raised."""
         abort_job(self._attempt, self._attempt.job)
 
     def _checked(self, message: WriterCommitMessage | None) -> LedgerMessage:
@@ -81,10 +125,37 @@ class BatchWriter(DataSourceArrowWriter):
         return message
 
 
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """One batch of a streaming query; in output mode complete an OVERWRITE."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> LedgerMessage:
+        """Run one task attempt and close its ledger, which nobody reads before the commit."""
+        query_id, batch_id = _running_batch()
+        return LedgerMessage(self._attempt.job, self._attempt.write(iterator), query_id, batch_id)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Make the batch part of the log, unless the log has it. An empty batch is committed too, to record its id.
+
+        Raises ConfigError, and commits nothing, for messages of several queries, batches or jobs.
+        """
+        written = _of_one_batch(messages, batchId)
+        query_id = written[0].query_id
+        assert query_id is not None
+        commit_messages(self._attempt, self._kind, written, (application_of(query_id), batchId))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Delete what the batch's tasks wrote, unless its commit took effect.
+
+        Without any message the job is not known here; then the sweep deletes what its attempts left.
+        """
+        for job in {message.job for message in messages if isinstance(message, LedgerMessage)}:
+            abort_job(self._attempt, job)
+
+
 def commit_messages(
     attempt: Attempt, kind: CommitKind, messages: list[LedgerMessage], application: tuple[str, int] | None
 ) -> None:
-    """Commit the ledgers of ``messages``, at least one and all of one job. May be repeated: they are committed once."""
+    """Commit the ledgers of ``messages``, which are at least one and of one job. May be repeated: it commits once."""
     ledgers = tuple(message.ledger for message in messages if message.ledger is not None)
     schema_json = None if attempt.schema is None else attempt.schema.json()
     merge = attempt.options.merge_schema
@@ -95,7 +166,7 @@ def commit_messages(
     try:
         logs.jobs.finish(job, [ledger.ledger_id for ledger in ledgers])
     except BookKeeperError as problem:
-        # The rows are committed: to fail here would make Spark's user write them again.
+        # The rows are committed; after a failure here, Spark's user would write them again.
         logger.warning("ledgers of failed attempts at log '%s' are left to the sweep: %s", job.log_name, problem)
 
 
@@ -104,5 +175,33 @@ def abort_job(attempt: Attempt, job: WriteJob) -> None:
     try:
         attempt.logs.jobs.abort(job)
     except BookKeeperError as problem:
-        # Spark would show this failure in place of the one that made it abort.
+        # Raised, it would hide from the user the failure that made Spark abort.
         logger.warning("write job %s on log '%s' is left to the sweep: %s", job.job_id, job.log_name, problem)
+
+
+def _running_batch() -> tuple[str, int]:
+    """The streaming query and the batch of the running task. Raises ConfigError where Spark does not set them."""
+    context = TaskContext.get()
+    query_id, batch_id = (context and context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
+    if not query_id or not batch_id or not batch_id.isdecimal():
+        raise ConfigError(
+            f"Spark's local properties {QUERY_ID} and {BATCH_ID}",
+            (query_id, batch_id),
+            "this version of Spark does not tell its tasks which batch they write, and a batch that is repeated could not be "
+            "known again: use PySpark 4.2 or 4.3, or write from foreachBatch with applicationId and applicationVersion",
+        )
+    return query_id, int(batch_id)
+
+
+def _of_one_batch(messages: list[WriterCommitMessage | None], batch_id: int) -> list[LedgerMessage]:
+    """The messages. Raises ConfigError unless they are of one query, one job and this batch (log rule 5)."""
+    what = f"the commit messages of batch {batch_id}"
+    written = [message for message in messages if isinstance(message, LedgerMessage)]
+    origins = {(message.query_id, message.batch_id, message.job) for message in written}
+    if len(written) != len(messages) or len(origins) != 1:
+        raise ConfigError(what, messages, "they are not of one query and job: nothing is committed")
+    ((query_id, written_batch, _),) = origins
+    if query_id is None or written_batch != batch_id:
+        found = f"of batch {written_batch} of query {query_id}"
+        raise ConfigError(what, found, "they are not of this batch: nothing is committed")
+    return written

@@ -5,25 +5,51 @@ from __future__ import annotations
 import argparse
 import base64
 import itertools
+import json
 from collections.abc import Iterator, Mapping
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.commands.arguments import Commands, Handler, command, count, group_of
 from bk_spark.commands.connect import bookkeeper
-from bk_spark.commands.output import ProgressBar, print_json, print_pages, print_record, say
+from bk_spark.commands.output import ProgressBar, print_pages, print_record, say
 from bk_spark.errors import NoSuchEntryError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 BATCH = 1000
-"""Ledgers whose metadata is asked for at once."""
+"""Ledgers whose metadata is read at once."""
 
 
-def list_(args: argparse.Namespace) -> None:
+def add(commands: Commands) -> None:
+    group = group_of(commands, "ledger", "ledgers")
+    listing = command(group, "list", "all ledgers, ascending; printed as they are found", _list)
+    listing.add_argument("--first", type=count, default=0, metavar="ID", help="ledgers from this id on (default %(default)s)")
+    listing.add_argument("--limit", type=count, metavar="N", help="at most N ledgers (default: all)")
+    _ledger_command(group, "show", "one ledger's metadata", _show)
+    read = _ledger_command(group, "read", "one ledger's entries", _read)
+    read.add_argument("--first", type=int, default=0, metavar="N", help="first entry (default %(default)s)")
+    read.add_argument("--last", type=int, metavar="N", help="last entry, inclusive (default: the last that can be read)")
+    read.add_argument("--recover", action="store_true", help="recover the ledger first, if it is open")
+    text = "fence one ledger, whose writer then confirms nothing more, and close it after its last entry"
+    recover = _ledger_command(group, "recover", text, _recover)
+    for parser in (read, recover):
+        parser.add_argument("--password", default="", help="the ledger's password (default: none)")
+    delete = _ledger_command(group, "delete", "delete one ledger for good", _delete)
+    delete.add_argument("--force", action="store_true", help="also a ledger that belongs to a log")
+
+
+def _ledger_command(group: Commands, name: str, text: str, handler: Handler) -> argparse.ArgumentParser:
+    parser = command(group, name, text, handler)
+    parser.add_argument("ledger_id", type=int, metavar="ID", help="the ledger, as 'bk-spark ledger list' shows it")
+    return parser
+
+
+def _list(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client, ProgressBar(beside_output=True) as progress:
         pages = _pages(client, args.first, args.limit, progress)
         print_pages(pages, ["ledger_id", "state", "entries", "length", "ensemble"], as_json=args.json)
 
 
-def show(args: argparse.Namespace) -> None:
+def _show(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client:
         metadata = client.ledger_metadata(args.ledger_id)
         record = {
@@ -37,7 +63,7 @@ def show(args: argparse.Namespace) -> None:
         print_record(record, as_json=args.json)
 
 
-def read(args: argparse.Namespace) -> None:
+def _read(args: argparse.Namespace) -> None:
     password = args.password.encode()
     with bookkeeper(args) as client, client.open_ledger(args.ledger_id, password, recover=args.recover) as reader:
         last = reader.last_add_confirmed if args.last is None else args.last
@@ -49,29 +75,31 @@ def read(args: argparse.Namespace) -> None:
         with ProgressBar(beside_output=True) as progress:
             for batch in reader.read(args.first, last):
                 entry_ids = batch.column("entry_id").to_pylist()
-                print_entries({}, entry_ids, batch.column("payload").to_pylist(), args.json)
+                for entry_id, payload in zip(entry_ids, batch.column("payload").to_pylist(), strict=True):
+                    print(entry_line({}, entry_id, payload, as_json=args.json))
                 progress.show("entries", entry_ids[-1] + 1 - args.first, last + 1 - args.first)
 
 
-def recover(args: argparse.Namespace) -> None:
-    """Fence and close what a vanished writer left open."""
+def _recover(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client:
         reader = client.open_ledger(args.ledger_id, args.password.encode(), recover=True)
         print_record(_summary(reader.metadata), as_json=args.json)
 
 
-def delete(args: argparse.Namespace) -> None:
+def _delete(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client:
         client.delete_ledger(args.ledger_id, force=args.force)
 
 
-def print_entries(place: Mapping[str, object], entry_ids: list[int], payloads: list[bytes], as_json: bool) -> None:
-    """Print entries: as text where a payload is text, else as its bytes in hexadecimal; in JSON always as base64."""
-    for entry_id, payload in zip(entry_ids, payloads, strict=True):
-        if as_json:
-            print_json({**place, "entry_id": entry_id, "payload": base64.b64encode(payload).decode()})
-        else:
-            print(f"{entry_id}\t{_readable(payload)}")
+def entry_line(place: Mapping[str, object], entry_id: int, payload: bytes, *, as_json: bool) -> str:
+    """One entry: a payload that is text as text, any other in hexadecimal. In JSON ``place`` too, and payloads as base64."""
+    if as_json:
+        return json.dumps({**place, "entry_id": entry_id, "payload": base64.b64encode(payload).decode()})
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        text = ""
+    return f"{entry_id}\t{text if text and text.isprintable() else payload.hex()}"
 
 
 def _pages(client: BookKeeper, first: int, limit: int | None, progress: ProgressBar) -> Iterator[list[dict[str, object]]]:
@@ -91,11 +119,3 @@ def _summary(metadata: LedgerMetadata) -> dict[str, object]:
         "length": metadata.length if metadata.is_closed else None,
         "ensemble": list(metadata.last_fragment.ensemble),
     }
-
-
-def _readable(payload: bytes) -> str:
-    try:
-        text = payload.decode()
-    except UnicodeDecodeError:
-        return payload.hex()
-    return text if text.isprintable() else payload.hex()

@@ -1,11 +1,10 @@
-"""``bk-spark cookie``: whose directories are whose, and what to do when they no longer fit."""
+"""``bk-spark cookie``: which directories belong to which bookie, and the repair where they no longer match."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
@@ -13,9 +12,10 @@ from bk_spark.bookie.identity.boot import MetadataPlace, fix_cookies
 from bk_spark.bookie.identity.cookie import locked
 from bk_spark.bookie.identity.cookie_file import read_znode
 from bk_spark.bookie.identity.identity import Identity, examine
+from bk_spark.commands.arguments import Commands, command, group_of
 from bk_spark.commands.connect import metadata_store
-from bk_spark.commands.output import print_record, print_records
-from bk_spark.commands.settings import bookie_config
+from bk_spark.commands.output import Record, print_record, print_records
+from bk_spark.commands.settings import add_settings, bookie_config
 from bk_spark.metadata.registration import no_cookie, remove_cookie
 from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
@@ -23,8 +23,32 @@ from bk_spark.metadata.znodes import Znodes
 _COLUMNS = ["where", "use", "directory_id", "boot", "state"]
 
 
-def show(args: argparse.Namespace) -> None:
-    """The metadata store's side, and with ``--data-dir`` the directories' side."""
+def add(commands: Commands) -> None:
+    group = group_of(commands, "cookie", "cookies: which directories are which bookie's")
+    for name, text, handler in (
+        ("show", "what the metadata store knows of a bookie; with --data-dir also what its directories say", _show),
+        (
+            "fix",
+            "give a bookie that has lost a disk the directories named here, empty ones in the place of lost ones: "
+            "it then starts in limbo and repairs itself from the other replicas",
+            _fix,
+        ),
+        (
+            "delete",
+            "remove a bookie that is not running from the cluster: its directories then start no more, "
+            "and what no other bookie holds cannot be read",
+            _delete,
+        ),
+    ):
+        parser = command(group, name, text, handler)
+        parser.add_argument("bookie_id", metavar="BOOKIE_ID", help="as 'bk-spark bookie id' prints it")
+        if name != "delete":
+            parser.add_argument("--data-dir", metavar="D", required=name == "fix", help="the bookie's directory")
+            add_settings(parser)
+
+
+def _show(args: argparse.Namespace) -> None:
+    """What the metadata store knows, and with ``--data-dir`` what the directories say."""
     config = bookie_config(args)
     with metadata_store(args, config.client_config()) as (store, znodes):
         records = list(_stored_records(args.bookie_id, store, znodes))
@@ -34,8 +58,8 @@ def show(args: argparse.Namespace) -> None:
         print_records(records, _COLUMNS, as_json=args.json)
 
 
-def fix(args: argparse.Namespace) -> None:
-    """Make the directories those of the bookie, after it is on record that data may be lost."""
+def _fix(args: argparse.Namespace) -> None:
+    """Make the directories those of the bookie, after recording that data may be lost."""
     config = bookie_config(args)
     directories = Directories.of(Path(args.data_dir), config)
     with metadata_store(args, config.client_config()) as (store, znodes), locked(directories.roots, REAL_DISK):
@@ -53,34 +77,32 @@ def fix(args: argparse.Namespace) -> None:
     )
 
 
-def delete(args: argparse.Namespace) -> None:
-    """Remove a bookie that is not there from the cluster."""
+def _delete(args: argparse.Namespace) -> None:
     with metadata_store(args) as (store, znodes):
         remove_cookie(store, znodes, args.bookie_id)
     consequence = "its directories start no more, and what no other bookie holds cannot be read"
     print_record({"bookie_id": args.bookie_id, "deleted": True, "consequence": consequence}, as_json=args.json)
 
 
-def _stored_records(bookie_id: str, store: MetadataStore, znodes: Znodes) -> Iterator[dict[str, Any]]:
+def _stored_records(bookie_id: str, store: MetadataStore, znodes: Znodes) -> Iterator[Record]:
     znode = read_znode(store, znodes, bookie_id)
     if znode is None:
         raise no_cookie(bookie_id, store)
     if znode.cookie is None:
-        yield {"where": store.uri, "use": "", "directory_id": "", "boot": "", "state": str(znode.damage)}
+        yield _record(store.uri, "", "", "", str(znode.damage))
         return
-    boot = str(znode.cookie.boot.number)
     for place in znode.cookie.places:
-        yield {"where": store.uri, "use": place.use, "directory_id": place.directory_id, "boot": boot, "state": "listed"}
+        yield _record(store.uri, place.use, place.directory_id, str(znode.cookie.boot.number), "listed")
 
 
-def _directory_records(identity: Identity) -> Iterator[dict[str, Any]]:
+def _directory_records(identity: Identity) -> Iterator[Record]:
     for root in identity.roots:
-        yield {
-            "where": str(root.path),
-            "use": " ".join(root.uses),
-            "directory_id": root.cookie.directory_id if root.cookie else "",
-            "boot": str(root.record.confirmed.number) if root.record else "",
-            "state": root.record.phase.value if root.record else "not formatted",
-        }
+        directory_id = root.cookie.directory_id if root.cookie else ""
+        boot, state = (str(root.record.confirmed.number), root.record.phase.value) if root.record else ("", "not formatted")
+        yield _record(str(root.path), " ".join(root.uses), directory_id, boot, state)
     for mismatch in identity.mismatches:
-        yield {"where": "", "use": "", "directory_id": "", "boot": "", "state": str(mismatch.error)}
+        yield _record("", "", "", "", str(mismatch.error))
+
+
+def _record(*values: str) -> Record:
+    return dict(zip(_COLUMNS, values, strict=True))
