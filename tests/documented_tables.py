@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from bk_spark.commands.setting_texts import setting_texts
+from bk_spark.commands.arguments import setting_texts
 from bk_spark.config import KIB, MIB, BookieConfig, ClientConfig
 from bk_spark.datasource.options import options_table
 

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from bk_spark.commands.connect import spark_options
+from bk_spark.datasource.jobs.compact_log import compact_log
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.local.security import Authority
 from tests.datasource.test_user_errors import last_line
@@ -143,6 +144,15 @@ def test_a_stream_that_is_refused_is_told_why(spark: SparkSession, given: Option
     change, sentence = REFUSED[case]
     options = changed(given | {"password": PASSWORD}, **change(other))
     assert sentence in refusal(lambda: stream(spark, log, options))
+
+
+def test_small_ledgers_of_a_log_are_compacted_over_tls(spark: SparkSession, given: Options) -> None:
+    name, options = f"small-{uuid.uuid4().hex}", given | {"password": PASSWORD}
+    for _ in range(2):
+        save(spark.range(2).repartition(1), name, options)
+    report = compact_log(spark, given["metadata"], name, options={key: options[key] for key in options if key != "metadata"})
+    assert (report.removed.ledgers, report.added.ledgers) == (2, 1)
+    assert sorted(row.id for row in load(spark, name, options).collect()) == [0, 0, 1, 1]
 
 
 def test_plans_show_no_secret(spark: SparkSession, given: Options, log: str) -> None:

@@ -39,7 +39,7 @@ _TRIES = 3
 """Each further one means that somebody truncated or replaced meanwhile what was being compacted."""
 
 _READ_KEYS = ("metadata", "path", "password", "client.", "tls", "zookeeperauth")
-"""Options of a write that apply to reading too."""
+"""How the options of a write begin, in lower case, that apply to reading too."""
 
 _PAYLOADS = StructType([StructField("payload", BinaryType())])
 
@@ -181,7 +181,7 @@ class _Compaction:
 
     def _reading(self, snapshot: LogSnapshot) -> SourceOptions:
         """Without the options of a write: old ledgers may have any digest type and ensemble."""
-        keys = [key for key in self._given if key.lower() in _READ_KEYS or key.lower().startswith("client.")]
+        keys = [key for key in self._given if key.lower().startswith(_READ_KEYS)]
         return parse_options({**{key: self._given[key] for key in keys}, **_content(snapshot)})
 
     def _writing(self, snapshot: LogSnapshot) -> SourceOptions:
