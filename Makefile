@@ -1,11 +1,15 @@
 # One command for each thing a person does here.
 #
 #   make demo     a local cluster, real data through Spark, a bookie killed, everything read back
-#   make test     linters, types and all tests (JOBS=2 files at a time; PYTEST_ARGS)
+#   make check    linters, types, unit tests and scenarios: what one runs before a push (3 minutes on two cores)
+#   make test     make check, then clusters, Spark and a short simulation: what CI runs (12 minutes on two cores)
+#   make soak     all the rest, nightly: tests/soak, and every long command below with its default budget (hours)
+#
 #   make lint     linters and types alone
-#   make mutants  the deliberate bugs, and after how many runs each engine catches them (an hour)
+#   make format   rewrites the code as the linters want it
 #   make simulate the protocol under faults in virtual time, on all cores, and duels for a log (SEEDS=20000; DUELS=5000;
 #                 FIRST=the first seed; COVERAGE=1)
+#   make mutants  the deliberate bugs, and after how many runs each engine catches them (an hour)
 #   make chaos    the protocol under faults of real processes (ROUNDS=200; FIRST=the first seed; KEEP=directory for all records)
 #   make lost-bookie  a bookie is killed for good, and every copy comes back (LEDGERS=10000)
 #   make duel     two processes that take one log from each other, suspended and killed (SECONDS=60; SEED=1)
@@ -17,7 +21,8 @@
 #   make proto    the generated code in bk_spark/proto, after a change of a .proto file
 #   make clean    removes what the others made
 #
-# All but `clean` make .venv when it is missing. PYTHON names another interpreter than python3.
+# All but `clean` make .venv when it is missing. PYTHON names another interpreter than python3; JOBS=2 test files run at a time;
+# PYTEST_ARGS go to pytest.
 
 PYTHON ?= python3
 VENV := .venv
@@ -27,6 +32,8 @@ SOURCES := $(shell find bk_spark -name '*.py') pyspark_bookkeeper.py setup.cfg p
 export PYSPARK_PYTHON := $(abspath $(RUN))
 
 JOBS ?= 2
+PYTEST := $(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+QUICK_JVM := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(abspath $(VENV)/spark.jsa) -Xlog:disable"
 SEEDS ?= 20000
 DUELS ?= 5000
 FIRST ?= 0
@@ -37,20 +44,31 @@ SECONDS ?= 60
 FUZZ_SECONDS ?= 600
 SEED ?= 1
 
-.PHONY: demo test lint simulate mutants chaos lost-bookie duel streams fuzz bench bench-peers bench-page proto clean check-java
+.PHONY: demo check test soak lint format simulate mutants chaos lost-bookie duel streams fuzz bench bench-peers bench-page proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
 
+check: lint
+	$(PYTEST) tests/unit tests/scenarios $(PYTEST_ARGS)
+
 # Most of a test with Spark is a JVM that starts: it compiles quickly, not well, and maps its classes from an archive.
 test: lint check-java $(VENV)/spark.jsa
-	JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(abspath $(VENV)/spark.jsa) -Xlog:disable" \
-	  $(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	$(QUICK_JVM) $(PYTEST) $(PYTEST_ARGS)
+
+soak: lint check-java $(VENV)/spark.jsa
+	BK_SPARK_SOAK=1 $(PYTEST) tests/unit tests/simulation --timeout 3600
+	$(QUICK_JVM) $(PYTEST) tests/soak --timeout 3600
+	$(MAKE) simulate chaos lost-bookie duel streams fuzz mutants
 
 lint: $(VENV)/test-installed
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+
+format: $(VENV)/test-installed
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
 
 simulate: $(VENV)/test-installed
 	$(RUN) -m tests.simulation run --seeds $(SEEDS) --first $(FIRST) $(if $(COVERAGE),--coverage)
@@ -61,19 +79,19 @@ mutants: $(VENV)/test-installed
 	$(RUN) -m tests.simulation log-mutants
 
 chaos: $(VENV)/test-installed check-java
-	$(RUN) -m tests.chaos --rounds $(ROUNDS) --first $(FIRST) $(if $(KEEP),--keep $(KEEP))
+	$(RUN) -m tests.soak.chaos --rounds $(ROUNDS) --first $(FIRST) $(if $(KEEP),--keep $(KEEP))
 
 lost-bookie: $(VENV)/test-installed check-java
-	$(RUN) -m tests.chaos.lost_bookie --ledgers $(LEDGERS)
+	$(RUN) -m tests.soak.chaos.lost_bookie --ledgers $(LEDGERS)
 
 duel: $(VENV)/test-installed
-	$(RUN) -m tests.chaos.duel --seconds $(SECONDS) --seed $(SEED)
+	$(RUN) -m tests.soak.chaos.duel --seconds $(SECONDS) --seed $(SEED)
 
 streams: $(VENV)/test-installed check-java
-	$(RUN) -m tests.streams --kills $(KILLS) --seed $(SEED) $(if $(KEEP),--keep $(KEEP))
+	$(RUN) -m tests.soak.streams --kills $(KILLS) --seed $(SEED) $(if $(KEEP),--keep $(KEEP))
 
 fuzz: $(VENV)/test-installed
-	$(RUN) -m tests.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED) $(if $(TARGET),--target $(TARGET))
+	$(RUN) -m tests.soak.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED) $(if $(TARGET),--target $(TARGET))
 
 bench: $(VENV)/test-installed check-java
 	@mkdir -p build/benchmarks
@@ -113,7 +131,7 @@ $(VENV)/test-installed: $(VENV)/made setup.cfg pyproject.toml
 	@touch $@
 
 $(VENV)/spark.jsa: $(VENV)/test-installed | check-java
-	$(RUN) -m tests.class_archive $@
+	$(RUN) -m tests.spark.class_archive $@
 
 check-java:
 	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' \

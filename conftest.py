@@ -13,10 +13,10 @@ from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
 from bk_spark.local.zookeeper_server import LocalZooKeeper
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
+from tests.budget import PROFILE, SAMPLES
 
-hypothesis.settings.register_profile("bk_spark", deadline=None)
+hypothesis.settings.register_profile("bk_spark", PROFILE)
 hypothesis.settings.load_profile("bk_spark")
-# Timings are no tests: a machine that is busy makes an example slow, never wrong.
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +30,13 @@ def zookeeper_server() -> Iterator[LocalZooKeeper]:
 def cluster() -> Iterator[LocalCluster]:
     """Three real bookies for the whole run. Who stops one starts it again."""
     with LocalCluster(bookies=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def wide_cluster() -> Iterator[LocalCluster]:
+    """Four real bookies, so that one can replace another. Who stops one starts it again."""
+    with LocalCluster(bookies=4) as cluster:
         yield cluster
 
 
@@ -65,26 +72,27 @@ def store(metadata_uri: str) -> Iterator[ZooKeeperStore]:
 
 
 LONGEST_FIRST = (
-    "test_speed_workloads.py",
-    "test_benchmarks.py",
-    "test_examples.py",
-    "test_streams.py",
-    "test_standalone.py",
-    "test_source.py",
+    "tests/spark/test_examples.py",
+    "tests/spark/",
+    "tests/cluster/",
+    "tests/simulation/",
 )
-"""Files that take minutes: begun first, so that files that run side by side end together."""
+"""Begun first, so that files which run side by side end together: the short unit tests fill the gaps at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, else the order as it is."""
-    places = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    return next((place for place, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start)), len(LONGEST_FIRST))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--samples``: how many flipped bits are tried of each large file."""
-    text = "flipped bits tried of each large file (default 200); with many more, raise --timeout too"
-    parser.addoption("--samples", type=int, default=200, help=text)
+    text = "flipped bits tried of each large file (default %(default)s); with many more, raise --timeout too"
+    parser.addoption("--samples", type=int, default=SAMPLES, help=text)
 
 
 @pytest.fixture

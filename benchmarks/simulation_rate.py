@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.simulation.campaign import report, run_seeds
+from tests.simulation.engines.campaign import report, run_seeds
 
 CALIBRATION_STEPS = 1_000_000
 

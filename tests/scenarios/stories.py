@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.simulation.choices import TapeChoices
-from tests.simulation.engine import Run, play
-from tests.simulation.schedule import Fault, ReaderPlan, RecovererPlan, Schedule, WriterPlan
+from tests.simulation.engines.choices import TapeChoices
+from tests.simulation.engines.engine import Run, play
+from tests.simulation.engines.schedule import Fault, ReaderPlan, RecovererPlan, Schedule, WriterPlan
 
 DIRECTORY = Path(__file__).parent / "traces"
 LONG_MS = 60_000

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
-from tests.simulation.branch_coverage import Coverage
+from tests.simulation.engines.branch_coverage import Coverage
 
 SHRUNK = 3
 """Failures of a campaign that are made small and written down."""
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     if options.command in ("mutants", "exhaustive"):
         return _mutants() if options.command == "mutants" else _exhaustive(options.states)
     coverage = Coverage() if options.command == "run" and options.coverage else None
-    from tests.simulation import campaign  # after coverage began to count, for what is imported counts, too
+    from tests.simulation.engines import campaign
 
     if options.command == "run":
         return _run(options, campaign, coverage)
@@ -73,19 +73,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _script(file: Path) -> int:
-    from tests.simulation.script_engine import play
+    from tests.simulation.scripts.script_engine import play
 
     print("\n".join(play(file.read_text()).trace))
     return 0
 
 
 def _logs(options: argparse.Namespace) -> int:
-    from tests.simulation import log_campaign, log_mutants
-    from tests.simulation.choices import SeededChoices
-    from tests.simulation.log_duel import run_duel
+    from tests.simulation.engines.choices import SeededChoices
+    from tests.simulation.logs import campaign as log_campaign
+    from tests.simulation.logs import mutants
+    from tests.simulation.logs.duel import run_duel
 
     if options.command == "log-mutants":
-        return _print_all(log_mutants.table())
+        return _print_all(mutants.table())
     if options.command == "show-log":
         outcome = run_duel(SeededChoices(options.seed), is_traced=True)
         print("\n".join(outcome.trace))
@@ -99,13 +100,13 @@ def _logs(options: argparse.Namespace) -> int:
 
 
 def _mutants() -> int:
-    from tests.simulation.mutants import table
+    from tests.simulation.mutants.all_mutants import table
 
     return _print_all(table())
 
 
 def _exhaustive(maximum_states: int) -> int:
-    from tests.simulation.exhaustive import report
+    from tests.simulation.engines.exhaustive import report
 
     return _print_all(report(maximum_states))
 

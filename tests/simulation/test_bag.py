@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.simulation.bag import run_bag
-from tests.simulation.mutant import Bag, caught
-from tests.simulation.writer_mutants import confirms_out_of_order
+from tests.simulation.engines.bag import run_bag
+from tests.simulation.mutants.mutant import Bag, caught
+from tests.simulation.mutants.writer_mutants import confirms_out_of_order
 
 SCHEDULES = 150
 """A few seconds."""

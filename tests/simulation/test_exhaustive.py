@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.bookie.bookie import Bookie
@@ -26,13 +26,14 @@ from bk_spark.entries.batch import EncodedBatch, decode, encode, seal
 from bk_spark.entries.digest import Digester
 from bk_spark.quorum import DENSE
 from bk_spark.wire.messages import AddReply, AddRequest, FenceRequest, LastAddConfirmedRequest, ReadBatch, ReadRequest
-from tests.simulation.exhaustive import KEY, Scope, search
-from tests.simulation.model_bookie import ModelBookie, Request
-from tests.simulation.recovery_mutants import one_negative_is_enough
-from tests.simulation.schedule import LEDGER_ID, tiny_config
-from tests.simulation.simulated_disk import SimulatedDisk
-from tests.simulation.simulated_index import open_simulated_index
-from tests.simulation.writer_mutants import close_at_what_was_pushed
+from tests.budget import examples
+from tests.simulation.engines.exhaustive import KEY, Scope, search
+from tests.simulation.engines.schedule import LEDGER_ID, tiny_config
+from tests.simulation.mutants.recovery_mutants import one_negative_is_enough
+from tests.simulation.mutants.writer_mutants import close_at_what_was_pushed
+from tests.simulation.world.model_bookie import ModelBookie, Request
+from tests.simulation.world.simulated_disk import SimulatedDisk
+from tests.simulation.world.simulated_index import open_simulated_index
 
 SMALL = (
     (Scope((2, 2, 1), closes=True), 10_000),
@@ -148,7 +149,7 @@ _reads = st.builds(
 _lacs = st.builds(lambda fence: SendReadLastAddConfirmed(1, "b1", fence), st.booleans())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(_adds | _reads | _lacs, max_size=12))
 def test_the_model_bookie_answers_what_the_shipped_one_answers(requests: list[Request]) -> None:
     real, model = _RealBookie(), ModelBookie()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.exhaustive import Scope, search
-from tests.simulation.mutant import Exhaustive, Mutant, Script, Survivor, caught, together
-from tests.simulation.mutants import MUTANTS, SURVIVORS
-from tests.simulation.script_engine import scenarios
+from tests.simulation.engines.exhaustive import Scope, search
+from tests.simulation.mutants.all_mutants import MUTANTS, SURVIVORS
+from tests.simulation.mutants.mutant import Exhaustive, Mutant, Script, Survivor, caught, together
+from tests.simulation.scripts.script_engine import scenarios
 
 MAXIMUM_STATES = 20_000
 """Of a scope that a survivor leaves clean; most have fewer."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.simulation.choices import SeededChoices, TapeChoices
-from tests.simulation.engine import Outcome, run_choices
+from tests.simulation.engines.choices import SeededChoices, TapeChoices
+from tests.simulation.engines.engine import Outcome, run_choices
 
 SCHEDULES = 40
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.invariants import Violation
-from tests.simulation.recovery_mutants import reads_do_not_fence
-from tests.simulation.script_engine import play, scenarios
-from tests.simulation.script_names import ScriptError
+from tests.simulation.engines.invariants import Violation
+from tests.simulation.mutants.recovery_mutants import reads_do_not_fence
+from tests.simulation.scripts.script_engine import play, scenarios
+from tests.simulation.scripts.script_names import ScriptError
 
 
 @pytest.mark.parametrize("path", list(scenarios()), ids=lambda path: path.stem)

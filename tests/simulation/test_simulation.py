@@ -12,13 +12,13 @@ import pytest
 
 from bk_spark.bookie.admission import Admission
 from bk_spark.wire.messages import Status
+from tests.checkout import ROOT
 from tests.simulation.__main__ import main
-from tests.simulation.campaign import keep_failure, replay_failure, report, run_seeds
-from tests.simulation.choices import SeededChoices, TapeChoices, every_sequence
-from tests.simulation.engine import Outcome, run_choices
-from tests.simulation.shrink import shrink
+from tests.simulation.engines.campaign import keep_failure, replay_failure, report, run_seeds
+from tests.simulation.engines.choices import SeededChoices, TapeChoices, every_sequence
+from tests.simulation.engines.engine import Outcome, run_choices
+from tests.simulation.engines.shrink import shrink
 
-ROOT = Path(__file__).parents[2]
 SCHEDULES = 300
 
 
@@ -42,7 +42,7 @@ def test_a_tape_gives_the_same_run_as_the_seed_that_it_was_recorded_from() -> No
 
 
 def test_a_run_does_not_depend_on_the_order_of_sets() -> None:
-    program = "from tests.simulation.campaign import run_seed; print(*(run_seed(seed).digest for seed in (3, 7, 12)))"
+    program = "from tests.simulation.engines.campaign import run_seed; print(*(run_seed(seed).digest for seed in (3, 7, 12)))"
     digests = {_output(program, hash_seed) for hash_seed in ("0", "77")}
     assert len(digests) == 1
 

@@ -1,0 +1,114 @@
+"""A bookie process whose disk is as large, and as healthy, as a file says: ``bk-spark``, with such a disk for ``bookie start``.
+
+The file is ``disk.json`` beside the data directory; without it the disk is the real one. It is read again at every call:
+
+- ``limit_bytes``: all files in the data directory together, beyond which writes fail as on a full disk (ENOSPC), in the middle
+  of a write too.
+- ``reported_bytes``: what the disk says of its size; without it, ``limit_bytes``. Larger, it hides from the watermarks that the
+  disk is full.
+- ``fails``: pairs of ``write`` or ``sync`` and a part of a path; those calls fail as on a broken disk (EIO).
+
+The index is not written through the disk module: it counts, and never fails.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bk_spark.bookie.disk import AppendFile, Buffer, Disk, Space
+from bk_spark.bookie.process import run_bookie
+from bk_spark.bookie.process.monitoring import MeasuredFile
+from bk_spark.cli import main
+from bk_spark.commands import bookie
+from bk_spark.config import BookieConfig
+from bk_spark.local.cluster import bookie_command
+
+CONTROL_FILE = "disk.json"
+
+
+def set_disk(data_dir: Path, **settings: Any) -> None:
+    """Have the disk of a bookie be so from now on."""
+    control = data_dir.parent / CONTROL_FILE
+    temporary = control.with_suffix(".new")
+    temporary.write_text(json.dumps(settings))
+    temporary.replace(control)
+
+
+class LimitedDisk(Disk):
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+
+    def space(self, directory: Path) -> Space:
+        settings = self.settings()
+        if "limit_bytes" not in settings:
+            return super().space(directory)
+        total = settings.get("reported_bytes", settings["limit_bytes"])
+        return Space(max(0, total - self._used()), total)
+
+    def settings(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self._data_dir.parent / CONTROL_FILE).read_text())
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def free(self) -> int:
+        """What may still be written."""
+        settings = self.settings()
+        return settings["limit_bytes"] - self._used() if "limit_bytes" in settings else sys.maxsize
+
+    def check(self, verb: str, path: Path) -> None:
+        if any(verb == failing and part in str(path) for failing, part in self.settings().get("fails", [])):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def _used(self) -> int:
+        used = 0
+        for parent, _, names in os.walk(self._data_dir):
+            for name in names:
+                try:
+                    used += os.stat(os.path.join(parent, name)).st_size
+                except FileNotFoundError:
+                    continue
+        return used
+
+    def _open_append(self, path: Path, flags: int) -> AppendFile:
+        file = super()._open_append(path, flags)
+        return _LimitedAppendFile(self, path, file._descriptor, file.size)
+
+
+class _LimitedAppendFile(MeasuredFile):
+    def __init__(self, disk: LimitedDisk, path: Path, descriptor: int, size: int) -> None:
+        super().__init__(path, descriptor, size)
+        self._disk = disk
+
+    def _write(self, buffers: Sequence[Buffer]) -> None:
+        self._disk.check("write", self.path)
+        free = self._disk.free()
+        if sum(len(buffer) for buffer in buffers) > free:
+            os.write(self._descriptor, b"".join(buffers)[: max(0, free)])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super()._write(buffers)
+
+    def _fdatasync(self) -> None:
+        self._disk.check("sync", self.path)
+        super()._fdatasync()
+
+
+def limited_bookie_command(data_dir: Path, metadata_uri: str, port: int, config: BookieConfig) -> list[str]:
+    """In place of bk_spark.local.cluster.bookie_command."""
+    command = bookie_command(data_dir, metadata_uri, port, config)
+    at = command.index("bk_spark.cli")
+    return [*command[:at], "tests.cluster.bookie.limited_bookie", *command[at + 1 :]]
+
+
+if __name__ == "__main__":
+    disk = LimitedDisk(Path(sys.argv[sys.argv.index("--data-dir") + 1]))
+    bookie.run_bookie = partial(run_bookie.run_bookie, disk=disk)  # type: ignore[assignment]
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,113 @@
+"""A disk that fails under a real process: unknown, never negative. Ref: docs/rules.md, storage rule 6; situations 58 and 75."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from bk_spark import BookKeeper
+from bk_spark.bookie.server.sync_thread import CheckpointThread
+from bk_spark.config import BookieConfig
+from bk_spark.local import cluster as local_cluster
+from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.wire.messages import AdminOperation, Status
+from tests.cluster.bookie.asked_bookie import AskedBookie
+from tests.cluster.bookie.limited_bookie import limited_bookie_command, set_disk
+from tests.cluster.bookie.served import DEADLINE_S, Served
+from tests.cluster.live_ledgers import BRISK, payloads
+
+pytestmark = pytest.mark.timeout(120)
+CONFIG = BookieConfig(disk_check_s=0.1, session_timeout_s=2.0)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Three bookies whose disks obey their disk.json."""
+    with (
+        mock.patch.object(local_cluster, "bookie_command", limited_bookie_command),
+        LocalCluster(3, tmp_path, bookie_config=CONFIG) as made,
+    ):
+        yield made
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def modes(client: BookKeeper) -> dict[str, bool]:
+    return {one.bookie_id: one.read_only for one in client.list_bookies()}
+
+
+@pytest.mark.parametrize("verb", ["write", "sync"])
+def test_a_bookie_whose_disk_fails_serves_what_it_has_denies_nothing_and_stays_read_only_until_it_is_started_again(
+    cluster: LocalCluster, verb: str
+) -> None:
+    broken = cluster.bookies[0]
+    with BookKeeper(cluster.metadata_uri, BRISK) as client, AskedBookie(broken) as raw:
+        writer = client.create_ledger(3, 3, 2)
+        assert writer.append(b"first") == 0
+        # Two of three confirm it: the bookie whose disk is to fail may be the third.
+        wait_until(lambda: raw.read(writer.ledger_id, 0, 0) == ({0: b"first"}, Status.OK))
+        set_disk(broken.data_dir, fails=[(verb, "journal")])
+        assert writer.append(b"other") == 1
+        wait_until(lambda: modes(client)[broken.bookie_id])
+        serves_what_it_has_and_denies_nothing(raw, writer.ledger_id)
+
+        set_disk(broken.data_dir)  # the disk is well again, and nobody has looked at it
+        several_checks_later = time.monotonic() + 5 * CONFIG.disk_check_s
+        while time.monotonic() < several_checks_later:
+            assert modes(client)[broken.bookie_id]
+            assert raw.add(10**8, 0, b"new") is Status.IO_ERROR
+        writer.close()
+        started_again(cluster, broken, client, writer.ledger_id)
+
+
+def serves_what_it_has_and_denies_nothing(raw: AskedBookie, ledger_id: int) -> None:
+    assert raw.read(ledger_id, 0, 0) == ({0: b"first"}, Status.OK)
+    assert raw.read(ledger_id, 2, 2)[1] is Status.IO_ERROR
+    assert raw.read(10**8, 0, 0)[1] is Status.IO_ERROR
+    assert raw.read(ledger_id, 0, 0, fence=True)[1] is Status.IO_ERROR
+    assert raw.add(10**8, 0, b"new", recovery=True) is Status.IO_ERROR
+    status = raw.administer(AdminOperation.BOOKIE_STATUS)
+    assert status.figures["failed"] == 1
+    assert "journal" in status.detail
+
+
+def started_again(cluster: LocalCluster, broken: LocalBookie, client: BookKeeper, ledger_id: int) -> None:
+    """It may have lost something: what the others have is brought back, and then it is as good as before."""
+    broken.kill()
+    broken.start()
+    with AskedBookie(broken) as raw:
+        wait_until(lambda: raw.administer(AdminOperation.BOOKIE_STATUS).figures["limbo"] == 0)
+        assert not modes(client)[broken.bookie_id]
+        assert raw.read(ledger_id, 0, 1) == ({0: b"first", 1: b"other"}, Status.OK)
+        assert raw.read(10**8, 0, 0)[1] is Status.NO_SUCH_LEDGER
+    assert payloads(client.open_ledger(ledger_id)) == [b"first", b"other"]
+
+
+def test_a_checkpoint_thread_that_dies_ends_the_server_with_its_error(harness) -> None:
+    served = Served(harness)
+    problem = RuntimeError("a bug")
+
+    def die() -> None:
+        raise problem
+
+    with CheckpointThread() as checkpoints:
+        checkpoints.on_failure(served.server.fail)
+        checkpoints(die)
+
+    async def end() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await served.server.ended
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        served.run(end())
+    served.close()

@@ -1,0 +1,43 @@
+"""Tests of the same name in tests/unit, on a real ZooKeeper."""
+
+from tests.unit.client.log.changes.test_delete import (
+    test_a_commit_in_flight_when_the_log_is_deleted_never_applies,
+    test_a_commit_that_comes_first_is_deleted_with_the_log,
+    test_a_commit_under_way_fails_when_the_log_is_deleted,
+    test_a_committer_of_the_old_log_does_not_commit_to_a_new_one_of_its_name,
+    test_a_deletion_cut_short_anywhere_is_finished_when_called_again,
+    test_a_deletion_of_a_vacuumed_log_cut_short_anywhere_is_finished_when_called_again,
+    test_a_leader_s_roll_fails_when_the_log_is_deleted,
+    test_a_log_half_deleted_is_neither_read_nor_written_nor_made_anew,
+    test_a_task_that_creates_a_ledger_while_others_are_deleted_is_refused,
+    test_a_task_under_way_cannot_create_a_ledger_in_a_deleted_log,
+    test_deleting_a_log_deletes_a_ledger_that_is_open_for_longer_than_records_are_kept,
+    test_deleting_a_log_deletes_its_ledgers_those_of_old_versions_and_of_running_jobs_too,
+    test_deleting_a_log_deletes_what_its_leaders_opened_and_what_a_vacuum_left_in_checkpoints,
+    test_deleting_a_log_leaves_others_and_foreign_ledgers_alone,
+    test_deleting_a_log_that_another_first_job_joined_deletes_that_job_s_ledgers,
+    test_deleting_what_is_not_there_is_an_error,
+    test_no_ledger_goes_before_the_head_says_so,
+    test_the_name_is_free_for_a_new_log_while_the_old_one_s_ledgers_still_go,
+)
+
+__all__ = [
+    "test_a_commit_in_flight_when_the_log_is_deleted_never_applies",
+    "test_a_commit_that_comes_first_is_deleted_with_the_log",
+    "test_a_commit_under_way_fails_when_the_log_is_deleted",
+    "test_a_committer_of_the_old_log_does_not_commit_to_a_new_one_of_its_name",
+    "test_a_deletion_cut_short_anywhere_is_finished_when_called_again",
+    "test_a_deletion_of_a_vacuumed_log_cut_short_anywhere_is_finished_when_called_again",
+    "test_a_leader_s_roll_fails_when_the_log_is_deleted",
+    "test_a_log_half_deleted_is_neither_read_nor_written_nor_made_anew",
+    "test_a_task_that_creates_a_ledger_while_others_are_deleted_is_refused",
+    "test_a_task_under_way_cannot_create_a_ledger_in_a_deleted_log",
+    "test_deleting_a_log_deletes_a_ledger_that_is_open_for_longer_than_records_are_kept",
+    "test_deleting_a_log_deletes_its_ledgers_those_of_old_versions_and_of_running_jobs_too",
+    "test_deleting_a_log_deletes_what_its_leaders_opened_and_what_a_vacuum_left_in_checkpoints",
+    "test_deleting_a_log_leaves_others_and_foreign_ledgers_alone",
+    "test_deleting_a_log_that_another_first_job_joined_deletes_that_job_s_ledgers",
+    "test_deleting_what_is_not_there_is_an_error",
+    "test_no_ledger_goes_before_the_head_says_so",
+    "test_the_name_is_free_for_a_new_log_while_the_old_one_s_ledgers_still_go",
+]

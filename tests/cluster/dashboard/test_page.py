@@ -1,0 +1,260 @@
+"""The page in a real browser, against a real cluster with a lost bookie."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("selenium", reason="no selenium: pip install 'bk-spark[test]'")
+
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+from bk_spark.client.log.stored.values import CommittedLedger
+from bk_spark.dashboard.server import Dashboard
+from tests.cluster.dashboard.browser import headless, missing, resize
+from tests.cluster.dashboard.lively_cluster import LOG, MARKUP, Lively, load
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")
+
+VIEWS = ("#/", "#/bookies", "#/ledgers", "#/logs", "#/underreplicated", f"#/log/{LOG}")
+NARROW = 400
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chrome]:
+    with headless(1280, 900) as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Chrome, dashboard: Dashboard) -> Iterator[Chrome]:
+    """The overview, loaded anew; whatever the test does, the browser had nothing to complain of."""
+    browser.get("about:blank")
+    browser.get_log("browser")
+    browser.get(dashboard.url)
+    _until(browser, lambda: _heading(browser) == "Overview" and "added" in _main(browser))
+    yield browser
+    assert [entry for entry in browser.get_log("browser") if entry["level"] not in ("INFO", "DEBUG")] == []
+
+
+def _until(browser: Chrome, is_so: Callable[[], object]) -> Any:
+    return WebDriverWait(browser, 20, poll_frequency=0.05).until(lambda _: is_so())
+
+
+def _find(browser: Chrome, selector: str) -> list[WebElement]:
+    return browser.find_elements(By.CSS_SELECTOR, selector)
+
+
+def _text(browser: Chrome, selector: str) -> str:
+    """Read by a script in one go: an element that was found may be replaced before its text is asked for."""
+    return str(browser.execute_script("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
+
+
+def _main(browser: Chrome) -> str:
+    return _text(browser, "main")
+
+
+def _heading(browser: Chrome) -> str:
+    return _text(browser, "h1").strip()
+
+
+def _click(browser: Chrome, text: str) -> None:
+    browser.find_element(By.PARTIAL_LINK_TEXT, text).click()
+
+
+def _show(browser: Chrome, place: str, heading: str) -> None:
+    browser.execute_script("location.hash = arguments[0]", place)
+    _until(browser, lambda: browser.execute_script("return document.querySelector('main').dataset.view") == place)
+    assert _heading(browser).startswith(heading)
+
+
+def test_every_view_is_reached_by_a_click(page: Chrome, lively: Lively) -> None:
+    for view, shown in (
+        ("Bookies", lively.lost),
+        ("Logs", LOG),
+        ("Under-replicated", "worker-1"),
+        ("Ledgers", "Last ensemble"),
+    ):
+        _click(page, view)
+        _until(page, lambda view=view: _heading(page).startswith(view))
+        assert _text(page, "nav a[aria-current=page]").startswith(view)
+        assert shown in _main(page)
+    page.find_element(By.LINK_TEXT, "0").click()
+    _until(page, lambda: _heading(page).startswith("Ledger 0"))
+    assert page.title == "0 · bk_spark"
+    _click(page, LOG)
+    _until(page, lambda: _heading(page) == LOG)
+    page.back()
+    _until(page, lambda: _heading(page).startswith("Ledger 0"))
+
+
+def test_the_overview_tells_of_the_lost_bookie_in_words(page: Chrome, lively: Lively) -> None:
+    _until(page, lambda: "✕ 1 lost" in _main(page))
+    assert "3 of 4 writable" in _main(page)
+    [row] = [row for row in _find(page, "tbody tr") if lively.lost in row.text]
+    assert "✕ lost" in row.text
+    assert "not registered" in row.text
+    assert _text(page, "#marks") == "1"
+
+
+def test_the_fragments_of_a_ledger_are_drawn(page: Chrome, lively: Lively) -> None:
+    _show(page, f"#/ledger/{lively.fragmented}", f"Ledger {lively.fragmented}")
+    metadata = lively.client.ledger_metadata(lively.fragmented)
+    expected = {(str(one.first_entry_id), bookie) for one in metadata.fragments for bookie in one.ensemble}
+    boxes = _find(page, "#fragments rect.fragment")
+    assert {(box.get_attribute("data-first"), box.get_attribute("data-bookie")) for box in boxes} == expected
+    assert len(boxes) == len(expected) == len({box.get_attribute("id") for box in boxes})
+    lost = _find(page, "#fragments .is-lost")
+    assert [box.get_attribute("data-bookie") for box in lost] == [lively.lost]
+    assert _find(page, "#fragments text.lost")[0].text.endswith(f"✕ {lively.lost}")
+    first, last = (_find(page, f"#fragments [data-first='{one.first_entry_id}']")[0].rect for one in metadata.fragments)
+    share = metadata.fragments[1].first_entry_id / 120
+    assert first["width"] / (first["width"] + last["width"]) == pytest.approx(share, abs=0.02)
+    assert first["x"] + first["width"] <= last["x"] + 1
+
+
+def test_the_drawing_is_also_told_as_a_table(page: Chrome, lively: Lively) -> None:
+    _show(page, f"#/ledger/{lively.fragmented}", "Ledger")
+    assert "the table below says the same" in str(_find(page, "#fragments")[0].get_attribute("aria-label"))
+    _find(page, "details summary")[0].click()
+    rows = _find(page, "details tbody tr")
+    assert [lively.lost in row.text for row in rows] == [True, False]
+    assert "(lost)" in rows[0].text
+
+
+def test_what_looks_like_markup_stays_text(page: Chrome, lively: Lively) -> None:
+    """Custom metadata, names of logs and bookies' racks are written by anyone who may use the cluster."""
+    name = f"<b onmouseover=alert(1)>{MARKUP.replace('/', '')}"
+    lively.client.open_log(name, create=True)
+    _show(page, f"#/ledger/{lively.fragmented}", "Ledger")
+    assert MARKUP in _main(page)
+    _show(page, f"#/log/{quote(name, safe='')}", name)
+    _show(page, "#/logs", "Logs")
+    _until(page, lambda: name in _main(page))
+    assert not _find(page, "main img, main b, main script")
+    assert "owned" not in page.title
+    lively.client.open_log(name).delete()
+
+
+def test_a_log_is_drawn_ledger_by_ledger(page: Chrome, lively: Lively) -> None:
+    _show(page, f"#/log/{LOG}", LOG)
+    listed = lively.client.open_log(LOG).ledgers()
+    boxes = _find(page, "#ledgers rect.ledger")
+    assert [box.get_attribute("data-ledger") for box in boxes] == [str(one.ledger_id) for one in listed]
+    widths = [box.rect["width"] for box in boxes]
+    sizes = [one.length for one in listed if isinstance(one, CommittedLedger)]
+    assert [width / max(widths) for width in widths] == pytest.approx([size / max(sizes) for size in sizes], abs=0.03)
+    assert [mark.get_attribute("data-stream") for mark in _find(page, "#ledgers .stream")] == ["dashboard-stream"]
+    assert re.search(r"dashboard-stream\s+\d+", _main(page))
+    page.execute_script("arguments[0].parentNode.dispatchEvent(new MouseEvent('click', {bubbles: true}))", boxes[0])
+    _until(page, lambda: _heading(page).startswith(f"Ledger {listed[0].ledger_id}"))
+
+
+def test_the_live_rate_moves_while_a_writer_appends(page: Chrome, lively: Lively) -> None:
+    def rate() -> str:
+        return _text(page, "#adds")
+
+    _until(page, lambda: rate() == "0/s")
+    with load(lively.client, "events", entries_a_turn=50):
+        _until(page, lambda: rate() not in ("0/s", "–/s", ""))
+        _until(page, lambda: len(_find(page, "svg.chart polyline")) >= 2)
+        _show(page, "#/log/events", "events")
+        _until(page, lambda: _find(page, "#ledgers .is-open"))
+        assert "1 open" in _main(page)
+    lively.client.open_log("events").delete()
+
+
+def test_a_refresh_touches_only_what_changed(page: Chrome, lively: Lively) -> None:
+    _show(page, f"#/ledger/{lively.fragmented}", "Ledger")
+    _find(page, "details summary")[0].click()
+    page.execute_script("""
+        window.kept = document.querySelector('#fragments rect'); window.touched = 0;
+        new MutationObserver((all) => { window.touched += all.filter((one) => !/ ago/.test(one.target.textContent)).length; })
+            .observe(document.querySelector('#fragments'), {subtree: true, childList: true, attributes: true});
+        const ask = window.fetch; window.asked = 0; window.pending = 0;
+        window.fetch = (...all) => {
+            window.asked += 1; window.pending += 1;
+            return ask(...all).finally(() => { window.pending -= 1; });
+        };""")
+    for asked in (2, 4):
+        page.execute_script("window.dispatchEvent(new Event('hashchange'))")  # instead of waiting for the next refresh
+        _until(page, lambda asked=asked: page.execute_script("return window.asked >= arguments[0] && !window.pending", asked))
+    assert page.execute_script("return window.touched") == 0
+    assert page.execute_script("return window.kept.isConnected && document.querySelector('details').open")
+
+
+def test_a_hidden_page_asks_nothing(page: Chrome) -> None:
+    page.execute_script("""
+        const ask = window.fetch; window.asked = 0; window.pending = 0;
+        window.fetch = (...all) => {
+            window.asked += 1; window.pending += 1;
+            return ask(...all).finally(() => { window.pending -= 1; });
+        };
+        window.dispatchEvent(new Event('hashchange'));  // a refresh is under way
+        Object.defineProperty(document, 'hidden', {value: true, configurable: true});
+        document.dispatchEvent(new Event('visibilitychange'));""")
+    _until(page, lambda: page.execute_script("return window.pending") == 0)
+    before = page.execute_script("return window.asked")
+    page.execute_async_script("setTimeout(arguments[0], 2500)")  # longer than a period: nothing can be waited for
+    assert page.execute_script("return window.asked") == before
+    page.execute_script("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+    _until(page, lambda: page.execute_script("return window.asked") > before)
+
+
+def test_a_ledger_is_found_by_its_id_and_ledgers_by_their_state(page: Chrome, lively: Lively) -> None:
+    _show(page, "#/ledgers", "Ledgers")
+    page.find_element(By.NAME, "id").send_keys(str(lively.fragmented))
+    page.find_element(By.TAG_NAME, "button").click()
+    _until(page, lambda: _heading(page).startswith(f"Ledger {lively.fragmented}"))
+    _show(page, "#/ledgers?state=IN_RECOVERY", "Ledgers")
+    _until(page, lambda: "no such ledger" in _main(page))
+    _show(page, "#/ledgers?state=CLOSED", "Ledgers")
+    assert "■ closed" in _main(page)
+
+
+def test_what_is_not_there_is_said(page: Chrome) -> None:
+    page.execute_script("location.hash = '#/ledger/424242'")
+    _until(page, lambda: "there is no ledger 424242" in _main(page))
+    _show(page, "#/", "Overview")
+    page.get_log("browser")  # browsers note a 404
+
+
+@pytest.mark.parametrize("width", [NARROW, 1280])
+def test_no_view_is_wider_than_the_window(page: Chrome, lively: Lively, width: int) -> None:
+    resize(page, width, 900)
+    for view in (*VIEWS, f"#/ledger/{lively.fragmented}"):
+        _show(page, view, "")
+        assert page.execute_script("return document.documentElement.scrollWidth") <= width, view
+    resize(page, 1280, 900)
+
+
+def test_the_page_can_be_used_without_seeing_it(page: Chrome, lively: Lively) -> None:
+    """Every table has a caption and headings of its columns and rows, every drawing a text, every field a label."""
+    for view in (*VIEWS, f"#/ledger/{lively.fragmented}"):
+        _show(page, view, "")
+        problems = page.execute_script("""
+            const wrong = (selector, is_wrong) =>
+                [...document.querySelectorAll(selector)].filter(is_wrong).map((one) => one.outerHTML);
+            return [
+                ...wrong('table', (one) => !one.caption || one.querySelectorAll('thead th[scope=col]').length < 2
+                    || one.querySelectorAll('tbody th[scope=row]').length !== one.tBodies[0].rows.length),
+                ...wrong('main svg', (one) => !one.ariaLabel && one.ariaHidden !== 'true'),
+                ...wrong('input, select', (one) => !one.labels.length),
+                ...wrong('[role=img]', (one) => !one.ariaLabel),
+                ...wrong('h1', (one, place) => place > 0)];""")
+        assert problems == [], view
+
+
+def test_figures_of_a_server_that_does_not_answer_are_marked_as_old(page: Chrome) -> None:
+    page.execute_script("window.fetch = () => Promise.reject(new Error('gone'))")
+    _until(page, lambda: "does not answer" in _text(page, "#notice"))
+    assert re.search(r"since \d\d:\d\d:\d\d", _text(page, "#notice"))
+    assert _text(page, "#age") == "not updated"
+    assert "writable" in _main(page)

@@ -1,0 +1,217 @@
+"""The routes of the dashboard, asked over HTTP against a real cluster."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import json
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.dashboard.server import Dashboard
+from bk_spark.errors import ConfigError
+from tests.cluster.dashboard.lively_cluster import LOG, MARKUP, SECRET, Lively
+
+MAX_ASSETS_BYTES = 60_000
+ROUTES = ("cluster", "bookies", "underreplicated", "ledgers", "logs", f"log?name={LOG}")
+
+
+def _get(dashboard: Dashboard, path: str, method: str = "GET") -> tuple[int, str, dict[str, str]]:
+    address = urlsplit(dashboard.url)
+    connection = http.client.HTTPConnection(str(address.hostname), int(address.port or 0), timeout=30)
+    try:
+        connection.request(method, path)
+        reply = connection.getresponse()
+        return reply.status, reply.read().decode(), dict(reply.getheaders())
+    finally:
+        connection.close()
+
+
+def _api(dashboard: Dashboard, route: str) -> Any:
+    status, body, _ = _get(dashboard, f"/api/{route}")
+    assert status == 200, body
+    return json.loads(body)["value"]
+
+
+def _until(ask: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 30
+    while not (found := ask()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def _answering(dashboard: Dashboard, count: int) -> dict[str, Any] | None:
+    """The bookies by id, once so many of them have answered."""
+    rows = {row["id"]: row for row in (_api(dashboard, "bookies") or {"rows": []})["rows"]}
+    return rows if sum("free_bytes" in row for row in rows.values()) == count else None
+
+
+def test_the_overview_counts_bookies_space_and_what_lacks_copies(dashboard: Dashboard, lively: Lively) -> None:
+    value = _until(lambda: (found := _api(dashboard, "cluster")) and found["space"]["bookies"] == 3 and found)
+    assert (value["writable"], value["read_only"], value["lost"], value["under_replicated"]) == (3, 0, 1, 1)
+    assert value["metadata"] == lively.cluster.metadata_uri
+    assert 0 < value["space"]["free_bytes"] < value["space"]["total_bytes"]
+    assert value["autorecovery_enabled"] is True
+
+
+def test_every_bookie_is_there_and_the_lost_one_too(dashboard: Dashboard, lively: Lively) -> None:
+    rows = _until(lambda: _answering(dashboard, 3))
+    assert set(rows) == {bookie.bookie_id for bookie in lively.cluster.bookies}
+    assert rows.pop(lively.lost)["mode"] == "lost"
+    assert {row["mode"] for row in rows.values()} == {"writable"}
+    assert all(row["free_bytes"] > 0 and row["metrics"] and not row["problem"] for row in rows.values())
+
+
+def test_a_ledger_is_shown_with_its_fragments_and_its_custom_metadata(dashboard: Dashboard, lively: Lively) -> None:
+    value = _api(dashboard, f"ledger?id={lively.fragmented}")
+    assert (value["state"], value["entries"], value["last_entry_id"], value["missing"]) == ("CLOSED", 120, 119, [lively.lost])
+    first, second = value["drawn"]
+    assert (first["first"], first["last"] + 1, second["last"]) == (0, second["first"], 119)
+    assert lively.lost in first["ensemble"]
+    assert lively.lost not in second["ensemble"]
+    assert {one["id"]: one["mode"] for one in value["bookies"]}[lively.lost] == "lost"
+    assert {one["key"]: (one["value"], one["is_text"]) for one in value["custom"]} == {
+        "note": (MARKUP, True),
+        "raw": ("00ff", False),
+    }
+
+
+def test_an_open_ledger_has_no_end(dashboard: Dashboard, lively: Lively) -> None:
+    with lively.client.create_ledger(2, 2, 2) as writer:
+        writer.append(b"one")
+        value = _api(dashboard, f"ledger?id={writer.ledger_id}")
+    assert (value["state"], value["entries"], value["drawn"][-1]["last"]) == ("OPEN", None, None)
+
+
+def test_ledgers_come_in_pages_that_join_without_gap_or_overlap(dashboard: Dashboard, lively: Lively) -> None:
+    seen: list[int] = []
+    after: str | None = "-1"
+    while after is not None:
+        page = _api(dashboard, f"ledgers?limit=5&after={after}")
+        assert 1 <= len(page["rows"]) <= 5
+        seen += [int(row["id"]) for row in page["rows"]]
+        after = page["next"]
+    assert seen == sorted(set(seen))
+    assert set(seen) == set(lively.client.list_ledgers())
+
+
+def test_ledgers_can_be_those_in_one_state(dashboard: Dashboard, lively: Lively) -> None:
+    writer = lively.client.create_ledger(2, 2, 2)
+    open_ones = _api(dashboard, "ledgers?state=OPEN&limit=499")["rows"]
+    assert str(writer.ledger_id) in {row["id"] for row in open_ones}
+    assert {row["state"] for row in open_ones} == {"OPEN"}
+    writer.close()
+
+
+def test_a_log_is_shown_with_its_ledgers_commits_and_streams(dashboard: Dashboard, lively: Lively) -> None:
+    [row] = [row for row in _api(dashboard, "logs")["rows"] if row["name"] == LOG]
+    assert (row["ledgers"], row["open"], row["content"], row["version"]) == (12, 0, "entries", 12)
+    value = _api(dashboard, f"log?name={LOG}")
+    assert [int(one["id"]) for one in value["drawn"]] == [one.ledger_id for one in lively.client.open_log(LOG).ledgers()]
+    assert sum(one["bytes"] for one in value["drawn"]) == value["bytes"] == row["bytes"]
+    assert [one["version"] for one in value["commits"]] == list(range(12, 0, -1))
+    [stream] = value["streams"]
+    assert stream["name"] == "dashboard-stream"
+    assert 0 < stream["lag_rows"] < value["rows"]
+    assert _api(dashboard, f"ledger?id={value['drawn'][0]['id']}")["log"] == LOG
+
+
+def test_logs_come_in_pages_by_name(dashboard: Dashboard, lively: Lively) -> None:
+    for name in ("a-log", "z log / 100 %".replace("/", "|")):
+        lively.client.open_log(name, create=True)
+    first = _api(dashboard, "logs?limit=1")
+    assert ([row["name"] for row in first["rows"]], first["next"]) == (["a-log"], "a-log")
+    rest = _api(dashboard, f"logs?limit=2&after={quote(first['next'])}")
+    assert ([row["name"] for row in rest["rows"]], rest["next"]) == ([LOG, "z log | 100 %"], None)
+    assert _api(dashboard, f"log?name={quote('z log | 100 %')}")["drawn"] == []
+
+
+def test_marks_say_what_is_missing_since_when_and_who_works_on_it(dashboard: Dashboard, lively: Lively) -> None:
+    value = _until(lambda: _api(dashboard, "underreplicated"))
+    [row] = value["rows"]
+    assert (row["id"], row["missing"], row["worker"], value["count"]) == (str(lively.fragmented), [lively.lost], "worker-1", 1)
+    assert abs(row["marked_ms"] / 1000 - time.time()) < 600
+
+
+def test_no_route_tells_a_password(dashboard: Dashboard, lively: Lively) -> None:
+    """Rule: passwords never appear in JSON or pages."""
+    hidden = [SECRET.decode(), SECRET.hex(), base64.b64encode(SECRET).decode(), hashlib.sha256(SECRET).hexdigest()]
+    for path in ("/", "/app.js", *(f"/api/{route}" for route in (*ROUTES, f"ledger?id={lively.fragmented}"))):
+        _, body, _ = _get(dashboard, path)
+        assert not [secret for secret in hidden if secret in body], path
+    assert lively.client.ledger_metadata(lively.fragmented).password == SECRET
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_nothing_can_be_changed(dashboard: Dashboard, method: str) -> None:
+    assert _get(dashboard, "/api/cluster", method)[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("route", "named"),
+    [
+        ("ledger", "id is missing"),
+        ("ledger?id=", "id is missing"),
+        ("ledger?id=-1", "'-1'"),
+        ("ledger?id=%C2%B2", "whole number"),
+        ("ledger?id=9223372036854775808", "9223372036854775807"),
+        ("ledgers?limit=501", "'501'"),
+        ("ledgers?limit=0", "'0'"),
+        ("ledgers?after=x", "'x'"),
+        ("ledgers?state=closed", "OPEN, IN_RECOVERY, CLOSED"),
+        ("logs?limit=1e3", "'1e3'"),
+        ("log", "name is missing"),
+    ],
+)
+def test_a_parameter_that_cannot_be_used_is_named(dashboard: Dashboard, route: str, named: str) -> None:
+    status, body, _ = _get(dashboard, f"/api/{route}")
+    assert (status, named in json.loads(body)["problem"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("route", "named"), [("ledger?id=424242", "424242"), ("log?name=nobody", "nobody"), ("log?name=%2E%2E", "log name")]
+)
+def test_what_is_not_there_is_told_as_such(dashboard: Dashboard, route: str, named: str) -> None:
+    status, body, _ = _get(dashboard, f"/api/{route}")
+    assert (status, named in json.loads(body)["value"]["absent"]) == (404, True)
+
+
+def test_the_page_comes_in_one_request_with_the_newest_overview_and_lets_only_its_own_script_run(dashboard: Dashboard) -> None:
+    _until(lambda: _api(dashboard, "cluster"))
+    status, page, headers = _get(dashboard, "/")
+    assert status == 200
+    embedded = re.search(r'<script id="first" type="application/json">(.*?)</script>', page, re.DOTALL)
+    assert embedded is not None
+    assert json.loads(embedded[1])["value"]["lost"] == 1
+    policy = headers["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'; script-src 'self';" in policy
+    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert style is not None
+    assert base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode() in policy
+    assert not re.search(r"(src|href)=[\"']?(https?:)?//", page)
+
+
+def test_the_page_and_its_script_are_light(dashboard: Dashboard) -> None:
+    assert sum(len(_get(dashboard, path)[1].encode()) for path in ("/", "/app.js")) < MAX_ASSETS_BYTES
+
+
+def test_a_taken_port_is_one_clear_sentence(dashboard: Dashboard, lively: Lively) -> None:
+    port = int(urlsplit(dashboard.url).port or 0)
+    with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
+        Dashboard(lively.client, port=port)
+
+
+def test_a_dashboard_leaves_no_thread_behind_and_the_client_open(lively: Lively) -> None:
+    with Dashboard(lively.client) as dashboard:
+        assert _get(dashboard, "/api/logs")[0] == 200
+    assert isinstance(lively.client, BookKeeper)
+    assert lively.client.list_logs()

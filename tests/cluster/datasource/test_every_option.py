@@ -1,0 +1,316 @@
+"""Every option of the table does something: a case for each, which fails if the option is ignored. Without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+
+from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.config import ClientConfig, DigestType
+from bk_spark.datasource import connection, source
+from bk_spark.datasource.options import OPTIONS, SourceOptions, parse_options
+from bk_spark.errors import (
+    BookKeeperError,
+    ConfigError,
+    DataLossError,
+    LogReplacedError,
+    NoSuchLogError,
+    SchemaMismatchError,
+    UnauthorizedAccessError,
+)
+from bk_spark.local.cluster import LocalCluster
+from tests.cluster.datasource.direct import Direct
+from tests.cluster.datasource.option_cases import World, case
+from tests.cluster.datasource.security_cases import CASES
+from tests.unit.datasource.batches import numbers
+
+TALKING = ClientConfig(explicit_lac_s=3600.0)
+"""A writer that tells its readers only by its next entry."""
+
+
+@pytest.fixture
+def world(cluster: LocalCluster, bookkeeper: BookKeeper, log: str) -> World:
+    return World(Direct(cluster.metadata_uri), bookkeeper, log)
+
+
+@pytest.mark.parametrize("option", [option.name for option in OPTIONS])
+def test_an_option_does_something(world: World, option: str) -> None:
+    assert option in CASES, "an option without a case: it may do nothing, and nobody would notice"
+    CASES[option](world)
+
+
+@pytest.mark.parametrize("option", [option.name for option in OPTIONS])
+def test_its_case_fails_where_an_option_is_ignored(world: World, option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ignoring(options: Mapping[str, str]) -> SourceOptions:
+        return parse_options({key: value for key, value in options.items() if key != option.lower()})
+
+    monkeypatch.setattr(source, "parse_options", ignoring)
+    with pytest.raises((AssertionError, BookKeeperError, pytest.fail.Exception)):
+        CASES[option](world)
+
+
+def test_every_case_is_of_an_option() -> None:
+    assert sorted(CASES) == sorted(option.name for option in OPTIONS)
+
+
+def test_a_field_of_the_clients_configuration_reaches_the_client(world: World) -> None:
+    world.write(1, **{"client.add_window_bytes": "7m"})
+    assert ClientConfig(add_window_bytes=7 * 1024 * 1024) in [config for _, config in connection._clients]
+
+
+# --- what, and where
+
+
+@case("metadata")
+def _(world: World) -> None:
+    world.write(1)
+    with pytest.raises(BookKeeperError, match="elsewhere"):
+        world.read(metadata=world.direct.uri.replace("/ledgers", "/elsewhere"))
+
+
+@case("path")
+def _(world: World) -> None:
+    world.write(1)
+    world.write(2, path=world.log + "-2")
+    assert world.read() == [1]
+    assert world.read(path=world.log + "-2") == [2]
+    with pytest.raises(NoSuchLogError):
+        world.read(path=world.log + "-3")
+
+
+@case("ledger")
+def _(world: World) -> None:
+    world.write(1)
+    world.write(2)
+    ids = [world.ledger(place).ledger_id for place in (0, 1)]
+    assert world.direct.column(None, "ledger_id", ledger=ids[1]) == ids[1:]
+    assert world.direct.column(None, "ledger_id", ledger=f"{ids[1]},{ids[0]}") == ids[::-1]
+
+
+@case("content")
+def _(world: World) -> None:
+    batch = pa.record_batch({"payload": ["a", "b"]})
+    world.direct.write(world.log, batch, content="entries")
+    assert world.direct.column(world.log, "payload", content="entries") == [b"a", b"b"]
+    with pytest.raises(ConfigError, match="holds entries"):
+        world.direct.read(world.log)
+
+
+# --- how ledgers are written
+
+
+@case("ensembleSize")
+def _(world: World) -> None:
+    world.write(1, ensembleSize=2, writeQuorum=2)
+    assert world.metadata().ensemble_size == 2
+
+
+@case("writeQuorum")
+def _(world: World) -> None:
+    world.write(1, writeQuorum=2)
+    assert world.metadata().write_quorum == 2
+
+
+@case("ackQuorum")
+def _(world: World) -> None:
+    world.write(1, ackQuorum=3)
+    assert world.metadata().ack_quorum == 3
+
+
+@case("digestType")
+def _(world: World) -> None:
+    world.write(1, digestType="HMAC")
+    assert world.metadata().digest_type is DigestType.HMAC
+    with pytest.raises(ConfigError, match="was created with HMAC"):
+        world.read(digestType="CRC32C")
+
+
+@case("password")
+def _(world: World) -> None:
+    world.write(1, password="secret")
+    assert world.read(password="secret") == [1]
+    with pytest.raises(UnauthorizedAccessError):
+        world.read()
+
+
+@case("compression")
+def _(world: World) -> None:
+    sizes = []
+    for compression in ("none", "lz4", "zstd"):
+        world.write(*[7] * 1000, compression=compression)
+        sizes.append(world.ledger().length)
+    assert sizes[0] > 8000 > 2 * sizes[1]
+    assert len(set(sizes)) == 3
+
+
+@case("maxRowsPerEntry")
+def _(world: World) -> None:
+    world.write(*range(10), maxRowsPerEntry=4)
+    assert world.ledger().last_entry_id == 2
+
+
+@case("maxBytesPerEntry")
+def _(world: World) -> None:
+    world.write(*range(1000), maxBytesPerEntry="2k")
+    assert world.ledger().last_entry_id == 3
+
+
+# --- which rows, and in which parts
+
+
+@case("where")
+def _(world: World) -> None:
+    world.write(*range(10))
+    assert world.read(where="id >= 3 AND id < 5") == [3, 4]
+    assert world.batches(where="id = 7", startingOffsets="earliest") == [[7]]
+
+
+@case("maxBytesPerPartition")
+def _(world: World) -> None:
+    world.write(*range(1000), maxRowsPerEntry=10)
+    assert (world.parts(), world.parts(maxBytesPerPartition="4k") > 3) == (1, True)
+
+
+@case("minPartitions")
+def _(world: World) -> None:
+    world.write(*range(100), maxRowsPerEntry=10)
+    assert (world.parts(), world.parts(minPartitions=5)) == (1, 5)
+
+
+@case("recover")
+def _(world: World) -> None:
+    with BookKeeper(world.direct.uri, TALKING) as client:
+        client.open_log(world.log, create=True).open_writer().append(b"a")
+        assert world.direct.column(world.log, "payload", content="entries") == []
+        assert world.direct.column(world.log, "payload", content="entries", recover=True) == [b"a"]
+
+
+@case("includeMetadata")
+def _(world: World) -> None:
+    world.write(1, 2, maxRowsPerEntry=1)
+    ledger_id = world.ledger().ledger_id
+    expected = [{"id": 1, "_ledger_id": ledger_id, "_entry_id": 0}, {"id": 2, "_ledger_id": ledger_id, "_entry_id": 1}]
+    assert world.direct.read(world.log, includeMetadata=True) == expected
+
+
+@case("startingOffsets")
+def _(world: World) -> None:
+    world.write(1)
+    end = world.end()
+    world.write(2)
+    assert world.read(startingOffsets=end) == [2]
+    assert world.batches(startingOffsets=end) == [[2]]
+    assert world.batches(startingOffsets="earliest") == [[1, 2]]
+    assert world.batches(startingOffsets="latest") == world.batches() == []
+
+
+@case("endingOffsets")
+def _(world: World) -> None:
+    world.write(1)
+    end = world.end()
+    world.write(2)
+    assert world.read(endingOffsets=end) == [1]
+    assert world.read(endingOffsets="latest") == [1, 2]
+
+
+@case("startingTimestamp")
+def _(world: World) -> None:
+    world.write(1)
+    first = world.committed_ms()
+    world.write(2)
+    assert world.read(startingTimestamp=first + 1) == [2]
+    assert world.batches(startingTimestamp=first + 1) == [[2]]
+    assert world.batches(startingTimestamp=first) == [[1, 2]]
+
+
+@case("versionAsOf")
+def _(world: World) -> None:
+    world.write(1)
+    world.write(2)
+    assert (world.read(versionAsOf=1), world.read()) == ([1], [1, 2])
+
+
+@case("timestampAsOf")
+def _(world: World) -> None:
+    world.write(1)
+    first = world.committed_ms()
+    world.write(2)
+    assert world.read(timestampAsOf=first) == [1]
+
+
+# --- streams
+
+
+@case("maxRowsPerTrigger")
+def _(world: World) -> None:
+    world.write(*range(6), maxRowsPerEntry=1)
+    assert world.batches(startingOffsets="earliest", maxRowsPerTrigger=2) == [[0, 1], [2, 3], [4, 5]]
+
+
+@case("maxBytesPerTrigger")
+def _(world: World) -> None:
+    world.write(*range(6), maxRowsPerEntry=1)
+    assert world.batches(startingOffsets="earliest", maxBytesPerTrigger=1) == [[n] for n in range(6)]
+    assert world.batches(startingOffsets="earliest", maxBytesPerTrigger="1g") == [list(range(6))]
+
+
+@case("failOnDataLoss")
+def _(world: World) -> None:
+    world.write(1)
+    world.write(2)
+    start = world.start()
+    world.truncate(1)
+    with pytest.raises(DataLossError):
+        world.batches(startingOffsets=start)
+    assert world.batches(startingOffsets=start, failOnDataLoss=False) == [[2]]
+    assert world.read(startingOffsets=start, failOnDataLoss=False) == [2]
+
+
+@case("overwrites")
+def _(world: World) -> None:
+    world.write(1)
+    start = world.start()
+    world.direct.write(world.log, numbers(2), overwrite=True)
+    world.write(3)
+    with pytest.raises(LogReplacedError):
+        world.batches(startingOffsets=start)
+    assert world.batches(startingOffsets=start, overwrites="read") == [[1, 2, 3]]
+    assert world.batches(startingOffsets=start, overwrites="skip") == [[1, 3]]
+    assert world.read(startingOffsets=start, overwrites="skip") == [1, 3]
+
+
+@case("cursorName")
+def _(world: World) -> None:
+    world.write(1)
+    world.batches(startingOffsets="earliest", cursorName="nightly")
+    logs = world.bookkeeper.logs
+    assert "nightly" in [cursor.name for cursor in logs.cursors.all(world.log, logs.names.uid(world.log))]
+
+
+# --- commits
+
+
+@case("applicationId")
+def _(world: World) -> None:
+    for application in ("a", "a", "b"):
+        world.write(1, applicationId=application, applicationVersion=7)
+    assert world.read() == [1, 1]
+
+
+@case("applicationVersion")
+def _(world: World) -> None:
+    for version in (7, 7, 6, 8):
+        world.write(version, applicationId="a", applicationVersion=version)
+    assert world.read() == [7, 8]
+
+
+@case("mergeSchema")
+def _(world: World) -> None:
+    world.write(1)
+    wider = pa.record_batch({"id": [2], "name": ["x"]})
+    with pytest.raises(SchemaMismatchError, match="name"):
+        world.direct.write(world.log, wider)
+    world.direct.write(world.log, wider, mergeSchema=True)
+    assert world.direct.read(world.log) == [{"id": 1, "name": None}, {"id": 2, "name": "x"}]

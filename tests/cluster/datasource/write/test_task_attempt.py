@@ -1,0 +1,114 @@
+"""One task attempt of a write, without Spark: its ledger, and what becomes of it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.log.changes.jobs import WriteJobs
+from bk_spark.client.log.stored.values import CommittedLedger
+from bk_spark.datasource.options import SourceOptions
+from bk_spark.datasource.write.task_attempt import Attempt, JobRefresh, entry_payloads
+from bk_spark.errors import ConfigError, JobEndedError
+from bk_spark.local.cluster import LocalCluster
+from tests.unit.datasource.batches import NUMBERS, numbers, wait_until
+
+
+@pytest.fixture
+def attempt(cluster: LocalCluster, bookkeeper: BookKeeper, log: str) -> Attempt:
+    return Attempt(SourceOptions(metadata=cluster.metadata_uri, path=log), bookkeeper.logs.jobs.begin(log), NUMBERS)
+
+
+def test_an_attempt_without_rows_makes_no_ledger(attempt: Attempt, bookkeeper: BookKeeper) -> None:
+    """Log rule 1."""
+    before = set(bookkeeper.list_ledgers())
+    assert attempt.write(iter([numbers().slice(0, 0)])) is None
+    assert set(bookkeeper.list_ledgers()) == before
+
+
+def test_what_was_written_is_in_one_closed_ledger(attempt: Attempt, bookkeeper: BookKeeper) -> None:
+    ledger = pickle.loads(pickle.dumps(attempt)).write(iter([numbers(1, 2), numbers(3)]))
+    metadata = bookkeeper.ledger_metadata(ledger.ledger_id)
+    assert ledger == CommittedLedger(metadata.ledger_id, 0, metadata.length, 3)
+    assert metadata.is_closed
+    assert metadata.last_entry_id == 0
+
+
+def test_an_attempt_that_fails_leaves_its_ledger_closed(attempt: Attempt, bookkeeper: BookKeeper) -> None:
+    large = numbers(*np.random.default_rng(1).integers(-(2**63), 2**63 - 1, 100_000).tolist())
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield large
+        raise RuntimeError("upstream")
+
+    before = set(bookkeeper.list_ledgers())
+    with pytest.raises(RuntimeError, match="upstream"):
+        attempt.write(rows())
+    (made,) = set(bookkeeper.list_ledgers()) - before
+    assert bookkeeper.ledger_metadata(made).is_closed
+
+
+def test_an_attempt_that_waits_for_its_rows_keeps_its_job_alive(attempt: Attempt, monkeypatch, bookkeeper) -> None:
+    """Log rule 1: before its first row, too, where another task has begun the job."""
+    refreshed: list[str] = []
+    refresh = WriteJobs.refresh
+    monkeypatch.setattr("bk_spark.datasource.write.task_attempt.JobRefresh", partial(JobRefresh, interval_s=0.01))
+    monkeypatch.setattr(WriteJobs, "refresh", lambda jobs, job: refreshed.append(job.job_id) or refresh(jobs, job))
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for n in range(2):
+            known = len(refreshed)
+            wait_until(lambda: len(refreshed) >= known + 2)  # noqa: B023 (called at once)
+            yield numbers(n)
+
+    assert attempt.write(rows()) is not None
+    assert set(refreshed) == {attempt.job.job_id}
+
+
+def test_an_attempt_whose_job_was_swept_stops_before_it_writes_on(attempt: Attempt, monkeypatch, bookkeeper) -> None:
+    monkeypatch.setattr("bk_spark.datasource.write.task_attempt.JobRefresh", partial(JobRefresh, interval_s=0.01))
+    told: list[JobRefresh] = []
+    enter = JobRefresh.__enter__
+    monkeypatch.setattr(JobRefresh, "__enter__", lambda self: (told.append(self), enter(self))[1])
+    before = set(bookkeeper.list_ledgers())
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield numbers(1)
+        assert bookkeeper.logs.jobs.abort(attempt.job)
+        wait_until(lambda: told[0]._problem is not None)
+        yield numbers(2)
+        raise AssertionError("the second batch was taken")
+
+    with pytest.raises(JobEndedError):
+        attempt.write(rows())
+    assert set(bookkeeper.list_ledgers()) == before
+
+
+def test_after_the_end_of_its_job_a_late_attempt_cannot_write(attempt: Attempt, bookkeeper: BookKeeper) -> None:
+    """Log rule 1."""
+    before = set(bookkeeper.list_ledgers())
+    attempt.write(iter([numbers(1)]))
+    assert bookkeeper.logs.jobs.abort(attempt.job)
+    with pytest.raises(JobEndedError):
+        attempt.write(iter([numbers(2)]))
+    assert set(bookkeeper.list_ledgers()) == before
+
+
+def test_payloads_may_be_empty_and_not_null() -> None:
+    given = pa.record_batch({"payload": pa.array([b"", b"a"], pa.large_binary())})
+    assert entry_payloads(given).to_pylist() == [b"", b"a"]
+    with pytest.raises(ConfigError, match="an entry may be empty, not null"):
+        entry_payloads(pa.record_batch({"payload": pa.array([None], pa.binary())}))
+
+
+def test_the_password_is_in_no_text_of_an_attempt(cluster: LocalCluster, bookkeeper: BookKeeper, log: str) -> None:
+    options = SourceOptions(metadata=cluster.metadata_uri, path=log, password=b"s3cret")
+    attempt = Attempt(options, bookkeeper.logs.jobs.begin(log), StructType([StructField("payload", BinaryType())]))
+    assert "s3cret" not in repr(attempt) + str(attempt)

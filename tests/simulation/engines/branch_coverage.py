@@ -1,0 +1,50 @@
+"""Which branches of the client's state machines a campaign went through, by the simulator alone."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+
+import coverage
+
+from tests.checkout import ROOT
+
+STATE_MACHINES = (
+    "add_entries",
+    "asking",
+    "force_adds",
+    "last_add_confirmed",
+    "pending_adds",
+    "read_entries",
+    "read_lanes",
+    "recover_ledger",
+    "recovery_reads",
+    "recovery_writes",
+    "replace_bookies",
+    "rereplicate_fragment",
+    "update_metadata",
+    "writer_ensemble",
+)
+
+
+class Coverage:
+    """Counts from now on."""
+
+    def __init__(self) -> None:
+        client = ROOT / "bk_spark" / "client"
+        files = [str(client / "protocol" / f"{name}.py") for name in STATE_MACHINES]
+        files.append(str(client / "replication" / "ledger_rereplication.py"))
+        self._coverage = coverage.Coverage(branch=True, include=files, data_file=None, config_file=False)
+        self._coverage.start()
+
+    def report(self) -> str:
+        """A table: statements, branches, what was missed; and what share of all branches was taken."""
+        self._coverage.stop()
+        out = io.StringIO()
+        self._coverage.report(file=out, show_missing=True)
+        with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
+            self._coverage.json_report(outfile=file.name)
+            totals = json.load(file)["totals"]
+        taken, branches = totals["covered_branches"], totals["num_branches"]
+        return f"{out.getvalue()}\nbranches taken: {taken} of {branches}, {100 * taken / branches:.1f} %"

@@ -1,0 +1,144 @@
+"""Many runs: seeds shared out over processes, what they did added up, failures kept as files that can be played again."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+
+from tests.simulation.engines.choices import SeededChoices, TapeChoices
+from tests.simulation.engines.engine import Outcome, run_choices
+from tests.simulation.engines.shrink import MAX_TRIES, shrink
+
+SEEDS_A_TASK = 25
+"""Seeds that a process takes at a time."""
+
+RERUN_EVERY = 20
+"""One run in so many is played twice and must come out the same."""
+
+MAX_FAILURES = 20
+"""A campaign ends after so many: the first ones say enough."""
+
+
+@dataclass(slots=True)
+class Totals:
+    schedules: int = 0
+    steps: int = 0
+    reruns: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    marks: Counter[str] = field(default_factory=Counter)
+    shapes: Counter[str] = field(default_factory=Counter)
+    failed_seeds: list[int] = field(default_factory=list)
+
+    def add(self, other: Totals) -> None:
+        self.schedules += other.schedules
+        self.steps += other.steps
+        self.reruns += other.reruns
+        self.faults.update(other.faults)
+        self.marks.update(other.marks)
+        self.shapes.update(other.shapes)
+        self.failed_seeds += other.failed_seeds
+
+
+def run_seeds(seeds: Iterable[int]) -> Totals:
+    """Play seeds one after the other in this process."""
+    gc.disable()  # a run leaves no cycles worth a collection in its middle
+    totals = Totals()
+    for seed in seeds:
+        outcome = run_choices(SeededChoices(seed))
+        totals.schedules += 1
+        totals.steps += outcome.steps
+        totals.faults.update(outcome.faults)
+        totals.marks.update(outcome.marks)
+        totals.shapes["/".join(map(str, outcome.schedule.shape))] += 1
+        is_bad = outcome.violation is not None
+        if seed % RERUN_EVERY == 0:
+            totals.reruns += 1
+            is_bad |= run_choices(TapeChoices(outcome.tape)).digest != outcome.digest
+        if is_bad:
+            totals.failed_seeds.append(seed)
+        if totals.schedules % SEEDS_A_TASK == 0:
+            gc.collect()
+    gc.enable()
+    return totals
+
+
+def run_campaign(first: int, count: int, processes: int) -> Iterator[Totals]:
+    """Seeds from ``first`` on; gives back what is done so far, task by task."""
+    tasks = [range(start, min(start + SEEDS_A_TASK, first + count)) for start in range(first, first + count, SEEDS_A_TASK)]
+    totals = Totals()
+    if processes == 1:
+        results: Iterable[Totals] = map(run_seeds, tasks)
+        yield from _added(results, totals)
+        return
+    with get_context("spawn").Pool(processes) as pool:
+        yield from _added(pool.imap_unordered(run_seeds, tasks), totals)
+
+
+def _added(results: Iterable[Totals], totals: Totals) -> Iterator[Totals]:
+    for result in results:
+        totals.add(result)
+        yield totals
+        if len(totals.failed_seeds) >= MAX_FAILURES:
+            return
+
+
+def report(totals: Totals, seconds: float) -> str:
+    """What a campaign did, for people."""
+    return (
+        f"{totals.schedules} schedules, {totals.steps} steps, {totals.reruns} of them played twice,"
+        f" {len(totals.failed_seeds)} failed; {totals.schedules / max(seconds, 0.001):.0f} schedules/s\n"
+        f"faults: {_listed(totals.faults)}\nwhat happened: {_listed(totals.marks)}\nshapes: {_listed(totals.shapes)}"
+    )
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+
+
+def keep_failure(seed: int, directory: Path, maximum_tries: int = MAX_TRIES) -> str:
+    """Shrink a failed seed and write it down; gives back the one line that says so."""
+    outcome = run_choices(SeededChoices(seed))
+    if outcome.violation is None:
+        return f"seed {seed}: a second run of the same tape came out differently"
+    tape = shrink(outcome.tape, lambda candidate: _same_failure(candidate, outcome), maximum_tries)
+    shrunk = run_choices(TapeChoices(tape), is_traced=True)
+    path = write_failure(seed, shrunk, directory)
+    shape = "/".join(map(str, shrunk.schedule.shape))
+    return f"seed {seed}, virtual time, {shape}, {shrunk.violation}, {path}"
+
+
+def write_failure(seed: int, outcome: Outcome, directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    assert outcome.violation is not None
+    path = directory / f"{outcome.violation.invariant}-{seed}.json"
+    kept = {
+        "seed": seed,
+        "engine": "virtual time",
+        "shape": outcome.schedule.shape,
+        "violation": str(outcome.violation),
+        "tape": outcome.tape,
+        "trace": outcome.trace,
+    }
+    path.write_text(json.dumps(kept, indent=1))
+    return path
+
+
+def run_seed(seed: int) -> Outcome:
+    """With its trace."""
+    return run_choices(SeededChoices(seed), is_traced=True)
+
+
+def replay_failure(path: Path) -> Outcome:
+    return run_choices(TapeChoices(json.loads(path.read_text())["tape"]), is_traced=True)
+
+
+def _same_failure(tape: Iterable[int], outcome: Outcome) -> list[int] | None:
+    played = run_choices(TapeChoices(list(tape)))
+    if played.violation is None or outcome.violation is None:
+        return None
+    return played.tape if played.violation.invariant == outcome.violation.invariant else None

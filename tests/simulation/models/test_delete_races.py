@@ -1,0 +1,76 @@
+"""A deletion beside another one, a vacuum or a commit, at any moment. Log rule 10. Ref: docs/rules.md."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from bk_spark.client.log.stored.values import CommitKind
+from bk_spark.errors import NoSuchLogError
+from tests.unit.client.log.aged_world import WEEK_S, AgedWorld, append, keep, sweep, vacuum
+from tests.unit.client.log.interruptions import at_every_step
+
+
+def world_to_delete():
+    """A log with ledgers that stand in a checkpoint, in pages, in a job's index and as open."""
+    world = AgedWorld()
+    world.write("orders", 2)
+    world.write("orders", kind=CommitKind.OVERWRITE)
+    world.write("orders")
+    world.pass_s(2 * WEEK_S)
+    keep(world, version_retention_s=WEEK_S)
+    vacuum(world, records_kept=0)
+    world.write("orders")
+    world.job_ledger(world.logs.jobs.begin("orders"))
+    job = world.logs.jobs.begin("orders")
+    world.logs.commit(job, append(opened=world.open_ledger(job)))
+    return world
+
+
+def left(world):
+    """Every ledger, and every log with data."""
+    ledgers = [number for number in range(1, 50) if world.store.get_many([world.znodes.ledger(number)]) != [None]]
+    return ledgers, world.store.children(world.znodes.log_data)
+
+
+@pytest.mark.parametrize("other", ["deletion", "vacuum", "sweep"])
+def test_whoever_works_on_the_log_at_the_same_moment_all_of_it_goes(other):
+    """Log rule 10."""
+
+    def works(world):
+        with contextlib.suppress(NoSuchLogError):
+            if other == "sweep":
+                sweep(world, 0)
+            else:
+                (world.logs.deleter.delete if other == "deletion" else lambda name: vacuum(world, name))("orders")
+
+    for world, session in at_every_step(world_to_delete, works):
+        try:
+            world.log_store(session).deleter.delete("orders")
+        except NoSuchLogError:
+            assert other != "vacuum"
+        assert left(world) == ([], [])
+
+
+def test_a_commit_that_comes_at_any_moment_of_the_deletion_leaves_nothing():
+    """Log rule 10."""
+
+    def commits(world):
+        job = world.logs.jobs.begin("orders")
+        world.logs.commit(job, append(world.job_ledger(job)))
+
+    def tries(world):
+        try:
+            commits(world)
+        except Exception as problem:
+            problems.append(problem)
+
+    problems: list[Exception] = []
+    for world, session in at_every_step(world_to_delete, tries):
+        world.log_store(session).deleter.delete("orders")
+        if "orders" in world.logs.names.all():
+            assert len(world.listed("orders")) == 1
+            world.logs.deleter.delete("orders")
+        assert left(world) == ([], [])
+    assert {type(one).__name__ for one in problems} == {"MetadataConflictError"}

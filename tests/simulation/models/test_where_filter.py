@@ -1,0 +1,132 @@
+"""Conditions against a plain loop over rows."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bk_spark.rows.statistics import MIN_ROWS
+from tests.budget import examples
+from tests.unit.rows.where.test_filter import payload_of, read
+
+Value = Any
+
+
+Column = tuple[pa.DataType, st.SearchStrategy[Value], Callable[[Value], str]]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _float_text(value: float) -> str:
+    return repr(value) if math.isfinite(value) else _quoted({"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN"))
+
+
+NAN, INFINITY = float("nan"), float("inf")
+
+_floats = st.sampled_from([NAN, INFINITY, -INFINITY, 0.0, -0.0, 1.0, -1.5, 2.5, 1e300])
+
+
+_float32s = st.sampled_from([NAN, INFINITY, -INFINITY, 0.0, -0.0, 1.0, -1.5, 2.5, 1e30]).map(
+    lambda v: pa.scalar(v, pa.float32()).as_py()
+)
+
+
+_days = st.dates(datetime.date(2026, 1, 1), datetime.date(2026, 1, 5))
+
+
+_times = st.datetimes(datetime.datetime(2026, 1, 1), datetime.datetime(2026, 1, 1, 0, 0, 1))
+
+
+_texts = st.text("a\x7fž'\\😀", max_size=3) | st.sampled_from(["x" * 64, "x" * 65, "x" * 64 + "y"])
+
+
+COLUMNS: dict[str, Column] = {
+    "i8": (pa.int8(), st.integers(-3, 3), str),
+    "i64": (pa.int64(), st.sampled_from([-(2**63), -1, 0, 1, 2**53 + 1, 2**63 - 1]), str),
+    "flag": (pa.bool_(), st.booleans(), lambda v: str(v).lower()),
+    "f32": (pa.float32(), _float32s, _float_text),
+    "f64": (pa.float64(), _floats, _float_text),
+    "dec": (pa.decimal128(9, 2), st.decimals(-2, 2, places=2), str),
+    "text": (pa.string(), _texts, _quoted),
+    "raw": (pa.binary(), st.binary(max_size=2), lambda v: f"X'{v.hex()}'"),
+    "day": (pa.date32(), _days, lambda v: f"'{v}'"),
+    "at": (pa.timestamp("us", "UTC"), _times.map(lambda v: v.replace(tzinfo=datetime.UTC)), lambda v: f"'{v.isoformat()}'"),
+    "ntz": (pa.timestamp("us"), _times, lambda v: f"TIMESTAMP '{v.isoformat(' ')}'"),
+}
+
+
+SCHEMA = pa.schema([(name, kind) for name, (kind, _, _) in COLUMNS.items()])
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[dict[str, Value]]:
+    """Few distinct rows, so that entries have narrow bounds."""
+    rows = st.fixed_dictionaries({name: st.none() | values for name, (_, values, _) in COLUMNS.items()})
+    return draw(st.lists(rows, min_size=1, max_size=4))
+
+
+@st.composite
+def single_conditions(draw: st.DrawFn) -> tuple[str, str, str, list[Value]]:
+    """Text, column, operator and values of a comparison; numbers also between and beyond those of the column."""
+    name = draw(st.sampled_from(list(COLUMNS)))
+    _, values, spell = COLUMNS[name]
+    operator = draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "IN", "IS NULL", "IS NOT NULL"]))
+    if name in ("i8", "i64", "dec"):
+        values = values | st.sampled_from([Decimal("0.5"), Decimal("-1.255"), Decimal("1e20"), Decimal("-1e20"), 200])
+        spell = str
+    literals = draw(st.lists(values, min_size=1, max_size=3 if operator == "IN" else 1))
+    if operator.startswith("IS"):
+        return f"{name} {operator}", name, operator, []
+    spelt = [spell(one) for one in literals]
+    return f"{name} {operator} " + (f"({', '.join(spelt)})" if operator == "IN" else spelt[0]), name, operator, literals
+
+
+def _key(value: Value) -> Any:
+    """What Python orders as Spark does."""
+    if isinstance(value, float):
+        return (math.isnan(value), 0.0 if math.isnan(value) else value)
+    if isinstance(value, str):
+        return value.encode()
+    return Fraction(value) if isinstance(value, (int, Decimal)) else value
+
+
+def holds(operator: str, value: Value, literals: list[Value]) -> bool | None:
+    """Three-valued: None is unknown."""
+    if operator.startswith("IS"):
+        return (value is None) == (operator == "IS NULL")
+    if value is None:
+        return None
+    found, keys = _key(value), [_key(one) for one in literals]
+    return {
+        "=": lambda: found == keys[0],
+        "!=": lambda: found != keys[0],
+        "<": lambda: found < keys[0],
+        "<=": lambda: found <= keys[0],
+        ">": lambda: found > keys[0],
+        ">=": lambda: found >= keys[0],
+        "IN": lambda: found in keys,
+    }[operator]()
+
+
+@examples(100)
+@given(st.lists(tables(), min_size=1, max_size=3), st.lists(single_conditions(), min_size=1, max_size=3))
+def test_exactly_the_rows_that_match_are_given_and_no_entry_is_passed_over_that_holds_one(many, conditions) -> None:
+    batches = [pa.RecordBatch.from_pylist(rows * (MIN_ROWS // len(rows) + 1), schema=SCHEMA) for rows in many]
+    text = " AND ".join(one[0] for one in conditions)
+    expected = [
+        row
+        for batch in batches
+        for row in batch.to_pylist()
+        if all(holds(operator, row[name], literals) is True for _, name, operator, literals in conditions)
+    ]
+    assert repr(read([payload_of(batch) for batch in batches], SCHEMA, text, SCHEMA.names)) == repr(expected)

@@ -1,0 +1,387 @@
+"""A bookie of a run: the shipped ``Bookie`` on a simulated disk, driven as its server drives it.
+
+Requests are staged as they come; a sync follows after a drawn delay, so that crashes fall between the two, and its replies
+leave then. A fencing read stages a fence, and reads once that is durable. Where the server's reader threads would wait for
+a pending sync, the read is put off until then. Long polls are looked at again after each sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bk_spark.bookie.bookie import Bookie
+from bk_spark.bookie.server.long_poll import is_news
+from bk_spark.config import BookieConfig
+from bk_spark.errors import BookKeeperError
+from bk_spark.wire.messages import (
+    AddReply,
+    AddRequest,
+    DeleteLedgerRequest,
+    FenceRequest,
+    ForceRequest,
+    LastAddConfirmedReply,
+    LastAddConfirmedRequest,
+    PlainReply,
+    ReadEnd,
+    ReadRequest,
+    StagedReply,
+    StagedRequest,
+    Status,
+    StoreLastAddConfirmedRequest,
+)
+from tests.simulation.engines.restart_audit import audit
+from tests.simulation.world.messages import Envelope, ReadAnswer
+from tests.simulation.world.simulated_disk import MachineStops, SimulatedDisk
+from tests.simulation.world.simulated_index import open_simulated_index
+from tests.simulation.world.world import Wake, World
+
+SYNC_MS = 4
+"""How long after a request its sync comes, at most: one of a disk that is idle."""
+
+MAX_FLUSH_MS = 20
+"""How long a checkpoint may take, so that adds come in between."""
+
+RESTART_MS = 500
+"""What brings a machine up again after it stopped by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Owed:
+    """What a staged request's reply is for. ``was_fenced``: a fence had been acknowledged before it was staged."""
+
+    envelope: Envelope
+    was_fenced: bool
+
+
+@dataclass(slots=True)
+class _Process:
+    """One incarnation: from a start to its end."""
+
+    bookie: Bookie
+    is_sync_due: bool = False
+    at_risk: set[int] = field(default_factory=set)
+    """What a deletion that was staged may take."""
+    deletions: list[Callable[[PlainReply | None], None]] = field(default_factory=list)
+    """Who waits for that."""
+    early: list[AddRequest] = field(default_factory=list)
+    """Adds that were answered before they were durable."""
+    put_off: list[Envelope] = field(default_factory=list)
+    """Reads that wait for a sync."""
+    polls: list[Envelope] = field(default_factory=list)
+    """Long polls that wait for the last add confirmed."""
+
+
+class BookieActor:
+    """``is_refused``: its disk is damaged, and it does not start any more."""
+
+    def __init__(self, name: str, world: World, config: BookieConfig, seed: int) -> None:
+        self.name = name
+        self.disk = SimulatedDisk(seed)
+        self.is_refused = False
+        self.is_gone = False
+        """It never comes back."""
+        self.down_since_ms = -1
+        self.sync_ms = SYNC_MS
+        self.may_garble: Callable[[], bool] = lambda: False
+        """Whether a crash may leave what looks like damage."""
+        self._loss = ""
+        self._world = world
+        self._config = config
+        self._process: _Process | None = None
+        world.actors[name] = self
+
+    @property
+    def is_up(self) -> bool:
+        return self._process is not None
+
+    @property
+    def next_sequence(self) -> int:
+        """Of its log; 0 while it is down."""
+        return self._process.bookie.storage.logs.sequences.next_sequence if self._process is not None else 0
+
+    @property
+    def is_in_limbo(self) -> bool:
+        return self._process is not None and self._process.bookie.limbo is not None
+
+    # --- its life
+
+    def start(self) -> None:
+        """Start a process, unless one runs or the bookie cannot."""
+        if self._process is not None or self.is_gone or self.is_refused:
+            return
+        world = self._world
+        try:
+            bookie = Bookie.open(
+                Path("/", self.name),
+                self.name,
+                self._config,
+                self.disk,
+                possible_loss=self._loss,
+                highest_issued=lambda: world.ledger_id,
+                open_index=open_simulated_index,
+                durable_wait_s=0,
+                background=self._run_later,
+            )
+        except MachineStops:
+            world.count("crashes while starting")
+            self._ended(is_machine=True)
+            self.start()
+            return
+        except BookKeeperError as problem:
+            self._refused(problem)
+            return
+        self._process = _Process(bookie)
+        self._loss = ""
+        bookie.set_read_only(self.name in world.read_only)
+        world.note(self.name, "starts" + ("" if bookie.limbo is None else ", in limbo"))
+        world.invariants.bookie_started(self.name)
+        audit(self.name, bookie, world)
+
+    def lose_disk(self) -> None:
+        """The next start is one after a possible loss of data; the limbo that it begins is stored."""
+        self._loss = "its disk was lost"
+
+    def crash(self, *, is_machine: bool) -> None:
+        """The process ends at once, or its machine does: then what was not synced is at risk."""
+        if self._process is not None:
+            self._ended(is_machine=is_machine)
+
+    def set_read_only(self, is_read_only: bool) -> None:
+        """As the server does when its disk fills up, and registers anew."""
+        change = self._world.read_only.add if is_read_only else self._world.read_only.discard
+        change(self.name)
+        if self._process is not None:
+            self._process.bookie.set_read_only(is_read_only)
+
+    def stop_cleanly(self) -> None:
+        """As the operator stops it: everything is checkpointed."""
+        if self._process is None:
+            return
+        with self._stopping() as process:
+            try:
+                process.bookie.close()
+            except BookKeeperError as problem:
+                self._world.note(self.name, f"could not stop cleanly: {problem}")
+            self._ended(is_machine=False)
+
+    def _refused(self, problem: BookKeeperError) -> None:
+        world = self._world
+        world.note(self.name, f"does not start: {problem}")
+        if self.disk.fails_on is not None:
+            return  # it is started again once the disk works
+        is_known = self.name in world.invariants.history.lossy
+        world.invariants.require(is_known, "I14", f"{self.name} does not start on an undamaged disk: {problem}")
+        self.is_refused = True
+
+    def _ended(self, *, is_machine: bool) -> None:
+        """Whoever is connected learns of it when the world delivers."""
+        for on_reply in self._process.deletions if self._process is not None else ():
+            on_reply(None)
+        self._process = None
+        self.down_since_ms = self._world.now_ms
+        self._world.note(self.name, "its machine crashes" if is_machine else "its process ends")
+        if not is_machine:
+            self.disk.kill_process()
+        elif self.disk.crash_machine(self._world.choices, may_garble=self.may_garble()):
+            self._world.count("garbled tails")
+            self._world.invariants.history.lossy.add(self.name)
+        self._world.disconnected(self.name)
+
+    @contextmanager
+    def _stopping(self) -> Iterator[_Process]:
+        """Runs a step of the process; a machine that stops in the middle of it ends it."""
+        assert self._process is not None
+        try:
+            yield self._process
+        except MachineStops:
+            self._world.count("crashes in the middle of a call")
+            self._ended(is_machine=True)
+            self._world.later(RESTART_MS, self, self.start)
+
+    def _run_later(self, step: Callable[[], None]) -> None:
+        """The slow part of a checkpoint, on a thread of its own: it comes after a drawn delay, if the process lives."""
+        process = self._process
+
+        def run() -> None:
+            if process is not None and process is self._process:
+                with self._stopping():
+                    step()
+
+        self._world.later(self._world.choices.choose(MAX_FLUSH_MS + 1, "checkpoint after"), self, run)
+
+    def request_checkpoint(self) -> None:
+        """As its garbage collection does first."""
+        if self._process is not None:
+            self._process.bookie.storage.request_checkpoint()
+            with self._stopping() as process:
+                process.bookie.idle()
+
+    def delete_ledger(self, request: DeleteLedgerRequest, on_reply: Callable[[PlainReply | None], None]) -> None:
+        """As its garbage collection does. ``on_reply`` gets None if the process ends before."""
+        if self._process is None:
+            on_reply(None)
+            return
+        self._process.deletions.append(on_reply)
+        self.receive(Envelope(0, self.name, self.name, request))
+
+    # --- requests
+
+    def receive(self, envelope: Envelope) -> None:
+        if self._process is None:
+            self._world.break_off(envelope)
+            return
+        self._world.note(self.name, f"<- {envelope.source}:", envelope.body)
+        with self._stopping() as process:
+            match envelope.body:
+                case AddRequest() | ForceRequest() | StoreLastAddConfirmedRequest() | DeleteLedgerRequest():
+                    self._stage(process, envelope.body, envelope)
+                case ReadRequest() | LastAddConfirmedRequest() as body if body.fence:
+                    self._stage(process, FenceRequest(body.bookie_id, body.ledger_id, body.master_key), envelope)
+                case ReadRequest():
+                    self._read_or_put_off(process, envelope)
+                case LastAddConfirmedRequest():
+                    self._poll(process, envelope)
+
+    def wake(self, wake: Wake) -> None:
+        wake()
+
+    def _stage(self, process: _Process, request: StagedRequest, envelope: Envelope) -> None:
+        was_fenced = self.name in self._world.invariants.history.fenced
+        if isinstance(request, DeleteLedgerRequest):
+            process.at_risk = self._world.invariants.deletion_begins(self.name)
+        process.bookie.stage(request, _Owed(envelope, was_fenced))
+        for owed, reply in process.bookie.take_early():
+            self._answer(process, owed, reply)
+        if not process.is_sync_due:
+            process.is_sync_due = True
+            delay_ms = self._world.choices.choose(self.sync_ms + 1, "sync after")
+            self._world.later(delay_ms, self, lambda: self._sync(process))
+
+    def _sync(self, process: _Process) -> None:
+        if process is not self._process:
+            return
+        with self._stopping():
+            process.is_sync_due = False
+            replies = process.bookie.sync()
+            self._check_synced(replies)
+            self._early_are_durable(process)
+            for owed, reply in replies:
+                self._answer(process, owed, reply)
+            put_off, process.put_off = process.put_off, []
+            for envelope in put_off:
+                self._read(process, envelope)
+            self._look_at_polls(process)
+            if self._world.choices.chance(20, "idle"):
+                process.bookie.idle()
+
+    def _check_synced(self, replies: list[tuple[object, StagedReply]]) -> None:
+        """Nothing is said to be stored that a crash could take. A checkpoint may have begun a log after it."""
+        unsynced = self.disk.unsynced
+        said = [reply for _, reply in replies if reply.status is Status.OK]
+        problem = f"{self.name} answers OK while bytes of {', '.join(unsynced)} are not synced"
+        self._world.invariants.require(not said or not unsynced or self.disk.fails_on is not None, "I3", problem)
+
+    def _early_are_durable(self, process: _Process) -> None:
+        early, process.early = process.early, []
+        for request in early if not self.disk.unsynced else ():
+            self._world.invariants.durable(self.name, request)
+
+    def _answer(self, process: _Process, owed: object, reply: StagedReply) -> None:
+        assert isinstance(owed, _Owed)
+        invariants, envelope = self._world.invariants, owed.envelope
+        match envelope.body:
+            case AddRequest() as request:
+                assert isinstance(reply, AddReply)
+                invariants.add_answered(self.name, request, reply.status, was_fenced=owed.was_fenced)
+                if request.deferred_sync and reply.status is Status.OK:
+                    process.early.append(request)
+                self._world.reply(envelope, reply)
+            case StoreLastAddConfirmedRequest() as stored:
+                if reply.status is Status.OK:
+                    invariants.lac_stored(self.name, stored)
+                self._world.reply(envelope, reply)
+            case ForceRequest():
+                self._world.reply(envelope, reply)
+            case DeleteLedgerRequest():
+                assert isinstance(reply, PlainReply)
+                self._deleted(process, reply)
+            case ReadRequest() as read:
+                if reply.status is Status.OK:
+                    self._fenced()
+                    self._read(process, envelope)
+                else:
+                    end = ReadEnd(reply.status, read.first, f"it could not be fenced: {reply.describe()}")
+                    self._world.reply(envelope, ReadAnswer((end,)))
+            case LastAddConfirmedRequest():
+                if reply.status is Status.OK:
+                    self._fenced()
+                    self._tell_lac(process, envelope)
+                else:
+                    refused = LastAddConfirmedReply(reply.status, -1, f"it could not be fenced: {reply.describe()}")
+                    self._world.reply(envelope, refused)
+
+    def _deleted(self, process: _Process, reply: PlainReply) -> None:
+        if reply.status is Status.OK:
+            self._world.count("deleted copies")
+            self._world.invariants.ledger_deleted(self.name, process.at_risk)
+            self._world.note(self.name, "has deleted the ledger")
+        elif reply.status is Status.UNKNOWN:
+            self._world.count("refused deletions")
+            self._world.invariants.deletion_refused(self.name, process.at_risk)
+        process.deletions.pop(0)(reply)
+
+    def _fenced(self) -> None:
+        self._world.invariants.fence_answered(self.name)
+
+    # --- reads
+
+    def _read_or_put_off(self, process: _Process, envelope: Envelope) -> None:
+        if process.is_sync_due:
+            process.put_off.append(envelope)
+        else:
+            self._read(process, envelope)
+
+    def _read(self, process: _Process, envelope: Envelope) -> None:
+        request = envelope.body
+        assert isinstance(request, ReadRequest)
+        replies = tuple(process.bookie.read(request))
+        end = replies[-1]
+        assert isinstance(end, ReadEnd)
+        self._world.invariants.read_answered(self.name, request, end)
+        self._world.reply(envelope, ReadAnswer(replies))
+
+    def _tell_lac(self, process: _Process, envelope: Envelope) -> LastAddConfirmedReply:
+        request = envelope.body
+        assert isinstance(request, LastAddConfirmedRequest)
+        reply = process.bookie.read_last_add_confirmed(request)
+        self._world.invariants.lac_answered(self.name, reply)
+        self._world.reply(envelope, reply)
+        return reply
+
+    def _poll(self, process: _Process, envelope: Envelope) -> None:
+        request = envelope.body
+        assert isinstance(request, LastAddConfirmedRequest)
+        if request.wait_ms == 0 or self._is_news(process, request):
+            self._tell_lac(process, envelope)
+            return
+        process.polls.append(envelope)
+        self._world.later(request.wait_ms, self, lambda: self._poll_ended(process, envelope))
+
+    def _is_news(self, process: _Process, request: LastAddConfirmedRequest) -> bool:
+        return is_news(process.bookie.read_last_add_confirmed(request), request)
+
+    def _look_at_polls(self, process: _Process) -> None:
+        for envelope in list(process.polls):
+            request = envelope.body
+            assert isinstance(request, LastAddConfirmedRequest)
+            if self._is_news(process, request):
+                process.polls.remove(envelope)
+                self._tell_lac(process, envelope)
+
+    def _poll_ended(self, process: _Process, envelope: Envelope) -> None:
+        if process is self._process and envelope in process.polls:
+            process.polls.remove(envelope)
+            self._tell_lac(process, envelope)

@@ -1,0 +1,88 @@
+"""What actors see of the run that they are in. Engines differ in when, and whether, they deliver what is sent.
+
+An actor has a name, takes messages (``receive``) and is woken (``wake``). It knows neither threads nor clocks: all that it
+does happens in one of these two calls, and every decision is one of ``choices``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from bk_spark.entries.digest import master_key
+from tests.simulation.engines.choices import Choices
+from tests.simulation.engines.invariants import Invariants
+from tests.simulation.world.messages import Broken, Envelope
+
+Wake = Callable[[], None]
+
+
+class Actor(Protocol):
+    name: str
+
+    def receive(self, envelope: Envelope) -> None:
+        """A message has come."""
+
+    def wake(self, wake: Wake) -> None:
+        """The time of ``wake``, which the actor asked for, has come."""
+
+
+class World:
+    """Common to all engines. ``send`` and ``later`` are theirs."""
+
+    def __init__(self, choices: Choices, invariants: Invariants, *, is_traced: bool) -> None:
+        self.choices = choices
+        self.invariants = invariants
+        self.ledger_id = invariants.history.current.ledger_id
+        self.master_key = master_key(invariants.history.current.password)
+        self.now_ms = 0
+        self.actors: dict[str, Actor] = {}
+        self.read_only: set[str] = set()
+        """Bookies that are registered as such."""
+        self.faults: Counter[str] = Counter()
+        """How many of each kind there were."""
+        self.trace: list[str] | None = [] if is_traced else None
+        self._numbers = 0
+
+    def send(self, envelope: Envelope) -> None:
+        """Put a message on its way."""
+        raise NotImplementedError
+
+    def later(self, delay_ms: int, actor: Actor, wake: Wake) -> None:
+        """Have ``actor`` woken after about ``delay_ms``."""
+        raise NotImplementedError
+
+    def request(self, source: str, target: str, body: object) -> int:
+        """Send a request; gives back the number that its answer will bear."""
+        self._numbers += 1
+        self.send(Envelope(self._numbers, source, target, body))
+        return self._numbers
+
+    def reply(self, request: Envelope, body: object) -> None:
+        self.send(Envelope(request.number, request.target, request.source, body, is_reply=True))
+
+    def break_off(self, request: Envelope) -> None:
+        """Let the asker of one request know that nothing will come."""
+        self.reply(request, Broken(request.number, only=True))
+
+    @property
+    def last_number(self) -> int:
+        return self._numbers
+
+    def disconnected(self, bookie: str) -> None:
+        """A bookie's process ended: all connections to it break."""
+        raise NotImplementedError
+
+    def available(self) -> list[str]:
+        """The bookies that are registered; a dead one stays among them for a while."""
+        raise NotImplementedError
+
+    def count(self, fault: str) -> None:
+        self.faults[fault] += 1
+
+    def note(self, actor: str, *parts: Any) -> None:
+        """Write a line of the trace: parts are texts, or messages that describe themselves."""
+        if self.trace is not None:
+            text = " ".join(one if isinstance(one, str) else one.describe() for one in parts)
+            self.trace.append(f"{self.now_ms:>7}  {actor:<10} {text}")

@@ -1,0 +1,96 @@
+"""Does a round's faults to a cluster, and undoes them: a thread for each fault, so that faults overlap as planned.
+
+Any number of bookies may be down at once. What they acknowledged is on their disks, or with SIGKILL in the memory of the
+machine, which lives: chaos of processes loses no disk. Lost and damaged disks belong to the simulator.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from bk_spark.local.cluster import LocalBookie, LocalCluster
+from tests.soak.chaos.history import FAULT, Recorder
+from tests.soak.chaos.plan import Fault
+from tests.soak.chaos.slow_bookie import delay_file
+
+END_S = 120.0
+"""How long the undoing of a fault may take: the start of a process on a busy machine."""
+
+
+class Nemesis:
+    """``start`` begins to count the faults' times; ``finish`` returns once all are undone and everything serves again."""
+
+    def __init__(self, cluster: LocalCluster, faults: Sequence[Fault], recorder: Recorder) -> None:
+        self._cluster = cluster
+        self._recorder = recorder
+        self._bookies = [threading.Lock() for _ in cluster.bookies]
+        self._registry = threading.Lock()
+        self._problems: list[Exception] = []
+        self._threads = [threading.Thread(target=self._play, args=(fault,)) for fault in faults]
+        self._start_s = 0.0
+        self._done: list[str] = []
+
+    @property
+    def done(self) -> list[str]:
+        """The kinds of the faults that took place."""
+        return list(self._done)
+
+    def start(self) -> None:
+        self._start_s = time.monotonic()
+        for thread in self._threads:
+            thread.start()
+
+    def finish(self) -> None:
+        """Raises what hindered a process from being started again."""
+        deadline = time.monotonic() + END_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                raise TimeoutError(f"a fault was not undone within {END_S:g} s")
+        if self._problems:
+            raise self._problems[0]
+
+    def _play(self, fault: Fault) -> None:
+        try:
+            time.sleep(max(0.0, self._start_s + fault.after_s - time.monotonic()))
+            if fault.kind == "zookeeper":
+                self._stop_zookeeper(fault)
+            else:
+                self._break_bookie(fault)
+        except Exception as problem:  # given to the round's thread, which raises it
+            self._problems.append(problem)
+
+    def _break_bookie(self, fault: Fault) -> None:
+        """One fault of a bookie at a time; a later one waits."""
+        bookie = self._cluster.bookies[fault.target]
+        with self._bookies[fault.target]:
+            if fault.kind == "kill":
+                self._hold(fault, bookie.kill)
+                with self._registry:  # a bookie cannot start without ZooKeeper
+                    bookie.start()
+            elif fault.kind == "suspend":
+                self._hold(fault, bookie.suspend)
+                bookie.resume()
+            else:
+                self._hold(fault, lambda: _slow_down(bookie, fault.delay_ms))
+                delay_file(bookie.data_dir).unlink()
+
+    def _stop_zookeeper(self, fault: Fault) -> None:
+        with self._registry:
+            self._hold(fault, self._cluster.zookeeper.kill)
+            self._cluster.zookeeper.start()
+
+    def _hold(self, fault: Fault, begin: Callable[[], None]) -> None:
+        begin()
+        self._done.append(fault.kind)
+        self._recorder.record(FAULT, fault=fault.kind, target=fault.target, lasts_s=fault.lasts_s)
+        time.sleep(fault.lasts_s)
+
+
+def _slow_down(bookie: LocalBookie, delay_ms: int) -> None:
+    file = delay_file(bookie.data_dir)
+    complete = file.with_suffix(".new")
+    complete.write_text(str(delay_ms))
+    complete.replace(file)

@@ -1,0 +1,205 @@
+"""One round after the other on one cluster of real processes, each judged by what was recorded of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from unittest import mock
+
+from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.local import cluster
+from bk_spark.local.cluster import LocalBookie, LocalCluster
+from tests.soak.chaos import history
+from tests.soak.chaos.agents import START_S, AgentProcess, Task
+from tests.soak.chaos.checker import Verdict, check
+from tests.soak.chaos.faults import Nemesis
+from tests.soak.chaos.history import Recorder, last_confirmed, read_events
+from tests.soak.chaos.plan import RoundPlan
+from tests.soak.chaos.slow_bookie import slow_bookie_command
+
+DEADLINE_S = 45.0
+"""For everything to end after the faults did. A recovery gives up and begins anew after 8 s without progress (workload.py)."""
+
+RECOVERER_LIFE_S = 0.03
+"""Of a recoverer that is killed: in the middle of most recoveries."""
+
+WRITER, FIRST, SECOND = "writer", "first", "second"
+
+
+class Arena:
+    """The cluster and the client processes. ``directory`` keeps their logs and the histories of all rounds."""
+
+    def __init__(self, directory: Path, bookies: int) -> None:
+        self.directory = directory
+        self._agents: dict[str, AgentProcess] = {}
+        with contextlib.ExitStack() as undo:
+            undo.enter_context(mock.patch.object(cluster, "bookie_command", slow_bookie_command))
+            self.cluster = undo.enter_context(LocalCluster(bookies, directory / "cluster"))
+            self.client = undo.enter_context(BookKeeper(self.cluster.metadata_uri))
+            undo.callback(self._close_agents)
+            for name in (WRITER, FIRST, SECOND):
+                self.agent(name)
+            self._undo = undo.pop_all()
+
+    def agent(self, name: str) -> AgentProcess:
+        """The client process of this name; a new one in place of one that was killed."""
+        if name not in self._agents or not self._agents[name].is_alive:
+            if name in self._agents:
+                self._agents[name].close()
+            self._agents[name] = AgentProcess(self.cluster.metadata_uri, self.directory / f"{name}.log")
+        return self._agents[name]
+
+    def await_bookies(self) -> None:
+        """Until every bookie is on the list: a session that was lost in a fault is replaced soon after it."""
+        deadline = time.monotonic() + DEADLINE_S
+        while len(self.client.list_bookies()) < len(self.cluster.bookies):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not all bookies are registered: {self.client.list_bookies()}")
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        self._undo.close()
+
+    def _close_agents(self) -> None:
+        for agent in self._agents.values():
+            agent.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    plan: RoundPlan
+    directory: Path
+    verdict: Verdict
+    faults: tuple[str, ...]
+    """The kinds of what was done, one for each time."""
+    seconds: float
+
+
+def run_round(arena: Arena, plan: RoundPlan) -> Outcome:
+    """Play a round and judge it. An error that the round itself fails with, such as a bookie that does not start, names it."""
+    directory = arena.directory / f"round-{plan.seed}"
+    directory.mkdir()
+    started = time.monotonic()
+    played = _Round(arena, plan, directory)
+    try:
+        played.play()
+    except Exception as problem:
+        problem.add_note(f"in round {plan.seed} of the chaos test, histories in {directory}, logs beside it")
+        raise
+    verdict = check(history.load(directory))
+    return Outcome(plan, directory, verdict, tuple(played.faults), time.monotonic() - started)
+
+
+class _Round:
+    def __init__(self, arena: Arena, plan: RoundPlan, directory: Path) -> None:
+        self.faults: list[str] = []
+        self._arena = arena
+        self._plan = plan
+        self._directory = directory
+        self._random = random.Random(plan.seed)
+        self._recorder = Recorder(directory / "round.jsonl", "round")
+        self._nemesis = Nemesis(arena.cluster, plan.faults, self._recorder)
+        self._late: list[str] = []
+
+    def play(self) -> None:
+        self._arena.await_bookies()
+        self._recorder.record("plan", **self._plan.facts())
+        self._writer = self._start_writing()
+        self._follower = self._start(SECOND, "follow", "follower", writer_file=str(self._file("writer")))
+        self._await_first_confirmation()
+        self._nemesis.start()
+        self._writer.ended.wait(self._plan.load_s)
+        self._end_writing()
+        recoverers = self._start_recoverers()
+        self._nemesis.finish()
+        self.faults += self._nemesis.done
+        self._recorder.record(history.FAULTS_ENDED)
+        self._await(recoverers)
+        if self._plan.end == "frozen":
+            self._arena.agent(WRITER).resume()
+        self._await([self._writer, self._follower])
+        if not self._late:
+            self._read_twice()
+        self._recorder.record(history.DONE, late=self._late)
+        self._recorder.close()
+
+    def _file(self, who: str) -> Path:
+        return self._directory / f"{who}.jsonl"
+
+    def _start(self, agent: str, task: str, who: str, **facts: object) -> Task:
+        ledger_id = self._writer.ledger_id
+        return self._arena.agent(agent).start(task, self._file(who), who, ledger_id=ledger_id, **facts)
+
+    def _start_writing(self) -> Task:
+        load = dataclasses.asdict(self._plan.load)
+        task = self._arena.agent(WRITER).start("write", self._file("writer"), "writer", load=load, end=self._plan.end)
+        if not task.began.wait(START_S) or task.ledger_id < 0:
+            raise RuntimeError(f"no ledger was created: {task.problem}")
+        return task
+
+    def _await_first_confirmation(self) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not self._plan.starts_cold and last_confirmed(read_events(self._file("writer"))) < 0:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nothing was confirmed within {DEADLINE_S:g} s, without any fault")
+            time.sleep(0.01)
+
+    def _end_writing(self) -> None:
+        agent, end = self._arena.agent(WRITER), self._plan.end
+        if end == "killed":
+            agent.kill()
+        elif end == "frozen":
+            agent.suspend()
+        elif end in ("closed", "closed early"):
+            self._writer.stop()
+        if end in ("killed", "frozen"):
+            self.faults.append(f"writer {end}")
+
+    def _start_recoverers(self) -> list[Task]:
+        """All in time order, every other one in another process; then perhaps the first one's process is killed."""
+        tasks, start = [], time.monotonic()
+        for (number, after_s), agent in zip(enumerate(sorted(self._plan.recoverers)), itertools.cycle((FIRST, SECOND))):
+            time.sleep(max(0.0, start + after_s - time.monotonic()))
+            tasks.append(self._start(agent, "recover", f"recoverer-{number}"))
+        if self._plan.kills_recoverer:
+            time.sleep(RECOVERER_LIFE_S)
+            self._arena.agent(FIRST).kill()
+            self.faults.append("recoverer killed")
+        return tasks
+
+    def _read_twice(self) -> None:
+        """Two readers, each with another bookie suspended where every entry is promised to be on more than one."""
+        metadata = self._arena.client.ledger_metadata(self._writer.ledger_id)
+        holders = sorted({bookie_id for fragment in metadata.fragments for bookie_id in fragment.ensemble})
+        away = self._random.sample(holders, 2) if metadata.ack_quorum > 1 else [None, None]
+        for agent, bookie_id in zip((FIRST, SECOND), away, strict=True):
+            bookie = self._bookie(bookie_id)
+            if bookie is not None:
+                bookie.suspend()
+            self._await([self._start(agent, "read", f"reader-{agent}")])
+            if bookie is not None:
+                bookie.resume()
+
+    def _bookie(self, bookie_id: str | None) -> LocalBookie | None:
+        return next((bookie for bookie in self._arena.cluster.bookies if bookie.bookie_id == bookie_id), None)
+
+    def _await(self, tasks: Sequence[Task]) -> None:
+        """What is late is remembered, and ends with its process."""
+        deadline = time.monotonic() + DEADLINE_S
+        for task in tasks:
+            if not task.await_end(deadline):
+                self._late.append(task.who)
+                task.kill()

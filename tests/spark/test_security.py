@@ -1,0 +1,173 @@
+"""TLS, passwords and ZooKeeper's access control through Spark's options: on driver and executors, batch and stream."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from bk_spark.commands.connect import spark_options
+from bk_spark.datasource.jobs.compact_log import compact_log
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.local.security import Authority
+from tests.spark.test_user_errors import last_line
+
+PASSWORD = "l3dger-s3cret"
+Options = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def given(secured_cluster: LocalCluster) -> Options:
+    """What reaches the secured cluster."""
+    return {"metadata": secured_cluster.metadata_uri, **spark_options(secured_cluster.client_config)}
+
+
+@pytest.fixture(scope="module")
+def log(secured_cluster: LocalCluster, spark: SparkSession, given: Options) -> str:
+    """A log of three rows, in two commits, with a password."""
+    name = f"orders-{uuid.uuid4().hex}"
+    for ids in (2, 1):
+        save(spark.range(ids).repartition(1), name, given | {"password": PASSWORD})
+    return name
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A client's certificate of an authority that the cluster does not know."""
+    directory = tmp_path_factory.mktemp("other")
+    Authority("other").issue(directory / "client")
+    return directory
+
+
+def save(frame: DataFrame, log: str, options: Options) -> None:
+    frame.write.format("bookkeeper").options(**options).mode("append").save(log)
+
+
+def load(spark: SparkSession, log: str, options: Options) -> DataFrame:
+    return spark.read.format("bookkeeper").options(**options).load(log)
+
+
+def stream(spark: SparkSession, log: str, options: Options) -> list[int]:
+    """All rows of the log through a streaming query."""
+    name = f"s{uuid.uuid4().hex}"
+    read = spark.readStream.format("bookkeeper").options(**options | {"startingOffsets": "earliest"}).load(log)
+    query = read.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    return sorted(row.id for row in spark.table(name).collect())
+
+
+def write_stream(spark: SparkSession, source: str, target: str, options: Options, checkpoint: Path) -> None:
+    read = spark.readStream.format("bookkeeper").options(**options | {"startingOffsets": "earliest"}).load(source)
+    sink = read.writeStream.format("bookkeeper").options(**options | {"checkpointLocation": str(checkpoint)})
+    query = sink.trigger(availableNow=True).start(target)
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def refusal(action: Callable[[], object]) -> str:
+    """What the user reads, and nothing secret in all of it."""
+    with pytest.raises(Exception) as refused:  # noqa: PT011
+        action()
+    assert PASSWORD not in str(refused.value)
+    assert "z00-s3cret" not in str(refused.value)
+    return last_line(str(refused.value))
+
+
+def changed(options: Options, **changes: str | None) -> Options:
+    merged: dict[str, str | None] = {**options, **changes}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def test_batches_and_streams_go_through_tls_and_access_control(
+    spark: SparkSession, given: Options, log: str, tmp_path: Path
+) -> None:
+    options = given | {"password": PASSWORD}
+    assert sorted(row.id for row in load(spark, log, options).collect()) == [0, 0, 1]
+    assert stream(spark, log, options) == [0, 0, 1]
+    write_stream(spark, log, log + "-copy", options, tmp_path)
+    assert load(spark, log + "-copy", options).count() == 3
+
+
+REFUSED: dict[str, tuple[Callable[[Path], dict[str, str | None]], str]] = {
+    "without TLS": (
+        lambda other: {"tlsCa": None, "tlsCertificate": None, "tlsKey": None},
+        "speaks TLS and this client does not: give tls_ca (tlsCa, --tls-ca)",
+    ),
+    "without a certificate": (
+        lambda other: {"tlsCertificate": None, "tlsKey": None},
+        "takes only clients with a certificate, and none is given: give tls_certificate and tls_key (tlsCertificate, tlsKey;",
+    ),
+    "with a certificate of another authority": (
+        lambda other: {"tlsCertificate": f"{other}/client.pem", "tlsKey": f"{other}/client.key"},
+        "(signed by CN=other): give one that is valid and that an authority in the bookie's tls_ca signed (tlsCertificate,",
+    ),
+    "with a wrong ledger password": (lambda other: {"password": "wrong"}, "wrong password for ledger"),
+    "without a ledger password": (lambda other: {"password": None}, "wrong password for ledger"),
+    "without a credential for ZooKeeper": (
+        lambda other: {"zookeeperAuth": None},
+        "zookeeper_auth (zookeeperAuth, --zookeeper-auth-file) is missing: ZooKeeper refuses access to /ledgers",
+    ),
+    "with another credential": (
+        lambda other: {"zookeeperAuth": "digest:keeper:z00-s3cret-not"},
+        "is '(not shown)': ZooKeeper refuses access to /ledgers",
+    ),
+    "with a file that is not there": (
+        lambda other: {"tlsCa": "/nowhere/ca.pem"},
+        "tls_ca (tlsCa, --tls-ca) is '/nowhere/ca.pem': it cannot be read (No such file or directory)",
+    ),
+}
+
+
+WRITES = ("without TLS", "with a certificate of another authority", "with a wrong ledger password", "with another credential")
+"""Refused in the tasks, or before: what differs for a write is where."""
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_who_is_refused_is_told_why(spark: SparkSession, given: Options, log: str, other: Path, case: str) -> None:
+    change, sentence = REFUSED[case]
+    options = changed(given | {"password": PASSWORD}, **change(other))
+    assert sentence in refusal(lambda: load(spark, log, options).collect())
+    if case in WRITES:
+        assert sentence in refusal(lambda: save(spark.range(1), log, options))
+
+
+@pytest.mark.parametrize("case", ["without a certificate", "without a credential for ZooKeeper"])
+def test_a_stream_that_is_refused_is_told_why(spark: SparkSession, given: Options, log: str, other: Path, case: str) -> None:
+    change, sentence = REFUSED[case]
+    options = changed(given | {"password": PASSWORD}, **change(other))
+    assert sentence in refusal(lambda: stream(spark, log, options))
+
+
+def test_small_ledgers_of_a_log_are_compacted_over_tls(spark: SparkSession, given: Options) -> None:
+    name, options = f"small-{uuid.uuid4().hex}", given | {"password": PASSWORD}
+    for _ in range(2):
+        save(spark.range(2).repartition(1), name, options)
+    report = compact_log(spark, given["metadata"], name, options={key: options[key] for key in options if key != "metadata"})
+    assert (report.removed.ledgers, report.added.ledgers) == (2, 1)
+    assert sorted(row.id for row in load(spark, name, options).collect()) == [0, 0, 1, 1]
+
+
+def test_plans_show_no_secret(spark: SparkSession, given: Options, log: str) -> None:
+    """Of a read none at all; of a statement neither, with the setting that docs/guide/secure.md names."""
+    options = given | {"password": PASSWORD}
+    plans = [load(spark, log, options)._jdf.queryExecution().toString()]
+    text = ", ".join(f"{name} '{value}'" for name, value in {**options, "path": log}.items())
+    spark.conf.set("spark.sql.redaction.options.regex", "(?i)url|zookeeperAuth")
+    try:
+        created = spark.sql(f"EXPLAIN EXTENDED CREATE TEMPORARY VIEW secured USING bookkeeper OPTIONS ({text})")
+        plans.append(created.first().plan)
+    finally:
+        spark.conf.unset("spark.sql.redaction.options.regex")
+    assert "redacted" in plans[1]
+    for plan in plans:
+        assert "bookkeeper" in plan
+        assert PASSWORD not in plan
+        assert "z00-s3cret" not in plan

@@ -1,0 +1,185 @@
+"""The usual mistakes: what Spark's user sees ends in one sentence that names the thing and says what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql.types import LongType, StructField, StructType
+
+from bk_spark.client.bookkeeper import BookKeeper
+from tests.cluster.datasource.direct import Direct
+from tests.spark.conftest import Logs
+from tests.unit.datasource.batches import numbers
+
+UNREACHABLE = {"metadata": "zk://127.0.0.1:1/ledgers", "client.connect_timeout_s": 1}
+
+
+def last_line(problem: str) -> str:
+    """Of the Python exception, which Spark follows by its SQLSTATE and a query's state."""
+    text = re.split(r"\n?\s*SQLSTATE:|\n=== Streaming Query ===", problem)[0]
+    return [line for line in text.splitlines() if line.strip()][-1]
+
+
+def check(action: Callable[[], object], sentence: str) -> None:
+    """It fails, and the user reads the sentence last: ours, by its class."""
+    with pytest.raises(Exception) as refused:  # noqa: PT011
+        action()
+    last = last_line(str(refused.value))
+    assert sentence in last, str(refused.value)
+    assert re.search(r"bk_spark\.errors\.\w+Error: ", last), last
+
+
+# --- batch writes
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"ensembleSize": 2}, "write quorum (writeQuorum) is 3: it must be from 1 to the ensemble size, which is 2"),
+        ({"ensembleSiz": 2}, "'ensemblesiz': the format 'bookkeeper' has no such option, the nearest is 'ensembleSize'"),
+        ({"minPartitions": 2}, "option 'minPartitions' is 2: it does not apply to a batch write: it belongs to a batch read"),
+        ({"ensembleSize": 7}, "an ensemble of 7 (option 'ensembleSize') needs 7 bookies and 3 can be used"),
+        ({"content": "entries"}, "entries are written from one column 'payload'"),
+        ({"client.nonsense": 1}, "has no such option, there are client."),
+        ({"checkpointLocation": "/tmp/x"}, "it does not apply to a batch write: it belongs to a stream write"),
+        (UNREACHABLE, "does not answer"),
+    ],
+)
+def test_a_bad_write_ends_in_one_clear_sentence(logs: Logs, log, options, sentence) -> None:
+    check(lambda: logs.write(logs.spark.range(3), log, **options), sentence)
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ("interval '1' year AS y", "the type of column 'y' is 'interval year'"),
+        ("map() AS a", "the type of column 'a'"),
+        ("named_struct('x', 1, 'x', 2) AS a", "it has two fields 'x'"),
+        ("array(named_struct('x', 1, 'x', 2)) AS a", "it has two fields 'x'"),
+        ("cast(id AS string) AS id", "column 'id' is bigint in the log and string in the data"),
+        ("id, id AS extra", "the log has no column 'extra'"),
+        ("id, id AS ID", "rename one"),
+        ("id, id", "rename one"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused_before_any_task(logs: Logs, direct: Direct, log, columns, sentence) -> None:
+    direct.write(log, numbers(1))
+    with pytest.raises(AnalysisException, match="Failed to initialize Python data source writer") as refused:
+        logs.write(logs.spark.sql(f"SELECT {columns} FROM range(3)"), log)
+    assert sentence in last_line(str(refused.value))
+
+
+def test_a_dataframe_without_columns_and_null_payloads_are_refused(logs: Logs, log) -> None:
+    check(lambda: logs.write(logs.spark.range(3).select(), log), "it has no columns")
+    nulls = logs.spark.sql("SELECT cast(null AS binary) AS payload")
+    check(lambda: logs.write(nulls, log, content="entries"), "an entry may be empty, not null")
+
+
+def test_rows_are_not_written_to_a_log_of_entries_nor_read_from_it(logs: Logs, direct: Direct, log) -> None:
+    direct.write(log, pa.record_batch({"payload": ["x"]}), content="entries")
+    check(lambda: logs.read(log), "holds entries: read it with content=entries")
+    check(lambda: logs.write(logs.spark.range(3), log), "the log holds entries, option 'content' is rows")
+
+
+def test_an_append_with_another_password_is_refused_before_it_makes_the_log_unreadable(logs: Logs, direct: Direct, log) -> None:
+    direct.write(log, numbers(1), password="right")
+    for other in ({"password": "wrong"}, {}):
+        check(lambda given=other: logs.write(logs.spark.range(3), log, **given), "wrong password for ledger")
+    direct.write(log, numbers(2), password="right")
+    assert direct.column(log, password="right") == [1, 2]
+
+
+# --- batch reads
+
+
+def test_without_a_cluster_the_way_to_name_one_is_said(logs: Logs, log) -> None:
+    load = logs.spark.read.format("bookkeeper").load
+    check(lambda: load(log), "it must be the cluster's URI, zk://host:port/ledgers; or set $BK_SPARK_METADATA")
+
+
+def test_a_bad_read_ends_in_one_clear_sentence(logs: Logs, direct: Direct, log) -> None:
+    direct.write(log, numbers(1, 2), password="right")
+    not_null = StructType([StructField("id", LongType(), False)])
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"log": "nobody"}, "there is no log 'nobody'"),
+        ({"log": None}, "it must name the log: .load('name')"),
+        ({"log": log, "password": "wrong"}, "wrong password for ledger"),
+        ({"log": log, "versionAsOf": 9}, "has the versions 0 to 1"),
+        ({"log": log, "versionAsOf": 0}, "it holds nothing and has no schema"),
+        ({"log": log, "ensembleSize": 3}, "option 'ensembleSize' is 3: it does not apply to a batch read"),
+        ({"log": log, "maxRowsPerTrigger": 3}, "it does not apply to a batch read: it belongs to a stream read"),
+        ({"log": log, "schema": "id int"}, "column 'id' is bigint, it is asked for as int"),
+        ({"log": log, "schema": "nope int"}, "column 'nope' is asked for, the columns are id"),
+        ({"log": log, "schema": not_null}, "asked for as NOT NULL"),
+        ({"log": log, "password": "right", "digestType": "HMAC"}, "was created with CRC32C"),
+        ({"log": log, "where": "id = 1 OR id = 2"}, "OR is not understood there; it takes comparisons of a column"),
+        ({"log": log, "where": "nope = 1"}, "has no column 'nope', its columns are id"),
+        ({"log": log, "startingOffsets": "12"}, "it must be earliest or latest, or an offset of a stream such as"),
+        ({"log": log, "startingOffsets": "latest"}, "only a stream starts there"),
+        ({"log": None, "ledger": "99999999"}, "there is no ledger 99999999"),
+        ({"log": log, "metadata": "nonsense"}, "nonsense"),
+        ({"log": log, **UNREACHABLE}, "does not answer"),
+    ]
+    for options, sentence in cases:
+        check(lambda given=options: logs.read(**given).collect(), sentence)
+
+
+def test_what_goes_wrong_in_a_task_is_said_too(logs: Logs, direct: Direct, log, bookkeeper: BookKeeper) -> None:
+    direct.write(log, numbers(1))
+    loaded = logs.read(log)
+    loaded.rdd.getNumPartitions()
+    (ledger,) = bookkeeper.logs.reader.snapshot(log).ledgers
+    bookkeeper.delete_ledger(ledger.ledger_id, force=True)
+    check(loaded.collect, f"there is no ledger {ledger.ledger_id}")
+
+
+def test_offsets_that_no_longer_fit_the_log_are_errors(logs: Logs, direct: Direct, log, bookkeeper: BookKeeper) -> None:
+    direct.write(log, numbers(1))
+    direct.write(log, numbers(2))
+    start = json.dumps(direct.stream(log, startingOffsets="earliest").initialOffset())
+    store = bookkeeper.logs
+    store.truncate(log, store.names.uid(log), store.reader.snapshot(log).ledgers[1].ledger_id)
+    check(lambda: logs.read(log, startingOffsets=start).collect(), "set failOnDataLoss to false")
+    bookkeeper.open_log(log).delete()
+    direct.write(log, numbers(3))
+    check(lambda: logs.read(log, startingOffsets=start).collect(), "it was deleted and made anew")
+
+
+# --- streams
+
+
+def run(logs: Logs, log: str | None, **options: Any) -> None:
+    """A streaming query from a log, until it has read what there is."""
+    reader = logs.spark.readStream.format("bookkeeper").option("metadata", logs.uri).options(**options)
+    query = reader.load(log).writeStream.format("noop").trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def test_a_stream_that_cannot_be_read_ends_in_one_clear_sentence(
+    logs: Logs, direct: Direct, log, bookkeeper: BookKeeper
+) -> None:
+    direct.write(log, numbers(1))
+    direct.write(log, numbers(2))
+    start = direct.stream(log, startingOffsets="earliest").initialOffset()
+    store = bookkeeper.logs
+    store.truncate(log, store.names.uid(log), store.reader.snapshot(log).ledgers[1].ledger_id)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"log": "nobody"}, "there is no log 'nobody'"),
+        ({"log": log, "maxRowPerTrigger": 5}, "the nearest is 'maxRowsPerTrigger'"),
+        ({"log": log, "versionAsOf": 1}, "option 'versionAsOf' is 1: it does not apply to a stream read"),
+        ({"log": log, "where": "id LIKE 5"}, "LIKE is not understood there"),
+        ({"log": log, **UNREACHABLE}, "does not answer"),
+        ({"log": log, "startingOffsets": json.dumps(start | {"log": "another"})}, "it was deleted and made anew"),
+        ({"log": log, "startingOffsets": json.dumps(start)}, "set failOnDataLoss to false"),
+    ]
+    for options, sentence in cases:
+        check(lambda given=options: run(logs, **given), sentence)

@@ -1,0 +1,129 @@
+"""Each command that is promised exists, is run by a test, and has help that a stranger understands."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+import pytest
+
+from bk_spark.cli import build_parser
+from tests.checkout import ROOT
+from tests.unit.documented_commands import parsers
+
+PROMISED = {
+    "cluster init": "test_cluster_show_and_init",
+    "cluster show": "test_cluster_show_and_init",
+    "local": "test_local_runs_a_cluster_until_it_is_told_to_stop",
+    "bookie format": "test_bookie_format_and_id",
+    "bookie start": "test_bookie_format_and_start_take_a_file_of_settings",
+    "bookie id": "test_bookie_format_and_id",
+    "bookie sanity": "test_sanity_holds_a_stopped_bookie_against_the_metadata_store",
+    "bookie list": "test_bookie_list_shows_every_bookie_with_its_space",
+    "bookie decommission": "test_the_command_may_be_killed_and_run_again_while_clients_work",
+    "ledger list": "test_ledger_list_shows_it",
+    "ledger show": "test_ledger_show_prints_its_metadata_without_the_password",
+    "ledger read": "test_ledger_read_prints_text_as_text_and_bytes_in_hexadecimal",
+    "ledger recover": "test_ledger_recover_closes_what_a_vanished_writer_left_open",
+    "ledger delete": "test_ledger_delete_deletes_it",
+    "log list": "test_log_list_show_and_read",
+    "log show": "test_log_list_show_and_read",
+    "log read": "test_log_list_show_and_read",
+    "log truncate": "test_truncate_removes_what_lies_before_and_says_how_much",
+    "log compact": "test_compact_runs_spark_by_itself_and_says_what_it_did",
+    "log vacuum": "test_vacuum_takes_one_log_or_all",
+    "log recover": "test_recover_closes_what_a_writer_left_open",
+    "log delete": "test_log_delete_deletes_it_with_its_ledgers",
+    "bookie gc run": "test_the_garbage_collection_of_a_bookie_is_suspended_resumed_and_run_by_command",
+    "bookie gc suspend": "test_the_garbage_collection_of_a_bookie_is_suspended_resumed_and_run_by_command",
+    "bookie gc resume": "test_the_garbage_collection_of_a_bookie_is_suspended_resumed_and_run_by_command",
+    "bookie gc status": "test_the_garbage_collection_of_a_bookie_is_suspended_resumed_and_run_by_command",
+    "bookie scrub": "test_a_bookie_scrubs_by_command_and_tells_its_state",
+    "bookie rebuild-index": "test_a_bookie_whose_index_was_lost_and_rebuilt_comes_back_through_limbo",
+    "orphans list": "test_a_killed_write_is_listed_then_swept_and_a_younger_one_is_neither",
+    "orphans sweep": "test_a_killed_write_is_listed_then_swept_and_a_younger_one_is_neither",
+    "replicate": "test_the_command_copies_with_spark_and_says_what_it_did",
+    "cookie show": "test_cookie_show_fix_and_delete",
+    "cookie fix": "test_cookie_show_fix_and_delete",
+    "cookie delete": "test_cookie_show_fix_and_delete",
+    "inspect journal": "test_inspect_shows_the_files_of_a_running_bookie_as_text_and_as_json",
+    "inspect entry-log": "test_inspect_shows_the_files_of_a_running_bookie_as_text_and_as_json",
+    "inspect index": "test_inspect_shows_the_files_of_a_running_bookie_as_text_and_as_json",
+    "inspect mark": "test_inspect_shows_the_files_of_a_running_bookie_as_text_and_as_json",
+    "auditor run": "test_an_audit_that_is_triggered_is_made_by_the_auditor",
+    "auditor who": "test_who_is_the_auditor_is_told_and_that_there_is_none",
+    "auditor trigger": "test_an_audit_that_is_triggered_is_made_by_the_auditor",
+    "autorecovery run": "test_a_process_takes_part_serves_metrics_and_ends_cleanly",
+    "autorecovery enable": "test_autorecovery_is_disabled_and_enabled_for_the_whole_cluster",
+    "autorecovery disable": "test_autorecovery_is_disabled_and_enabled_for_the_whole_cluster",
+    "autorecovery status": "test_the_status_tells_who_does_what_and_which_bookies_are_gone",
+    "underreplicated list": "test_marked_ledgers_are_listed_with_what_is_missing_since_when_and_who_works_on_them",
+    "doctor": "test_doctor_finds_nothing_wrong_here",
+    "dashboard": "test_it_prints_its_address_serves_until_ctrl_c_and_ends_cleanly",
+    "bench": "test_what_is_written_is_read_back_measured_and_deleted",
+}
+"""The rows of the public interface, and the test that runs the command."""
+
+BESIDE = {
+    "bookie status": "test_a_bookie_scrubs_by_command_and_tells_its_state",
+    "log set": "test_set_changes_what_is_given_and_keeps_the_rest",
+}
+"""What users would expect beside them."""
+
+COMMANDS = {**PROMISED, **BESIDE}
+SOURCES = [path.read_text() for tier in ("cluster", "spark") for path in sorted((ROOT / "tests" / tier).rglob("test_*.py"))]
+SAYS_ITS_DEFAULT = re.compile(r"default|at first|\bor the variable\b")
+
+
+def _leaves() -> dict[str, argparse.ArgumentParser]:
+    """All commands that do something, by their words."""
+    every = {one.prog.removeprefix("bk-spark").strip(): one for one in parsers(build_parser())}
+    return {words: one for words, one in every.items() if "handler" in one._defaults}
+
+
+LEAVES = _leaves()
+
+
+def test_the_commands_are_those_that_are_promised_and_no_others() -> None:
+    assert sorted(LEAVES) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command_is_run_by_a_test(words: str) -> None:
+    [source] = [text for text in SOURCES if f"def {COMMANDS[words]}(" in text]
+    assert [word for word in words.split() if f'"{word}"' not in source] == []
+
+
+@pytest.mark.parametrize("parser", list(parsers(build_parser())), ids=lambda parser: parser.prog)
+def test_every_command_says_what_it_does_and_every_argument_what_it_is_for(parser: argparse.ArgumentParser) -> None:
+    assert parser.description
+    shown = parser.format_help()
+    assert shown.startswith(f"usage: {parser.prog}")
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            assert [choice.dest for choice in action._choices_actions if not choice.help] == []
+        else:
+            assert action.help, action.dest
+
+
+@pytest.mark.parametrize("words", LEAVES)
+def test_every_option_that_takes_a_value_says_what_holds_without_it(words: str) -> None:
+    """Or it must be given, or nothing is done where it is not, as with a file that is not named."""
+    silent = []
+    for action in LEAVES[words]._actions:
+        takes_value = action.option_strings and action.nargs != 0 and not action.required
+        has_default = action.default not in (None, "", argparse.SUPPRESS) and action.dest != "metadata"
+        if takes_value and has_default and not SAYS_ITS_DEFAULT.search(action.help or ""):
+            silent.append(action.dest)
+    assert silent == []
+
+
+@pytest.mark.parametrize("words", LEAVES)
+def test_every_command_takes_the_cluster_and_prints_json(words: str) -> None:
+    assert {"--metadata", "--json"} <= set(LEAVES[words]._option_string_actions)
+
+
+def test_a_wrong_usage_repeats_a_screenful_of_what_was_typed_at_most(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        build_parser().parse_args(["cluster", "init", "--" + "m" * 20_000])
+    assert len(capsys.readouterr().err) < 5_000

@@ -1,0 +1,75 @@
+"""Who imports whom in ``bk_spark/``, read from the code: imports inside of functions and for type checking alone included."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests.checkout import ROOT
+
+PACKAGE = ROOT / "bk_spark"
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_pb2" not in path.name)
+
+
+def module_of(path: Path) -> str:
+    """Its name without ``bk_spark.``, a package by the name of its folder; the top package is ``""``."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return "/".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in FILES}
+
+
+def imported_names(path: Path) -> set[str]:
+    """Every dotted name that a file imports: modules, and what it takes from them."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def imported_modules(path: Path) -> set[str]:
+    """The modules of ``bk_spark`` that a file imports."""
+    names = {name.removeprefix("bk_spark").lstrip(".").replace(".", "/") for name in imported_names(path) if _is_ours(name)}
+    return {name for name in names if name in MODULES and not _is_only_a_way(name, names)} - {module_of(path)}
+
+
+def _is_ours(name: str) -> bool:
+    return name == "bk_spark" or name.startswith("bk_spark.")
+
+
+def _is_only_a_way(name: str, names: set[str]) -> bool:
+    """``from bk_spark.client import placement`` names the package too, and takes nothing from it but the module."""
+    return MODULES[name].name == "__init__.py" and any(other.startswith(f"{name}/") or not name for other in names - {name})
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Every set of modules that import each other, directly or through others."""
+    reached = {node: _reachable(graph, node) for node in graph}
+    found = {tuple(sorted({node} | {other for other in reached[node] if node in reached[other]})) for node in graph}
+    return sorted(list(group) for group in found if len(group) > 1 or group[0] in reached[group[0]])
+
+
+def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    todo = [start]
+    while todo:
+        new = graph.get(todo.pop(), set()) - found
+        found |= new
+        todo += new
+    return found
+
+
+def floors(graph: dict[str, set[str]]) -> int:
+    """The length of the longest chain of imports, in a graph without circles."""
+    heights: dict[str, int] = {}
+
+    def height(node: str) -> int:
+        if node not in heights:
+            heights[node] = 1 + max((height(other) for other in graph.get(node, set())), default=0)
+        return heights[node]
+
+    return max(height(node) for node in graph)

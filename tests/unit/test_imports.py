@@ -1,0 +1,235 @@
+"""Who may import whom, by folder (DESIGN.md, "Layers"); and how large the house is (``python -m tests.unit.test_imports``)."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.unit.import_graph import FILES, MODULES, PACKAGE, circles, floors, imported_modules, imported_names, module_of
+
+EVERYTHING = "*"
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    # shared
+    "version": (),
+    "errors": (),
+    "proto": (),
+    "quorum": ("errors",),
+    "config": ("quorum",),
+    "process_memory": ("config",),
+    "telemetry": ("errors",),
+    "tls": ("config",),
+    "entries": ("config",),
+    "entries/rate": (),
+    "rows": ("entries",),
+    "wire": ("entries", "proto"),
+    "metadata": ("entries", "proto"),
+    # client
+    "client": (),
+    "client/progress": (),
+    "client/protocol": ("wire", "metadata", "entries/rate"),
+    "client/driver": ("client/protocol", "telemetry", "tls"),
+    "client/ledger": ("client/driver",),
+    "client/log": (),
+    "client/log/stored": ("metadata",),
+    "client/log/entry_range": ("client/log/stored",),
+    "client/log/changes": ("client/log/stored",),
+    "client/log/stream": ("client/log/stored", "client/ledger"),
+    "client/log/log_store": ("client/log/changes", "client/log/stream"),
+    "client/log/leader": ("client/log/log_store", "client/log/entry_range"),
+    "client/log/cleanup": ("client/log/log_store", "client/progress"),
+    "client/log/log": ("client/log/leader", "client/log/cleanup"),
+    "client/bookkeeper": ("client/log/log",),
+    "client/replication": ("client/bookkeeper",),
+    # bookie
+    "bookie": (),
+    "bookie/pace": ("entries/rate",),
+    "bookie/background_task": (),
+    "bookie/disk": ("errors",),
+    "bookie/directories": ("config", "bookie/disk"),
+    "bookie/logs": ("entries", "bookie/directories"),
+    "bookie/index": ("bookie/logs",),
+    "bookie/storage": ("bookie/index", "bookie/pace"),
+    "bookie/identity": ("bookie/index", "metadata"),
+    "bookie/bookie": ("bookie/batch_read", "bookie/identity", "version"),
+    "bookie/admission": ("bookie/storage", "wire"),
+    "bookie/batch_read": ("bookie/admission",),
+    "bookie/server": ("bookie/bookie", "process_memory", "telemetry", "tls"),
+    "bookie/repair": ("bookie/bookie", "bookie/background_task"),
+    "bookie/space": ("bookie/storage", "bookie/background_task", "metadata"),
+    "bookie/inspection": ("bookie/identity",),
+    "bookie/process": ("bookie/server", "bookie/repair", "bookie/space"),
+    # Spark, the dashboard, and what joins both sides
+    "datasource": (),
+    "datasource/spark_schema": ("rows", "client/log/stored"),
+    "datasource/option_values": ("client/bookkeeper",),
+    "datasource/connection": ("client/bookkeeper", "process_memory"),
+    "datasource/options": ("datasource/option_values", "rows"),
+    "datasource/read": ("datasource/options", "datasource/connection", "datasource/spark_schema"),
+    "datasource/write": ("datasource/options", "datasource/connection", "datasource/spark_schema"),
+    "datasource/source": ("datasource/read", "datasource/write"),
+    "datasource/jobs": ("datasource/source", "client/replication"),
+    "dashboard": ("client/replication",),
+    "local": ("bookie/identity", "client/replication"),
+    "commands": (EVERYTHING,),
+    "cli": (EVERYTHING,),
+    "": (EVERYTHING,),
+}
+"""Folder or module → what it may import, and with it all that those may import. A module is bound by the longest entry that
+it lies in; inside of an entry everybody may import everybody."""
+
+NEVER = {"client/protocol": ("metadata/store", "metadata/zookeeper", "metadata/registration", "metadata/under_replication")}
+"""Taken away again: a state machine takes values of ledger metadata, never calls of the store."""
+
+JOINERS = ("local", "commands", "cli", "")
+"""What joins both sides uses the machine directly."""
+
+USES = {
+    # packages of others
+    "pyspark": ("datasource",),
+    "py4j": ("datasource",),
+    "grpc": ("client/driver", "bookie/server", "proto", "tls/files"),
+    "kazoo": ("metadata",),
+    "cryptography": ("tls/certificates", "local/security"),
+    "sqlite3": ("bookie/index/sqlite_database",),
+    "crc32c": ("entries/crc",),
+    "prometheus_client": ("telemetry", "dashboard"),
+    # the machine
+    "asyncio": ("client/driver", "client/replication", "bookie/server", "bookie/process"),
+    "os": ("bookie/disk", "client/driver/event_loop", "datasource/options"),
+    "queue": ("client/ledger", "bookie/server"),
+    "random": ("client/driver",),
+    "secrets": (),
+    "select": (),
+    "socket": ("metadata/zookeeper_session", "telemetry/http_endpoint", "tls/diagnosis", "bookie/server"),
+    "subprocess": (),
+    "threading": (
+        "metadata",
+        "telemetry",
+        "tls/files",
+        "client/driver",
+        "client/ledger",
+        "client/log/leader",
+        "client/replication",
+        "bookie/logs",
+        "bookie/storage",
+        "bookie/server",
+        "bookie/background_task",
+        "bookie/repair",
+        "bookie/process",
+        "datasource",
+        "dashboard",
+    ),
+    "time": (
+        "metadata",
+        "telemetry",
+        "tls/files",
+        "client/driver",
+        "client/replication",
+        "bookie/pace",
+        "bookie/process",
+        "datasource",
+        "dashboard",
+    ),
+}
+"""Package → who may import it beside the joiners. ``client/protocol`` uses none of the machine."""
+
+OPENS_FILES = ("bookie/disk", *JOINERS)
+
+GRAPH = {module: imported_modules(path) for module, path in MODULES.items()}
+
+
+def _lies_in(module: str, entries: tuple[str, ...]) -> bool:
+    return any(module == entry or (entry != "" and module.startswith(f"{entry}/")) for entry in entries)
+
+
+def _entry_of(module: str) -> str:
+    """The longest entry of MAY_IMPORT that the module lies in."""
+    return max((entry for entry in MAY_IMPORT if _lies_in(module, (entry,))), key=len)
+
+
+def _allowed(entry: str) -> set[str]:
+    """The entries that an entry may import: itself, what it names, and what those may."""
+    found = {entry}
+    for other in MAY_IMPORT[entry]:
+        found |= {EVERYTHING} if other == EVERYTHING else _allowed(other)
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_a_module_imports_only_what_lies_below_its_folder(path: Path) -> None:
+    module = module_of(path)
+    allowed = _allowed(_entry_of(module))
+    never = NEVER.get(_entry_of(module), ())
+    wrong = [
+        other
+        for other in sorted(GRAPH[module])
+        if _lies_in(other, never) or (EVERYTHING not in allowed and _entry_of(other) not in allowed)
+    ]
+    assert wrong == []
+
+
+def test_client_and_bookie_never_import_each_other() -> None:
+    sides = [(module, other) for module, others in GRAPH.items() for other in others]
+    assert [one for one in sides if {name.split("/")[0] for name in one} == {"client", "bookie"}] == []
+
+
+def test_leaders_and_the_cleanup_of_logs_never_meet() -> None:
+    assert "client/log/cleanup" not in _allowed("client/log/leader")
+    assert "client/log/leader" not in _allowed("client/log/cleanup")
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert circles(GRAPH) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_packages_and_the_machine_are_used_only_where_the_table_says(path: Path) -> None:
+    module = module_of(path)
+    if _entry_of(module) in JOINERS:
+        return
+    tops = {name.split(".")[0] for name in imported_names(path)}
+    assert [top for top in sorted(tops & USES.keys()) if not _lies_in(module, USES[top])] == []
+
+
+def test_files_are_opened_only_by_the_disk_module_and_the_joiners() -> None:
+    users = {
+        module_of(path)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
+    }
+    assert [name for name in sorted(users) if not _lies_in(name, OPENS_FILES)] == []
+
+
+def test_the_tables_name_only_what_exists() -> None:
+    named = {place for table in (USES, NEVER, MAY_IMPORT) for places in table.values() for place in places} | MAY_IMPORT.keys()
+    assert sorted(named - MODULES.keys() - {EVERYTHING, "proto"}) == []
+
+
+def _files_of_folders() -> Counter[str]:
+    return Counter(path.parent.relative_to(PACKAGE).as_posix() for path in FILES)
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=module_of)
+def test_every_package_says_what_is_in_it_what_it_imports_and_where_to_begin(path: Path) -> None:
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    assert module_of(path) in ("", "errors") or ("mport" in text and "Begin with" in text)
+
+
+def test_no_public_class_name_is_defined_twice() -> None:
+    found: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(module_of(path))
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
+if __name__ == "__main__":
+    lines = sum(len(path.read_text().splitlines()) for path in FILES)
+    print(f"{len(FILES)} modules, {lines} lines, {floors(GRAPH)} floors, {len(circles(GRAPH))} circles")
+    for folder, count in sorted(_files_of_folders().items()):
+        print(f"{count:4} {folder}")
