@@ -14,11 +14,11 @@ from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.config import ClientConfig
 from bk_spark.local.cluster import LocalCluster
 
-ROUNDS = 20
+ROUNDS = 8
 SIZES = (20, 300, 5_000, 150_000)
 """Small adds pass through the journal, large ones go straight into the entry log."""
 
-QUICK = ClientConfig(add_timeout_s=5.0, read_timeout_s=5.0)
+QUICK = ClientConfig(add_timeout_s=2.0, read_timeout_s=5.0)
 
 
 @pytest.fixture(scope="module")
