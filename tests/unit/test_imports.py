@@ -209,8 +209,18 @@ def test_the_tables_name_only_what_exists() -> None:
     assert sorted(named - MODULES.keys() - {EVERYTHING, "proto"}) == []
 
 
+MOST_FILES = 20
+MOST_FILES_AT_THE_TOP = 6
+
+
 def _files_of_folders() -> Counter[str]:
     return Counter(path.parent.relative_to(PACKAGE).as_posix() for path in FILES)
+
+
+def test_every_folder_can_be_taken_in_at_one_look() -> None:
+    files = _files_of_folders()
+    assert files.pop(".") <= MOST_FILES_AT_THE_TOP
+    assert {folder: count for folder, count in files.items() if count > MOST_FILES} == {}
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=module_of)
