@@ -137,6 +137,22 @@ def test_available_now_drains_in_limited_batches_and_a_restart_goes_on_from_the_
     assert one.drain(log, **options) == [[6, 7, 8]]
 
 
+def test_the_first_batch_keeps_its_start_when_it_is_repeated(collector: Any, direct: Direct, log: str) -> None:
+    """Log rule 6: the checkpoint has the batch's end; what Spark asks for again, the start, is another one by then."""
+    direct.write(log, numbers(0))
+    one = collector()
+    query = one.start(log)
+    wait_until(lambda: query.recentProgress or query.exception() is not None, 60)
+    query.stop()
+    uncommit(one._checkpoint)
+    direct.write(log, numbers(1), numbers(2))
+    assert one.drain(log) == [[1, 2]]  # the repeated first batch is empty, as it was
+    other = collector()
+    assert other.drain(log, startingOffsets="earliest") == [[0, 1, 2]]
+    uncommit(other._checkpoint)
+    assert other.drain(log, startingOffsets="latest") == [[0, 1, 2]]
+
+
 def uncommit(checkpoint: Path) -> None:
     """As a driver leaves it that was killed after a batch's work and before its commit log."""
     last = max((path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()), key=lambda path: int(path.name))

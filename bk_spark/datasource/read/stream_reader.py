@@ -25,15 +25,13 @@ from pyspark.sql.streaming.datasource import (
 
 from bk_spark.client.log.stored.values import Head
 from bk_spark.client.log.stream.follow import LedgerEnd, Newest
-from bk_spark.client.log.stream.positions import StreamPosition, position_of_offset
+from bk_spark.client.log.stream.positions import Offset, StreamOffset, StreamPosition, stream_offset
 from bk_spark.datasource.read.batch_limits import Limits, StoredSizes, admitted_end
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
 from bk_spark.datasource.read.micro_batch import BatchPlanner, read_part
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.read.tail import LogTail
 from bk_spark.errors import BookKeeperError, ConfigError, LogReplacedError
-
-Offset = dict[str, Any]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -55,7 +53,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a query with an empty checkpoint starts: options ``startingOffsets`` and ``startingTimestamp``."""
         if self._initial is None:
             self._initial = self._log.initial_position(self._reading.options)
-        return self._offset(self._initial)
+        return StreamOffset(self._initial, self._initial).to_offset(self._uid)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark takes one limit; ``latestOffset`` applies the other one too."""
@@ -68,7 +66,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The end of the next micro-batch: ``start`` if nothing is new, never before it. Answered from memory while idle."""
-        position = self._position(start)
+        given = self._given(start)
+        position = given.position
         self._move_cursor(position)
         head, newest = self._look(position)
         self._newest = end = max(position, newest.position)
@@ -77,18 +76,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limits = self._limits(limit)
         if end > position and not limits.is_unlimited:
             end = self._admitted(position, end, head, limits)
-        return self._offset(end)
+        return given.end_of_batch(end).to_offset(self._uid)
 
     def reportLatestOffset(self) -> Offset | None:
         """The newest position, without regard to limits: Spark shows it in the query's progress."""
-        return None if self._newest is None else self._offset(self._newest)
+        return None if self._newest is None else self._newest.to_offset(self._uid)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The parts of a micro-batch, the same for the same offsets, also after a restart.
 
+        When Spark repeats the first batch, ``start`` is what ``initialOffset`` says now; where it began stands in ``end``.
         Raises DataLossError, LogReplacedError, SchemaMismatchError, ConfigError.
         """
-        first, last = self._position(start), self._position(end)
+        began, ended = self._given(start), self._given(end)
+        first = began.position if ended.start is None or start == end else ended.start
+        last = ended.position
+        if first > last:
+            raise _misplaced(first.to_json(self._uid), last.to_json(self._uid))
         self._planner = self._planner or BatchPlanner(self._log, self._reading)
         return [InputPartition(part) for part in self._planner.parts(first, last)]
 
@@ -98,7 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offset) -> None:
         """Have the cursor show that everything before ``end`` was processed."""
-        self._move_cursor(self._position(end))
+        self._move_cursor(self._given(end).position)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of this run of the query: all that a quorum of bookies has confirmed now."""
@@ -174,12 +178,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         elif self._frozen is not None:
             cursor.publish()
 
-    def _position(self, offset: Offset) -> StreamPosition:
-        log = self._log
-        return position_of_offset(offset, log.name, log.uid)
+    def _given(self, offset: Offset) -> StreamOffset:
+        return stream_offset(offset, self._log.name, self._log.uid)
 
-    def _offset(self, position: StreamPosition) -> Offset:
-        return position.to_offset(self._uid)
+
+def _misplaced(start: str, end: str) -> ConfigError:
+    problem = f"it lies behind the batch's end, {end}, so the checkpoint does not say which rows the batch has"
+    remedy = "go on with a new checkpoint and the end as option 'startingOffsets', or with an earlier offset that you trust"
+    return ConfigError("the start of a batch", start, f"{problem}: {remedy}")
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):

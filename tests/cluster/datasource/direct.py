@@ -11,8 +11,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from bk_spark.client.log.stream.positions import Offset
 from bk_spark.datasource.read.reader import EntryReader
-from bk_spark.datasource.read.stream_reader import Offset, StreamReader
+from bk_spark.datasource.read.stream_reader import StreamReader
 from bk_spark.datasource.source import BookKeeperDataSource
 
 Row = dict[str, Any]

@@ -10,7 +10,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.changes.plan import CommitRequest
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
-from bk_spark.datasource.read.stream_reader import Offset, StreamReader
+from bk_spark.client.log.stream.positions import Offset
+from bk_spark.datasource.read.stream_reader import StreamReader
 from tests.cluster.datasource.direct import micro_batch
 from tests.unit.datasource.batches import wait_until
 
@@ -47,3 +48,8 @@ def compact(bookkeeper: BookKeeper, log: str, first: int = 0) -> None:
     ledger = CommittedLedger(written.ledger_id, written.last_add_confirmed, written.length, sum(one.rows for one in listed))
     request = CommitRequest(CommitKind.COMPACT, (ledger,), remove=tuple(one.ledger_id for one in listed))
     bookkeeper.logs.commit(job, request)
+
+
+def bare(offset: Offset) -> Offset:
+    """Without the start of the stream, which stands in the end of its first batch."""
+    return {key: value for key, value in offset.items() if key != "start"}

@@ -13,6 +13,9 @@ Worked example: version 1 added ledger 7 with entries 0 to 11, version 2 is a co
 all of ledger 7 the position is version 1, ledger 7, entry 12. It stays there through version 2, and also through version 3
 unless ledger 9 has an entry. A stream that starts at the end of the log has read nothing: it stands behind a version.
 
+Spark's checkpoint keeps the end of a batch and takes its start from the batch before. It asks for the start of the first
+batch again when it repeats that batch, and by then the log may have grown. So the first batch's end has its start in it.
+
 Ref: docs/rules.md, log rule 6; docs/formats.md, "Offsets and cursors".
 """
 
@@ -21,13 +24,18 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import total_ordering
+from typing import Any, TypeAlias
 
 from bk_spark.errors import ConfigError
 
 BEHIND = -1
 """Ledger id of a position behind everything that its version gives to read."""
 
-_FIELDS = ("entry", "index", "ledger", "log", "version")
+_NUMBERS = ("entry", "index", "ledger", "version")
+_FIELDS = {*_NUMBERS, "log"}
+Offset: TypeAlias = dict[str, Any]
+"""An offset as Spark gives and takes it: JSON."""
+
 _MAX = 2**63 - 1
 _FORM = 'an offset looks like {"entry":12,"index":3,"ledger":7,"log":"<the log\'s id>","version":41}'
 
@@ -50,14 +58,17 @@ class StreamPosition:
     def __lt__(self, other: StreamPosition) -> bool:
         return self._key < other._key
 
-    def to_offset(self, uid: str) -> dict[str, int | str]:
+    def to_offset(self, uid: str) -> Offset:
         """As Spark stores it. Keys are sorted, because Spark compares offsets as strings."""
-        values = (self.entry_id, self.index, self.ledger_id, uid, self.version)
-        return dict(zip(_FIELDS, values, strict=True))
+        return dict(sorted({**self._numbers, "log": uid}.items()))
 
     def to_json(self, uid: str) -> str:
         """The only text of this position: sorted keys, no spaces."""
         return json.dumps(self.to_offset(uid), sort_keys=True, separators=(",", ":"))
+
+    @property
+    def _numbers(self) -> dict[str, int]:
+        return dict(zip(_NUMBERS, (self.entry_id, self.index, self.ledger_id, self.version), strict=True))
 
     @property
     def _key(self) -> tuple[int, bool, int, int]:
@@ -69,23 +80,57 @@ def behind(version: int) -> StreamPosition:
     return StreamPosition(version, 0, BEHIND, 0)
 
 
-def position_of_offset(offset: object, name: str, uid: str, what: str = "the offset in the checkpoint") -> StreamPosition:
-    """The position that ``offset``, as Spark returns it, names in the log ``name`` with the id ``uid``.
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """What Spark keeps of a stream: a position, and up to the end of the first batch also where the stream started."""
+
+    position: StreamPosition
+    start: StreamPosition | None = None
+
+    def end_of_batch(self, end: StreamPosition) -> StreamOffset:
+        """The offset of ``end``, in a batch that begins at this offset."""
+        return StreamOffset(end, self.start if end == self.position or self.start == self.position else None)
+
+    def to_offset(self, uid: str) -> Offset:
+        """As Spark stores it, with sorted keys."""
+        offset = self.position.to_offset(uid)
+        return offset if self.start is None else dict(sorted({**offset, "start": self.start._numbers}.items()))
+
+
+def stream_offset(offset: object, name: str, uid: str, what: str = "the offset in the checkpoint") -> StreamOffset:
+    """What ``offset``, as Spark returns it, says of the log ``name`` with the id ``uid``.
 
     Raises ConfigError if it is malformed, or of another log, such as a deleted one of this name. Errors call it ``what``.
     """
-    if not isinstance(offset, dict) or set(offset) != set(_FIELDS):
+    if not isinstance(offset, dict) or offset.keys() - {"start"} != _FIELDS:
         raise ConfigError(what, offset, _FORM)
-    numbers = {field: offset[field] for field in _FIELDS if field != "log"}
-    for field, number in numbers.items():
-        least = {"index": -_MAX, "ledger": BEHIND}.get(field, 0)
-        if type(number) is not int or not least <= number <= _MAX:
-            raise ConfigError(what, offset, f"'{field}' must be a whole number from {least} on; {_FORM}")
+    position = _position(offset, offset, what)
     if not isinstance(offset["log"], str):
         raise ConfigError(what, offset, f"'log' must be the log's id; {_FORM}")
     if offset["log"] != uid:
         problem = f"log '{name}' has the id {uid} now: it was deleted and made anew, start with a new checkpoint"
         raise ConfigError(what, json.dumps(offset), problem)
+    if "start" not in offset:
+        return StreamOffset(position)
+    numbers = offset["start"]
+    if not isinstance(numbers, dict) or numbers.keys() != {*_NUMBERS}:
+        raise ConfigError(what, offset, f"'start' must have {', '.join(_NUMBERS)}; {_FORM}")
+    start = _position(numbers, offset, what)
+    if start > position:
+        raise ConfigError(what, offset, f"'start' must not lie behind it; {_FORM}")
+    return StreamOffset(position, start)
+
+
+def position_of_offset(offset: object, name: str, uid: str, what: str = "the offset in the checkpoint") -> StreamPosition:
+    """The position of an offset. Raises as ``stream_offset``."""
+    return stream_offset(offset, name, uid, what).position
+
+
+def _position(numbers: dict[str, Any], offset: Offset, what: str) -> StreamPosition:
+    for field in _NUMBERS:
+        number, least = numbers[field], {"index": -_MAX, "ledger": BEHIND}.get(field, 0)
+        if type(number) is not int or not least <= number <= _MAX:
+            raise ConfigError(what, offset, f"'{field}' must be a whole number from {least} on; {_FORM}")
     if numbers["ledger"] == BEHIND and (numbers["index"], numbers["entry"]) != (0, 0):
         raise ConfigError(what, offset, f"behind everything of a version (ledger {BEHIND}), index and entry are 0; {_FORM}")
     if numbers["version"] == 0 and numbers["ledger"] != BEHIND:

@@ -17,9 +17,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.stored.values import Retention
+from bk_spark.client.log.stream.positions import Offset
 from bk_spark.client.protocol import last_add_confirmed
 from bk_spark.datasource.read import tail
-from bk_spark.datasource.read.stream_reader import Offset
 from bk_spark.errors import (
     BookieUnavailableError,
     ConfigError,
@@ -28,7 +28,7 @@ from bk_spark.errors import (
 )
 from bk_spark.metadata.zookeeper import ZooKeeperStore
 from tests.cluster.datasource.direct import Direct, micro_batch, micro_batches
-from tests.cluster.datasource.streams import ALL, OpenStream, payloads, wait_for
+from tests.cluster.datasource.streams import ALL, OpenStream, bare, payloads, wait_for
 from tests.unit.datasource.batches import numbers, wait_until
 
 # --- offsets
@@ -38,8 +38,10 @@ def test_offsets_have_sorted_keys_whole_numbers_and_the_log_s_id(direct: Direct,
     """Log rule 6: Spark compares them as strings."""
     direct.write(log, numbers(1, 2), numbers(3))
     [(start, end, rows)] = micro_batches(direct.stream(log, startingOffsets="earliest"))
-    assert (list(start), list(end)) == (["entry", "index", "ledger", "log", "version"],) * 2
-    assert start == {"entry": 0, "index": 0, "ledger": -1, "log": start["log"], "version": 0}
+    assert (list(start), list(end)) == (["entry", "index", "ledger", "log", "start", "version"],) * 2
+    beginning = {"entry": 0, "index": 0, "ledger": -1, "version": 0}
+    assert start == {**beginning, "log": start["log"], "start": beginning}
+    assert end["start"] == beginning
     assert (end["entry"], end["index"], end["version"], rows) == (1, 1, 1, [1, 2, 3])
     assert json.dumps(end) == json.dumps(json.loads(json.dumps(end, sort_keys=True)))
 
@@ -56,6 +58,51 @@ def test_a_stream_starts_at_the_latest_offset_unless_told_otherwise(direct: Dire
     assert [rows for _, _, rows in micro_batches(given)] == [[2]]
 
 
+def test_the_repeated_first_batch_has_its_rows_although_the_start_is_asked_for_again(
+    direct: Direct, stream: OpenStream, log: str
+) -> None:
+    """Log rule 6: Spark's checkpoint has the end of the batch only; a commit came before it, a crash and a commit behind."""
+    direct.write(log, numbers(1))
+    reader = stream(log)
+    start = reader.initialOffset()
+    direct.write(log, numbers(2, 3))
+    kept = json.loads(json.dumps(wait_for(reader, start)))
+    direct.write(log, numbers(4))
+    again = stream(log)
+    asked = again.initialOffset()
+    assert asked["version"] > kept["version"]
+    assert micro_batch(again, asked, kept) == [2, 3]
+    assert micro_batch(again, kept, wait_for(again, kept)) == [4]
+
+
+def test_the_repeated_first_batch_of_an_idle_log_is_empty_and_the_next_one_has_all_rows(
+    direct: Direct, stream: OpenStream, log: str
+) -> None:
+    direct.write(log, numbers(1))
+    reader = stream(log)
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ALL) == start
+    direct.write(log, numbers(2))
+    again = stream(log)
+    assert micro_batch(again, again.initialOffset(), start) == []
+    end = wait_for(again, start)
+    assert micro_batch(again, start, end) == [2]
+    third = stream(log)
+    assert micro_batch(third, start, end) == micro_batch(third, third.initialOffset(), end) == [2]
+    assert micro_batch(third, end, end) == []
+
+
+def test_a_batch_whose_start_lies_behind_its_end_is_an_error_that_says_how_to_go_on(
+    direct: Direct, stream: OpenStream, log: str
+) -> None:
+    direct.write(log, numbers(1))
+    end = bare(stream(log).initialOffset())
+    direct.write(log, numbers(2))
+    reader = stream(log)
+    with pytest.raises(ConfigError, match="does not say which rows the batch has: go on with a new checkpoint and the end as"):
+        reader.partitions(reader.initialOffset(), end)
+
+
 def test_a_stream_may_start_at_a_time(direct: Direct, bookkeeper: BookKeeper, log: str) -> None:
     for number in range(3):
         direct.write(log, numbers(number))
@@ -70,7 +117,7 @@ def test_an_offset_that_is_none_or_not_of_this_log_is_refused_with_one_sentence(
     """Log rule 6."""
     direct.write(log, numbers(1))
     reader = direct.stream(log)
-    good = reader.initialOffset()
+    good = bare(reader.initialOffset())
     for bad, problem in (
         ({**good, "entry": "1"}, "'entry' must be a whole number from 0 on"),
         ({"version": 1}, 'an offset looks like {"entry":12,"index":3,"ledger":7,'),
@@ -129,7 +176,7 @@ def test_an_idle_stream_asks_nobody(direct: Direct, stream: OpenStream, log: str
     calls.clear()
     for _ in range(100):
         assert reader.latestOffset(start, ReadMaxRows(1)) == start
-        assert reader.reportLatestOffset() == start
+        assert reader.reportLatestOffset() == bare(start)
     assert calls == []
 
 
@@ -288,11 +335,11 @@ def test_a_running_stream_shows_how_far_it_is_and_how_many_rows_it_is_behind(
     reader = stream(log, cursorName="copy", startingOffsets="earliest")
     start = reader.initialOffset()
     end = reader.latestOffset(start, ALL)
-    wait_until(lambda: cursors(bookkeeper, log) == {"copy": (start, 3)})
+    wait_until(lambda: cursors(bookkeeper, log) == {"copy": (bare(start), 3)})
     reader.commit(end)
-    wait_until(lambda: cursors(bookkeeper, log) == {"copy": (end, 0)})
+    wait_until(lambda: cursors(bookkeeper, log) == {"copy": (bare(end), 0)})
     direct.write(log, numbers(4, 5))
-    assert cursors(bookkeeper, log) == {"copy": (end, 2)}
+    assert cursors(bookkeeper, log) == {"copy": (bare(end), 2)}
     later = wait_for(reader, end)
     for _ in range(20):
         reader.commit(later)

@@ -7,7 +7,15 @@ import json
 
 import pytest
 
-from bk_spark.client.log.stream.positions import BEHIND, StreamPosition, behind, parse_position, position_of_offset
+from bk_spark.client.log.stream.positions import (
+    BEHIND,
+    StreamOffset,
+    StreamPosition,
+    behind,
+    parse_position,
+    position_of_offset,
+    stream_offset,
+)
 from bk_spark.errors import ConfigError
 
 WHAT = "option 'startingOffsets'"
@@ -38,7 +46,30 @@ def test_positions_are_ordered_as_a_stream_reads():
     assert all(a < b for a, b in itertools.pairwise(in_order))
 
 
-GOOD = {"entry": 0, "index": 0, "ledger": 7, "log": "u", "version": 1}
+def test_the_first_batch_s_end_says_where_it_started_and_no_later_one_does():
+    """Log rule 6: Spark keeps the end of the first batch and asks for its start again."""
+    start = StreamOffset(behind(3), behind(3))
+    assert start.end_of_batch(behind(3)) == start
+    first = start.end_of_batch(StreamPosition(4, 0, 7, 5))
+    assert json.dumps(first.to_offset("u"), separators=(",", ":")) == (
+        '{"entry":5,"index":0,"ledger":7,"log":"u","start":{"entry":0,"index":0,"ledger":-1,"version":3},"version":4}'
+    )
+    assert stream_offset(first.to_offset("u"), "orders", "u") == first
+    assert first.end_of_batch(first.position) == first  # nothing is new: the same text
+    second = first.end_of_batch(StreamPosition(4, 0, 7, 6))
+    assert second == StreamOffset(StreamPosition(4, 0, 7, 6))
+    assert second.end_of_batch(StreamPosition(5, 0, 9, 1)).start is None
+    assert second.to_offset("u") == second.position.to_offset("u")
+
+
+def test_an_offset_with_a_start_is_taken_as_the_position_that_it_is():
+    """Log rule 6: users give ``startingOffsets`` what a query's progress shows."""
+    first = StreamOffset(StreamPosition(4, 0, 7, 5), behind(3))
+    assert parse_position(json.dumps(first.to_offset("u")), "orders", "u", WHAT) == first.position
+
+
+PLACE = {"entry": 0, "index": 0, "ledger": 7, "version": 1}
+GOOD = {**PLACE, "log": "u"}
 
 
 @pytest.mark.parametrize(
@@ -55,6 +86,10 @@ GOOD = {"entry": 0, "index": 0, "ledger": 7, "log": "u", "version": 1}
         ({**GOOD, "ledger": BEHIND, "entry": 1}, "index and entry are 0"),
         ({**GOOD, "version": 0}, "version 0 is the empty log, which has no ledger"),
         ({**GOOD, "more": 1}, "an offset looks like"),
+        ({**GOOD, "start": None}, "'start' must have entry, index, ledger, version"),
+        ({**GOOD, "start": GOOD}, "'start' must have entry, index, ledger, version"),
+        ({**GOOD, "start": {**PLACE, "entry": -1}}, "'entry' must be a whole number from 0 on"),
+        ({**GOOD, "start": {**PLACE, "version": 2}}, "'start' must not lie behind it"),
         ({"version": 1}, "an offset looks like"),
         ([1], "an offset looks like"),
         (None, "an offset looks like"),
