@@ -115,10 +115,10 @@ class ClientConfig:
     """How long to wait before looking again for a replacement of a failed bookie; about the time of a bookie's restart."""
 
     explicit_lac_s: float = 0.05
-    """An idle writer tells its bookies once, after this long, how far the ledger is confirmed, so that readers see its end.
+    """An idle writer tells its bookies after this long how far the ledger is confirmed, so that readers see its end.
 
     It is most of the delay from an append to a stream that follows the log. Each pause costs each bookie one small record; a
-    writer that appends more often than this pays nothing."""
+    writer that appends more often than this pays nothing. Bookies that did not take it are told again, at growing pauses."""
 
     read_timeout_s: float = 5.0
     """A replica that has sent nothing for this long is given up for the next one."""

@@ -269,8 +269,10 @@ class Runner:
         request = StoreLastAddConfirmedRequest(*self._addressed(bookie_id), confirmed)
         timeout_s = self._context.config.add_timeout_s
         answer = await self._asked(self._bookie(bookie_id).store_last_add_confirmed(request, timeout_s))
-        told = (bookie_id, self._metadata.ledger_id, confirmed, answer.describe() if isinstance(answer, PlainReply) else answer)
+        reply = answer if isinstance(answer, PlainReply) else PlainReply(Status.UNKNOWN, answer)
+        told = (bookie_id, self._metadata.ledger_id, confirmed, reply.describe())
         logger.debug("bookie %s was told that ledger %d is confirmed up to %d: %s", *told)
+        self.post(sm.StoreLastAddConfirmedAnswered(command.request_id, reply.status, reply.detail))
 
     # --- shared by all requests to bookies
 

@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.force_adds import ForceAdds
+from bk_spark.client.protocol.last_add_confirmed import ExplicitLac
 from bk_spark.client.protocol.limits import AddLimits
 from bk_spark.client.protocol.pending_adds import HeldAppends, PendingAdds, PendingBatch, has_ack_quorum
 from bk_spark.client.protocol.update_metadata import CloseLedger, UpdateMetadata
@@ -66,11 +67,8 @@ class AddEntries(sm.StateMachine):
         """The LAC that all entries of a recovery carry."""
         self._length_pushed = self._length_acked = 0
         self._last_acked = NO_ENTRY
-        self._announced_lac = NO_ENTRY
-        """The highest LAC that bookies were told, in an add or explicitly."""
-        self._active_ms = 0
-        """When bookies were last told a LAC."""
         self._numbers = itertools.count(1)
+        self._explicit_lac = ExplicitLac(metadata, limits.explicit_lac_ms, self._numbers)
         self._ensemble = WriterEnsemble(metadata, version, limits, self._numbers)
         self._pending = PendingAdds()
         self._held = HeldAppends()
@@ -88,7 +86,7 @@ class AddEntries(sm.StateMachine):
         All its entries carry that LAC, so that no bookie shows an entry as confirmed that a later recoverer may still cut off.
         """
         writer = cls(metadata, version=-1, limits=limits)
-        writer._frozen_lac = writer._last_acked = writer._announced_lac = last_add_confirmed
+        writer._frozen_lac = writer._last_acked = last_add_confirmed
         writer.last_add_pushed = writer.last_add_confirmed = last_add_confirmed
         writer.length = writer._length_pushed = writer._length_acked = length
         writer._ensemble.is_local = True
@@ -111,6 +109,8 @@ class AddEntries(sm.StateMachine):
             self._force(event.token, now_ms)
         elif isinstance(event, sm.ForceAnswered) and self._forces is not None:
             self._forced(self._forces.answered(event))
+        elif isinstance(event, sm.StoreLastAddConfirmedAnswered):
+            self._explicit_lac.answered(event)
         elif isinstance(event, sm.CloseRequested):
             self._close()
         self._check_times(now_ms)
@@ -168,7 +168,7 @@ class AddEntries(sm.StateMachine):
         first, last = int(sealed.entry_ids[0]), int(sealed.entry_ids[-1])
         batch = PendingBatch(first, last, int(sealed.lengths[-1]), tokens, now_ms, self._encoded_for_slots(sealed))
         self.last_add_pushed, self._length_pushed = batch.last, batch.length
-        self._announced_lac, self._active_ms = max(self._announced_lac, lac), now_ms
+        self._explicit_lac.carried(lac if self._forces is None else NO_ENTRY, now_ms)
         self._pending.add(batch)
         for slot in range(self.metadata.ensemble_size):
             if slot not in self._ensemble.failed:
@@ -228,7 +228,11 @@ class AddEntries(sm.StateMachine):
     # --- force and the explicit LAC
 
     def _force(self, token: object, now_ms: int) -> None:
-        """Without deferred sync every confirmed entry is durable already: only wait for those under way."""
+        """Without deferred sync every confirmed entry is durable already: only wait for those under way.
+
+        The LAC is told once more: whoever forces finds it missing, perhaps because bookies have lost it.
+        """
+        self._explicit_lac.repeat(now_ms)
         if self.error is not None:
             self._commands.append(sm.Reject(token, self.error))
         elif self._forces is None:
@@ -243,16 +247,9 @@ class AddEntries(sm.StateMachine):
         self._commands += commands
 
     def _explicit_lac_due_ms(self) -> int | None:
-        if self._is_recovery or self.error is not None or self._announced_lac >= self.last_add_confirmed:
+        if self._is_recovery or self.error is not None:
             return None
-        return self._active_ms + self._limits.explicit_lac_ms
-
-    def _announce_lac(self, now_ms: int) -> None:
-        """Let readers see the last entries of an idle writer. A later LAC is announced after another pause."""
-        self._announced_lac, self._active_ms = self.last_add_confirmed, now_ms
-        for slot, bookie_id in enumerate(self._ensemble.bookies):
-            if slot not in self._ensemble.failed:
-                self._commands.append(sm.SendStoreLastAddConfirmed(bookie_id, self.last_add_confirmed))
+        return self._explicit_lac.due_ms(self.last_add_confirmed)
 
     # --- failures
 
@@ -275,6 +272,7 @@ class AddEntries(sm.StateMachine):
         replaced = self._ensemble.take_replaced()
         if replaced:
             self._pending.forget_acks(replaced)
+            self._explicit_lac.replaced(replaced)
             for batch in self._pending.unconfirmed:
                 for slot in replaced:
                     self._send(batch, slot, now_ms)
@@ -313,7 +311,8 @@ class AddEntries(sm.StateMachine):
         self._ensemble_acted(self._ensemble.retry(self._next_unconfirmed, now_ms), now_ms)
         due = self._explicit_lac_due_ms()
         if due is not None and now_ms >= due:
-            self._announce_lac(now_ms)
+            ensemble = self._ensemble
+            self._commands += self._explicit_lac.tell(self.last_add_confirmed, ensemble.bookies, ensemble.failed, now_ms)
         oldest = self._pending.unconfirmed[0] if self._pending.unconfirmed else None
         if oldest is not None and now_ms >= oldest.appended_ms + limits.add_quorum_timeout_ms:
             self._fail(AddQuorumTimeoutError(self.metadata.ledger_id, oldest.first, limits.add_quorum_timeout_ms / 1000))

@@ -1,4 +1,5 @@
-"""How far an open ledger is confirmed: ask for it (``ReadLastAddConfirmed``), or wait for more (``AwaitLastAddConfirmed``).
+"""How far an open ledger is confirmed, its LAC: a reader asks for it (``ReadLastAddConfirmed``) or waits for more
+(``AwaitLastAddConfirmed``), and an idle writer tells it (``ExplicitLac``).
 
 A question goes to every bookie of the last ensemble, and the highest answer is the result. It needs answers from enough
 bookies: every possible ack quorum must have a bookie that answered OK, or explicitly that it holds nothing of the ledger. Then
@@ -19,9 +20,11 @@ rule 59 and situation 46 for the wait.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from bk_spark.client.protocol import state_machine as sm
+from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import BookieUnavailableError, NoSuchLedgerError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from bk_spark.quorum import is_covered
@@ -36,6 +39,10 @@ ROUTINE_LOOK_MS = 1_000
 MAX_PAUSE_MS = 1_000
 """The pause between two polls of a bookie doubles up to this while it answers at once without news. So a bookie that is
 down, or that holds nothing of the ledger yet, costs one poll and one look a second."""
+
+LONGEST_PAUSE_MS = 10_000
+"""Between two rounds of telling one LAC. So readers see the end of an idle ledger within this time after its bookies are back,
+and an idle writer without them costs each of them one small request in that time."""
 
 
 @dataclass(slots=True)
@@ -269,3 +276,81 @@ class ReadLastAddConfirmed(sm.StateMachine):
         reasons = {slot: self._unknown.get(slot, silent) for slot in range(len(ensemble)) if slot not in self._known}
         replicas = tuple(f"{ensemble[slot]}: {reason}" for slot, reason in reasons.items())
         self._finish(error=BookieUnavailableError(self._metadata.ledger_id, self._highest + 1, replicas))
+
+
+class ExplicitLac:
+    """What an idle writer tells its bookies, until every reader who asks a quorum learns it.
+
+    An entry carries the LAC that was known when it was sent, so readers see a writer's last entry only with the next one. After
+    a pause without adds the writer tells its bookies the LAC by itself. It looks at the answers: bookies may be restarted within
+    the pause, or refuse. Those that have not taken the LAC are told again after a pause that doubles up to LONGEST_PAUSE_MS,
+    until *enough* have it: Qa slots of some write set. Every reader's quorum leaves fewer than Qa slots of each write set
+    unasked, so it has one of them.
+
+    An add that carries the LAC is as good: Qa slots of its write set confirm it, or the writer fails. With deferred sync it is
+    not, because a crash may take such adds from their bookies. A new fragment starts behind the LAC, which is enough for
+    readers, so the LAC need not be told to bookies that replace others.
+
+    Worked example, 3/3/2: entries 0-4 are confirmed, entry 4 carries LAC 3. All bookies are restarted. b0 and b1 break off when
+    they are told 4, b2 takes it; one is not enough. After a pause b0 and b1 are told again, b0 takes it: b0 and b2 are enough.
+
+    Ref: docs/rules.md, protocol rules 3 and 62; situation 23.
+    """
+
+    def __init__(self, metadata: LedgerMetadata, pause_ms: int, numbers: Iterator[int]) -> None:
+        """``numbers`` gives the ids of requests."""
+        self._slots = frozenset(range(metadata.ensemble_size))
+        self._sizes = (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        self._first_pause_ms = self._pause_ms = pause_ms
+        self._numbers = numbers
+        self._known = NO_ENTRY
+        """The highest LAC that enough slots have, or that an add under way brings them."""
+        self._active_ms = 0
+        """When bookies were last told a LAC."""
+        self._telling = NO_ENTRY
+        self._told: set[int] = set()
+        """The slots that have taken ``_telling``."""
+        self._asked: dict[int, int] = {}
+        """Unanswered requests with ``_telling``, and their slots."""
+
+    def carried(self, last_add_confirmed: int, now_ms: int) -> None:
+        """Adds that carry this LAC are sent, and enough slots will have stored them or the writer fails."""
+        self._known, self._active_ms = max(self._known, last_add_confirmed), now_ms
+
+    def repeat(self, now_ms: int) -> None:
+        """Tell everything once more, after a pause: perhaps bookies have lost what they took."""
+        self._known = self._telling = NO_ENTRY
+        self._active_ms = now_ms
+
+    def replaced(self, slots: Collection[int]) -> None:
+        """Other bookies take these slots, and they were told nothing."""
+        self._told.difference_update(slots)
+        self._asked = {request_id: slot for request_id, slot in self._asked.items() if slot not in slots}
+
+    def due_ms(self, last_add_confirmed: int) -> int | None:
+        """When to tell this LAC; None if enough slots have it."""
+        if self._known >= last_add_confirmed:
+            return None
+        return self._active_ms + (self._pause_ms if self._telling == last_add_confirmed else self._first_pause_ms)
+
+    def tell(self, last_add_confirmed: int, bookies: tuple[str, ...], failed: Collection[int], now_ms: int) -> list[sm.Command]:
+        """Tell the LAC to the slots that have not failed, have not taken it, and owe no answer."""
+        if self._telling != last_add_confirmed:
+            self._telling, self._pause_ms = last_add_confirmed, self._first_pause_ms
+            self._told.clear()
+            self._asked.clear()
+        self._active_ms = now_ms
+        self._pause_ms = min(2 * self._pause_ms, max(LONGEST_PAUSE_MS, self._first_pause_ms))
+        asked = self._told.union(failed, self._asked.values())
+        slots = [slot for slot in range(len(bookies)) if slot not in asked]
+        requests = [(next(self._numbers), slot) for slot in slots]
+        self._asked.update(requests)
+        return [sm.SendStoreLastAddConfirmed(number, bookies[slot], last_add_confirmed) for number, slot in requests]
+
+    def answered(self, event: sm.StoreLastAddConfirmedAnswered) -> None:
+        slot = self._asked.pop(event.request_id, None)
+        if slot is None or event.status is not Status.OK:
+            return
+        self._told.add(slot)
+        if not is_covered(self._slots - self._told, *self._sizes):
+            self._known = max(self._known, self._telling)

@@ -90,8 +90,9 @@ class SendReadLastAddConfirmed(Command):
 
 @dataclass(frozen=True, slots=True)
 class SendStoreLastAddConfirmed(Command):
-    """Tell a bookie how far the ledger is confirmed. The answer is not reported: the next add carries the same news."""
+    """Tell a bookie how far the ledger is confirmed. Answer: StoreLastAddConfirmedAnswered."""
 
+    request_id: int
     bookie_id: str
     last_add_confirmed: int
 
@@ -257,6 +258,15 @@ class ForceAnswered(_Answer):
     detail: str = ""
     boot: int = 0
     """Which run of the bookie's process answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLastAddConfirmedAnswered(_Answer):
+    """The answer to SendStoreLastAddConfirmed: OK once it is durable."""
+
+    request_id: int
+    status: Status
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""One run in virtual time: chaos → heal → a fresh recovery → what is lost for good is replaced → what was held back arrives →
-more is lost → the final audit.
+"""One run in virtual time: chaos → heal → a tailing reader → a fresh recovery → what is lost for good is replaced → what was
+held back arrives → more is lost → the final audit.
 
 After the chaos nothing fails any more: bookies that can start do, new ones join if there are too few, and every append has
 to be resolved. Then a recoverer that has seen nothing must be able to close the ledger and read all of it. Last, what was
@@ -21,7 +21,7 @@ from tests.simulation.engines.invariants import Invariants, Violation
 from tests.simulation.engines.schedule import REPLICATED_PERCENT, RecovererPlan, Schedule, Weather, draw_schedule
 from tests.simulation.engines.virtual_time import VirtualTimeWorld
 from tests.simulation.world.bookie_actor import BookieActor
-from tests.simulation.world.client_actors import Reader, Recoverer
+from tests.simulation.world.client_actors import Reader, Recoverer, Tailer
 from tests.simulation.world.client_process import ClientProcess
 from tests.simulation.world.faults import Faults
 from tests.simulation.world.metadata_store import SimulatedMetadataStore
@@ -85,6 +85,7 @@ class Run:
         self._heal()
         if self.store.is_deleted:
             return
+        self._tail()
         self._recover()
         self.replication.mend(self._settle)
         self._deliver_what_was_held()
@@ -112,6 +113,19 @@ class Run:
         for client in self.clients:
             is_over = client.is_done or client.is_stopped or not client.is_alive
             self.invariants.require(is_over, "I14", f"{client.name} does not come to an end although nothing fails any more")
+
+    def _tail(self) -> None:
+        """A reader who comes now sees everything that an idle, living writer was told is confirmed."""
+        history = self.invariants.history
+        if not self.writer.is_idle or history.current.state is not LedgerState.OPEN or history.acked < 0:
+            return
+        self.world.count("idle tails")
+        tailer = Tailer("tailer", self.world, self.schedule, history.acked)
+        tailer.begin()
+        self._settle()
+        problem = f"a reader who waits sees {tailer.seen}, one who asks {tailer.asked}; confirmed is {history.acked}"
+        is_visible = tailer.is_done and tailer.seen >= history.acked and tailer.asked in (None, history.acked)
+        self.invariants.require(is_visible, "I16", problem)
 
     def _recover(self) -> None:
         self.world.note("-", "a fresh recoverer")

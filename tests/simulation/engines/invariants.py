@@ -10,6 +10,7 @@ I7  the closed end is not below an acked entry; its length fits   I14 once fault
 I15 a bookie deletes nothing that a closed ledger's metadata wants of it;
     what a re-replication gives a slot to has, durably, all entries of it; it replaces bookies that are leaving alone, in
     fragments that have an end and, if their ledger is not closed, are known to be confirmed (replacements.py)
+I16 once faults end, readers see all that an idle, living writer was told is confirmed
 
 I3, I6 and I8 count what a bookie acknowledged before its disk lost it: no protocol knows of such a loss. Such losses are
 kept below Qa bookies (faults.py), and the final audit then reads every entry.

@@ -36,6 +36,7 @@ FAULT_KINDS = (
     "crash",
     "crash in a call",
     "clean restart",
+    "restart all",
     "full disk",
     "failing sync",
     "slow disk",
@@ -163,15 +164,28 @@ def tiny_config(direct_add_bytes: int, scale: int) -> BookieConfig:
 REPLICATED_PERCENT = 25
 """Of all runs."""
 
+IDLE_PERCENT = 10
+"""Of all runs: the writer stays, nobody recovers its ledger, and all bookies are restarted about when it adds its last one."""
+
 
 def draw_schedule(choices: Choices, *, replicated_percent: int = REPLICATED_PERCENT) -> Schedule:
     schedule = _draw_basics(choices)
+    if choices.chance(IDLE_PERCENT, "idle tail"):
+        schedule = _with_idle_tail(choices, schedule)
     if not choices.chance(replicated_percent, "re-replication"):
         return schedule
     schedule = replace(schedule, spares=max(1, schedule.spares))
     plan = draw_replication(choices, schedule.bookies, schedule.shape[0], schedule.chaos_ms)
     faults = schedule.faults + tuple(Fault(*one) for one in plan.faults)
     return replace(schedule, faults=faults, replicators=plan.replicators, collectors=plan.collectors)
+
+
+def _with_idle_tail(choices: Choices, schedule: Schedule) -> Schedule:
+    writer = replace(schedule.writer, closes=False, closes_early=False)
+    faults = tuple(one for one in schedule.faults if not one.target.startswith(("writer", "recoverer")))
+    at_ms = choices.choose(len(writer.batches) * (writer.pause_ms + 100), "all restart at")
+    restart = Fault(at_ms, "restart all", schedule.bookies[0], choices.pick((1_000, 100, 5_000), "restart takes"))
+    return replace(schedule, writer=writer, recoverers=(), faults=(*faults, restart))
 
 
 def _draw_basics(choices: Choices) -> Schedule:

@@ -237,6 +237,20 @@ MUTANTS = (
         "I1",
         Script("a_new_bookie_at_an_old_address_takes_no_old_adds"),
     ),
+    _mutant(
+        "an explicit LAC is told until readers learn it (62)",
+        writer_mutants.an_explicit_lac_is_told_once,
+        "I14 I16",
+        Script("an_idle_tail_becomes_visible"),
+        VirtualTime(),
+    ),
+    _mutant(
+        "a quorum that readers meet has the explicit LAC (62)",
+        writer_mutants.one_bookie_that_took_an_explicit_lac_is_enough,
+        "I14 I16",
+        Script("an_idle_tail_becomes_visible"),
+        VirtualTime(),
+    ),
     *REPLICATION_MUTANTS,
 )
 

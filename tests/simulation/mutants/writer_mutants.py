@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from bk_spark.client.protocol import add_entries, update_metadata, writer_ensemble
 from bk_spark.client.protocol.add_entries import AddEntries
+from bk_spark.client.protocol.last_add_confirmed import ExplicitLac
 from bk_spark.client.protocol.pending_adds import PendingAdds, has_ack_quorum
 from bk_spark.client.protocol.state_machine import AddAnswered, MetadataUnknown, MetadataWritten
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
@@ -164,6 +165,28 @@ def ensemble_change_whatever_the_state() -> Any:
         return replace(original(self, replace(current, state=LedgerState.OPEN)), state=LedgerState.IN_RECOVERY)
 
     return patch.object(writer_ensemble._Tail, "__call__", change)
+
+
+def an_explicit_lac_is_told_once() -> Any:
+    """Whatever bookies answer."""
+    original = ExplicitLac.tell
+
+    def tell(self: Any, last_add_confirmed: int, *rest: Any) -> Any:
+        self._known = last_add_confirmed
+        return original(self, last_add_confirmed, *rest)
+
+    return patch.object(ExplicitLac, "tell", tell)
+
+
+def one_bookie_that_took_an_explicit_lac_is_enough() -> Any:
+    original = ExplicitLac.answered
+
+    def answered(self: Any, event: Any) -> None:
+        if event.request_id in self._asked and event.status is Status.OK:
+            self._known = max(self._known, self._telling)
+        original(self, event)
+
+    return patch.object(ExplicitLac, "answered", answered)
 
 
 # --- metadata

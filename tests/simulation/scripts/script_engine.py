@@ -6,6 +6,7 @@ anything, and ``b1,b2`` for each of the two in turn.
     ledger 3/3/2 on b1 b2 b3            the ledger's sizes and its first ensemble; more bookies with ``spares b4 b5``
     spares b4 b5                        these run, too, and may be taken into ensembles
     W writes                            a writer begins, with the metadata as it is
+    W writes and tells after 100 ms     and, once it is idle, tells its bookies how far the ledger is confirmed
     W appends 2                         one append of two entries
     W closes / R recovers / X reads     what a client does; ``reads`` from entry 0 to the end
     R recovers one by one               it asks for one entry at a time
@@ -34,7 +35,7 @@ anything, and ``b1,b2`` for each of the two in turn.
     expect P whole / expect P not whole  what a re-replication came to
     expect ledger CLOSED at 0           its state in the metadata store
     expect fragments 0 b1 b2; 1 b1 b3
-    expect b1 fenced / b1 not fenced    what it tells who asks
+    expect b1 fenced / b1 not fenced    what it tells who asks; ``b1 lac 3``
     expect in flight W add 0 -> b1
     expect X read up to 0
     expect b1 read 0 -> R says UNKNOWN  an answer that is in flight
@@ -56,7 +57,7 @@ from tests.simulation.engines.invariants import Invariants
 from tests.simulation.engines.schedule import LEDGER_ID, tiny_config
 from tests.simulation.scripts import script_expectations as expect
 from tests.simulation.scripts import script_replication as replication
-from tests.simulation.scripts.hand_clients import RECOVERY, Client, Reader, Recoverer, Writer
+from tests.simulation.scripts.hand_clients import ADDS, RECOVERY, Client, Reader, Recoverer, Writer
 from tests.simulation.scripts.hand_world import HandWorld
 from tests.simulation.scripts.script_names import ScriptError, each_of, parts_of
 from tests.simulation.world.bookie_actor import BookieActor
@@ -137,6 +138,9 @@ class Script:
         kind = {"writes": Writer, "recovers": Recoverer, "reads": Reader}[verb]
         self.clients[name] = kind(name, self.world)
         self.world.settle()
+
+    def writes_and_tells(self, name: str, after_ms: str) -> None:
+        self.clients[name] = Writer(name, self.world, replace(ADDS, explicit_lac_ms=int(after_ms)))
 
     def recovers_slowly(self, name: str) -> None:
         self.clients[name] = Recoverer(name, self.world, replace(RECOVERY, window_entries=1))
@@ -320,6 +324,7 @@ STEPS: list[tuple[str, Step]] = [
     (r"ledger (\d)/(\d)/(\d) on (.+)", Script.ledger),
     (r"spares (.+)", Script.spares),
     (rf"{_NAME} (writes|recovers|reads)", Script.client),
+    (rf"{_NAME} writes and tells after (\d+) ms", Script.writes_and_tells),
     (rf"{_NAME} recovers one by one", Script.recovers_slowly),
     (rf"{_NAME} appends(?: (\d+))?", Script.appends),
     (rf"{_NAME} replicates without ([\w,]+)( and fences)?", replication.replicates),
@@ -361,6 +366,7 @@ STEPS: list[tuple[str, Step]] = [
     (rf"expect {_NAME} read up to {_END}", expect.read),
     (r"expect (.+ -> .+) says (\w+)", expect.says),
     (rf"expect {_NAME} (not )?fenced", expect.fenced),
+    (rf"expect {_NAME} lac {_END}", expect.last_add_confirmed),
 ]
 
 

@@ -56,6 +56,11 @@ def fenced(script: Script, name: str, negation: str | None) -> None:
     _equal(f"{name} fenced", script.bookie(name).read_last_add_confirmed(request).is_fenced, negation is None)
 
 
+def last_add_confirmed(script: Script, name: str, entry: str) -> None:
+    request = LastAddConfirmedRequest(name, LEDGER_ID, script.world.master_key)
+    _equal(f"the LAC of {name}", script.bookie(name).read_last_add_confirmed(request).last_add_confirmed, entry_of(entry))
+
+
 def in_flight(script: Script, pattern: str) -> None:
     script.in_flight(pattern)
 

@@ -29,6 +29,9 @@ from tests.simulation.world.runner import OperationRunner, read_metadata
 from tests.simulation.world.world import World
 
 METADATA_RETRY_MS = 200
+TAIL_MS = 60_000
+"""How long a tailing reader waits: several of a writer's longest pauses."""
+
 OnFinish = Callable[[Finish], None]
 
 
@@ -188,6 +191,36 @@ class Reader(Client):
         if finish.error is None:
             self._read_up_to = confirmed
         self.later(METADATA_RETRY_MS, self._next_round)
+
+
+class Tailer(Client):
+    """Waits for an entry that its writer was told is confirmed, then asks a quorum. ``seen`` and ``asked`` are the answers."""
+
+    def __init__(self, name: str, world: World, schedule: Schedule, entry_id: int) -> None:
+        super().__init__(name, world, schedule)
+        self.seen = NO_ENTRY
+        self.asked: int | None = None
+        """None if no quorum could be had."""
+        self._entry_id = entry_id
+
+    def begin(self) -> None:
+        self.later(0, lambda: self._with_metadata(self._wait))
+
+    def _wait(self, metadata: LedgerMetadata, version: int) -> None:
+        timeout_ms = self._schedule.request_timeout_ms
+        waiting = AwaitLastAddConfirmed(metadata, self._entry_id - 1, wait_ms=TAIL_MS, timeout_ms=timeout_ms)
+        self._start(metadata, waiting, lambda finish: self._has_waited(metadata, finish))
+
+    def _has_waited(self, metadata: LedgerMetadata, finish: Finish) -> None:
+        self.note_finish(f"waiting, with the answer {_lac_of(finish)},", finish)
+        self.seen = _lac_of(finish)
+        question = ReadLastAddConfirmed(metadata, timeout_ms=self._schedule.request_timeout_ms)
+        self._start(metadata, question, self._has_asked)
+
+    def _has_asked(self, finish: Finish) -> None:
+        self.note_finish(f"asking, with the answer {_lac_of(finish)},", finish)
+        self.asked = _lac_of(finish) if finish.error is None else None
+        self.is_done = True
 
 
 def recover_limits(schedule: Schedule) -> RecoverLimits:

@@ -77,6 +77,7 @@ class Faults:
             "crash": self._crash,
             "crash in a call": self._crash_in_a_call,
             "clean restart": self._restart_cleanly,
+            "restart all": self._restart_all,
             "full disk": self._fail_disk,
             "failing sync": self._fail_disk,
             "slow disk": self._slow_disk,
@@ -127,6 +128,14 @@ class Faults:
             self._note(fault)
             bookie.stop_cleanly()
             self._later(fault.for_ms, bookie.start)
+
+    def _restart_all(self, fault: Fault) -> None:
+        """All bookies end at once: what none of them has stored by then is known to nobody but its writer."""
+        self._note(fault)
+        for bookie in self._bookies.values():
+            if bookie.is_up:
+                bookie.crash(is_machine=False)
+                self._later(fault.for_ms, bookie.start)
 
     def _fail_disk(self, fault: Fault) -> None:
         self._note(fault)

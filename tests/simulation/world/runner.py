@@ -36,6 +36,7 @@ from bk_spark.client.protocol.state_machine import (
     SendReadLastAddConfirmed,
     SendStoreLastAddConfirmed,
     StateMachine,
+    StoreLastAddConfirmedAnswered,
     Tick,
     WriteMetadata,
 )
@@ -124,9 +125,7 @@ class OperationRunner:
             case SendReadLastAddConfirmed():
                 self._send_read_last_add_confirmed(command)
             case SendStoreLastAddConfirmed():
-                ids = (command.bookie_id, self._metadata.ledger_id)
-                request = StoreLastAddConfirmedRequest(*ids, self._key, command.last_add_confirmed)
-                self._process.call(command.bookie_id, request, lambda answer: None)
+                self._store_last_add_confirmed(command)
             case SendForce():
                 self._send_force(command)
             case ChooseReplacements():
@@ -203,6 +202,15 @@ class OperationRunner:
             confirmed, fenced = reply.last_add_confirmed, reply.is_fenced
             self.post(LastAddConfirmedAnswered(command.request_id, reply.status, confirmed, reply.detail, fenced))
 
+        self._process.call(command.bookie_id, request, answered)
+
+    def _store_last_add_confirmed(self, command: SendStoreLastAddConfirmed) -> None:
+        def answered(answer: object) -> None:
+            reply = answer if isinstance(answer, PlainReply) else PlainReply(Status.UNKNOWN, _why(answer))
+            self.post(StoreLastAddConfirmedAnswered(command.request_id, reply.status, reply.detail))
+
+        ids = (command.bookie_id, self._metadata.ledger_id)
+        request = StoreLastAddConfirmedRequest(*ids, self._key, command.last_add_confirmed)
         self._process.call(command.bookie_id, request, answered)
 
     # --- the metadata store

@@ -42,10 +42,16 @@ class Writer(Client):
         self._forces: set[str] = set()
         self._has_asked_to_close = False
         deferred = self._plan.kind == DEFERRED_SYNC
-        self._runner = self._run(metadata, AddEntries(metadata, 0, schedule.limits, deferred_sync=deferred), self._commanded)
+        self._machine = AddEntries(metadata, 0, schedule.limits, deferred_sync=deferred)
+        self._runner = self._run(metadata, self._machine, self._commanded)
         if self._plan.kind == CHOSEN_IDS:
             in_order = sorted((one for one in self._todo if not one.is_duplicate), key=lambda one: one.first or 0)
             world.invariants.appended([payload for one in in_order for payload in one.payloads])
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it lives, could append more, and has nothing under way."""
+        return self.is_alive and not self.is_stopped and self._machine.error is None and not self._open and not self._forces
 
     def begin(self) -> None:
         self.later(0, self._go_on)

@@ -45,11 +45,23 @@ def test_in_limbo_normal_adds_are_refused_as_unknown_and_those_of_recoveries_are
         bookie.assert_holds(ledger_id, 5, 9)
 
 
-def test_in_limbo_an_explicit_last_add_confirmed_and_a_force_are_refused_as_unknown(bookie):
+def test_in_limbo_a_force_is_refused_as_unknown(bookie):
     """What a force is to make durable may be what was lost."""
     for ledger_id in (1, 3):
-        assert bookie.confirm(ledger_id, 4).status is Status.UNKNOWN
         assert bookie.force(ledger_id).status is Status.UNKNOWN
+
+
+@pytest.mark.parametrize("end", ["stop", "kill", "power_off"])
+def test_an_explicit_last_add_confirmed_is_taken_in_limbo_and_shown_behind_it(bookie, end):
+    """What a writer says is confirmed stays so whatever this bookie has lost. Protocol rule 62."""
+    for ledger_id in (1, 3):
+        assert bookie.confirm(ledger_id, 4).status is Status.OK
+        assert bookie.confirmed(ledger_id).status is Status.UNKNOWN
+    getattr(bookie, end)()
+    bookie.start()
+    bookie.bookie.admission.end_limbo()
+    for ledger_id in (1, 3):
+        assert bookie.confirmed(ledger_id).last_add_confirmed == 4
 
 
 @pytest.mark.parametrize("end", ["stop", "kill", "power_off"])
@@ -115,13 +127,13 @@ def test_what_was_looked_up_in_limbo_stays_unknown_though_the_ledger_is_settled_
     assert (sorted(found), end.status) == ([0, 1, 2, 3, 4], Status.UNKNOWN)
 
 
-def test_a_read_only_bookie_takes_fences_and_the_adds_of_recoveries_only(harness):
-    """Protocol rule 47."""
+def test_a_read_only_bookie_takes_fences_explicit_lacs_and_the_adds_of_recoveries_only(harness):
+    """Protocol rules 47 and 62."""
     harness.start()
     harness.add(1, 0, 4)
     harness.bookie.set_read_only(True)
     assert harness.add(1, 5, 9).status is Status.READ_ONLY
-    assert harness.confirm(1, 4).status is Status.READ_ONLY
+    assert harness.confirm(1, 4).status is Status.OK
     assert harness.add(1, 5, 9, recovery=True).status is Status.OK
     assert harness.force(1).status is Status.OK
     assert harness.fence(1).status is Status.OK
@@ -138,6 +150,7 @@ def test_an_exhausted_bookie_takes_fences_alone_until_there_is_space_again(harne
     harness.add(1, 0, 4)
     harness.bookie.set_read_only(True, is_exhausted=True)
     assert harness.add(1, 5, 9, recovery=True).status is Status.READ_ONLY
+    assert harness.confirm(1, 4).status is Status.READ_ONLY
     assert harness.fence(1).status is Status.OK
     harness.bookie.set_read_only(True)
     assert harness.add(1, 5, 9, recovery=True).status is Status.OK

@@ -37,6 +37,7 @@ from bk_spark.client.protocol.state_machine import (
     SendReadLastAddConfirmed,
     SendStoreLastAddConfirmed,
     Start,
+    StoreLastAddConfirmedAnswered,
     Tick,
     WriteMetadata,
 )
@@ -237,15 +238,11 @@ def test_a_force_is_answered_with_what_the_bookie_says(context: ClientContext, b
     assert [one.ledger_id for one in bookie.requests] == [7]
 
 
-def test_the_last_add_confirmed_of_an_idle_writer_is_told_without_an_answer(
+def test_the_last_add_confirmed_of_an_idle_writer_is_answered_with_what_the_bookie_says(
     context: ClientContext, bookie: RecordingBookie
 ) -> None:
-    operation = Scripted([SendStoreLastAddConfirmed("b1", 9)], lambda seen: False)
-    runner = Runner(context, METADATA, operation, lambda command: None)
-    context.loop.call_soon_threadsafe(runner.post, Start())
-    assert bookie.arrived.wait(10)
+    assert answer(context, SendStoreLastAddConfirmed(3, "b1", 9)) == StoreLastAddConfirmedAnswered(3, Status.OK)
     assert [(one.ledger_id, one.last_add_confirmed) for one in bookie.requests] == [(7, 9)]
-    assert operation.seen == []
 
 
 def test_a_bookie_that_cannot_be_reached_has_an_unknown_answer_to_everything(session: Session, context: ClientContext) -> None:
@@ -255,6 +252,8 @@ def test_a_bookie_that_cannot_be_reached_has_an_unknown_answer_to_everything(ses
     polled = answer(context, SendReadLastAddConfirmed(1, "b1", fence=True))
     assert polled == LastAddConfirmedAnswered(1, Status.UNKNOWN, NO_ENTRY, reason)
     assert answer(context, SendRead(1, "b1", 0, 0, DENSE, 1)) == ReadEnded(1, Status.UNKNOWN, reason)
+    told = answer(context, SendStoreLastAddConfirmed(1, "b1", 9))
+    assert told == StoreLastAddConfirmedAnswered(1, Status.UNKNOWN, reason)
 
 
 def test_a_bookie_that_does_not_answer_in_time_has_an_unknown_answer(session: Session, context: ClientContext) -> None:
