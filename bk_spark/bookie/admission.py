@@ -5,9 +5,10 @@ A decision depends on the ledger's master key and fence, and on two states of th
 *Limbo.* After a possible loss of data the bookie cannot know what it once promised for the ledgers up to the **fence
 watermark**, the highest ledger id that had been issued. Until such a ledger is settled (recovered and copied), the bookie
 denies nothing. It serves what it has, and takes fences, explicit LACs and the adds of recoveries durably, because these are
-right whatever was lost. "No such ledger", "no such entry", the last add confirmed and "not fenced" become UNKNOWN, and so does
-every normal add, because a forgotten fence might have refused it. Limbo is stored in the index, so it outlasts a restart. A
-ledger settled after the last stored state is out of limbo in this process only, and is settled once more after a restart.
+right whatever was lost. It takes forces: they make durable what this boot acked, and their answers name the boot. "No such
+ledger", "no such entry", the last add confirmed and "not fenced" become UNKNOWN, and so does every normal add, because a
+forgotten fence might have refused it. Limbo is stored in the index, so it outlasts a restart. A ledger settled after the last
+stored state is out of limbo in this process only, and is settled once more after a restart.
 
 *Read-only.* A bookie whose disks are full takes only fences, explicit LACs and the adds of recoveries. An *exhausted* bookie
 takes only fences, so that space remains for what it took already, for deletions and for garbage collection.
@@ -113,9 +114,11 @@ class Admission:
             return Status.FENCED
         if isinstance(request, StoreLastAddConfirmedRequest):
             return Status.READ_ONLY if self.is_exhausted else Status.OK
+        if isinstance(request, ForceRequest):
+            return Status.OK
         if self.is_limbo(request.ledger_id):
             return Status.UNKNOWN
-        return Status.READ_ONLY if self.is_read_only and not isinstance(request, ForceRequest) else Status.OK
+        return Status.READ_ONLY if self.is_read_only else Status.OK
 
     def of_read(self, request: ReadRequest | LastAddConfirmedRequest, facts: LedgerFacts | None) -> Status:
         """OK if the request may be answered from ``facts``; NO_SUCH_LEDGER only if no other refusal applies.

@@ -13,10 +13,16 @@ The ledger's metadata, read after a ``sync``, says what to do:
   entry: a writer has its ensemble in the metadata before an ack counts, so acks of this bookie count only where it is named;
   where it was replaced, the writer took them back.
 
+Whatever the state, somebody may be about to name this bookie: a re-replication that has copied to it, or a recovery that took
+it into its ensemble. Their copies are not in the metadata yet, so nothing here brings back those that were lost. They need not
+be: before such a bookie is named it is forced, in the boot that acked the copies. A loss before that starts the copy anew, and
+after it there is nothing to lose (client/protocol/force_adds.py, protocol rule 61).
+
 To find missing entries takes only a look at the index and at which entry logs exist: a disk of entry logs may be lost while the
 index is not. Data is read only to copy it; damaged records are left to the scrub.
 
-Ref: BP-46, "Protection Mechanism"; docs/rules.md, storage rules 10 and 11, protocol rules 12, 18, 20 and 50, situation 72.
+Ref: BP-46, "Protection Mechanism"; docs/rules.md, storage rules 10 and 11, protocol rules 12, 18, 20, 50
+and 61, situation 72.
 """
 
 from __future__ import annotations

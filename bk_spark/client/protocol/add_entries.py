@@ -26,6 +26,7 @@ Ref: the BookKeeper protocol, "Writing to ledgers", "Changing ensembles", "Closi
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -53,7 +54,15 @@ from bk_spark.wire.messages import Status
 class AddEntries(sm.StateMachine):
     """The state machine of one writer. ``version`` is the metadata's in the store."""
 
-    def __init__(self, metadata: LedgerMetadata, version: int, limits: AddLimits, *, deferred_sync: bool = False) -> None:
+    def __init__(
+        self,
+        metadata: LedgerMetadata,
+        version: int,
+        limits: AddLimits,
+        *,
+        deferred_sync: bool = False,
+        numbers: Iterator[int] | None = None,
+    ) -> None:
         super().__init__()
         self.last_add_pushed = NO_ENTRY
         self.last_add_confirmed = NO_ENTRY
@@ -67,7 +76,7 @@ class AddEntries(sm.StateMachine):
         """The LAC that all entries of a recovery carry."""
         self._length_pushed = self._length_acked = 0
         self._last_acked = NO_ENTRY
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(1) if numbers is None else numbers
         self._explicit_lac = ExplicitLac(metadata, limits.explicit_lac_ms, self._numbers)
         self._ensemble = WriterEnsemble(metadata, version, limits, self._numbers)
         self._pending = PendingAdds()
@@ -80,12 +89,15 @@ class AddEntries(sm.StateMachine):
         self._closing: UpdateMetadata | None = None
 
     @classmethod
-    def for_recovery(cls, metadata: LedgerMetadata, limits: AddLimits, *, last_add_confirmed: int, length: int) -> AddEntries:
+    def for_recovery(
+        cls, metadata: LedgerMetadata, limits: AddLimits, numbers: Iterator[int], *, last_add_confirmed: int, length: int
+    ) -> AddEntries:
         """The writer of a recovery: it continues after ``last_add_confirmed``, where the ledger has ``length`` payload bytes.
 
         All its entries carry that LAC, so that no bookie shows an entry as confirmed that a later recoverer may still cut off.
+        ``numbers`` gives the ids of its requests, so that a recovery that starts anew knows late answers.
         """
-        writer = cls(metadata, version=-1, limits=limits)
+        writer = cls(metadata, version=-1, limits=limits, numbers=numbers)
         writer._frozen_lac = writer._last_acked = last_add_confirmed
         writer.last_add_pushed = writer.last_add_confirmed = last_add_confirmed
         writer.length = writer._length_pushed = writer._length_acked = length

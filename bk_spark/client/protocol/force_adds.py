@@ -1,21 +1,31 @@
-"""Force: acked entries become durable on the whole ensemble, and only then the LAC moves over them.
+"""Force: acked entries become durable, before something relies on that.
 
 An acked entry may be in the memory of its bookies only. A bookie that has crashed since then has lost it, although it answers a
 later force. So an answer counts only if it comes from the same run of the bookie's process, its *boot*, as the bookie's acks.
-Once a slot failed or came back in another boot every force fails, because the ensemble of such a ledger cannot change.
 
-Ref: docs/rules.md, protocol rule 30.
+``ForceAdds`` is for writers with deferred sync: the LAC moves once the whole ensemble has answered. Once a slot failed or came
+back in another boot every force fails, because the ensemble of such a ledger cannot change.
+
+``ForcedCopies`` is for those who copy: re-replications, and recoveries that took new bookies into the ensemble. Without the
+journal a bookie acks all adds out of its memory. What it loses in a crash it gets back while it is in limbo, but only what the
+metadata says belongs there. So limbo protects a bookie that the metadata names, and nothing protects one that is only about to
+be named: its limbo may be over by then. Before the metadata names it, it must hold its copies durably.
+
+Ref: BP-46, "Protection Mechanism"; docs/rules.md, protocol rules 30 and 61.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.errors import BookieUnavailableError, BookKeeperError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.wire.messages import Status
+
+RESTARTED = "it was started again since it acked entries, which it may have lost"
 
 
 @dataclass(slots=True)
@@ -45,7 +55,7 @@ class ForceAdds:
     def acked(self, slot: int, boot: int) -> None:
         """The bookie of a slot acked an add while it ran as ``boot``."""
         if self._boots.setdefault(slot, boot) != boot:
-            self.lose(slot, "it was started again since it acked entries, which it may have lost")
+            self.lose(slot, RESTARTED)
 
     def lose(self, slot: int, reason: str) -> None:
         """What this slot acked can never again count as durable."""
@@ -99,3 +109,66 @@ class ForceAdds:
         ensemble = self._metadata.last_fragment.ensemble
         reasons = tuple(f"{ensemble[slot]}: {reason}" for slot, reason in sorted(self._lost.items()))
         return BookieUnavailableError(self._metadata.ledger_id, self.last_forced + 1, reasons)
+
+
+class ForcedCopies:
+    """What one copier knows of the bookies that it writes to."""
+
+    def __init__(self, numbers: Iterator[int], timeout_ms: int) -> None:
+        """``numbers`` gives the ids of requests. A force that is not answered within ``timeout_ms`` has failed."""
+        self.lost: dict[str, str] = {}
+        """Bookies whose acks can never count as durable, with the reason."""
+        self._numbers = numbers
+        self._timeout_ms = timeout_ms
+        self._boots: dict[str, int] = {}
+        self._durable: set[str] = set()
+        self._waiting: dict[int, tuple[str, int]] = {}
+        """Request → bookie, and when it was sent."""
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def acked(self, bookie_id: str, boot: int) -> None:
+        """The bookie acked an add while it ran as ``boot``."""
+        self._durable.discard(bookie_id)
+        if self._boots.setdefault(bookie_id, boot) != boot:
+            self.lost.setdefault(bookie_id, RESTARTED)
+
+    def forget(self, bookie_id: str) -> None:
+        """Copies to this bookie begin anew, or never come back."""
+        self.lost.pop(bookie_id, None)
+        self._boots.pop(bookie_id, None)
+        self._durable.discard(bookie_id)
+        self._waiting = {number: one for number, one in self._waiting.items() if one[0] != bookie_id}
+
+    def force(self, bookie_ids: Collection[str], now_ms: int) -> list[sm.Command]:
+        """Force those that acked something and have not answered a force since. Every add to them must be answered."""
+        asked = {bookie_id for bookie_id, _ in self._waiting.values()}
+        due = self._boots.keys() & set(bookie_ids) - self.lost.keys() - self._durable - asked
+        commands: list[sm.Command] = []
+        for bookie_id in sorted(due):
+            request_id = next(self._numbers)
+            self._waiting[request_id] = (bookie_id, now_ms)
+            commands.append(sm.SendForce(request_id, bookie_id))
+        return commands
+
+    def answered(self, event: sm.ForceAnswered) -> None:
+        bookie_id, _ = self._waiting.pop(event.request_id, ("", 0))
+        if not bookie_id:
+            return
+        if event.status is not Status.OK:
+            self.lost.setdefault(bookie_id, event.problem)
+            return
+        self.acked(bookie_id, event.boot)
+        if bookie_id not in self.lost:
+            self._durable.add(bookie_id)
+
+    def check_timeout(self, now_ms: int) -> None:
+        for request_id, (bookie_id, sent_ms) in list(self._waiting.items()):
+            if now_ms >= sent_ms + self._timeout_ms:
+                del self._waiting[request_id]
+                self.lost.setdefault(bookie_id, f"no answer to a force for {self._timeout_ms / 1000:g} s")
+
+    def deadline_ms(self) -> int | None:
+        return min((sent_ms + self._timeout_ms for _, sent_ms in self._waiting.values()), default=None)

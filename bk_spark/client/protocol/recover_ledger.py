@@ -8,8 +8,10 @@
    carries no digest; this read does, so it also proves that the ledger reaches the floor.
 4. *Read on* from there, one id after the other, to the first absent one (``recovery_reads.py``), and at the same time *write
    back* the entries that are there (``recovery_writes.py``).
-5. *Close*, once everything is written back, with one compare-and-set of the end, the length and the fragments of this
-   recovery's own ensemble changes. If the ledger is CLOSED by then, its end is the result.
+5. *Force* the bookies that joined the ensemble in this recovery, once everything is written back: the next step names them. If
+   one has lost what it acked, the recovery starts anew with step 2, as another recoverer would.
+6. *Close*, with one compare-and-set of the end, the length and the fragments of this recovery's own ensemble changes. If the
+   ledger is CLOSED by then, its end is the result.
 
 Anything that stays unknown fails the recovery, and the ledger stays IN_RECOVERY for the next try. Nothing is decided on a
 guess.
@@ -17,7 +19,8 @@ guess.
 Worked example, 3/3/2 on b0, b1, b2: entries 0-4 confirmed, LAC 3 carried by entry 4, entry 5 on b1 only. The fence answers
 say 3, 3, 2; floor 3, its length is read; 4 and 5 are read, and written to all three; b0 and b2 deny entry 6: closed at 5.
 
-Ref: the BookKeeper protocol, "Closing a ledger as a reader"; BP-46, "A note on Quorums"; docs/rules.md, protocol rules 1-15.
+Ref: the BookKeeper protocol, "Closing a ledger as a reader"; BP-46, "A note on Quorums"; docs/rules.md, protocol rules 1-15
+and 61.
 """
 
 from __future__ import annotations
@@ -32,10 +35,20 @@ from bk_spark.client.protocol.recovery_reads import ReadTask, RecoveryReads
 from bk_spark.client.protocol.recovery_writes import RecoveryWrites
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
 from bk_spark.entries.batch import NO_ENTRY
-from bk_spark.errors import BookKeeperError, CorruptionError, MetadataConflictError, UnauthorizedAccessError
+from bk_spark.errors import (
+    BookieUnavailableError,
+    BookKeeperError,
+    CorruptionError,
+    MetadataConflictError,
+    UnauthorizedAccessError,
+)
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from bk_spark.quorum import is_covered
 from bk_spark.wire.messages import Status, Verdict
+
+MAX_STARTS = 4
+"""How often one recovery begins: each further time a bookie that had just joined was started again or broke off. After that
+it fails, the ledger stays IN_RECOVERY, and whoever wants it recovers it again."""
 
 
 class RecoveryFencing:
@@ -121,6 +134,7 @@ class RecoverLedger(sm.StateMachine):
         """Of the entry at the floor while there are no ``_writes``, then of the entries above it."""
         self._writes: RecoveryWrites | None = None
         self._is_closing = False
+        self._starts = 0
 
     def handle(self, event: sm.Event, now_ms: int) -> None:
         if self._finished:
@@ -136,7 +150,7 @@ class RecoverLedger(sm.StateMachine):
             self._reads.arrived(event, now_ms)
         elif isinstance(event, sm.ReadEnded) and self._reads is not None:
             self._reads.ended(event, now_ms)
-        elif isinstance(event, (sm.AddAnswered, sm.ReplacementsChosen, sm.Tick)) and self._writes is not None:
+        elif isinstance(event, _WriteEvent) and self._writes is not None:
             self._writes.handle(event, now_ms)
         self._go_on(now_ms)
 
@@ -162,7 +176,23 @@ class RecoverLedger(sm.StateMachine):
         if update.error is not None or update.metadata.is_closed:
             self._end_recovery(update.error)
         else:
-            self._fencing = RecoveryFencing(update.metadata, self._asking(update.metadata.last_fragment, now_ms))
+            self._begin(now_ms)
+
+    def _begin(self, now_ms: int) -> None:
+        self._starts += 1
+        metadata = self._update.metadata
+        self._fencing = RecoveryFencing(metadata, self._asking(metadata.last_fragment, now_ms))
+
+    def _start_anew(self, writes: RecoveryWrites, now_ms: int) -> None:
+        """Acks that counted were lost. What was written back so far does no harm: another recoverer may have written it."""
+        self._commands += writes.cancel()
+        self._writes = None
+        if self._starts < MAX_STARTS:
+            self._begin(now_ms)
+            self._go_on(now_ms)
+        else:
+            ledger_id = self._update.metadata.ledger_id
+            self._end_recovery(BookieUnavailableError(ledger_id, writes.confirmed, (writes.lost,)))
 
     def _go_on(self, now_ms: int) -> None:
         """Do all steps that are possible with what is known."""
@@ -215,6 +245,14 @@ class RecoverLedger(sm.StateMachine):
         if writes.error is not None:
             self._end_recovery(writes.error)
         elif self._reads is None and writes.is_done and not self._is_closing:
+            self._end_with_durable_copies(writes, now_ms)
+
+    def _end_with_durable_copies(self, writes: RecoveryWrites, now_ms: int) -> None:
+        writes.make_durable(now_ms)
+        self._commands += writes.take_commands()
+        if writes.lost:
+            self._start_anew(writes, now_ms)
+        elif writes.is_durable:
             self._close(writes, now_ms)
 
     def _close(self, writes: RecoveryWrites, now_ms: int) -> None:
@@ -230,7 +268,7 @@ class RecoverLedger(sm.StateMachine):
 
     def _begin_writes(self, floor: int, length: int, now_ms: int) -> None:
         metadata = self._update.metadata
-        self._writes = RecoveryWrites(metadata, self._limits, floor=floor, length=length)
+        self._writes = RecoveryWrites(metadata, self._limits, self._numbers, floor=floor, length=length)
         negatives = metadata.write_quorum - metadata.ack_quorum + 1
         self._begin_reads(ReadTask(metadata.last_fragment, floor + 1, None, negatives), now_ms)
 
@@ -243,6 +281,9 @@ class RecoverLedger(sm.StateMachine):
         if self._reads is not None:
             self._commands += self._reads.cancel()
         self._finish(None if error is not None else (self._update.metadata, self._update.version), error=error)
+
+
+_WriteEvent = sm.AddAnswered | sm.ForceAnswered | sm.ReplacementsChosen | sm.Tick
 
 
 def _in_recovery(current: LedgerMetadata) -> LedgerMetadata:

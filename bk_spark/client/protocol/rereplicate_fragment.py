@@ -6,7 +6,10 @@
    rule 53).
 3. A new bookie that fails is given up. The others continue; then another one is chosen and copied to from the start. The copies
    on the failed one stay there and do no harm, because nothing names them.
-4. *Replace*: once every entry is durable on a new bookie one compare-and-set gives it the slot, if that still names the
+4. *Force*: an ack may mean memory only. When every slot's copy is complete all new bookies are forced, each in the boot that
+   acked its copy (``force_adds.py``). One that was started again since has lost what it acked: its copy starts anew, once on
+   the same bookie if it is chosen again, then on others only.
+5. *Replace*: once every entry is durable on a new bookie one compare-and-set gives it the slot, if that still names the
    leaving bookie (``replace_bookies.py``). Until then readers do not know the new bookie. So the metadata never names a bookie
    that lacks entries, even if two workers copy one fragment at once, or one has lost its lock.
 
@@ -14,7 +17,7 @@ The fragment must have an end: an open tail still grows. A fragment without entr
 
 Memory: what is read ahead, one batch for each slot, and the window of adds.
 
-Ref: docs/rules.md, protocol rules 22, 33, 53 and 54; situations 40 and 76.
+Ref: docs/rules.md, protocol rules 22, 33, 53, 54 and 61; situations 40 and 76.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from dataclasses import dataclass, field, replace
 
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.copy_batches import CopyBatches
+from bk_spark.client.protocol.force_adds import RESTARTED, ForcedCopies
 from bk_spark.client.protocol.limits import CopyLimits
 from bk_spark.client.protocol.read_entries import ReadEntries
 from bk_spark.client.protocol.replace_bookies import ReplaceBookies
@@ -107,8 +111,12 @@ class RereplicateFragment(sm.StateMachine):
         self._left = {slot for slot, bookie_id in enumerate(task.fragment.ensemble) if bookie_id in task.leaving}
         """Slots with neither a complete copy nor one under way."""
         self._failed: set[str] = set()
+        self._restarted: set[str] = set()
+        """Bookies that were started again while they were copied to; after the second time they count as failed."""
         self._targets: dict[int, _Target] = {}
         self._complete: dict[int, str] = {}
+        """Slots whose new bookie acked everything, which may not be durable yet."""
+        self._copies = ForcedCopies(self._numbers, limits.add_timeout_ms)
         self._reads: ReadEntries | None = None
         self._open_reads: set[int] = set()
         self._unconsumed_bytes = 0
@@ -121,11 +129,14 @@ class RereplicateFragment(sm.StateMachine):
         if self._finished:
             return
         if isinstance(event, sm.Start):
-            self._choose()
+            self._choose(now_ms)
         elif isinstance(event, sm.ReplacementsChosen):
             self._chosen(event, now_ms)
         elif isinstance(event, sm.AddAnswered):
-            self._add_answered(event)
+            self._add_answered(event, now_ms)
+        elif isinstance(event, sm.ForceAnswered):
+            self._copies.answered(event)
+            self._forced(now_ms)
         elif isinstance(event, sm.MetadataEvent) and self._update is not None:
             self._commands += [self._guarded(command) for command in self._update.handle(event)]
             self._updated()
@@ -140,15 +151,18 @@ class RereplicateFragment(sm.StateMachine):
         times = [sent.sent_ms + self._limits.add_timeout_ms for sent in itertools.islice(self._sent.values(), 1)]
         if self._reads is not None and (reading := self._reads.deadline_ms()) is not None:
             times.append(reading)
+        if (forcing := self._copies.deadline_ms()) is not None:
+            times.append(forcing)
         if self._has_room and any(target.waiting for target in self._targets.values()):
             times.append(self._rate.due_ms(0))
         return min(times, default=None)
 
     # --- the bookies to copy to
 
-    def _choose(self) -> None:
+    def _choose(self, now_ms: int) -> None:
         if not self._left:
-            self._replace()
+            self._commands += self._copies.force(self._complete.values(), now_ms)
+            self._forced(now_ms)
             return
         self._asked = next(self._numbers)
         ensemble = tuple(self._complete.get(slot, bookie_id) for slot, bookie_id in enumerate(self._task.fragment.ensemble))
@@ -174,7 +188,7 @@ class RereplicateFragment(sm.StateMachine):
         task = self._task
         first = task.fragment.first_entry_id
         if not self._targets or task.last < first:
-            self._end_pass()
+            self._end_pass(now_ms)
             return
         avoid = task.avoid | task.leaving
         self._reads = ReadEntries(task.metadata, first, task.last, self._limits.reads, avoid=avoid, numbers=self._numbers)
@@ -228,7 +242,7 @@ class RereplicateFragment(sm.StateMachine):
                 return
             if self._reads is None:
                 if not self._sent:
-                    self._end_pass()
+                    self._end_pass(now_ms)
                 return
             if not self._unconsumed_bytes:
                 return
@@ -244,35 +258,48 @@ class RereplicateFragment(sm.StateMachine):
                 self._sent[request_id] = _Sent(slot, nbytes, batch.header.count, now_ms)
                 self._commands.append(sm.SendAdd(request_id, target.bookie_id, batch, recovery=True))
 
-    def _add_answered(self, event: sm.AddAnswered) -> None:
+    def _add_answered(self, event: sm.AddAnswered, now_ms: int) -> None:
         sent = self._sent.pop(event.request_id, None)
         if sent is None:
             return
         if event.status is Status.UNAUTHORIZED:
             self._end(error=UnauthorizedAccessError(self._task.metadata.ledger_id))
-        elif event.status is not Status.OK:
-            self._lose(sent.slot)
-        else:
+            return
+        bookie_id = self._targets[sent.slot].bookie_id
+        if event.status is Status.OK:
             self._entries += sent.entries
             self._nbytes += sent.nbytes
+            self._copies.acked(bookie_id, event.boot)
+        if event.status is not Status.OK or bookie_id in self._copies.lost:
+            self._lose(sent.slot, now_ms)
 
     def _check_timeouts(self, now_ms: int) -> None:
         silent = {sent.slot for sent in self._sent.values() if now_ms >= sent.sent_ms + self._limits.add_timeout_ms}
         for slot in sorted(silent):
-            self._lose(slot)
+            self._lose(slot, now_ms)
+        self._copies.check_timeout(now_ms)
+        self._forced(now_ms)
 
-    def _lose(self, slot: int) -> None:
+    def _lose(self, slot: int, now_ms: int) -> None:
         """Give up the slot's new bookie. Another one is chosen when the copies to the others are done."""
         target = self._targets.pop(slot)
-        self._failed.add(target.bookie_id)
-        self._left.add(slot)
-        self._commands.append(sm.ReportFailure(target.bookie_id))
+        self._give_up(slot, target.bookie_id)
         for request_id in [number for number, sent in self._sent.items() if sent.slot == slot]:
             del self._sent[request_id]
             self._commands.append(sm.CancelAdd(request_id))
         if not self._targets:
             self._drop_reads()
-            self._end_pass()
+            self._end_pass(now_ms)
+
+    def _give_up(self, slot: int, bookie_id: str) -> None:
+        """What the bookie got for the slot does not count."""
+        self._left.add(slot)
+        if self._copies.lost.get(bookie_id) == RESTARTED and bookie_id not in self._restarted:
+            self._restarted.add(bookie_id)
+        else:
+            self._failed.add(bookie_id)
+            self._commands.append(sm.ReportFailure(bookie_id))
+        self._copies.forget(bookie_id)
 
     def _drop_reads(self) -> None:
         self._reads = None
@@ -282,13 +309,25 @@ class RereplicateFragment(sm.StateMachine):
 
     # --- the end
 
-    def _end_pass(self) -> None:
-        """The current targets have durable copies of everything: go on with the slots that are left."""
+    def _end_pass(self, now_ms: int) -> None:
+        """The current targets acked copies of everything: go on with the slots that are left."""
         self._complete.update((slot, target.bookie_id) for slot, target in self._targets.items())
         self._targets.clear()
         self._open_reads.clear()
         self._unconsumed_bytes = 0
-        self._choose()
+        self._choose(now_ms)
+
+    def _forced(self, now_ms: int) -> None:
+        """Once all forces are answered: replace the leaving bookies, or copy anew what was lost."""
+        if self._finished or self._update is not None or self._left or self._targets or self._asked or self._copies.is_waiting:
+            return
+        lost = [slot for slot, bookie_id in sorted(self._complete.items()) if bookie_id in self._copies.lost]
+        for slot in lost:
+            self._give_up(slot, self._complete.pop(slot))
+        if lost:
+            self._choose(now_ms)
+        else:
+            self._replace()
 
     def _replace(self) -> None:
         task = self._task

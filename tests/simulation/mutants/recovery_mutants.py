@@ -136,8 +136,8 @@ def recovery_publishes_its_ensembles() -> Iterator[None]:
         else:
             answered(self, event, now_ms)
 
-    def begin(cls: Any, /, metadata: Any, limits: Any, **where: Any) -> AddEntries:
-        writer: AddEntries = for_recovery(cls, metadata, limits, **where)
+    def begin(cls: Any, /, metadata: Any, limits: Any, numbers: Any, **where: Any) -> AddEntries:
+        writer: AddEntries = for_recovery(cls, metadata, limits, numbers, **where)
         writer._ensemble.is_local = False
         writer._ensemble.version = 1
         return writer

@@ -45,10 +45,11 @@ def test_in_limbo_normal_adds_are_refused_as_unknown_and_those_of_recoveries_are
         bookie.assert_holds(ledger_id, 5, 9)
 
 
-def test_in_limbo_a_force_is_refused_as_unknown(bookie):
-    """What a force is to make durable may be what was lost."""
+def test_in_limbo_a_force_says_in_which_boot_it_made_durable_what_recoveries_added(bookie):
+    """Protocol rule 61: whoever asks compares the boot with that of its acks, so what was lost never counts as durable."""
     for ledger_id in (1, 3):
-        assert bookie.force(ledger_id).status is Status.UNKNOWN
+        added, forced = bookie.add(ledger_id, 5, 9, recovery=True), bookie.force(ledger_id)
+        assert (forced.status, forced.boot) == (Status.OK, added.boot)
 
 
 @pytest.mark.parametrize("end", ["stop", "kill", "power_off"])

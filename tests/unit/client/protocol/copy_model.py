@@ -18,6 +18,7 @@ from bk_spark.client.protocol.state_machine import (
     Command,
     Event,
     Finish,
+    ForceAnswered,
     MetadataGone,
     MetadataRead,
     MetadataUnknown,
@@ -27,6 +28,7 @@ from bk_spark.client.protocol.state_machine import (
     ReadMetadata,
     ReplacementsChosen,
     SendAdd,
+    SendForce,
     SendRead,
     Start,
     Tick,
@@ -63,11 +65,20 @@ def written(entries: int) -> EntryBatch:
 
 @dataclass
 class Bookie:
+    """Without the journal: what it acked is in memory until it is forced."""
+
     holds: set[int] = field(default_factory=set)
+    durable: set[int] = field(default_factory=set)
+    boot: int = 1
+    refuses_forces: bool = False
     damaged: set[int] = field(default_factory=set)
     is_fenced: bool = False
     is_dead: bool = False
     adds_until_death: int | None = None
+
+    def restart(self) -> None:
+        """It is killed and started again: what was not forced is lost."""
+        self.holds, self.boot = set(self.durable), self.boot + 1
 
 
 class World:
@@ -88,6 +99,7 @@ class World:
         for fragment, first, end in metadata.fragment_ranges(last):
             for slot, name in enumerate(fragment.ensemble):
                 self.bookies[name].holds |= set(metadata.slot_pattern(slot).ids(first, end).tolist())
+                self.bookies[name].durable = set(self.bookies[name].holds)
 
     def lacking(self) -> list[tuple[int, str, int]]:
         """Fragment, bookie and entry, for what the metadata says and is not so on a bookie that lives."""
@@ -140,7 +152,14 @@ class World:
         assert batch.matching(DIGESTER).all()
         assert batch.last_add_confirmed.tolist() == [one // 5 * 5 - 1 for one in batch.entry_ids.tolist()]
         bookie.holds |= set(batch.entry_ids.tolist())
-        return AddAnswered(command.request_id, Status.OK)
+        return AddAnswered(command.request_id, Status.OK, boot=bookie.boot)
+
+    def force(self, command: SendForce) -> Event:
+        bookie = self.bookies[command.bookie_id]
+        if bookie.is_dead or bookie.refuses_forces:
+            return ForceAnswered(command.request_id, Status.UNKNOWN, "dead")
+        bookie.durable = set(bookie.holds)
+        return ForceAnswered(command.request_id, Status.OK, boot=bookie.boot)
 
     def choose(self, command: ChooseReplacements) -> Event:
         kept = {one for slot, one in enumerate(command.ensemble) if slot not in command.slots}
@@ -185,7 +204,7 @@ class Copying:
                 self.end = command
             elif isinstance(command, CancelRead):
                 self.waiting = [one for one in self.waiting if not _is_read(one, command.request_id)]
-            elif isinstance(command, (SendRead, SendAdd, ChooseReplacements, WriteMetadata, ReadMetadata)):
+            elif isinstance(command, (SendRead, SendAdd, SendForce, ChooseReplacements, WriteMetadata, ReadMetadata)):
                 self.waiting.append(command)
 
     def step(self, index: int = 0) -> None:
@@ -225,6 +244,8 @@ class Copying:
         world = self.world
         if isinstance(command, SendAdd):
             return world.add(command)
+        if isinstance(command, SendForce):
+            return world.force(command)
         if isinstance(command, ChooseReplacements):
             return world.choose(command)
         if isinstance(command, ReadMetadata):

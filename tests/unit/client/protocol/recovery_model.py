@@ -19,6 +19,7 @@ from bk_spark.client.protocol.state_machine import (
     Command,
     Event,
     Finish,
+    ForceAnswered,
     LastAddConfirmedAnswered,
     MetadataRead,
     MetadataWritten,
@@ -27,6 +28,7 @@ from bk_spark.client.protocol.state_machine import (
     ReadMetadata,
     ReplacementsChosen,
     SendAdd,
+    SendForce,
     SendRead,
     SendReadLastAddConfirmed,
     Start,
@@ -44,7 +46,7 @@ DIGESTER = Digester(DigestType.CRC32C, b"")
 TIMEOUT_MS, PATIENCE_MS = 1000, 5000
 UNKNOWN = [Status.UNKNOWN, Status.IO_ERROR, Status.WRONG_BOOKIE, Status.DAMAGED, Status.BAD_REQUEST, Status.FENCED]
 MAX_STEPS = 20_000
-Request = SendReadLastAddConfirmed | SendRead | SendAdd
+Request = SendReadLastAddConfirmed | SendRead | SendAdd | SendForce
 
 
 def payload(entry_id: int) -> bytes:
@@ -75,6 +77,13 @@ class ToyBookie:
     refuses_fences: Status | None = None
     refuses_reads: Status | None = None
     refuses_adds: Status | None = None
+    refuses_forces: Status | None = None
+    boot: int = 1
+
+    def restart(self) -> None:
+        """Killed and started again without the journal, and what it acked was in memory only: its limbo is over already,
+        because no metadata named it."""
+        self.entries, self.lac, self.is_known, self.boot = {}, NO_ENTRY, False, self.boot + 1
 
     def put(self, batch: EntryBatch, *, recovery: bool) -> Status:
         if self.refuses_adds is not None:
@@ -238,7 +247,10 @@ class Recovery:
             return [bookie.last_add_confirmed(request)]
         if isinstance(request, SendRead):
             return list(bookie.read(request))
-        return [AddAnswered(request.request_id, bookie.put(decode(request.batch), recovery=request.recovery))]
+        if isinstance(request, SendForce):
+            return [ForceAnswered(request.request_id, bookie.refuses_forces or Status.OK, boot=bookie.boot)]
+        status = bookie.put(decode(request.batch), recovery=request.recovery)
+        return [AddAnswered(request.request_id, status, boot=bookie.boot)]
 
     def ends_at(self) -> tuple[int | None, int]:
         """Last entry and length of the result; it is what the store holds."""

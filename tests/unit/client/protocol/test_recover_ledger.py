@@ -18,6 +18,7 @@ from bk_spark.client.protocol.state_machine import (
     MetadataRead,
     MetadataUnknown,
     SendAdd,
+    SendForce,
     SendRead,
     SendReadLastAddConfirmed,
     Start,
@@ -364,3 +365,65 @@ def test_without_any_spare_recovery_goes_on_while_every_write_set_keeps_its_ack_
     cluster.bookies["b2"].refuses_adds = Status.IO_ERROR
     assert Recovery(cluster).ends_at() == (1, length_up_to(1))
     assert fragments(cluster.store.metadata) == [(0, "b0 b1 b2")]
+
+
+# --- write-backs that are acked into memory (protocol rule 61)
+
+
+def _with_a_new_bookie() -> Cluster:
+    """2/2/2: entry 0 is confirmed, b0 has it, b1 takes no more adds; b3 takes its place."""
+    cluster = Cluster(2, 2, 2)
+    cluster.hold("b0 b1", 0, 1)
+    cluster.spares, cluster.bookies["b1"].refuses_adds = ["b3"], Status.IO_ERROR
+    return cluster
+
+
+def test_a_bookie_that_joined_and_was_started_again_gets_everything_again_before_it_is_named() -> None:
+    cluster = _with_a_new_bookie()
+    recovery = Recovery(cluster)
+    recovery.run(until=lambda command: isinstance(command, SendForce))
+    cluster.bookies["b3"].restart()
+    assert recovery.ends_at() == (1, length_up_to(1))
+    assert fragments(cluster.store.metadata) == [(0, "b0 b3")]
+    assert set(cluster.bookies["b3"].entries) == {0, 1}
+    assert len(recovery.sent(SendForce)) == 2
+
+
+def test_a_bookie_that_joined_is_forced_when_it_owes_no_answer_and_before_the_closing_write() -> None:
+    cluster = _with_a_new_bookie()
+    recovery = Recovery(cluster)
+    recovery.ends_at()
+    kinds = [type(one) for one in recovery.log if isinstance(one, SendAdd | SendForce | WriteMetadata)]
+    assert kinds[-2:] == [SendForce, WriteMetadata]
+    assert [one.bookie_id for one in recovery.log if isinstance(one, SendForce)] == ["b3"]
+
+
+def test_without_an_ensemble_change_nobody_is_forced() -> None:
+    """Whoever the metadata names since before the recovery is protected by its limbo."""
+    cluster = Cluster()
+    cluster.hold("b0 b1 b2", *range(6), lac=1)
+    recovery = Recovery(cluster)
+    recovery.ends_at()
+    assert not recovery.sent(SendForce)
+
+
+def test_a_joined_bookie_that_is_started_again_every_time_fails_the_recovery_within_bounds() -> None:
+    cluster = _with_a_new_bookie()
+    recovery = Recovery(cluster)
+    while recovery.run(until=lambda command: isinstance(command, SendForce)) is None:
+        cluster.bookies["b3"].restart()
+        recovery.deliver(recovery.inbox.popleft())
+    error = recovery.fails()
+    assert isinstance(error, BookieUnavailableError)
+    assert "b3: it was started again" in str(error)
+
+
+def test_a_joined_bookie_that_goes_before_it_is_forced_is_replaced_from_the_start() -> None:
+    cluster = _with_a_new_bookie()
+    recovery = Recovery(cluster)
+    recovery.run(until=lambda command: isinstance(command, SendForce))
+    recovery.silent.add("b3")
+    cluster.spares = ["b4"]
+    assert recovery.ends_at() == (1, length_up_to(1))
+    assert fragments(cluster.store.metadata) == [(0, "b0 b4")]
+    assert set(cluster.bookies["b4"].entries) == {0, 1}

@@ -9,7 +9,15 @@ import pytest
 
 from bk_spark.client.protocol.replace_bookies import ReplaceBookies, last_entry_of
 from bk_spark.client.protocol.rereplicate_fragment import FragmentCopied
-from bk_spark.client.protocol.state_machine import ChooseReplacements, Finish, ReportFailure, SendAdd, SendRead, WriteMetadata
+from bk_spark.client.protocol.state_machine import (
+    ChooseReplacements,
+    Finish,
+    ReportFailure,
+    SendAdd,
+    SendForce,
+    SendRead,
+    WriteMetadata,
+)
 from bk_spark.config import MIB
 from bk_spark.entries.batch import decode
 from bk_spark.entries.rate import ByteRate
@@ -346,3 +354,98 @@ def test_batches_are_whole_and_their_entries_follow_each_other() -> None:
     Copying(world, world.task("b1")).copied()
     assert [one for add in world.adds for one in decode(add.batch).entry_ids.tolist()] == list(range(40))
     assert len(world.adds) == 1
+
+
+# --- copies that are acked into memory (protocol rule 61)
+
+
+PIECES = replace(SMALL, batch_bytes=200)
+"""Several batches, one add at a time."""
+
+
+def test_a_new_bookie_that_was_started_again_between_two_batches_is_copied_to_from_the_start() -> None:
+    world = World(ledger(40), spares=1)
+    copying = Copying(world, world.task("b1"), PIECES)
+    copying.step()
+    while len(world.adds) < 2:
+        copying.step()
+    world.bookies["s0"].restart()
+    assert copying.copied().problem == ""
+    assert _ensembles(world) == [(0, ("b0", "s0", "b2"))]
+    assert world.lacking() == []
+    assert world.bookies["s0"].durable == set(range(40))
+
+
+def test_a_slot_that_is_complete_while_another_is_copied_is_copied_anew_if_its_bookie_was_started_again() -> None:
+    world = World(ledger(40), spares=3)
+    world.bookies["s1"].adds_until_death = 0
+    copying = Copying(world, world.task("b0", "b2"), PIECES)
+    while not (world.bookies["s0"].holds == set(range(40)) and world.bookies["s2"].holds):
+        copying.step()
+    world.bookies["s0"].restart()
+    assert copying.copied().problem == ""
+    assert world.lacking() == []
+
+
+def test_every_new_bookie_is_forced_after_its_last_ack_and_before_it_is_named() -> None:
+    world = World(ledger(40))
+    copying = Copying(world, world.task("b0", "b1"), PIECES)
+    copying.copied()
+    kinds = [type(one) for one in copying.log if isinstance(one, SendAdd | SendForce | WriteMetadata)]
+    assert kinds[-3:] == [SendForce, SendForce, WriteMetadata]
+    assert kinds.count(SendForce) == 2
+    assert world.bookies["s0"].durable == world.bookies["s1"].durable == set(range(40))
+
+
+def test_a_bookie_that_cannot_be_forced_is_not_named() -> None:
+    world = World(ledger(40))
+    world.bookies["s0"].refuses_forces = True
+    Copying(world, world.task("b1")).copied()
+    assert _ensembles(world) == [(0, ("b0", "s1", "b2"))]
+
+
+def test_a_bookie_that_does_not_answer_a_force_is_given_up_after_the_timeout() -> None:
+    world = World(ledger(40))
+    copying = Copying(world, world.task("b1"))
+    while not any(isinstance(one, SendForce) for one in copying.waiting):
+        copying.step()
+    copying.waiting.clear()
+    copying.copied()
+    assert _ensembles(world) == [(0, ("b0", "s1", "b2"))]
+    assert ReportFailure("s0") in copying.log
+
+
+def test_a_bookie_that_is_started_again_and_again_is_given_up() -> None:
+    world = World(ledger(40), spares=1)
+    copying = Copying(world, world.task("b1"), PIECES)
+    while copying.end is None:
+        if copying.waiting and isinstance(copying.waiting[0], SendForce):
+            world.bookies["s0"].restart()
+        copying.step()
+    assert "too few bookies" in copying.copied().problem
+    assert _ensembles(world) == [(0, ("b0", "b1", "b2"))]
+    assert sum(isinstance(one, SendForce) for one in copying.log) == 2
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whoever_is_named_holds_its_share_whenever_bookies_are_started_again(seed: int) -> None:
+    chance = random.Random(seed)
+    world = World(ledger(40, 4, 2, 2), spares=3)
+    copying = Copying(world, world.task("b0", "b3"), PIECES)
+    for _ in range(10_000):
+        if copying.end is not None:
+            break
+        if chance.random() < 0.02:
+            world.bookies[chance.choice(["s0", "s1", "s2"])].restart()
+        copying.step(chance.randrange(max(1, len(copying.waiting))))
+    for spare in ("s0", "s1", "s2"):
+        world.bookies[spare].restart()
+    assert world.lacking() == []
+
+
+def test_a_bookie_that_gets_its_own_entries_back_is_forced_too() -> None:
+    world = World(ledger(40), spares=0)
+    world.bookies["b1"].holds, world.bookies["b1"].durable = set(), set()
+    copied = Copying(world, world.task("b1", alive=frozenset({"b1"}))).copied()
+    assert copied.restored == {"b1"}
+    assert world.bookies["b1"].durable == set(range(40))
