@@ -39,6 +39,9 @@ from bk_spark.wire.messages import StagedReply, StagedRequest, Status
 
 logger = logging.getLogger(__name__)
 
+MAX_TOLD = 1_000
+"""So many ledgers the log names once each; after that it may name them again. Clients must not fill it."""
+
 _Replies = list[tuple[object, StagedReply]]
 
 
@@ -64,6 +67,8 @@ class Bookie:
         self._early: _Replies = []
         self._staged: _Replies = []
         self._is_synced = True
+        self._told: set[int] = set()
+        """Ledgers that the log names, because of an add with other entries than those that are stored."""
 
     @classmethod
     def open(
@@ -230,17 +235,20 @@ class Bookie:
         facts = self.storage.facts(ledger_id)
         status = self.admission.of_staged(request, facts)
         if status is Status.OK and not self._put(request, ledger_id, facts):
+            if isinstance(request, messages.AddRequest):
+                return Status.BAD_REQUEST, self._refused_second_add(request)
             return Status.UNKNOWN, f"copies of ledger {ledger_id} are being brought to this bookie: it was not deleted"
         return status, self.admission.explain(status, ledger_id)
 
     def _put(self, request: StagedRequest, ledger_id: int, facts: LedgerFacts | None) -> bool:
-        """Stage an admitted request, under the ledger's key if it has one. False if a deletion came too late."""
+        """Stage an admitted request, under the ledger's key if it has one. False if a deletion came too late, or an add has
+        other entries than those that are stored under its ids."""
         if isinstance(request, messages.DeleteLedgerRequest):
             return self.storage.delete(ledger_id, request.deleted_ms, request.decided_at)
         key = master_key_hash(request.master_key) if facts is None else facts.master_key_hash
         match request:
             case messages.AddRequest():
-                self.storage.put(request.batch, key)
+                return self.storage.put(request.batch, key, is_recovery=request.recovery)
             case messages.FenceRequest():
                 self.storage.fence(ledger_id, key)
             case messages.StoreLastAddConfirmedRequest():
@@ -248,6 +256,19 @@ class Bookie:
             case messages.ForceRequest():
                 self.storage.force()
         return True
+
+    def _refused_second_add(self, request: messages.AddRequest) -> str:
+        """The text of the refusal. The log names a ledger once."""
+        ledger_id, header = request.ledger_id, request.batch.header
+        detail = (
+            f"another entry is stored under an id from {header.first_entry_id} to {header.last_entry_id} of ledger {ledger_id}"
+        )
+        if ledger_id not in self._told:
+            if len(self._told) >= MAX_TOLD:
+                self._told.clear()
+            self._told.add(ledger_id)
+            logger.warning("bookie %s refuses an add: %s, and what is stored stays", self._home.bookie_id, detail)
+        return detail
 
     def _refusal(self, status: Status, ledger_id: int, is_limbo: bool, position: int) -> tuple[Status, int, str]:
         """Why a read is refused: NO_SUCH_LEDGER only if that is certain."""

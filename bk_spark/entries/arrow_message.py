@@ -55,6 +55,18 @@ def record_batch_facts(message: memoryview, what: str) -> RecordBatchFacts:
         raise CorruptionError(what, f"no Arrow record batch message ({problem})") from None
 
 
+def number_places(message: memoryview, what: str) -> list[int]:
+    """Where in a record batch message the eight-byte numbers are that depend on its content. Raises CorruptionError.
+
+    They are its rows, the bytes of its body, the rows and nulls of each column, and the place and size of each buffer.
+    """
+    end = metadata_end(message, what)
+    try:
+        return [_PREFIX.size + place for place in _number_places(message[_PREFIX.size : end])]
+    except (struct.error, _MalformedError) as problem:
+        raise CorruptionError(what, f"no Arrow record batch message ({problem})") from None
+
+
 class _MalformedError(Exception):
     """An offset points outside the message, or the message is no record batch."""
 
@@ -70,6 +82,13 @@ def _facts(metadata: memoryview, body: memoryview) -> RecordBatchFacts:
     if not batch.has(3):
         return RecordBatchFacts(rows, False, 0)
     return RecordBatchFacts(rows, True, sum(_announced(body, offset, size) for offset, size in batch.buffers(2)))
+
+
+def _number_places(metadata: memoryview) -> list[int]:
+    message = _Table(metadata, _get(metadata, _UINT32, 0))
+    batch = message.table(2)
+    pairs = [place for field in (1, 2) for place in batch.vector(field, _BUFFER.size)]
+    return [batch.place(0), message.place(3), *(place + half for place in pairs for half in (0, _INT64.size))]
 
 
 def _announced(body: memoryview, offset: int, size: int) -> int:
@@ -118,6 +137,19 @@ class _Table:
             raise _MalformedError("a vector that does not end")
         return [(int(offset), int(size)) for offset, size in _BUFFER.iter_unpack(self._data[start + _UINT32.size : end])]
 
+    def place(self, field: int) -> int:
+        """Where the value of a field is."""
+        place = self._place(field)
+        if place is None:
+            raise _MalformedError("a part is missing")
+        return place
+
+    def vector(self, field: int, size: int) -> range:
+        """Where the values of a vector are, each of ``size`` bytes."""
+        start = self._target(field)
+        begin = start + _UINT32.size
+        return range(begin, begin + _get(self._data, _UINT32, start) * size, size)
+
     def _place(self, field: int) -> int | None:
         if field >= self._fields:
             return None
@@ -125,7 +157,5 @@ class _Table:
         return self._at + offset if offset else None
 
     def _target(self, field: int) -> int:
-        place = self._place(field)
-        if place is None:
-            raise _MalformedError("a part is missing")
+        place = self.place(field)
         return place + _get(self._data, _UINT32, place)

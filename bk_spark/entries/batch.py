@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from bk_spark.config import MAX_BATCH_BYTES, MAX_BATCH_ENTRIES, DigestType
 from bk_spark.entries.arrow_message import record_batch_facts
+from bk_spark.entries.body_layout import BodyLayout, layout_of
 from bk_spark.entries.crc import crc32c
 from bk_spark.entries.digest import DIGEST_BYTES, Digester, payload_bytes, payload_sizes
 from bk_spark.errors import CorruptionError
@@ -111,6 +112,16 @@ class EncodedBatch:
             raise CorruptionError(_name(self.header), f"{len(self.body)} bytes, the maximum is {MAX_BATCH_BYTES}")
         if crc32c(self.body) != self.body_crc32c:
             raise CorruptionError(_name(self.header), "the checksum of its body is wrong")
+
+    def check_entries(self) -> None:
+        """Raise CorruptionError unless the body, which passed ``check``, holds an entry for each id: ``decode`` will succeed.
+
+        It costs a tenth of that, except for a batch of mixed LACs or one that pyarrow did not write.
+        """
+        header = self.header
+        layout = None if header.mixed_lac else _layout(header.pattern.is_dense, header.digest_type)
+        if layout is None or not layout.is_body(self.body, header.count):
+            decode(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +332,11 @@ def _numbers(column: pa.Int64Array) -> npt.NDArray[np.int64]:
 
 def _body_schema(header: BatchHeader) -> pa.Schema:
     return _schema(header.mixed_lac, header.pattern.is_dense, header.digest_type)
+
+
+@cache
+def _layout(is_dense: bool, digest_type: DigestType) -> BodyLayout:
+    return layout_of(_schema(False, is_dense, digest_type))
 
 
 @cache

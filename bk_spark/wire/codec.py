@@ -68,12 +68,14 @@ def unpack_add_request(data: bytes) -> tuple[pb.AddRequest, memoryview | None]:
 def decode_add_request(message: pb.AddRequest, body: bytes | memoryview | None = None) -> AddRequest:
     """Pass ``body`` if the message was parsed without it.
 
-    Raises FormatVersionError or CorruptionError, also for a body with a wrong checksum or above its bounds.
+    Raises FormatVersionError or CorruptionError, also for a body with a wrong checksum, above its bounds or without the entries
+    that its header names.
     """
     _check_version("an add request", message.version)
     _check_text_and_key(message.bookie_id, message.master_key)
     batch = EncodedBatch(_decode_header(message.header), message.body if body is None else body, message.body_crc32c)
     batch.check()
+    batch.check_entries()
     return AddRequest(message.request_id, message.bookie_id, message.master_key, batch, message.recovery, message.deferred_sync)
 
 

@@ -28,11 +28,11 @@ from bk_spark.bookie.logs.all_logs import Logs
 from bk_spark.bookie.logs.record import LedgerNote, RecordKind
 from bk_spark.bookie.storage.checkpoint import Background, Checkpoints
 from bk_spark.bookie.storage.parts import ChangeGate, LockedIndex, StorageParts
+from bk_spark.bookie.storage.second_adds import Judgement, SecondAdd
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
 from bk_spark.bookie.storage.write_cache import CachedLedger, CacheLayers, WriteCache, from_summary
 from bk_spark.config import BookieConfig
 from bk_spark.entries.batch import EncodedBatch
-from bk_spark.errors import CorruptionError, StorageError
 
 
 class LedgerStorage(StoredLedgers):
@@ -62,17 +62,21 @@ class LedgerStorage(StoredLedgers):
 
     # For the sync thread
 
-    def put(self, batch: EncodedBatch, master_key_hash: bytes) -> None:
+    def put(self, batch: EncodedBatch, master_key_hash: bytes, *, is_recovery: bool = False) -> bool:
         """Stage a batch of a ledger whose key is ``master_key_hash``. Durable after the next ``sync``.
 
-        A batch that is already here, with the same ids and bytes, is not stored again: if it is staged, the same sync covers
-        it; if it is in an entry log, it was read and verified. Every other batch is stored, whatever ids are here.
+        Entries that are already here are not stored again: if they are staged, the same sync covers them; if they are in an
+        entry log, they were read and verified. False, and nothing is staged, if other entries are stored under these ids
+        (second_adds.py). Raises CorruptionError, StorageError.
         """
         self._gate.check()
         ledger = self._cached_ledger(batch.header.ledger_id, master_key_hash)
-        if self._is_stored(batch, ledger):
+        judgement = self._judge(batch, ledger, is_recovery=is_recovery)
+        if judgement is Judgement.OTHER:
+            return False
+        if judgement is Judgement.STORED:
             self._last_duplicate_at = self.logs.sequences.next_sequence
-            return
+            return True
         with self._gate.changing():
             sequence = self.logs.sequences.take()
             is_large = len(batch.body) >= self._config.direct_add_bytes
@@ -80,6 +84,7 @@ class LedgerStorage(StoredLedgers):
             location = self.logs.append(batch, master_key_hash, sequence) if is_logged else None
             with self._changed:
                 self._layers.active.add(ledger, row_of(batch, sequence, location), batch.header.last_add_confirmed)
+        return True
 
     def fence(self, ledger_id: int, master_key_hash: bytes) -> None:
         """Stage the fence of a ledger, which may be new here. Durable after the next ``sync``, for ever."""
@@ -230,18 +235,16 @@ class LedgerStorage(StoredLedgers):
             self._has_notes = True
         return sequence
 
-    def _is_stored(self, batch: EncodedBatch, ledger: CachedLedger) -> bool:
-        """Whether this very batch is the newest of all rows in its interval, and readable."""
+    def _judge(self, batch: EncodedBatch, ledger: CachedLedger, *, is_recovery: bool) -> Judgement:
+        """Only ids up to the highest one of the ledger are looked up: the adds of a writer in order cost nothing here."""
         first, last = batch.header.first_entry_id, batch.header.last_entry_id
         if first > max(ledger.highest_cached, ledger.highest_below):
-            return False
+            return Judgement.STORE
         rows = self.rows(batch.header.ledger_id, first, last).overlapping(first, last)
-        newest = max(rows, key=lambda row: row.sequence, default=None)
-        return newest is not None and newest.identity == row_of(batch, 0, None).identity and self._is_readable(newest)
+        return SecondAdd(batch, is_recovery, self._get_staged).judge(rows)
 
-    def _is_readable(self, row: BatchRow) -> bool:
-        """An unreadable copy does not count, and the new batch takes its place. A staged row is trusted without reading it."""
-        try:
-            return row.sequence > self._durable_sequence or bool(self.get(row))
-        except (CorruptionError, StorageError):
-            return False
+    def _get_staged(self, row: BatchRow) -> EncodedBatch:
+        """The batch of a row that may not be written yet."""
+        if row.batch is None and row.sequence > self._durable_sequence:
+            self.write()
+        return self.get(row)

@@ -105,7 +105,7 @@ class ReadHandle:
 
         This misses no entry that was confirmed and followed by another one before the call. The last entries of a writer that
         pauses become visible after the writer's ``ClientConfig.explicit_lac_s``, with its next entry, or when it closes.
-        Raises BookieUnavailableError, UnauthorizedAccessError, NoSuchLedgerError, MetadataUnavailableError.
+        Raises BookieUnavailableError, NoSuchLedgerError, MetadataUnavailableError.
         """
         return self._ask_last_add_confirmed(quorum=True)
 
@@ -118,8 +118,7 @@ class ReadHandle:
 
         Returns the last add confirmed, which is above ``beyond`` only in the first case, or if the ledger ends above it.
         ``is_closed`` tells the end of the ledger from a timeout. ``beyond=last_add_confirmed`` waits for new entries. Never
-        moves past confirmed entries. Raises BookieUnavailableError, UnauthorizedAccessError, NoSuchLedgerError,
-        MetadataUnavailableError.
+        moves past confirmed entries. Raises BookieUnavailableError, NoSuchLedgerError, MetadataUnavailableError.
         """
         _check_wait(beyond, timeout_s)
         if not self.is_closed and self._last_add_confirmed <= beyond:

@@ -9,7 +9,8 @@ Rules, with their numbers in docs/rules.md, "Protocol":
   takes its slot from the first unconfirmed entry on. The acks of the slot are taken back from **all** unconfirmed batches
   before any is confirmed (17, 18), and the new bookie is sent all these batches. If there is no other bookie the writer goes on
   while every write set keeps Qa bookies that have not failed, and tries again later; below Qa it fails.
-* ``fenced`` and ``unauthorized`` end the writer: no ensemble change, the outcome of unconfirmed entries is unknown (24).
+* ``fenced`` ends the writer: no ensemble change, the outcome of unconfirmed entries is unknown (24). ``unauthorized`` fails only
+  the bookie, for the password is that of the metadata: this bookie has a key that somebody else gave it.
 * Close first rejects unconfirmed entries and waits for a metadata write under way. Then it writes CLOSED with the last
   confirmed entry by compare-and-set (25). If the ledger is in recovery, close fails: the recoverer decides the end (26).
 * With deferred sync acks do not move the LAC. ``force`` moves it, once the whole ensemble has answered; the ensemble cannot
@@ -45,7 +46,6 @@ from bk_spark.errors import (
     DuplicateEntryError,
     LedgerClosedError,
     LedgerFencedError,
-    UnauthorizedAccessError,
 )
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.wire.messages import Status
@@ -211,12 +211,11 @@ class AddEntries(sm.StateMachine):
             request.batch.acked.add(request.slot)
             if self._forces is not None:
                 self._forces.acked(request.slot, event.boot)
-        elif event.status is Status.UNAUTHORIZED:
-            self._fail(UnauthorizedAccessError(self.metadata.ledger_id))
         elif event.status is Status.FENCED:
             self._fail(LedgerFencedError(self.metadata.ledger_id))
         else:
-            may_delay = self._limits.delay_ensemble_change and event.status is not Status.READ_ONLY
+            is_lasting = event.status in (Status.READ_ONLY, Status.UNAUTHORIZED)
+            may_delay = self._limits.delay_ensemble_change and not is_lasting
             self._fail_slots([request.slot], event.problem, now_ms, may_delay=may_delay)
 
     def _settle(self) -> None:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.entries.batch import NO_ENTRY
-from bk_spark.errors import BookieUnavailableError, NoSuchLedgerError, UnauthorizedAccessError
+from bk_spark.errors import BookieUnavailableError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from bk_spark.quorum import is_covered
 from bk_spark.wire.messages import MAX_WAIT_MS, Status, Verdict
@@ -64,7 +64,7 @@ class AwaitLastAddConfirmed(sm.StateMachine):
     """The state machine of one wait for more than ``beyond``; its result is (LedgerMetadata, last add confirmed).
 
     A bookie counts as silent ``timeout_ms`` after the end of its long poll. Finish comes with an error only if nobody answered
-    (BookieUnavailableError), the ledger is gone (NoSuchLedgerError) or the password is wrong (UnauthorizedAccessError).
+    (BookieUnavailableError) or the ledger is gone (NoSuchLedgerError).
     """
 
     def __init__(self, metadata: LedgerMetadata, beyond: int, *, wait_ms: int, timeout_ms: int) -> None:
@@ -124,9 +124,7 @@ class AwaitLastAddConfirmed(sm.StateMachine):
         poll = next((p for p in self._polls.values() if p.request_id == event.request_id), None)
         if poll is None:
             return
-        if event.status is Status.UNAUTHORIZED:
-            self._finish(error=UnauthorizedAccessError(self._metadata.ledger_id))
-        elif event.status.verdict is Verdict.UNKNOWN:
+        if event.status.verdict is Verdict.UNKNOWN:
             poll.reason = event.problem
             self._without_news(poll, now_ms)
         else:
@@ -221,7 +219,7 @@ class ReadLastAddConfirmed(sm.StateMachine):
     With ``quorum=False`` any answer is enough: it is true, but perhaps older than what a quorum knows. The first bookie that
     holds the ledger decides. The answers of bookies that hold nothing of it count only if no bookie holds it.
 
-    Finish comes with BookieUnavailableError if too few bookies answered within ``timeout_ms``, or UnauthorizedAccessError.
+    Finish comes with BookieUnavailableError if too few bookies answered within ``timeout_ms``.
     """
 
     def __init__(self, metadata: LedgerMetadata, *, timeout_ms: int, quorum: bool = True, floor: int | None = None) -> None:
@@ -249,9 +247,7 @@ class ReadLastAddConfirmed(sm.StateMachine):
         return None if self._finished or self._started_ms is None else self._started_ms + self._timeout_ms
 
     def _answered(self, event: sm.LastAddConfirmedAnswered) -> None:
-        if event.status is Status.UNAUTHORIZED:
-            self._finish(error=UnauthorizedAccessError(self._metadata.ledger_id))
-        elif event.status.verdict is Verdict.UNKNOWN:
+        if event.status.verdict is Verdict.UNKNOWN:
             self._unknown[event.request_id] = event.problem
         else:
             self._known.add(event.request_id)

@@ -42,7 +42,7 @@ from bk_spark.client.protocol.read_lanes import (
     failure_of_end,
 )
 from bk_spark.entries.batch import EntryBatch
-from bk_spark.errors import BookKeeperError, NoSuchEntryError, NoSuchLedgerError, UnauthorizedAccessError
+from bk_spark.errors import BookKeeperError, NoSuchEntryError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire.messages import Status
 
@@ -56,7 +56,7 @@ class ReadEntries(sm.StateMachine):
     ``numbers`` gives the ids of requests, if this is a part of another state machine.
 
     Finish comes without an error once everything is delivered, else with NoSuchEntryError, NoSuchLedgerError,
-    DigestMismatchError, BookieUnavailableError, UnauthorizedAccessError or the error of the metadata store.
+    DigestMismatchError, BookieUnavailableError or the error of the metadata store.
     """
 
     def __init__(
@@ -282,9 +282,7 @@ class ReadEntries(sm.StateMachine):
     def _on_ended(self, event: sm.ReadEnded, lane: Lane, request: Request, now_ms: int) -> None:
         request.is_open = False
         failure = failure_of_end(event, request.first, lane.position)
-        if event.status is Status.UNAUTHORIZED:
-            self._end_read(UnauthorizedAccessError(self._metadata.ledger_id))
-        elif failure is not None:
+        if failure is not None:
             self._leave(lane, request, failure)
         else:
             lane.own = None

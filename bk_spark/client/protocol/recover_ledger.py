@@ -35,13 +35,7 @@ from bk_spark.client.protocol.recovery_reads import ReadTask, RecoveryReads
 from bk_spark.client.protocol.recovery_writes import RecoveryWrites
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
 from bk_spark.entries.batch import NO_ENTRY
-from bk_spark.errors import (
-    BookieUnavailableError,
-    BookKeeperError,
-    CorruptionError,
-    MetadataConflictError,
-    UnauthorizedAccessError,
-)
+from bk_spark.errors import BookieUnavailableError, BookKeeperError, CorruptionError, MetadataConflictError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from bk_spark.quorum import is_covered
 from bk_spark.wire.messages import Status, Verdict
@@ -83,9 +77,7 @@ class RecoveryFencing:
         slot = self._asking.slot_of(event.request_id)
         if slot is None:
             return
-        if event.status is Status.UNAUTHORIZED:
-            self.error = UnauthorizedAccessError(self._metadata.ledger_id)
-        elif event.status.verdict is Verdict.UNKNOWN:
+        if event.status.verdict is Verdict.UNKNOWN:
             self._asking.failed(slot, event.problem, now_ms)
         elif event.status is Status.OK and not event.is_fenced:
             self._asking.failed(slot, "it answered without having fenced the ledger", now_ms)
@@ -121,7 +113,7 @@ class RecoverLedger(sm.StateMachine):
     """The state machine of one recovery; its result is the CLOSED metadata with its version.
 
     ``version`` is the metadata's in the store. Errors: BookieUnavailableError if too few bookies answer, NotEnoughBookiesError
-    if entries cannot be written back, MetadataConflictError, UnauthorizedAccessError, CorruptionError.
+    if entries cannot be written back, MetadataConflictError, CorruptionError.
     """
 
     def __init__(self, metadata: LedgerMetadata, version: int, limits: RecoverLimits) -> None:

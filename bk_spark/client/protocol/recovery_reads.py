@@ -33,7 +33,7 @@ from bk_spark.client.protocol.limits import RecoverLimits
 from bk_spark.client.protocol.read_lanes import merged
 from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode
 from bk_spark.entries.digest import Digester
-from bk_spark.errors import BookKeeperError, CorruptionError, UnauthorizedAccessError
+from bk_spark.errors import BookKeeperError, CorruptionError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.quorum import write_set
 from bk_spark.wire.messages import Status, Verdict
@@ -133,9 +133,7 @@ class RecoveryReads:
         if slot is None or self.is_done:
             return
         denied = self._denied_by(slot, event)
-        if event.status is Status.UNAUTHORIZED:
-            self.error = UnauthorizedAccessError(self._metadata.ledger_id)
-        elif denied:
+        if denied:
             self._slots[slot].denied = denied
             self._asking.answered(slot)
             self._asking.learnt(now_ms)

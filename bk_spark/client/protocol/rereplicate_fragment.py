@@ -36,7 +36,7 @@ from bk_spark.client.protocol.replace_bookies import ReplaceBookies
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
 from bk_spark.entries.batch import EncodedBatch, EntryBatch
 from bk_spark.entries.rate import ByteRate
-from bk_spark.errors import BookKeeperError, UnauthorizedAccessError
+from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire.messages import Status
 
@@ -96,8 +96,7 @@ class _Sent:
 class RereplicateFragment(sm.StateMachine):
     """The state machine of one fragment. ``rate`` bounds the bytes that are sent; several fragments may share it.
 
-    Finish comes with a FragmentCopied, or with the error of a read (no replica of an entry can be read),
-    UnauthorizedAccessError, NoSuchLedgerError, MetadataConflictError, or the error of the metadata store.
+    Finish comes with a FragmentCopied, or with the error of a read (no replica of an entry can be read), NoSuchLedgerError, MetadataConflictError, or the error of the metadata store.
     """
 
     def __init__(self, task: FragmentTask, limits: CopyLimits, rate: ByteRate) -> None:
@@ -261,9 +260,6 @@ class RereplicateFragment(sm.StateMachine):
     def _add_answered(self, event: sm.AddAnswered, now_ms: int) -> None:
         sent = self._sent.pop(event.request_id, None)
         if sent is None:
-            return
-        if event.status is Status.UNAUTHORIZED:
-            self._end(error=UnauthorizedAccessError(self._task.metadata.ledger_id))
             return
         bookie_id = self._targets[sent.slot].bookie_id
         if event.status is Status.OK:

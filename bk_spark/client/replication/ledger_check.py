@@ -17,7 +17,7 @@ from bk_spark.client.protocol.limits import CheckLimits
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.rate import ByteRate
-from bk_spark.errors import BookieUnavailableError, MetadataConflictError, UnauthorizedAccessError
+from bk_spark.errors import BookieUnavailableError, MetadataConflictError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 _ATTEMPTS = 5
@@ -56,7 +56,7 @@ class LedgerCheck:
         timeout_ms = self._limits.timeout_ms
         try:
             return int(await run_state_machine(self._context, metadata, ReadLastAddConfirmed(metadata, timeout_ms=timeout_ms)))
-        except (BookieUnavailableError, UnauthorizedAccessError):
+        except BookieUnavailableError:
             return NO_ENTRY
 
     async def _current_version(self, ledger_id: int) -> int:

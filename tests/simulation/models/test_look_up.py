@@ -50,8 +50,7 @@ def _add(harness, expected_payload, tag, first, extent, pattern, size):
     held = [one for one in range(first, first + extent) if pattern.holds(one)]
     if not held:
         return {}
-    harness.stage(harness.batch(1, first, first + extent - 1, size=size, tag=tag, pattern=pattern))
-    assert [reply.status for reply in harness.sync()] == [Status.OK]
+    assert harness.add_over(1, first, first + extent - 1, size=size, tag=tag, pattern=pattern).status is Status.OK
     return {one: expected_payload(1, one, size, tag) for one in held}
 
 

@@ -56,6 +56,9 @@ class ModelBookie:
             return self, (AddAnswered(request.request_id, Status.FENCED),)
         header = request.batch.header
         others = [one for one in self.entries if one.header.first_entry_id != header.first_entry_id]
+        is_other = len(others) < len(self.entries) and request.batch not in self.entries
+        if is_other and not request.recovery:  # here an id has one payload, so a recovery brings the same
+            return self, (AddAnswered(request.request_id, Status.BAD_REQUEST),)
         entries = sorted([*others, request.batch], key=lambda one: one.header.first_entry_id)
         confirmed = max(self.last_add_confirmed, header.last_add_confirmed)
         after = ModelBookie(tuple(entries), confirmed, self.is_fenced)

@@ -17,6 +17,7 @@ import pytest
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.disk import AppendFile, Disk
 from bk_spark.bookie.storage.checkpoint import Background, run_inline
+from bk_spark.bookie.storage.second_adds import Judgement, SecondAdd
 from bk_spark.config import BookieConfig, DigestType
 from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode, encode, seal
 from bk_spark.entries.digest import Digester, master_key
@@ -222,6 +223,12 @@ class Harness:
         (reply,) = self.sync()
         assert isinstance(reply, AddReply)
         return reply
+
+    def add_over(self, *args, **more) -> AddReply:
+        """Store other entries under stored ids, which a bookie refuses. Copies that differ tell which one is read."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SecondAdd, "judge", lambda *_: Judgement.STORE)
+            return self.add(*args, **more)
 
     def read(
         self,

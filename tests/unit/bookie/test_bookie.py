@@ -170,7 +170,7 @@ def test_an_entry_is_found_though_a_smaller_batch_was_added_over_a_part_of_its_o
     """Storage rule 1: the row with the greatest first id is not the one to ask."""
     harness.start()
     harness.add(1, 0, 99, size=size, tag=1)
-    harness.add(1, 10, 19, size=size, tag=2)
+    harness.add_over(1, 10, 19, size=size, tag=2)
     for _ in range(2):
         found, end = harness.payloads(1, 0, 99)
         assert end == ReadEnd(Status.OK, 100)

@@ -210,11 +210,13 @@ def test_replay_takes_what_was_acked_whatever_is_fenced(harness, size, end):
 def test_adding_an_entry_again_is_idempotent_and_the_later_one_is_read(harness, size):
     """Protocol rule 33."""
     harness.start()
-    harness.add(1, 0, 4, size=size, tag=1)
+    harness.add(1, 0, 9, size=size)
     harness.fence(1)
-    for tag in (1, 2, 2):
-        assert harness.add(1, 0, 4, size=size, tag=tag, recovery=True).status is Status.OK
-    harness.assert_holds(1, 0, 4, size=size, tag=2)
+    for _ in range(2):  # in another cut, with another last add confirmed
+        assert harness.add(1, 5, 9, size=size, recovery=True).status is Status.OK
+    harness.assert_holds(1, 0, 9, size=size)
+    [before, after] = harness.read(1, 0, 9)[0]
+    assert (set(before.last_add_confirmed), set(after.last_add_confirmed)) == ({-1}, {4})
 
 
 def test_after_a_failed_write_no_request_is_answered_positively(harness):

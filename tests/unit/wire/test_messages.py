@@ -189,12 +189,21 @@ def test_an_add_request_with_a_field_missing_is_refused(field: str) -> None:
 
 @pytest.mark.parametrize("size", [10, LARGE_BYTES - 200, LARGE_BYTES, 3 * LARGE_BYTES])
 def test_an_add_request_is_what_protobuf_makes_of_it_whatever_its_size(size: int) -> None:
-    batch = EncodedBatch(_add_request().batch.header, bytes(range(256)) * (size // 256) + b"end", 0)
-    batch = dataclasses.replace(batch, body_crc32c=crc32c(batch.body))
+    payloads = pa.array([bytes(range(256)) * (size // 256) + b"end"], pa.binary())
+    sealed = seal(Digester(DigestType.CRC32C, b""), 7, 5, payloads, length_before=0, last_add_confirmed=-1)
+    batch = encode(sealed, DigestType.CRC32C)
+    assert batch is not None
     add = dataclasses.replace(_add_request(), batch=batch, recovery=True)
     data = pack_add_request(add, 77)
     assert pb.AddRequest.FromString(data) == encode_add_request(dataclasses.replace(add, request_id=77))
     assert decode_add_request(*unpack_add_request(data)) == dataclasses.replace(add, request_id=77)
+
+
+def test_an_add_of_bytes_that_are_no_batch_is_refused() -> None:
+    body = b"no batch" * 80
+    batch = EncodedBatch(_add_request().batch.header, body, crc32c(body))
+    with pytest.raises(CorruptionError, match="the batch of entries"):
+        decode_add_request(encode_add_request(dataclasses.replace(_add_request(), batch=batch)))
 
 
 @given(st.binary(max_size=60))

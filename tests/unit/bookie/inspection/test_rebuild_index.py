@@ -182,7 +182,7 @@ def test_a_copy_whose_original_is_in_a_journal_is_not_there_twice(harness: Harne
 def test_a_large_add_is_no_copy_of_a_small_one_that_is_in_a_journal(harness: Harness) -> None:
     harness.start()
     harness.add(1, 0, 0)
-    harness.add(1, 0, 1, size=LARGE, tag=1)
+    harness.add_over(1, 0, 1, size=LARGE, tag=1)
     harness.kill()
     assert rebuild(harness).damages == []
     start_after_rebuild(harness)

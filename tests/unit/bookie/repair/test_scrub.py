@@ -174,7 +174,7 @@ def test_a_damaged_batch_stays_until_newer_ones_are_in_the_index(world: World, m
 def test_a_damaged_batch_that_newer_ones_have_replaced_already_just_goes(world: World) -> None:
     world.ledger(1, 0)
     [damaged] = world.rows()
-    world.harness.add(1, 0, 9, recovery=True, size=1001)
+    world.harness.add_over(1, 0, 9, recovery=True, size=1001)
     world.checkpoint()
     world.damage(damaged)
     world.scrubber.run()
@@ -185,7 +185,7 @@ def test_a_damaged_batch_that_newer_ones_have_replaced_already_just_goes(world: 
 def test_a_damaged_batch_of_which_newer_ones_hold_a_part_stays_until_they_hold_all(world: World) -> None:
     world.ledger(1, 0)
     [damaged] = world.rows()
-    world.harness.add(1, 0, 4, recovery=True, size=1001)
+    world.harness.add_over(1, 0, 4, recovery=True, size=1001)
     world.checkpoint()
     world.damage(damaged)
     world.cluster.leave_out = 7

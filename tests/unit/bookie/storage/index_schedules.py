@@ -66,7 +66,7 @@ def read_rows_unverified(patch: pytest.MonkeyPatch) -> None:
 def a_row_points_to_another_record(scene: Scene) -> None:
     bookie = scene.started()
     for tag in (1, 2):
-        bookie.add(1, 0, 4, size=LARGE, tag=tag)
+        bookie.add_over(1, 0, 4, size=LARGE, tag=tag)
     bookie.stop()
     change_index(bookie, "UPDATE batches SET offset = (SELECT min(offset) FROM batches)")
     bookie.start()

@@ -13,6 +13,7 @@ from bk_spark.bookie.logs.record import RecordKind
 from bk_spark.bookie.storage import open_storage
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.bookie.storage.parts import ChangeGate
+from bk_spark.bookie.storage.second_adds import Judgement, SecondAdd
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
 from bk_spark.bookie.storage.write_cache import CachedLedger
 from bk_spark.errors import BookKeeperError, CorruptionError
@@ -44,7 +45,7 @@ def look_at_the_greatest_first_id(patch: pytest.MonkeyPatch) -> None:
 def a_part_of_a_batch_comes_again_in_another_cut(scene: Scene) -> None:
     bookie = scene.started()
     bookie.add(1, 0, 99)
-    bookie.add(1, 10, 19)
+    bookie.add(1, 10, 19, recovery=True)
     for _ in range(2):
         must_hold(bookie, 1, 50, 50)
         must_hold(bookie, 1, 0, 99)
@@ -65,7 +66,7 @@ def replace_rows_with_the_same_first_id(patch: pytest.MonkeyPatch) -> None:
 def the_beginning_of_a_batch_comes_again(scene: Scene) -> None:
     bookie = scene.started()
     bookie.add(1, 0, 99)
-    bookie.add(1, 0, 9)
+    bookie.add_over(1, 0, 9)
     must_hold(bookie, 1, 50, 50)
 
 
@@ -88,19 +89,14 @@ def a_striped_batch_lies_over_an_entry_that_it_lacks(scene: Scene) -> None:
 
 
 def take_an_overlap_for_a_duplicate(patch: pytest.MonkeyPatch) -> None:
-    def is_stored(self, batch, ledger):
-        header = batch.header
-        first, last = header.first_entry_id, header.last_entry_id
-        return bool(self.rows(header.ledger_id, first, last).overlapping(first, last))
-
-    patch.setattr(LedgerStorage, "_is_stored", is_stored)
+    patch.setattr(SecondAdd, "judge", lambda _, rows: Judgement.STORED if rows else Judgement.STORE)
 
 
 @CASES.add(1, take_an_overlap_for_a_duplicate, "whether an add is stored already is decided for each of its ids")
 def an_add_is_stored_in_part(scene: Scene) -> None:
     bookie = scene.started()
     bookie.add(1, 0, 9)
-    must(bookie.add(1, 5, 14).status is Status.OK, "it was refused")
+    must(bookie.add(1, 5, 14, recovery=True).status is Status.OK, "it was refused")
     must_hold(bookie, 1, 0, 14)
 
 
@@ -264,7 +260,7 @@ def order_by_reading(patch: pytest.MonkeyPatch) -> None:
 def the_newer_copy_is_in_the_log_that_is_read_first(scene: Scene) -> None:
     bookie = scene.started()
     bookie.add(1, 0, 4, tag=1)
-    bookie.add(1, 0, 4, size=LARGE, tag=2)
+    bookie.add_over(1, 0, 4, size=LARGE, tag=2)
     bookie.kill()
     bookie.start()
     must_hold(bookie, 1, 0, 4, size=LARGE, tag=2)

@@ -75,6 +75,7 @@ class Bookie:
     is_fenced: bool = False
     is_dead: bool = False
     adds_until_death: int | None = None
+    has_foreign_key: bool = False
 
     def restart(self) -> None:
         """It is killed and started again: what was not forced is lost."""
@@ -127,6 +128,8 @@ class World:
         number = command.request_id
         if bookie.is_dead:
             return [ReadEnded(number, Status.UNKNOWN, "dead")]
+        if bookie.has_foreign_key:
+            return [ReadEnded(number, Status.UNAUTHORIZED)]
         due = command.pattern.ids(command.first, command.last).tolist()
         count = next((index for index, one in enumerate(due) if one not in bookie.holds), len(due))
         end = ReadEnded(number, Status.OK) if count == len(due) else ReadEnded(number, Status.NO_SUCH_ENTRY, "", due[count])
@@ -146,6 +149,8 @@ class World:
             bookie.is_dead = bookie.is_dead or bookie.adds_until_death < 0
         if bookie.is_dead:
             return AddAnswered(command.request_id, Status.UNKNOWN, "dead")
+        if bookie.has_foreign_key:
+            return AddAnswered(command.request_id, Status.UNAUTHORIZED)
         if bookie.is_fenced and not command.recovery:
             return AddAnswered(command.request_id, Status.FENCED)
         batch = decode(command.batch)

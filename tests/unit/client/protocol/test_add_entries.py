@@ -29,7 +29,6 @@ from bk_spark.errors import (
     MetadataUnavailableError,
     NoSuchLedgerError,
     NotEnoughBookiesError,
-    UnauthorizedAccessError,
 )
 from bk_spark.metadata.ledger_metadata import LedgerState
 from bk_spark.quorum import write_set
@@ -107,7 +106,7 @@ def test_a_bookie_outside_of_the_write_set_is_not_waited_for() -> None:
     assert writer.confirmed() == ["0"]
 
 
-@pytest.mark.parametrize("status", [s for s in Status if s not in (Status.OK, Status.UNAUTHORIZED, Status.FENCED)])
+@pytest.mark.parametrize("status", [s for s in Status if s not in (Status.OK, Status.FENCED)])
 def test_a_bookie_that_refuses_is_left_out_and_the_writer_goes_on(status: Status) -> None:
     writer = Writer()
     sent = writer.append(b"a", token="a")
@@ -136,13 +135,6 @@ def test_what_a_failed_bookie_was_sent_is_cancelled() -> None:
     sent = [writer.append(b"a")["b1"] for _ in range(3)]
     commands = writer.ack(sent[0], status=Status.UNKNOWN)
     assert [c.request_id for c in commands if isinstance(c, CancelAdd)] == [s.request_id for s in sent[1:]]
-
-
-def test_a_wrong_password_fails_the_writer_at_once() -> None:
-    writer = Writer()
-    sent = writer.append(b"a", token="a")
-    writer.ack(sent["b1"], status=Status.UNAUTHORIZED)
-    assert isinstance(writer.rejected()["a"], UnauthorizedAccessError)
 
 
 def test_a_silent_bookie_is_left_out_after_the_add_timeout() -> None:

@@ -27,7 +27,6 @@ from bk_spark.errors import (
     BookKeeperError,
     MetadataUnavailableError,
     NoSuchLedgerError,
-    UnauthorizedAccessError,
 )
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState, new_ledger
 from bk_spark.wire.messages import MAX_WAIT_MS, Status
@@ -365,10 +364,13 @@ def test_a_wait_of_no_time_asks_everybody_once() -> None:
     assert waiter.found == 6
 
 
-def test_a_wrong_password_ends_it_at_once() -> None:
+def test_a_bookie_with_a_foreign_key_ends_no_wait() -> None:
+    """Protocol rule 24."""
     waiter = Waiter()
     waiter.answer("b1", -1, Status.UNAUTHORIZED)
-    assert isinstance(waiter.error, UnauthorizedAccessError)
+    assert waiter.finish is None
+    waiter.answer("b0", 11)
+    assert waiter.found == 11
 
 
 def test_a_ledger_that_was_deleted_meanwhile_ends_it() -> None:

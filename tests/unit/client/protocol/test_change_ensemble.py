@@ -264,12 +264,20 @@ def test_a_change_whose_reply_is_lost_is_read_again_and_neither_believed_nor_dou
     assert writer.confirmed() == ["a"]
 
 
-@pytest.mark.parametrize("status", [Status.FENCED, Status.UNAUTHORIZED])
-def test_a_fenced_or_unauthorized_add_ends_the_writer_without_an_ensemble_change(status: Status) -> None:
+def test_a_bookie_with_a_foreign_key_is_replaced_at_once() -> None:
+    """Protocol rule 24."""
+    writer = Writer(spares=["s0"])
+    sent = writer.append(b"a", token="a")
+    writer.ack(sent["b1"], status=Status.UNAUTHORIZED)
+    writer.answer_write()
+    assert writer.fragments() == [(0, ("b0", "s0", "b2"))]
+
+
+def test_a_fenced_add_ends_the_writer_without_an_ensemble_change() -> None:
     """Ref: protocol rule 24."""
     writer = Writer(spares=["s0"])
     sent = writer.append(b"a", token="a")
-    writer.ack(sent["b1"], status=status)
+    writer.ack(sent["b1"], status=Status.FENCED)
     assert not _changes(writer)
     assert writer.rejected().keys() == {"a"}
     writer.ack(sent["b0"], sent["b2"])

@@ -25,7 +25,6 @@ from bk_spark.errors import (
     BookieUnavailableError,
     DigestMismatchError,
     NoSuchEntryError,
-    UnauthorizedAccessError,
 )
 from bk_spark.metadata.ledger_metadata import Fragment
 from bk_spark.wire.messages import Status
@@ -217,11 +216,13 @@ def test_an_unanswered_read_names_every_replica_and_its_reason() -> None:
         reader_of(failing(Status.UNKNOWN), SILENT, failing(Status.IO_ERROR)).read(0, 5)
 
 
-def test_a_wrong_password_ends_the_read_at_once() -> None:
-    reader = reader_of(*[failing(Status.UNAUTHORIZED)] * 3)
-    with pytest.raises(UnauthorizedAccessError):
-        reader.read(0, 5)
-    assert len(reader.asked) == 1
+@pytest.mark.parametrize("foreign", [0, 1, 2])
+def test_a_bookie_with_a_foreign_key_is_one_bad_replica(foreign: int) -> None:
+    """Protocol rule 24."""
+    reader = reader_of(*[failing(Status.UNAUTHORIZED) if slot == foreign else healthy for slot in range(3)])
+    assert len(reader.read(0, 5)) == 6
+    with pytest.raises(BookieUnavailableError, match="b0: UNAUTHORIZED"):
+        reader_of(*[failing(Status.UNAUTHORIZED)] * 3).read(0, 5)
 
 
 def test_entries_of_another_ledger_are_not_believed_though_their_digests_are_right() -> None:

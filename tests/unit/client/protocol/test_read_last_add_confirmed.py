@@ -9,7 +9,7 @@ import pytest
 from bk_spark.client.protocol.last_add_confirmed import ReadLastAddConfirmed
 from bk_spark.client.protocol.state_machine import Event, Finish, LastAddConfirmedAnswered, Start, Tick
 from bk_spark.config import LedgerOptions
-from bk_spark.errors import BookieUnavailableError, UnauthorizedAccessError
+from bk_spark.errors import BookieUnavailableError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, new_ledger
 from bk_spark.wire.messages import Status
 
@@ -61,10 +61,12 @@ def test_silence_ends_in_an_error_that_names_who_was_silent() -> None:
     assert "b0: no answer for 1 s; b2: no answer for 1 s" in str(finish.error)
 
 
-def test_a_wrong_password_ends_it_at_once() -> None:
-    finish = _ask(_metadata(), {1: (Status.UNAUTHORIZED, -1)})
+def test_a_bookie_with_a_foreign_key_is_unknown() -> None:
+    """Protocol rule 24."""
+    assert _ask(_metadata(), {0: (Status.OK, 3), 1: (Status.UNAUTHORIZED, -1), 2: (Status.OK, 2)}) == Finish(result=3)
+    finish = _ask(_metadata(), {0: (Status.OK, 3), 1: (Status.UNAUTHORIZED, -1), 2: (Status.UNAUTHORIZED, -1)})
     assert finish is not None
-    assert isinstance(finish.error, UnauthorizedAccessError)
+    assert isinstance(finish.error, BookieUnavailableError)
 
 
 def test_the_answer_is_never_below_the_start_of_the_last_fragment() -> None:

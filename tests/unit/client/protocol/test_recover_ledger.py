@@ -32,7 +32,6 @@ from bk_spark.errors import (
     MetadataUnavailableError,
     NoSuchLedgerError,
     NotEnoughBookiesError,
-    UnauthorizedAccessError,
 )
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from bk_spark.quorum import write_set
@@ -158,14 +157,17 @@ def test_without_coverage_recovery_gives_up_after_its_patience_and_decides_nothi
     assert len(recovery.log) < 30
 
 
-def test_a_wrong_password_ends_recovery_at_once() -> None:
-    """Situation 41."""
+@pytest.mark.parametrize("refused", ["fences", "reads", "adds"])
+def test_a_bookie_with_a_foreign_key_is_unknown_to_a_recovery(refused: str) -> None:
+    """Protocol rule 24."""
     cluster = Cluster()
-    cluster.bookies["b1"].refuses_fences = Status.UNAUTHORIZED
-    assert isinstance(Recovery(cluster).fails(), UnauthorizedAccessError)
+    cluster.hold("b0 b1 b2", 0)
+    cluster.hold("b0", 1)
+    setattr(cluster.bookies["b1"], f"refuses_{refused}", Status.UNAUTHORIZED)
+    assert Recovery(cluster).ends_at() == (1, length_up_to(1))
     cluster = Cluster()
-    cluster.bookies["b1"].refuses_reads = Status.UNAUTHORIZED
-    assert isinstance(Recovery(cluster).fails(), UnauthorizedAccessError)
+    cluster.bookies["b1"].refuses_fences = cluster.bookies["b2"].refuses_fences = Status.UNAUTHORIZED
+    assert isinstance(Recovery(cluster).fails(), BookieUnavailableError)
 
 
 # --- write-backs

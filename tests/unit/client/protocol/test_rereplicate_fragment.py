@@ -164,6 +164,16 @@ def test_a_new_bookie_that_dies_in_the_middle_is_replaced_by_another(adds: int, 
     assert world.lacking() == []
 
 
+@pytest.mark.parametrize("foreign", ["b0", "b2", "s0"])
+def test_a_bookie_with_a_foreign_key_is_one_bad_replica(foreign: str) -> None:
+    """Protocol rule 24."""
+    world = World(ledger(40))
+    world.bookies[foreign].has_foreign_key = True
+    Copying(world, world.task("b1")).copied()
+    assert _ensembles(world) == [(0, ("b0", "s1" if foreign == "s0" else "s0", "b2"))]
+    assert world.lacking() == []
+
+
 def test_a_new_bookie_that_is_silent_is_given_up_after_its_timeout() -> None:
     world = World(ledger(40))
     copying = Copying(world, world.task("b1"))
