@@ -32,7 +32,7 @@ from bk_spark.bookie.storage.stored_ledgers import DURABLE_WAIT_S, LedgerFacts
 from bk_spark.config import BookieConfig
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.digest import master_key_hash
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookKeeperError, NotOpenedError
 from bk_spark.version import VERSION
 from bk_spark.wire import messages
 from bk_spark.wire.messages import StagedReply, StagedRequest, Status
@@ -40,6 +40,9 @@ from bk_spark.wire.messages import StagedReply, StagedRequest, Status
 logger = logging.getLogger(__name__)
 
 _Replies = list[tuple[object, StagedReply]]
+
+REFUSALS_PER_WARNING = 1000
+"""While no file can be opened, one of so many refused requests is logged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class Bookie:
         self._early: _Replies = []
         self._staged: _Replies = []
         self._is_synced = True
+        self._not_opened = 0
+        """Requests refused for NotOpenedError so far."""
 
     @classmethod
     def open(
@@ -120,6 +125,7 @@ class Bookie:
             status, detail = self._take(request)
         except BookKeeperError as problem:
             status, detail = status_of(problem), str(problem)
+            self._warn(problem)
         if isinstance(request, messages.AddRequest):
             replies = self._early if request.deferred_sync else self._staged
             replies.append((reply_to, messages.AddReply(request.request_id, status, detail, self._boot)))
@@ -270,11 +276,21 @@ class Bookie:
             ]
         return replies
 
+    def _warn(self, problem: BookKeeperError) -> None:
+        """Log, not too often, that a file cannot be opened. Other errors are logged where they happen."""
+        if isinstance(problem, NotOpenedError):
+            if self._not_opened % REFUSALS_PER_WARNING == 0:
+                remedy = "nothing is lost, and later requests are taken; raise the limit of open files ('ulimit -n')"
+                logger.warning("bookie %s refuses a request, because %s: %s", self._home.bookie_id, problem, remedy)
+            self._not_opened += 1
+
     def _attempt(self, step: Callable[[], None]) -> None:
         """Run a step that answers no request. The storage remembers a failure, and the next request reports it."""
         known = self.failure
         try:
             step()
         except BookKeeperError as problem:
-            if known is None:
+            if isinstance(problem, NotOpenedError):
+                self._warn(problem)
+            elif known is None:
                 logger.error("bookie %s takes no more adds: %s", self._home.bookie_id, problem)

@@ -67,8 +67,13 @@ class LedgerStorage(StoredLedgers):
 
         A batch that is already here, with the same ids and bytes, is not stored again: if it is staged, the same sync covers
         it; if it is in an entry log, it was read and verified. Every other batch is stored, whatever ids are here.
+
+        Raises NotOpenedError if a file cannot be opened now, or the caches are full because a checkpoint could not open one:
+        then nothing has changed.
         """
         self._gate.check()
+        if self._checkpoints.waits_because is not None and self._layers.active.size_bytes >= self._config.write_cache_bytes:
+            raise self._checkpoints.waits_because
         ledger = self._cached_ledger(batch.header.ledger_id, master_key_hash)
         if self._is_stored(batch, ledger):
             self._last_duplicate_at = self.logs.sequences.next_sequence
