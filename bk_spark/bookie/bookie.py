@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bk_spark.bookie.admission import Admission, status_of
-from bk_spark.bookie.batch_read import BatchRead
+from bk_spark.bookie.batch_read import BatchRead, ReportDamage
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK, DirectoryLock, Disk
 from bk_spark.bookie.index.ledger_index import OpenIndex
@@ -67,6 +67,8 @@ class Bookie:
         self._early: _Replies = []
         self._staged: _Replies = []
         self._is_synced = True
+        self.report_damage: ReportDamage = lambda rows: None
+        """Takes the damaged rows that clients' reads meet."""
         self._not_opened = 0
         """Requests refused for NotOpenedError so far."""
 
@@ -204,7 +206,8 @@ class Bookie:
             if status is not Status.OK:
                 yield messages.ReadEnd(*self._refusal(status, request.ledger_id, is_limbo, position))
                 return
-            yield from BatchRead(self.storage, request, self._config.read_reply_bytes, is_limbo=is_limbo).replies()
+            maximum_bytes = self._config.read_reply_bytes
+            yield from BatchRead(self.storage, request, maximum_bytes, self.report_damage, is_limbo=is_limbo).replies()
         except BookKeeperError as problem:
             yield messages.ReadEnd(status_of(problem), position, str(problem))
 
