@@ -1,27 +1,35 @@
 """One read: sends the requested entries in ascending order, each from the newest batch that holds it.
 
+A batch that turns out to be damaged, or cannot be read from the disk, is reported for repair; its reader takes another replica.
+
 Ref: docs/rules.md, storage rules 1 and 4, protocol rules 39 and 50.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from bk_spark.bookie.admission import status_of
 from bk_spark.bookie.index.look_up import newest_holding, next_asked, stretch_end
 from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
-from bk_spark.entries.batch import cut
-from bk_spark.errors import BookKeeperError
+from bk_spark.entries.batch import EncodedBatch, cut
+from bk_spark.errors import BookKeeperError, CorruptionError, NotOpenedError, StorageError
 from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
+
+ReportDamage = Callable[[Sequence[BatchRow]], None]
+"""Takes rows that may be damaged. Returns at once; any thread may call it."""
 
 
 class BatchRead:
     """Answers one request that was admitted."""
 
-    def __init__(self, storage: StoredLedgers, request: ReadRequest, maximum_bytes: int, *, is_limbo: bool) -> None:
+    def __init__(
+        self, storage: StoredLedgers, request: ReadRequest, maximum_bytes: int, report: ReportDamage, *, is_limbo: bool
+    ) -> None:
         """With ``is_limbo``, a missing entry is UNKNOWN. It must have been read before the ledger was looked up."""
         self._storage = storage
+        self._report = report
         self._request = request
         self._budget = min(request.maximum_bytes, maximum_bytes)
         self._is_limbo = is_limbo
@@ -81,7 +89,16 @@ class BatchRead:
         request = self._request
         rows = self._window.overlapping(position, min(row.last_entry_id, request.last))
         end = stretch_end(row, rows, request.pattern, position, request.last)
-        piece = cut(self._storage.get(row), floor, end)
+        piece = cut(self._stored(row), floor, end)
         assert piece is not None  # it holds position
         self._sent_bytes += len(piece.body)
         return ReadBatch(piece), end + 1
+
+    def _stored(self, row: BatchRow) -> EncodedBatch:
+        try:
+            return self._storage.get(row)
+        except NotOpenedError:
+            raise
+        except (CorruptionError, StorageError):
+            self._report([row])
+            raise

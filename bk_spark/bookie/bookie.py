@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bk_spark.bookie.admission import Admission, status_of
-from bk_spark.bookie.batch_read import BatchRead
+from bk_spark.bookie.batch_read import BatchRead, ReportDamage
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK, DirectoryLock, Disk
 from bk_spark.bookie.index.ledger_index import OpenIndex
@@ -32,7 +32,7 @@ from bk_spark.bookie.storage.stored_ledgers import DURABLE_WAIT_S, LedgerFacts
 from bk_spark.config import BookieConfig
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.digest import master_key_hash
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookKeeperError, NotOpenedError
 from bk_spark.version import VERSION
 from bk_spark.wire import messages
 from bk_spark.wire.messages import StagedReply, StagedRequest, Status
@@ -43,6 +43,9 @@ MAX_TOLD = 1_000
 """So many ledgers the log names once each; after that it may name them again. Clients must not fill it."""
 
 _Replies = list[tuple[object, StagedReply]]
+
+REFUSALS_PER_WARNING = 1000
+"""While no file can be opened, one of so many refused requests is logged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,10 @@ class Bookie:
         self._is_synced = True
         self._told: set[int] = set()
         """Ledgers that the log names, because of an add with other entries than those that are stored."""
+        self.report_damage: ReportDamage = lambda rows: None
+        """Takes the damaged rows that clients' reads meet."""
+        self._not_opened = 0
+        """Requests refused for NotOpenedError so far."""
 
     @classmethod
     def open(
@@ -125,6 +132,7 @@ class Bookie:
             status, detail = self._take(request)
         except BookKeeperError as problem:
             status, detail = status_of(problem), str(problem)
+            self._warn(problem)
         if isinstance(request, messages.AddRequest):
             replies = self._early if request.deferred_sync else self._staged
             replies.append((reply_to, messages.AddReply(request.request_id, status, detail, self._boot)))
@@ -203,7 +211,8 @@ class Bookie:
             if status is not Status.OK:
                 yield messages.ReadEnd(*self._refusal(status, request.ledger_id, is_limbo, position))
                 return
-            yield from BatchRead(self.storage, request, self._config.read_reply_bytes, is_limbo=is_limbo).replies()
+            maximum_bytes = self._config.read_reply_bytes
+            yield from BatchRead(self.storage, request, maximum_bytes, self.report_damage, is_limbo=is_limbo).replies()
         except BookKeeperError as problem:
             yield messages.ReadEnd(status_of(problem), position, str(problem))
 
@@ -291,11 +300,21 @@ class Bookie:
             ]
         return replies
 
+    def _warn(self, problem: BookKeeperError) -> None:
+        """Log, not too often, that a file cannot be opened. Other errors are logged where they happen."""
+        if isinstance(problem, NotOpenedError):
+            if self._not_opened % REFUSALS_PER_WARNING == 0:
+                remedy = "nothing is lost, and later requests are taken; raise the limit of open files ('ulimit -n')"
+                logger.warning("bookie %s refuses a request, because %s: %s", self._home.bookie_id, problem, remedy)
+            self._not_opened += 1
+
     def _attempt(self, step: Callable[[], None]) -> None:
         """Run a step that answers no request. The storage remembers a failure, and the next request reports it."""
         known = self.failure
         try:
             step()
         except BookKeeperError as problem:
-            if known is None:
+            if isinstance(problem, NotOpenedError):
+                self._warn(problem)
+            elif known is None:
                 logger.error("bookie %s takes no more adds: %s", self._home.bookie_id, problem)

@@ -1,11 +1,13 @@
 """The only file-system calls of a bookie.
 
-Everything a bookie promises rests on three habits that are kept here:
+Everything a bookie promises rests on four habits that are kept here:
 
 - A file gets its name only when its first bytes and the directory are synced. So a short header is damage, never the trace
   of a crash.
 - A failed write or sync poisons the file: nobody knows what the disk holds, so nothing is retried or appended any more. A
   second fdatasync may return success without having written anything.
+- What an operation needs open is opened before it writes anything. A process without a free descriptor gets NotOpenedError, and
+  everything is as it was: the same operation can succeed later.
 - Names of unfinished files end in ``TEMPORARY_SUFFIX``. After a crash these files mean nothing.
 
 Files that became dirty together are synced in parallel, by a few threads that live as long as the process. Such files lie on
@@ -17,6 +19,7 @@ Ref: docs/formats.md, "Files of a bookie"; docs/rules.md, "Order of syncs" and s
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bk_spark.errors import ConfigError, StorageError
+from bk_spark.errors import ConfigError, NotOpenedError, StorageError
 
 TEMPORARY_SUFFIX = ".creating"
 MAX_BUFFERS = 1024
@@ -39,6 +42,9 @@ REWRITTEN_BYTES = 1024 * 1024
 
 MAX_PARALLEL_SYNCS = 4
 """Beside the caller's own. At least as many disks work at the same time; further files take turns."""
+
+_NOT_OPENED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors of an open that say nothing about the disk."""
 
 _SYNCERS = ThreadPoolExecutor(MAX_PARALLEL_SYNCS, thread_name_prefix="bookie-sync")
 
@@ -147,26 +153,45 @@ class Disk:
     append_file: type[AppendFile] = AppendFile
 
     def create(self, path: Path, header: bytes) -> AppendFile:
-        """A new file that begins with ``header``, ready for appends. Content and name are durable."""
+        """A new file that begins with ``header``, ready for appends. Content and name are durable.
+
+        Raises NotOpenedError only before anything was written.
+        """
+        with self.creating(path) as create:
+            return create(header)
+
+    @contextmanager
+    def creating(self, path: Path) -> Iterator[Callable[[bytes], AppendFile]]:
+        """Open what ``create`` needs; the function that it gives creates the file. Call that at most once.
+
+        A caller that must not fail for lack of descriptors after a step of its own takes that step inside.
+        """
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-        file = self._open_append(temporary, os.O_CREAT | os.O_TRUNC)
-        try:
-            file.append([header])
-            file.sync()
-            self.rename(temporary, path)
-        except BaseException:
-            file.close()
-            raise
-        file.path = path
-        return file
+        with self._held(path.parent) as sync_names:
+            file = self._open_append(temporary, os.O_CREAT | os.O_TRUNC)
+            is_created = False
+
+            def create(header: bytes) -> AppendFile:
+                nonlocal is_created
+                file.append([header])
+                file.sync()
+                self._move(temporary, path)
+                sync_names()
+                file.path, is_created = path, True
+                return file
+
+            try:
+                yield create
+            finally:
+                if not is_created:
+                    file.close()
 
     def open_append(self, path: Path) -> AppendFile:
         """An existing file, to append at its end. None of its bytes count as synced."""
         return self._open_append(path, 0)
 
     def open_read(self, path: Path) -> ReadFile:
-        with _storage_errors(f"opening {path}"):
-            return ReadFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return ReadFile(path, self._open(path, os.O_RDONLY))
 
     def sync_all(self, files: Sequence[AppendFile]) -> None:
         """Sync several files in parallel. Raises StorageError if one failed, but only after all have ended."""
@@ -182,7 +207,7 @@ class Disk:
 
     def truncate(self, path: Path, size: int) -> None:
         """Cut a file to ``size`` bytes, durably."""
-        with _storage_errors(f"truncating {path}"), _opened(path, os.O_WRONLY) as descriptor:
+        with _storage_errors(f"truncating {path}"), self._opened(path, os.O_WRONLY, "truncating") as descriptor:
             os.ftruncate(descriptor, size)
             os.fsync(descriptor)
 
@@ -192,7 +217,7 @@ class Disk:
         After a failed sync the kernel may count pages as written that exist in its memory only. Every reader, also in the
         next process, then sees them, and another sync returns at once without writing them.
         """
-        with _storage_errors(f"rewriting {path}"), _opened(path, os.O_RDWR) as descriptor:
+        with _storage_errors(f"rewriting {path}"), self._opened(path, os.O_RDWR, "rewriting") as descriptor:
             while data := os.pread(descriptor, REWRITTEN_BYTES, start):
                 start += os.pwrite(descriptor, data, start)
             os.fsync(descriptor)
@@ -229,14 +254,11 @@ class Disk:
 
     def sync_directory(self, directory: Path) -> None:
         """Make the names in a directory durable."""
-        with (
-            _storage_errors(f"syncing directory {directory}"),
-            _opened(directory, os.O_RDONLY | os.O_DIRECTORY) as descriptor,
-        ):
-            os.fsync(descriptor)
+        with self._held(directory) as sync_names:
+            sync_names()
 
     def list(self, directory: Path) -> list[str]:
-        with _storage_errors(f"listing {directory}"):
+        with _storage_errors(f"listing {directory}", not_opened=_NOT_OPENED):
             return sorted(os.listdir(directory))
 
     def unlink(self, path: Path) -> None:
@@ -278,9 +300,9 @@ class Disk:
 
     def rename(self, old: Path, new: Path) -> None:
         """Give a file or a directory another name in the same directory, durably. ``new`` must not be a directory in use."""
-        with _storage_errors(f"renaming {old} to {new.name}"):
-            os.rename(old, new)
-        self.sync_directory(new.parent)
+        with self._held(new.parent) as sync_names:
+            self._move(old, new)
+            sync_names()
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory."""
@@ -288,28 +310,50 @@ class Disk:
             os.rmdir(path)
 
     def _open_append(self, path: Path, flags: int) -> AppendFile:
+        descriptor = self._open(path, os.O_WRONLY | os.O_APPEND | flags)
         with _storage_errors(f"opening {path}"):
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o644)
             return self.append_file(path, descriptor, os.fstat(descriptor).st_size)
+
+    @contextmanager
+    def _held(self, directory: Path) -> Iterator[Callable[[], None]]:
+        """Open a directory; the function that it gives makes the directory's names durable."""
+        with self._opened(directory, os.O_RDONLY | os.O_DIRECTORY, "opening directory") as descriptor:
+
+            def sync_names() -> None:
+                with _storage_errors(f"syncing directory {directory}"):
+                    os.fsync(descriptor)
+
+            yield sync_names
+
+    def _move(self, old: Path, new: Path) -> None:
+        with _storage_errors(f"renaming {old} to {new.name}"):
+            os.rename(old, new)
+
+    @contextmanager
+    def _opened(self, path: Path, flags: int, verb: str) -> Iterator[int]:
+        """A descriptor, closed at the end."""
+        descriptor = self._open(path, flags, verb)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _open(self, path: Path, flags: int, verb: str = "opening") -> int:
+        with _storage_errors(f"{verb} {path}", not_opened=_NOT_OPENED):
+            return self._descriptor(path, flags)
+
+    def _descriptor(self, path: Path, flags: int) -> int:
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
 
 
 @contextmanager
-def _storage_errors(action: str) -> Iterator[None]:
-    """Raise StorageError in place of an OSError."""
+def _storage_errors(action: str, *, not_opened: frozenset[int] = frozenset()) -> Iterator[None]:
+    """Raise StorageError in place of an OSError, NotOpenedError in place of those in ``not_opened``."""
     try:
         yield
     except OSError as problem:
-        raise StorageError(action, str(problem)) from problem
-
-
-@contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
-    """A descriptor, closed at the end."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+        kind = NotOpenedError if problem.errno in not_opened else StorageError
+        raise kind(action, str(problem)) from problem
 
 
 REAL_DISK = Disk()

@@ -5,7 +5,7 @@
     BookKeeperError
     ├── ConfigError ── MetadataAccessError
     ├── FormatVersionError, CorruptionError, UnauthorizedAccessError
-    ├── StorageError ── MissingLogError
+    ├── StorageError ── MissingLogError, NotOpenedError
     ├── MetadataUnavailableError, MetadataConflictError
     ├── NotEnoughBookiesError, BookieUnavailableError, AddQuorumTimeoutError, EnsembleChangesExceededError
     ├── NoSuchLedgerError, LedgerExistsError, LedgerClosedError, LedgerFencedError, LedgerNotClosedError
@@ -139,6 +139,13 @@ class StorageError(BookKeeperError):
 @dataclass(eq=False)
 class MissingLogError(StorageError):
     """The file of an entry log is gone: compacted away (another look-up then finds the new place), or lost."""
+
+
+@dataclass(eq=False)
+class NotOpenedError(StorageError):
+    """A file could not be opened, because the process has no descriptor or memory left. Nothing was written."""
+
+    retryable = True
 
 
 @dataclass(eq=False)

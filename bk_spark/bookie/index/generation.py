@@ -21,6 +21,8 @@ Ref: docs/rules.md, storage rule 3.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,10 +42,16 @@ class IndexGeneration:
     generation: int
 
 
-def write_generation(disk: Disk, path: Path, value: IndexGeneration) -> None:
-    """Durable when it returns."""
-    packed = _FIELDS.pack(_MAGIC, GENERATION_VERSION, value.incarnation, value.generation)
-    disk.replace(path, packed + _CRC.pack(crc32c(packed)))
+@contextmanager
+def writing_generation(disk: Disk, path: Path) -> Iterator[Callable[[IndexGeneration], None]]:
+    """Open what a write needs; the function that it gives writes, durably when it returns. Commit the index inside."""
+    with disk.creating(path) as create:
+
+        def write(value: IndexGeneration) -> None:
+            packed = _FIELDS.pack(_MAGIC, GENERATION_VERSION, value.incarnation, value.generation)
+            create(packed + _CRC.pack(crc32c(packed))).close()
+
+        yield write
 
 
 def read_generation(disk: Disk, path: Path) -> IndexGeneration | None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bk_spark.bookie.disk import Disk
-from bk_spark.bookie.index.generation import IndexGeneration, read_generation, write_generation
+from bk_spark.bookie.index.generation import IndexGeneration, read_generation, writing_generation
 from bk_spark.bookie.index.ledger_index import LedgerChange
 from bk_spark.bookie.index.rows import BatchRow, IndexState, LedgerSummary, Limbo
 from bk_spark.bookie.index.sqlite_database import Database
@@ -43,7 +43,8 @@ class SqliteIndex(VerifiedIndex):
         super().__init__(tables, load(tables, state))
         self._database = database
         self._disk = disk
-        self._write_generation()
+        with writing_generation(self._disk, self._generation_file) as write:
+            write(self._generation)
 
     @property
     def mark(self) -> LogMark:
@@ -109,16 +110,22 @@ class SqliteIndex(VerifiedIndex):
 
     @contextmanager
     def _changing(self) -> Iterator[Transaction]:
-        with self._database.transaction():
-            transaction = Transaction(self._tables, self._memory)
-            yield transaction
-            transaction.write()
-        transaction.take_effect()
-        self._write_generation()
+        """Opens the generation file first: without a descriptor for it nothing is changed."""
+        with writing_generation(self._disk, self._generation_file) as write:
+            with self._database.transaction():
+                transaction = Transaction(self._tables, self._memory)
+                yield transaction
+                transaction.write()
+            transaction.take_effect()
+            write(self._generation)
 
-    def _write_generation(self) -> None:
-        state, path = self._memory.state, self._database.path.with_name(GENERATION_FILE)
-        write_generation(self._disk, path, IndexGeneration(state.incarnation, state.generation))
+    @property
+    def _generation_file(self) -> Path:
+        return self._database.path.with_name(GENERATION_FILE)
+
+    @property
+    def _generation(self) -> IndexGeneration:
+        return IndexGeneration(self._memory.state.incarnation, self._memory.state.generation)
 
 
 @contextmanager

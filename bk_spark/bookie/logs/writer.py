@@ -213,13 +213,14 @@ class RecordWriter:
         return self._file or self._begin_file()
 
     def _begin_file(self) -> AppendFile:
+        """If this raises NotOpenedError, nothing has changed but the next file's id."""
         directory = self.directory
-        self._salt = int.from_bytes(directory.disk.random_bytes(8), "little")
-        self._file_id = self.settings.file_ids.take()
-        header = FileHeader(directory.kind, self._file_id, self._salt, self._predecessor, directory.bookie_id)
-        file = directory.disk.create(directory.file_path(self._file_id), pack_file_header(header))
-        directory.written[self._file_id] = file
-        self._file, self._end = file, file.size
+        salt = int.from_bytes(directory.disk.random_bytes(8), "little")
+        file_id = self.settings.file_ids.take()
+        header = FileHeader(directory.kind, file_id, salt, self._predecessor, directory.bookie_id)
+        file = directory.disk.create(directory.file_path(file_id), pack_file_header(header))
+        directory.written[file_id] = file
+        self._file, self._file_id, self._salt, self._end = file, file_id, salt, file.size
         return file
 
     def _push_mark(self, file: AppendFile, kind: RecordKind) -> int:

@@ -107,6 +107,7 @@ class Background:
             return server.sync_thread.call(DeleteLedgerRequest(ledger_id, deleted_ms, decided_at)).status is Status.OK
 
         scrubber = Scrubber(bookie.storage, repair, running.config)
+        bookie.report_damage = scrubber.report
         local = LocalLedgers(bookie.storage, delete_ledger, running.watch.spare_bytes, scrubber.report)
         collector = GarbageCollector(local, running.cluster, running.config)
         return cls(collector, scrubber, Integrity(bookie, repair) if repair is not None else None)

@@ -18,7 +18,7 @@ from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.config import MAX_BATCH_ENTRIES
-from bk_spark.errors import BookKeeperError, CorruptionError, StorageError
+from bk_spark.errors import BookKeeperError, CorruptionError, NotOpenedError, StorageError
 from bk_spark.quorum import IdPattern
 
 MAX_DAMAGED = 1_000
@@ -38,7 +38,7 @@ class _Damage:
 
 
 class DamagedRows:
-    """For one thread."""
+    """For one thread, but for ``knows``."""
 
     def __init__(self, storage: LedgerStorage, repair: LedgerRepair | None) -> None:
         """Without ``repair`` damage is only remembered."""
@@ -57,11 +57,18 @@ class DamagedRows:
     def is_full(self) -> bool:
         return len(self._known) >= MAX_DAMAGED
 
+    def knows(self, row: BatchRow) -> bool:
+        """Whether a row is kept. Any thread may ask."""
+        return _key(row) in self._known
+
     def check(self, row: BatchRow) -> bool:
-        """Read and verify a row of the index; keep it if it is damaged and there is room. True if it is good."""
+        """Read and verify a row of the index; keep it if it is damaged and there is room. True if it is good.
+
+        Raises NotOpenedError if its file cannot be opened now.
+        """
         damaged = self._damaged(row)
         if damaged is not None and not self.is_full:
-            self._known.setdefault((row.ledger_id, row.first_entry_id, row.sequence), _Damage(damaged))
+            self._known.setdefault(_key(row), _Damage(damaged))
         return damaged is None
 
     def copy(self) -> None:
@@ -92,6 +99,8 @@ class DamagedRows:
             try:
                 self._storage.get(row)
                 return None
+            except NotOpenedError:
+                raise
             except (CorruptionError, StorageError):
                 now = self._storage.row(row.ledger_id, row.first_entry_id, row.sequence)
                 if now is None or now.location == row.location:
@@ -127,6 +136,10 @@ class DamagedRows:
                     return
                 yield other
             after = (page[-1].ledger_id, page[-1].first_entry_id, page[-1].sequence)
+
+
+def _key(row: BatchRow) -> tuple[int, int, int]:
+    return row.ledger_id, row.first_entry_id, row.sequence
 
 
 def _is_held(row: BatchRow, needed: _Ids, others: Iterable[BatchRow]) -> bool:

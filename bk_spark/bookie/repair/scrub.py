@@ -2,7 +2,7 @@
 
 Disks flip bits and lose sectors, also in data that nobody reads for years. That does no harm while the other copies are
 intact. A run verifies the index, then reads every record that the index names, at a limited rate. Other parts of the bookie
-that find damage pass it to ``report``, and it is repaired at once.
+that find damage, reads of clients among them, pass it to ``report``, and it is repaired at once.
 
 Ref: docs/rules.md, storage rules 2 and 3, protocol rule 39.
 """
@@ -84,9 +84,15 @@ class Scrubber(BackgroundTask[ScrubStatus]):
             self._changed.notify_all()
 
     def report(self, rows: Sequence[BatchRow]) -> None:
-        """Rows of the index that may be damaged. Rows beyond MAX_DAMAGED are dropped: the next run finds them."""
+        """Rows of the index that may be damaged. Any thread may call it.
+
+        Rows that are known already are dropped: a client may read them again and again while their repair waits for other
+        bookies. Rows beyond MAX_DAMAGED are dropped, too: the next run finds them.
+        """
         with self._changed:
-            self._reported += rows[: MAX_DAMAGED - len(self._reported)]
+            for row in rows:
+                if len(self._reported) < MAX_DAMAGED and not self._damaged.knows(row) and row not in self._reported:
+                    self._reported.append(row)
             self._changed.notify_all()
 
     def run(self) -> None:
@@ -145,14 +151,14 @@ class Scrubber(BackgroundTask[ScrubStatus]):
     def _serve(self) -> None:
         due_s = self._clocks.steady_s() + FIRST_RUN * self._interval_s
         while not self._is_stopped:
-            self._check_reported(due_s)
-            is_due = self._is_forced or self._clocks.steady_s() >= due_s
             try:
+                self._check_reported(due_s)
+                is_due = self._is_forced or self._clocks.steady_s() >= due_s
                 if is_due and not self._is_stopped:
                     self._is_forced = False
                     due_s = self._clocks.steady_s() + self._interval_s
                     self.run()
-                else:
+                elif not self._is_stopped:
                     self.mend()
             except BookKeeperError as problem:
                 logger.error("the scrub cannot go on: %s", problem)

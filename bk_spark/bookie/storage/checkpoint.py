@@ -10,7 +10,8 @@ The order matters, and each step is durable before the next:
 
 A crash between any two steps leaves the old mark and all that it needs, or the new one. The mark never moves without the rows:
 the same transaction holds all that a bookie knows of a ledger (master key, last add confirmed, fence, deletion), also of a
-ledger that was only fenced. If a step fails, all changes stop and the mark stays.
+ledger that was only fenced. If a step fails, all changes stop and the mark stays. A checkpoint that could only not open a file
+is done again from step 2 on, with the next group of requests; then the copies that it made before are never referred to.
 
 Steps 2 to 4 run in the background while adds go on. One checkpoint runs at a time: when the next one is due, the sync thread
 first waits for the one before, or runs it itself if nobody has begun it. So there are at most two caches.
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from bk_spark.bookie.index.ledger_index import LedgerChange
@@ -33,7 +35,7 @@ from bk_spark.bookie.storage.parts import StorageParts
 from bk_spark.bookie.storage.write_cache import CachedLedger, WriteCache
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES, MIB
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, coalesce
-from bk_spark.errors import BookKeeperError, CorruptionError
+from bk_spark.errors import BookKeeperError, CorruptionError, NotOpenedError
 
 JOINED_BELOW_BYTES = 8 * KIB
 """Bodies from this size on stay as they are: joining costs eight bytes an entry and gains less than that."""
@@ -75,6 +77,8 @@ class Checkpoints:
         self._is_roll_requested = False
         self._bytes_at_last = 0
         """What the logs had appended when the last checkpoint began."""
+        self.waits_because: NotOpenedError | None = None
+        """Why the frozen checkpoint was not done at the last try; None if it was, or was not tried."""
 
     def request(self, *, roll: bool = False) -> None:
         """LedgerStorage.request_checkpoint."""
@@ -103,13 +107,15 @@ class Checkpoints:
             self._run(self._freeze())
 
     def finish(self) -> None:
-        """Run the frozen checkpoint, or wait for its end if it runs already. Raises StorageError if it failed."""
+        """Run the frozen checkpoint, or wait for its end if it runs already. Raises StorageError if it was not done."""
         flush, parts = self._flush, self._parts
         if flush is not None:
             self._run(flush)
             with parts.changed:
-                parts.changed.wait_for(lambda: self._flush is None or parts.gate.failure is not None)
+                parts.changed.wait_for(lambda: not flush.is_begun or self._flush is None or parts.gate.failure is not None)
         parts.gate.check()
+        if self._flush is not None and self.waits_because is not None:
+            raise self.waits_because
 
     def seal(self) -> None:
         """Seal all logs, and tell the index. Call it after ``run``, with nothing staged since."""
@@ -149,6 +155,8 @@ class Checkpoints:
         """If it fails, the next change raises the error."""
         try:
             self._run(flush)
+        except NotOpenedError as problem:
+            logger.warning("a checkpoint could not open a file, it is done again: %s", problem)
         except BookKeeperError as problem:
             logger.error("a checkpoint failed, this bookie takes no change until its storage is opened anew: %s", problem)
 
@@ -159,12 +167,16 @@ class Checkpoints:
             if flush.is_begun:
                 return
             flush.is_begun = True
+        left, waits_because = None, None
         try:
             with self._parts.gate.changing():
                 self._write_out(flush)
+        except NotOpenedError as problem:
+            left, waits_because = flush, problem
+            raise
         finally:
             with changed:
-                self._flush = None
+                self._flush, self.waits_because, flush.is_begun = left, waits_because, left is None
                 changed.notify_all()
 
     def _write_out(self, flush: _Flush) -> None:
@@ -178,7 +190,8 @@ class Checkpoints:
         self._commit(changes, flush.mark, flush.files)
         with parts.changed:
             parts.layers.drop_frozen()
-        parts.logs.delete_journals(flush.mark)
+        with suppress(NotOpenedError):  # a later checkpoint deletes them, too
+            parts.logs.delete_journals(flush.mark)
 
     def _commit(self, changes: Sequence[LedgerChange], mark: LogMark, files: Sequence[LogFile]) -> None:
         """``files`` belong to ``mark``. The files of the copies are added."""

@@ -67,9 +67,14 @@ class LedgerStorage(StoredLedgers):
 
         Entries that are already here are not stored again: if they are staged, the same sync covers them; if they are in an
         entry log, they were read and verified. False, and nothing is staged, if other entries are stored under these ids
-        (second_adds.py). Raises CorruptionError, StorageError.
+        (second_adds.py).
+
+        Raises CorruptionError; StorageError; NotOpenedError if a file cannot be opened now, or the caches are full because a
+        checkpoint could not open one: then nothing has changed.
         """
         self._gate.check()
+        if self._checkpoints.waits_because is not None and self._layers.active.size_bytes >= self._config.write_cache_bytes:
+            raise self._checkpoints.waits_because
         ledger = self._cached_ledger(batch.header.ledger_id, master_key_hash)
         judgement = self._judge(batch, ledger, is_recovery=is_recovery)
         if judgement is Judgement.OTHER:

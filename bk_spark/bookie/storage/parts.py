@@ -18,7 +18,7 @@ from bk_spark.bookie.index.ledger_index import LedgerIndex
 from bk_spark.bookie.logs.all_logs import Logs
 from bk_spark.bookie.storage.write_cache import CacheLayers
 from bk_spark.config import BookieConfig
-from bk_spark.errors import CorruptionError, StorageError
+from bk_spark.errors import CorruptionError, NotOpenedError, StorageError
 
 
 class ChangeGate:
@@ -28,7 +28,9 @@ class ChangeGate:
     again, which finds out. It denies nothing either, for that start may find what was written. Reads go on. ``changed`` is
     notified of a failure; its lock guards nothing here.
 
-    Ref: docs/rules.md, storage rule 6, situations 58 and 75.
+    NotOpenedError is no such failure: everything is as it was before the change, which can be made later.
+
+    Ref: docs/rules.md, storage rules 6 and 17, situations 58 and 75.
     """
 
     def __init__(self, changed: Condition) -> None:
@@ -38,10 +40,12 @@ class ChangeGate:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Any error inside ends all changes. Raises StorageError if an earlier change failed."""
+        """Any error inside, except NotOpenedError, ends all changes. Raises StorageError if an earlier change failed."""
         self.check()
         try:
             yield
+        except NotOpenedError:
+            raise
         except BaseException as problem:
             with self._changed:
                 self.failure = self.failure or problem

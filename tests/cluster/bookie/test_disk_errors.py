@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from bk_spark import BookKeeper
 from bk_spark.bookie.server.sync_thread import CheckpointThread
-from bk_spark.config import BookieConfig
+from bk_spark.config import MIB, BookieConfig
 from bk_spark.local import cluster as local_cluster
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.wire.messages import AdminOperation, Status
@@ -91,6 +92,35 @@ def started_again(cluster: LocalCluster, broken: LocalBookie, client: BookKeeper
         assert raw.read(ledger_id, 0, 1) == ({0: b"first", 1: b"other"}, Status.OK)
         assert raw.read(10**8, 0, 0)[1] is Status.NO_SUCH_LEDGER
     assert payloads(client.open_ledger(ledger_id)) == [b"first", b"other"]
+
+
+def test_a_process_without_a_free_descriptor_refuses_what_needs_one_and_loses_nothing(tmp_path: Path) -> None:
+    """Storage rule 17. What needs no new file goes on, and so does everything as soon as a file can be opened."""
+    config = BookieConfig(disk_check_s=0.1, session_timeout_s=2.0, write_cache_bytes=MIB, direct_add_bytes=100_000)
+    with LocalCluster(1, tmp_path, bookie_config=config) as one, AskedBookie(one.bookies[0]) as raw:
+        bookie = one.bookies[0]
+        assert raw.add(1, 0, b"small") is Status.OK
+        usual = resource.prlimit(bookie.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(bookie.pid, resource.RLIMIT_NOFILE, (3, usual[1]))
+        assert raw.add(2, 0, bytes(200_000)) is Status.IO_ERROR, "its entry log cannot be opened"
+        assert raw.add(1, 1, b"small") is Status.OK, "its journal is open"
+        acked = 0
+        while raw.add(3, acked, bytes(50_000)) is Status.OK:
+            acked += 1
+            assert acked < 500
+        assert acked > 20, "until both caches are full, because no checkpoint can open its file"
+        assert raw.read(1, 0, 1) == ({0: b"small", 1: b"small"}, Status.OK)
+        assert raw.administer(AdminOperation.BOOKIE_STATUS).figures["failed"] == 0
+
+        resource.prlimit(bookie.pid, resource.RLIMIT_NOFILE, usual)
+        assert raw.add(2, 0, bytes(200_000)) is Status.OK
+        assert raw.add(3, acked, bytes(50_000)) is Status.OK
+        bookie.kill()
+        bookie.start()
+        assert raw.administer(AdminOperation.BOOKIE_STATUS).figures["limbo"] == 0
+        assert raw.read(2, 0, 0) == ({0: bytes(200_000)}, Status.OK)
+        found, status = raw.read(3, 0, acked)
+        assert (len(found), status) == (acked + 1, Status.OK)
 
 
 def test_a_checkpoint_thread_that_dies_ends_the_server_with_its_error(harness) -> None:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -212,10 +213,13 @@ class SimulatedDisk(Disk):
             raise StorageError(f"opening {path}", os.strerror(errno.ENOENT))
         return _SimulatedAppendFile(path, content, self)
 
-    def rename(self, old: Path, new: Path) -> None:
+    @contextmanager
+    def _held(self, directory: Path) -> Iterator[Callable[[], None]]:
+        yield lambda: self.sync_directory(directory)
+
+    def _move(self, old: Path, new: Path) -> None:
         self.step()
         self._change_names(new.parent, [(str(new), self._names[str(old)]), (str(old), None)])
-        self.sync_directory(new.parent)
 
     def _change_names(self, directory: Path, changes: Sequence[tuple[str, Content | None]]) -> None:
         self._renamed.append((str(directory), [(path, self._names.get(path)) for path, _ in changes]))

@@ -13,7 +13,7 @@ from pathlib import Path
 from bk_spark.bookie.disk import REAL_DISK, ReadFile
 from bk_spark.bookie.identity.boot_file import BootPhase, BootRecord, decode_boot, encode_boot
 from bk_spark.bookie.identity.cookie_file import BootNumber, Cookie, DirectoryPlace, decode_cookie, encode_cookie
-from bk_spark.bookie.index.generation import IndexGeneration, read_generation, write_generation
+from bk_spark.bookie.index.generation import IndexGeneration, read_generation, writing_generation
 from bk_spark.bookie.logs.log_file import (
     FILE_HEADER_BYTES,
     NO_PREDECESSOR,
@@ -158,7 +158,8 @@ def _generation() -> Target:
 
     def seeds() -> Sequence[bytes]:
         directory.mkdir(exist_ok=True)
-        write_generation(REAL_DISK, path, IndexGeneration(bytes(range(16)), 42))
+        with writing_generation(REAL_DISK, path) as write:
+            write(IndexGeneration(bytes(range(16)), 42))
         return [path.read_bytes()]
 
     return Target("index generation", seeds, run, _sealed(spoil_bytes, 36), close=lambda: shutil.rmtree(directory, True))

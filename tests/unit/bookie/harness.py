@@ -43,7 +43,7 @@ DIGESTER = Digester(DigestType.CRC32C, b"")
 
 
 class FaultyDisk(Disk):
-    """A disk whose appends or syncs fail for paths that contain a text, and whose syncs can be held up."""
+    """A disk whose opens, appends or syncs fail for paths that contain a text, and whose syncs can be held up."""
 
     def __init__(self) -> None:
         self.sync_begins = threading.Event()
@@ -53,7 +53,7 @@ class FaultyDisk(Disk):
         self.files: list[AppendFile] = []
 
     def fail(self, verb: str, text: str) -> None:
-        """``verb`` is write or sync."""
+        """``verb`` is open, write or sync. An open fails for lack of descriptors, the others as on a broken disk."""
         self.failing.add((verb, text))
 
     def hold_syncs(self) -> None:
@@ -63,7 +63,12 @@ class FaultyDisk(Disk):
 
     def check(self, verb: str, path: Path) -> None:
         if any(verb == failing and text in str(path) for failing, text in self.failing):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            number = errno.EMFILE if verb == "open" else errno.EIO
+            raise OSError(number, os.strerror(number))
+
+    def _descriptor(self, path: Path, flags: int) -> int:
+        self.check("open", path)
+        return super()._descriptor(path, flags)
 
     def _open_append(self, path: Path, flags: int) -> AppendFile:
         file = super()._open_append(path, flags)

@@ -72,6 +72,23 @@ def test_a_scrub_finds_what_rotted_and_repairs_it(own: LocalCluster) -> None:
             time.sleep(0.05)
 
 
+@pytest.mark.timeout(120)
+def test_what_rotted_is_repaired_once_a_client_reads_it(own: LocalCluster) -> None:
+    """Nobody asks for a scrub, and the next one by itself is days away."""
+    with BookKeeper(own.metadata_uri, BRISK) as client:
+        ledger_id = _closed_ledger(client)
+        rotten = own.bookies[0]
+        rotten.stop()
+        assert _flip_a_byte_of_each_payload(rotten) > 0
+        rotten.start()
+        assert read(rotten, ledger_id, 0, COUNT - 1)[1] is Status.DAMAGED
+        deadline = time.monotonic() + DEADLINE_S
+        while read(rotten, ledger_id, 0, COUNT - 1)[0] != EXPECTED:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert client.administer_bookie(rotten.bookie_id, AdminOperation.BOOKIE_STATUS).figures["scrub_runs"] == 0
+
+
 def _flip_a_byte_of_each_payload(bookie: LocalBookie) -> int:
     """In every large entry that this bookie keeps; gives their number."""
     flipped = 0

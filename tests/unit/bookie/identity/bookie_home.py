@@ -13,7 +13,7 @@ from bk_spark.bookie.identity.boot_file import BootRecord, read_boot
 from bk_spark.bookie.identity.cookie import format_bookie
 from bk_spark.bookie.identity.cookie_file import COOKIE_FILE, Cookie, StoredCookie, decode_cookie, decode_stored, encode_stored
 from bk_spark.bookie.identity.identity import Identity, examine
-from bk_spark.bookie.index.generation import IndexGeneration, write_generation
+from bk_spark.bookie.index.generation import IndexGeneration, writing_generation
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE
 from bk_spark.config import BookieConfig
 from bk_spark.metadata.registration import initialise_cluster
@@ -117,7 +117,8 @@ class Home:
 
     def write_index(self, generation: int, incarnation: bytes = b"A" * 16) -> None:
         self.directories.index.mkdir(parents=True, exist_ok=True)
-        write_generation(QUICK_DISK, self.directories.index / GENERATION_FILE, IndexGeneration(incarnation, generation))
+        with writing_generation(QUICK_DISK, self.directories.index / GENERATION_FILE) as write:
+            write(IndexGeneration(incarnation, generation))
 
     def fix(self, *, bookie_id: str | None = None) -> tuple[str, ...]:
         return fix_cookies(self.examine(bookie_id=bookie_id), MetadataPlace(self.store, ZNODES), QUICK_DISK)

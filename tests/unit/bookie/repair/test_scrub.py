@@ -277,6 +277,50 @@ def test_reported_damage_is_repaired_at_once_without_a_run(world: World, started
     assert started.status().runs == 0
 
 
+def test_damage_that_a_read_finds_is_repaired_at_once_without_a_run(world: World, started: Scrubber) -> None:
+    world.bookie.report_damage = started.report
+    world.ledger(1, 0, 5)
+    world.damage(world.rows()[1])
+    assert world.end_of_read(1, 0) is Status.OK
+    assert started.status().damaged == 0
+    assert world.end_of_read(1, 5) is Status.DAMAGED
+    _until(lambda: started.status().repaired == 1)
+    world.harness.assert_holds(1, 5, 9)
+    assert started.status().runs == 0
+
+
+def test_damage_that_is_read_again_and_again_while_no_bookie_can_repair_it_is_not_asked_for_each_time(world: World) -> None:
+    world.bookie.report_damage = world.scrubber.report
+    world.ledger(1, 0)
+    world.damage(world.rows()[0])
+    world.cluster.on_read = _failing(BookieUnavailableError(1, 0, ("b2: away",)))
+    world.scrubber.start()
+    assert world.end_of_read(1, 0) is Status.DAMAGED
+    _until(lambda: world.scrubber.status().last_error != "")
+    asked = len(world.cluster.looks)
+    for _ in range(50):
+        assert world.end_of_read(1, 0) is Status.DAMAGED
+    assert not world.scrubber._reported
+    world.scrubber.stop()
+    assert len(world.cluster.looks) == asked
+
+
+def test_a_file_that_cannot_be_opened_for_lack_of_descriptors_is_no_damage(world: World, started: Scrubber) -> None:
+    """Storage rule 17."""
+    world.bookie.report_damage = started.report
+    world.ledger(1, 0)
+    [row] = world.rows()
+    world.storage.logs.close()
+    world.harness.disk.fail("open", "entry_log")
+    assert world.end_of_read(1, 0) is Status.IO_ERROR
+    started.report([row])
+    _until(lambda: "Too many open files" in started.status().last_error)
+    assert started.status().damaged == 0
+    world.harness.disk.failing.clear()
+    assert world.end_of_read(1, 0) is Status.OK
+    assert world.cluster.looks == []
+
+
 def test_a_forced_run_begins_at_once(world: World, started: Scrubber) -> None:
     world.ledger(1, 0)
     assert started.status().runs == 0
