@@ -40,6 +40,17 @@ class IndexGeneration:
     generation: int
 
 
+def problem_of_index(told: IndexGeneration, found: IndexGeneration) -> str:
+    """What a witness, which tells of an index, says against the one that was found; "" if nothing, or if it tells of none."""
+    if not told.generation:
+        return ""
+    if told.incarnation != found.incarnation:
+        return "the index is another one than the witness tells of: it was rebuilt, or taken from elsewhere"
+    if found.generation < told.generation:
+        return f"the index has generation {found.generation}, the witness tells of {told.generation}: it is old"
+    return ""
+
+
 def write_generation(disk: Disk, path: Path, value: IndexGeneration) -> None:
     """Durable when it returns."""
     packed = _FIELDS.pack(_MAGIC, GENERATION_VERSION, value.incarnation, value.generation)

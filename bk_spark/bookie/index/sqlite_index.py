@@ -50,6 +50,11 @@ class SqliteIndex(VerifiedIndex):
         return self._memory.state.mark
 
     @property
+    def generation(self) -> IndexGeneration:
+        state = self._memory.state
+        return IndexGeneration(state.incarnation, state.generation)
+
+    @property
     def limbo(self) -> Limbo | None:
         return self._memory.state.limbo
 
@@ -117,8 +122,7 @@ class SqliteIndex(VerifiedIndex):
         self._write_generation()
 
     def _write_generation(self) -> None:
-        state, path = self._memory.state, self._database.path.with_name(GENERATION_FILE)
-        write_generation(self._disk, path, IndexGeneration(state.incarnation, state.generation))
+        write_generation(self._disk, self._database.path.with_name(GENERATION_FILE), self.generation)
 
 
 @contextmanager
@@ -128,6 +132,11 @@ def with_way_out() -> Iterator[None]:
         yield
     except CorruptionError as damage:
         raise CorruptionError(damage.what, f"{damage.problem}; {WAY_OUT}") from damage
+
+
+def index_exists(directory: Path, disk: Disk) -> bool:
+    """Whether there is any file of an index."""
+    return any(disk.exists(directory / name) for name in (INDEX_FILE, GENERATION_FILE))
 
 
 @with_way_out()
