@@ -237,6 +237,14 @@ MUTANTS = (
         "I1",
         Script("a_new_bookie_at_an_old_address_takes_no_old_adds"),
     ),
+    _mutant(
+        "a witness tells what must exist of the logs (storage 15)",
+        bookie_mutants.nothing_tells_of_the_logs,
+        "I7 I8 I11",
+        Script("a_lost_newest_journal_is_not_absence"),
+        Script("a_lost_end_of_a_journal_is_not_a_tear"),
+        VirtualTime(),
+    ),
     *REPLICATION_MUTANTS,
 )
 

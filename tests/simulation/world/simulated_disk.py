@@ -28,6 +28,10 @@ from bk_spark.errors import StorageError
 from tests.simulation.engines.choices import Choices
 
 
+LOST_END_BYTES = 200
+"""Most of the body of a small add, the last record of a journal."""
+
+
 class MachineStops(BaseException):
     """The process or its machine ends here, in the middle of what it does."""
 
@@ -135,6 +139,14 @@ class SimulatedDisk(Disk):
             content.data[start:] = bytes(len(content.data) - start)
         content.synced = len(content.data)
         return path
+
+    def lose_newest(self, suffix: str, *, end_only: bool) -> None:
+        """The newest file whose name ends in ``suffix`` is gone, or its last LOST_END_BYTES have become zeros."""
+        path = max(path for path in self._names if path.endswith(suffix))
+        if end_only:
+            self._names[path].data[-LOST_END_BYTES:] = bytes(LOST_END_BYTES)
+        else:
+            self._names.pop(path)
 
     def wipe(self) -> None:
         """All is gone."""
