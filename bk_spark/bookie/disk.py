@@ -1,6 +1,6 @@
 """The only file-system calls of a bookie.
 
-Everything a bookie promises rests on four habits that are kept here:
+Everything a bookie promises rests on five habits that are kept here:
 
 - A file gets its name only when its first bytes and the directory are synced. So a short header is damage, never the trace
   of a crash.
@@ -8,6 +8,8 @@ Everything a bookie promises rests on four habits that are kept here:
   second fdatasync may return success without having written anything.
 - What an operation needs open is opened before it writes anything. A process without a free descriptor gets NotOpenedError, and
   everything is as it was: the same operation can succeed later.
+- Files only grow or are replaced as a whole. One small file is overwritten in place, by sectors, which a disk writes as a whole
+  or not at all.
 - Names of unfinished files end in ``TEMPORARY_SUFFIX``. After a crash these files mean nothing.
 
 Files that became dirty together are synced in parallel, by a few threads that live as long as the process. Such files lie on
@@ -31,6 +33,9 @@ from pathlib import Path
 from bk_spark.errors import ConfigError, NotOpenedError, StorageError
 
 TEMPORARY_SUFFIX = ".creating"
+SECTOR_BYTES = 512
+"""What a disk writes in one piece at least."""
+
 MAX_BUFFERS = 1024
 """Linux's IOV_MAX: the most buffers that one writev takes."""
 
@@ -51,15 +56,54 @@ _SYNCERS = ThreadPoolExecutor(MAX_PARALLEL_SYNCS, thread_name_prefix="bookie-syn
 Buffer = bytes | bytearray | memoryview
 
 
-class AppendFile:
+class WrittenFile:
+    """A file to write. After a failed write or sync every further one raises StorageError."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._poison: str | None = None
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _fdatasync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def _attempt(self, verb: str, call: Callable[..., None], *arguments: object) -> None:
+        if self._poison is not None:
+            raise StorageError(f"{verb} {self.path}", f"an earlier write or sync failed: {self._poison}")
+        try:
+            call(*arguments)
+        except OSError as problem:
+            self._poison = str(problem)
+            raise StorageError(f"{verb} {self.path}", self._poison) from problem
+
+
+class SlotFile(WrittenFile):
+    """A file whose sectors are overwritten in place. Any thread may write; it keeps its size."""
+
+    def write(self, sector: int, data: bytes) -> None:
+        """Overwrite the beginning of a sector. Durable after the next ``sync``, perhaps before; whole or not at all."""
+        self._attempt("writing", self._overwrite, sector * SECTOR_BYTES, data)
+
+    def sync(self) -> None:
+        """Make all that was written durable."""
+        self._attempt("syncing", self._fdatasync)
+
+    def _overwrite(self, offset: int, data: bytes) -> None:
+        written = os.pwrite(self._descriptor, data, offset)
+        if written < len(data):
+            raise OSError(errno.EIO, f"{written} of {len(data)} bytes were written")
+
+
+class AppendFile(WrittenFile):
     """A file that only grows. ``size`` counts the bytes written, ``synced`` those known to be durable."""
 
     def __init__(self, path: Path, descriptor: int, size: int) -> None:
-        self.path = path
+        super().__init__(path, descriptor)
         self.size = size
         self.synced = 0
-        self._descriptor = descriptor
-        self._poison: str | None = None
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         """Write all of ``buffers`` at the end. If that fails, this and every later call raise StorageError."""
@@ -77,27 +121,12 @@ class AppendFile:
             self._attempt("syncing", self._fdatasync)
             self.synced = self.size
 
-    def close(self) -> None:
-        os.close(self._descriptor)
-
     def _write(self, buffers: Sequence[Buffer]) -> None:
         total = sum(len(buffer) for buffer in buffers)
         written = os.writev(self._descriptor, buffers)
         while written < total:
             written += os.write(self._descriptor, b"".join(buffers)[written:])
         self.size += total
-
-    def _fdatasync(self) -> None:
-        os.fdatasync(self._descriptor)
-
-    def _attempt(self, verb: str, call: Callable[..., None], *arguments: object) -> None:
-        if self._poison is not None:
-            raise StorageError(f"{verb} {self.path}", f"an earlier write or sync failed: {self._poison}")
-        try:
-            call(*arguments)
-        except OSError as problem:
-            self._poison = str(problem)
-            raise StorageError(f"{verb} {self.path}", self._poison) from problem
 
 
 class ReadFile:
@@ -189,6 +218,10 @@ class Disk:
     def open_append(self, path: Path) -> AppendFile:
         """An existing file, to append at its end. None of its bytes count as synced."""
         return self._open_append(path, 0)
+
+    def open_slots(self, path: Path) -> SlotFile:
+        """An existing file, to overwrite its sectors."""
+        return SlotFile(path, self._open(path, os.O_WRONLY))
 
     def open_read(self, path: Path) -> ReadFile:
         return ReadFile(path, self._open(path, os.O_RDONLY))

@@ -42,6 +42,17 @@ class IndexGeneration:
     generation: int
 
 
+def problem_of_index(told: IndexGeneration, found: IndexGeneration) -> str:
+    """What a witness, which tells of an index, says against the one that was found; "" if nothing, or if it tells of none."""
+    if not told.generation:
+        return ""
+    if told.incarnation != found.incarnation:
+        return "the index is another one than the witness tells of: it was rebuilt, or taken from elsewhere"
+    if found.generation < told.generation:
+        return f"the index has generation {found.generation}, the witness tells of {told.generation}: it is old"
+    return ""
+
+
 @contextmanager
 def writing_generation(disk: Disk, path: Path) -> Iterator[Callable[[IndexGeneration], None]]:
     """Open what a write needs; the function that it gives writes, durably when it returns. Commit the index inside."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bk_spark.bookie.disk import Disk
+from bk_spark.bookie.index.generation import IndexGeneration
 from bk_spark.bookie.index.rows import BatchRow, LedgerSummary, Limbo
 from bk_spark.bookie.logs.log_file import LogFile
 from bk_spark.bookie.logs.mark import EntryLogRow, LogMark
@@ -46,6 +47,10 @@ class LedgerChange:
 class LedgerIndex(Protocol):
     @property
     def mark(self) -> LogMark: ...
+
+    @property
+    def generation(self) -> IndexGeneration:
+        """Of the last change."""
 
     @property
     def limbo(self) -> Limbo | None: ...

@@ -44,11 +44,16 @@ class SqliteIndex(VerifiedIndex):
         self._database = database
         self._disk = disk
         with writing_generation(self._disk, self._generation_file) as write:
-            write(self._generation)
+            write(self.generation)
 
     @property
     def mark(self) -> LogMark:
         return self._memory.state.mark
+
+    @property
+    def generation(self) -> IndexGeneration:
+        state = self._memory.state
+        return IndexGeneration(state.incarnation, state.generation)
 
     @property
     def limbo(self) -> Limbo | None:
@@ -117,15 +122,11 @@ class SqliteIndex(VerifiedIndex):
                 yield transaction
                 transaction.write()
             transaction.take_effect()
-            write(self._generation)
+            write(self.generation)
 
     @property
     def _generation_file(self) -> Path:
         return self._database.path.with_name(GENERATION_FILE)
-
-    @property
-    def _generation(self) -> IndexGeneration:
-        return IndexGeneration(self._memory.state.incarnation, self._memory.state.generation)
 
 
 @contextmanager
@@ -135,6 +136,11 @@ def with_way_out() -> Iterator[None]:
         yield
     except CorruptionError as damage:
         raise CorruptionError(damage.what, f"{damage.problem}; {WAY_OUT}") from damage
+
+
+def index_exists(directory: Path, disk: Disk) -> bool:
+    """Whether there is any file of an index."""
+    return any(disk.exists(directory / name) for name in (INDEX_FILE, GENERATION_FILE))
 
 
 @with_way_out()

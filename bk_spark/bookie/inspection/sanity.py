@@ -2,9 +2,10 @@
 
 Directories, cookies and boot files are compared with each other and, if the caller asked the metadata store, with that. In the
 index every row is verified. The logs are read as a start reads them: every file that the index knows must exist with the size
-that the index knows, and everything from the mark on is read. The scrub checks what lies before the mark.
+that the index knows, and everything from the mark on is read. What the witness tells of must be there. The scrub checks what lies
+before the mark.
 
-Ref: docs/rules.md, storage rules 2, 3, 7 and 9, protocol rule 48; situation 69.
+Ref: docs/rules.md, storage rules 2, 3, 7, 9 and 15, protocol rule 48; situation 69.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from pathlib import Path
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.identity.identity import Identity
-from bk_spark.bookie.index.generation import read_generation
+from bk_spark.bookie.index.generation import IndexGeneration, problem_of_index, read_generation
 from bk_spark.bookie.index.rows import IndexState
-from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, check_state
+from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, check_state, index_exists
 from bk_spark.bookie.inspection.index import IndexView, read_index
 from bk_spark.bookie.logs.all_logs import LogsReplay, logs_exist
 from bk_spark.bookie.logs.log_file import FileKind
 from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.bookie.logs.witness import WITNESS_FILE, find_witness
 from bk_spark.config import BookieConfig
 from bk_spark.errors import BookKeeperError
 
@@ -64,18 +66,23 @@ def check_storage(
 ) -> Iterator[Finding]:
     """Check the index, then the logs, if the index says which exist. The caller holds the locks of all roots."""
     disk = _Spectator()
-    if not disk.exists(directories.index) and not logs_exist(directories, disk):  # it was only formatted
+    has_past = index_exists(directories.index, disk) or logs_exist(directories, disk)
+    witness, path = find_witness(disk, directories.data_dir, has_past=has_past), str(directories.data_dir / WITNESS_FILE)
+    if not has_past and not witness.content.generation and not witness.problem:  # it was only formatted
         yield Finding("index", str(directories.index))
         return
     found: list[tuple[IndexState, list[EntryLogRow]]] = []
     yield Finding("index", str(directories.index), _problem_of_index(directories, bookie_id, found, progress))
     for state, known in found:
+        told = IndexGeneration(witness.content.incarnation, witness.content.generation)
+        problem = witness.problem or problem_of_index(told, IndexGeneration(state.incarnation, state.generation))
+        yield Finding("witness", path, problem)
         if state.limbo is not None:
             watermark = state.limbo.fence_watermark
             note = f"an earlier loss is not repaired yet, up to ledger {watermark}: the bookie goes on with it"
             yield Finding("limbo", str(directories.index), note=note)
         yield from _check_files(directories, known, disk)
-        begin = partial(LogsReplay, directories, bookie_id, config, disk, state.mark, known)
+        begin = partial(LogsReplay, directories, bookie_id, config, disk, state.mark, known, witness.content)
         yield from _check_ends(begin, directories, progress)
 
 

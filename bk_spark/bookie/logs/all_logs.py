@@ -7,23 +7,27 @@ own journal, and a ledger always uses the same one. Files before the mark are de
 The sync thread appends to ``Logs``, any thread reads from it. Other threads write ``Copies`` (entry_log.py). At the start
 ``LogsReplay`` reads what a former process left, and makes the ``Logs``.
 
-Ref: docs/formats.md, "Files of a bookie"; docs/rules.md, "LastLogMark", "Order of syncs", storage rules 2, 5 and 7, protocol
+The *witness* (witness.py) tells a start what it has to find.
+
+Ref: docs/formats.md, "Files of a bookie"; docs/rules.md, "LastLogMark", "Order of syncs", storage rules 2, 5, 7 and 15, protocol
 rules 37, 38 and 40.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.logs.entry_log import Copies, WritableDirectories, forget_sealed, settle_copies, sync_writers
 from bk_spark.bookie.logs.entry_log_files import EntryLogFiles
-from bk_spark.bookie.logs.log_file import FileKind, LogDirectory, LogFile
+from bk_spark.bookie.logs.log_file import FileKind, FilePosition, LogDirectory, LogFile
 from bk_spark.bookie.logs.mark import NO_MARK, EntryLogRow, LogMark, LogState
 from bk_spark.bookie.logs.record import LedgerNote
 from bk_spark.bookie.logs.replay import Damage, LogReplay, ReplayedRecord
+from bk_spark.bookie.logs.witness import Witness, Witnessed
 from bk_spark.bookie.logs.writer import EntryLocation, FileIds, RecordWriter, SequenceCounter, WriterSettings
 from bk_spark.config import KIB, MAX_BATCH_BYTES, BookieConfig
 from bk_spark.entries.batch import EncodedBatch
@@ -43,8 +47,12 @@ class Logs(EntryLogFiles):
         sequences: SequenceCounter,
         direct_add_bytes: int,
         leftover: Sequence[LogFile],
+        witness: Witness,
     ) -> None:
-        """One writer for each directory. ``leftover``: the entry logs that this start sealed."""
+        """One writer for each directory. ``leftover``: the entry logs that this start sealed.
+
+        ``witness`` says what is durable of all writers.
+        """
         super().__init__([writer.directory for writer in entry_logs])
         self.sequences = sequences
         self._journals = journals
@@ -54,6 +62,7 @@ class Logs(EntryLogFiles):
         self._copies: dict[str, Copies] = {}
         self._leftover = {file.file_id: file for file in leftover}
         self._direct_add_bytes = direct_add_bytes
+        self._witness = witness
 
     # For the sync thread
 
@@ -77,16 +86,21 @@ class Logs(EntryLogFiles):
     def sync(self) -> None:
         """Make all that was appended durable. If that fails, this and every later call raise StorageError."""
         sync_writers(self._writers)
+        self._note_durable()
 
     def idle(self) -> None:
         """Append an IDLE record, durably, to every file that got something since its last one. Everything must be synced."""
         for writer in self._writers:
             writer.idle()
+        self._note_durable()
+        self._witness.sync()
 
     def seal(self) -> None:
         """Sync and seal all open files. The next append begins new ones."""
         for writer in self._writers:
             writer.seal()
+        self._note_durable()
+        self._witness.sync()
 
     def close(self) -> None:
         """Close all files as they are on the disk. Nobody may use the logs or their copies any more."""
@@ -94,6 +108,7 @@ class Logs(EntryLogFiles):
             writer.close()
         for copies in self._copies.values():
             copies.close()
+        self._witness.close()
         super().close()
 
     @property
@@ -138,12 +153,19 @@ class Logs(EntryLogFiles):
             made = self._copies[purpose] = Copies(self._directories, self._entry_logs[0].settings, self._writable)
         return made
 
+    def witness_index(self, incarnation: bytes, generation: int) -> None:
+        """The index has this generation, durably. Call it before anything is deleted that only that generation has."""
+        self._witness.note_index(incarnation, generation)
+
     def delete_journals(self, mark: LogMark) -> None:
         """Delete the journal files that end before ``mark``, which must be durable in the index."""
         for directory in (writer.directory for writer in self._journals):
             for file_id in directory.file_ids():
                 if file_id < mark.journal(directory.ordinal).file_id:
                     directory.delete(file_id)
+
+    def _note_durable(self) -> None:
+        self._witness.note([writer.durable for writer in self._writers])
 
     def _journal_of(self, ledger_id: int) -> RecordWriter:
         return self._journals[ledger_id % len(self._journals)]
@@ -160,17 +182,23 @@ class LogsReplay:
         disk: Disk,
         mark: LogMark,
         known: Sequence[EntryLogRow],
+        witnessed: Witnessed,
     ) -> None:
-        """``mark`` and ``known`` come from the index. The directories must exist, and this process must hold their locks."""
+        """``mark`` and ``known`` come from the index, ``witnessed`` from the witness. The directories must exist, and this process must hold their locks."""
         self._config = config
+        self._disk = disk
         self._mark = mark
+        self._witnessed = witnessed
+        self._data_dir = directories.data_dir
         self._known = {row.file_id: row for row in known}
         self.sequences = SequenceCounter(mark.next_sequence)
         """Above every sequence found so far."""
         entry_logs = _log_directories(directories.entry_logs, FileKind.ENTRY_LOG, bookie_id, disk)
         journals = _log_directories(directories.journals, FileKind.JOURNAL, bookie_id, disk)
         self._entry_logs = [self._entry_log_replay(one) for one in entry_logs]
-        self._journals = [LogReplay(one, mark.journal(one.ordinal), self.sequences) for one in journals]
+        self._journals = [
+            LogReplay(one, mark.journal(one.ordinal), witnessed.journal(one.ordinal), self.sequences) for one in journals
+        ]
 
     @property
     def damages(self) -> list[Damage]:
@@ -187,13 +215,18 @@ class LogsReplay:
             yield from replay.records()
 
     def finish(self, *, is_limbo: bool = False) -> Logs:
-        """Cut, seal and sync the files that were left open. What follows from ``damages`` must be durable in the index before.
+        """Cut, seal and sync the files that were left open, and begin the witness anew.
+
+        What follows from ``damages`` must be durable in the index before.
 
         In limbo the index may be an older one. Copies that it does not know are then kept.
         """
         config, mark, known = self._config, self._mark, self._known
-        journal_ids = FileIds(_next_id(self._journals, mark.next_journal_id, ()))
-        entry_log_ids = FileIds(_next_id(self._entry_logs, mark.next_entry_log_id, known))
+        witnessed = self._witnessed
+        journal_ids = FileIds(_next_id(self._journals, mark.next_journal_id, _file_ids(witnessed.journals)))
+        entry_log_ids = FileIds(
+            _next_id(self._entry_logs, mark.next_entry_log_id, (*known, *_file_ids(witnessed.entry_logs)))
+        )
         journal_ends = [(replay.directory, replay.finish()) for replay in self._journals]
         entry_log_ends = [(replay.directory, replay.finish()) for replay in self._entry_logs]
         keeps_all = is_limbo or (not known and mark == NO_MARK)
@@ -204,13 +237,16 @@ class LogsReplay:
         aligned_from_bytes = max(config.direct_add_bytes, ALIGNED_FROM_BYTES)
         settings = WriterSettings(config.entry_log_file_bytes, aligned_from_bytes, entry_log_ids)
         entry_logs = [RecordWriter(directory, settings, self.sequences, last) for directory, last in entry_log_ends]
-        return Logs(journals, entry_logs, self.sequences, config.direct_add_bytes, leftover)
+        ends = tuple(writer.durable for writer in journals), tuple(writer.durable for writer in entry_logs)
+        witness = Witness(self._disk, self._data_dir, replace(witnessed, journals=ends[0], entry_logs=ends[1]))
+        return Logs(journals, entry_logs, self.sequences, config.direct_add_bytes, leftover, witness)
 
     def _entry_log_replay(self, directory: LogDirectory) -> LogReplay:
         mark = self._mark.entry_log(directory.ordinal)
         row = self._known.get(mark.file_id)
         is_kept = row is not None and row.state is not LogState.DEAD
-        return LogReplay(directory, mark, self.sequences, mark_file_is_kept=is_kept)
+        witnessed = self._witnessed.entry_log(directory.ordinal)
+        return LogReplay(directory, mark, witnessed, self.sequences, mark_file_is_kept=is_kept)
 
     def _ended_now(self) -> Iterator[LogFile]:
         """The direct entry logs that the index does not know as sealed yet."""
@@ -231,6 +267,10 @@ def logs_exist(directories: Directories, disk: Disk) -> bool:
 
 def _log_directories(paths: Sequence[Path], kind: FileKind, bookie_id: str, disk: Disk) -> list[LogDirectory]:
     return [LogDirectory(disk, path, kind, bookie_id, ordinal) for ordinal, path in enumerate(paths)]
+
+
+def _file_ids(positions: Sequence[FilePosition]) -> list[int]:
+    return [position.file_id for position in positions]
 
 
 def _next_id(replays: Sequence[LogReplay], at_least: int, known: Iterable[int]) -> int:

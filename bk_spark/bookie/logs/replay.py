@@ -1,13 +1,15 @@
 """Replays the journal or entry log of one directory after a restart, and tells a tear from damage.
 
 A process that dies leaves the last file of each directory unsealed, perhaps torn. D is the offset up to which a file is known
-to have been durable: the greatest of the mark, of the length that the file's successor says it was sealed with, and of
-``synced_through`` of every valid record in it. A *gap* is a stretch between records that is no record (scan.py). A gap
+to have been durable: the greatest of the mark, of the length that the file's successor says it was sealed with, of
+``synced_through`` of every valid record in it, and of what the witness says of it (witness.py). A *gap* is a stretch between records that is no record (scan.py). A gap
 
 - below D is damage: bytes that were acked are gone;
 - at or above D, at the end of the file, that looks as a power cut leaves it, is a tear: nothing in it was acked, and the file
   is cut there;
 - elsewhere at or above D cannot be decided and counts as damage: it may have been acked or not.
+
+The newest file has no successor that names it, but the witness does: it is damage if that file is missing.
 
 The replay reports damage and goes on to the records behind it. The caller concludes that this start may have lost data, and
 makes that durable before ``finish``. A tear is cut, but damage stays in the file, so that a second crash finds it again.
@@ -20,7 +22,7 @@ the successor.
 Worked example: a is acked, b was written and not synced when the power failed. If the file ends inside b, b is lost. A flipped
 bit in a is damage, for b or an IDLE record stands behind it and a's bytes are not zeros.
 
-Ref: docs/rules.md, storage rules 2 and 7.
+Ref: docs/rules.md, storage rules 2, 7 and 15.
 """
 
 from __future__ import annotations
@@ -98,20 +100,30 @@ class LogReplay:
     """A directory's log from a mark on. Read ``records`` to the end, then ``damages``, then call ``finish``."""
 
     def __init__(
-        self, directory: LogDirectory, mark: FilePosition, sequences: SequenceCounter, *, mark_file_is_kept: bool = True
+        self,
+        directory: LogDirectory,
+        mark: FilePosition,
+        witnessed: FilePosition,
+        sequences: SequenceCounter,
+        *,
+        mark_file_is_kept: bool = True,
     ) -> None:
-        """``mark_file_is_kept``: nobody has deleted the mark's file, so it is damage if the file is missing."""
+        """``witnessed``: the newest file that was begun, durable at least up to there; what lies before the mark may be gone.
+
+        ``mark_file_is_kept``: nobody has deleted the mark's file, so it is damage if the file is missing.
+        """
         directory.remove_unfinished()
         self.damages: list[Damage] = []
         """Complete once ``records`` was read to its end."""
         self.directory = directory
         self._mark = mark
+        self._witnessed = witnessed
         self._sequences = sequences
         self._mark_file_is_kept = mark_file_is_kept
         self._headers = self._read_headers()
         self._last: _LastFile | None = None
-        self._unreadable = LOG_START
-        """The end of the last file with an unreadable header."""
+        self._lost = LOG_START
+        """The end of the last file that is missing or has an unreadable header."""
 
     @property
     def file_ids(self) -> list[int]:
@@ -132,7 +144,7 @@ class LogReplay:
         A file that cannot be sealed stays as it is, so that its loss remains visible, and is returned as lost.
         """
         last = self._end_readable()
-        lost = self._unreadable
+        lost = self._lost
         return Predecessor(lost.file_id, lost.offset, 0) if lost.file_id > 0 and lost.file_id >= last.file_id else last
 
     def _end_readable(self) -> Predecessor:
@@ -171,7 +183,7 @@ class LogReplay:
         return found
 
     def _check_chain(self) -> None:
-        """Report every file that is missing: the mark's file, or one that a later file names as its predecessor."""
+        """Report every file that is missing: the mark's, one that a later file names as its predecessor, or the newest."""
         before = self._mark.file_id
         if before and before not in self._headers and self._mark_file_is_kept:
             self._damaged(before, 0, 0, "it is missing")
@@ -180,26 +192,35 @@ class LogReplay:
             if named != before and file_id != self._mark.file_id and named not in self._headers:
                 self._damaged(named, 0, 0, f"it is missing, file {file_id} follows it")
             before = file_id
+        newest = self._witnessed
+        if newest.file_id > self._mark.file_id and newest.file_id not in self._headers:
+            self._damaged(newest.file_id, 0, 0, f"it is missing, though it was durable up to byte {newest.offset}")
+            self._lost = newest
 
     def _file_records(self, file_id: int, sealed: Predecessor | None) -> Iterator[ReplayedRecord]:
         start = self._mark.offset if file_id == self._mark.file_id else FILE_HEADER_BYTES
         header = self._headers[file_id]
         with self.directory.disk.open_read(self.directory.file_path(file_id)) as file:
             if header is None:
-                self._unreadable = FilePosition(file_id, max(start, file.size))
+                self._lost = max(self._lost, FilePosition(file_id, max(start, file.size)))
                 return
             self._last = last = _LastFile(header, max(start, file.size), None, start <= file.size)
             scan = LogScan(file, header, start, file.size)
             if start == file.size:
                 scan.last = scan.seal_before(start)
             gaps = yield from self._scanned(file_id, scan)
-            durable = last.durable = max(start, scan.synced_through, sealed.sealed_bytes if sealed is not None else 0)
+            durable = last.durable = max(start, scan.synced_through, self._told(file_id, sealed))
             problems = len(self.damages)
             last.end = self._judged(file_id, gaps, file.size, durable)
         if scan.last is not None and scan.last.kind is RecordKind.SEAL and scan.last.end == last.end:
             last.sealed_sequence = scan.last.sequence
         if sealed is not None and problems == len(self.damages):
             self._check_sealed(sealed, last)
+
+    def _told(self, file_id: int, sealed: Predecessor | None) -> int:
+        """How much of a file was durable, as its successor or the witness tells."""
+        witnessed = self._witnessed.offset if file_id == self._witnessed.file_id else 0
+        return max(witnessed, sealed.sealed_bytes if sealed is not None else 0)
 
     def _scanned(self, file_id: int, scan: LogScan) -> Generator[ReplayedRecord, None, list[Gap]]:
         gaps: list[Gap] = []

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bk_spark.bookie.disk import ReadFile
+from bk_spark.bookie.disk import SECTOR_BYTES, ReadFile
 from bk_spark.bookie.logs.log_file import ALIGNMENT_BYTES, FileHeader, FileKind
 from bk_spark.bookie.logs.record import (
     HEADER_CRC_BYTES,
@@ -45,9 +45,6 @@ from bk_spark.bookie.logs.record import (
 from bk_spark.config import KIB
 from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import CorruptionError
-
-SECTOR_BYTES = 512
-"""What a disk writes in one piece at least."""
 
 PIECE_BYTES = 64 * KIB
 """What one read fetches at least. Small records then need no read each, and large ones are not read twice."""

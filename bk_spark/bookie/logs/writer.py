@@ -134,6 +134,11 @@ class RecordWriter:
         return FilePosition(self._file_id, self._end)
 
     @property
+    def durable(self) -> FilePosition:
+        """The newest file, and the end of what is synced of it."""
+        return self.position if self._file is None else FilePosition(self._file_id, self._file.synced)
+
+    @property
     def dirty_file(self) -> AppendFile | None:
         """The open file, if not all of it is synced, or if a write or sync of it failed."""
         file = self._file

@@ -5,7 +5,7 @@ The order matters, and each step is durable before the next:
 1. On the sync thread, right after a sync: take the mark of all journals and entry logs, and freeze the write cache.
 2. Copy the frozen cache into entry logs of its own, sorted by ledger. Every record keeps the sequence of its original, and runs
    of small records are joined. Sync these entry logs (those with large adds were synced before the freeze, full ones included).
-3. One index transaction stores the rows, the ledgers' summaries and the mark. The generation file follows.
+3. One index transaction stores the rows, the ledgers' summaries and the mark. The generation file and the witness follow.
 4. Drop the frozen cache, and delete the journal files that end before the mark.
 
 A crash between any two steps leaves the old mark and all that it needs, or the new one. The mark never moves without the rows:
@@ -198,6 +198,8 @@ class Checkpoints:
         copied = self._copies.files() if self._copies is not None else ()
         with self._parts.index.changing() as index:
             index.commit(changes, mark, [*files, *copied])
+            stored = index.generation
+        self._parts.logs.witness_index(stored.incarnation, stored.generation)
         self._parts.logs.committed(files)
         if self._copies is not None:
             self._copies.committed(copied)

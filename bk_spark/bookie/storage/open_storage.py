@@ -5,14 +5,15 @@ is, also entries of a fenced ledger, and fences come back beside them. Records c
 record with a lower sequence than a deletion of its ledger stays away, whichever of the two comes first. Copies by checkpoints
 and compaction are not scanned: what the index does not know of them does not count.
 
-*After a possible loss* (the caller knows of one, or replay met damage) nobody knows any more what this bookie once had or
+*After a possible loss* (the caller knows of one, replay met damage, or the witness of logs and index is lost or says more than
+there is) nobody knows any more what this bookie once had or
 promised. Limbo begins anew, up to the highest ledger id that was issued. It is durable in the index before the logs are
 touched, so that a crash at any moment leaves the damage or the limbo. If nobody knows that ledger id, the start is refused. A
 process that was merely killed has lost nothing: replay restores it.
 
 The torn ends of the logs are cut, sealed and synced, then a checkpoint moves the mark behind them.
 
-Ref: docs/rules.md, storage rules 2, 7, 11, 12 and 14; docs/formats.md, "Files of a bookie".
+Ref: docs/rules.md, storage rules 2, 7, 11, 12, 14, 15 and 19; docs/formats.md, "Files of a bookie".
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from dataclasses import dataclass
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
+from bk_spark.bookie.index.generation import IndexGeneration, problem_of_index
 from bk_spark.bookie.index.ledger_index import LedgerIndex, OpenIndex, proven_summary
 from bk_spark.bookie.index.rows import Limbo, row_of
-from bk_spark.bookie.index.sqlite_index import with_way_out
+from bk_spark.bookie.index.sqlite_index import index_exists, with_way_out
 from bk_spark.bookie.logs.all_logs import LogsReplay, logs_exist
 from bk_spark.bookie.logs.record import LedgerNote, RecordKind
 from bk_spark.bookie.logs.replay import Damage, ReplayedRecord
+from bk_spark.bookie.logs.witness import NOTHING, FoundWitness, find_witness, write_witness
 from bk_spark.bookie.storage.checkpoint import Background
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.bookie.storage.write_cache import CachedLedger, CacheLayers, WriteCache
@@ -64,11 +67,14 @@ def open_storage(
     Raises CorruptionError, FormatVersionError, StorageError, ConfigError (files of another bookie).
     """
     directories.make(disk)
-    index = start.open_index(directories.index, bookie_id, disk, logs_exist=logs_exist(directories, disk))
+    has_logs = logs_exist(directories, disk)
+    witness = _found_witness(directories, disk, has_logs=has_logs)
+    is_used = has_logs or witness.content.generation > 0
+    index = start.open_index(directories.index, bookie_id, disk, logs_exist=is_used)
     try:
-        replay = LogsReplay(directories, bookie_id, config, disk, index.mark, index.entry_logs())
+        replay = LogsReplay(directories, bookie_id, config, disk, index.mark, index.entry_logs(), witness.content)
         cache = _Replay(index).union(replay.records())
-        _begin_limbo(index, start, replay.damages)
+        _begin_limbo(index, start, _problems(witness, index), replay.damages)
         logs = replay.finish(is_limbo=index.limbo is not None)
         storage = LedgerStorage(index, logs, cache, config, start.durable_wait_s, start.background)
         storage.checkpoint(even_if_empty=True)
@@ -78,13 +84,31 @@ def open_storage(
     return storage
 
 
-def _begin_limbo(index: LedgerIndex, start: OpenOptions, damages: Sequence[Damage]) -> None:
-    """Enter limbo if something may be lost. Raises CorruptionError if nobody knows the highest ledger id."""
-    loss = start.possible_loss or "; ".join(str(one) for one in damages[:MAX_NAMED_DAMAGES])
+def _found_witness(directories: Directories, disk: Disk, *, has_logs: bool) -> FoundWitness:
+    """The witness. That of a new bookie is made now, before logs and index, so it must exist if one of these does."""
+    has_past = has_logs or index_exists(directories.index, disk)
+    found = find_witness(disk, directories.data_dir, has_past=has_past)
+    if not has_past and not found.content.generation:
+        write_witness(disk, directories.data_dir, NOTHING)
+    return found
+
+
+def _problems(witness: FoundWitness, index: LedgerIndex) -> list[str]:
+    """What the witness says against itself and the index."""
+    told = IndexGeneration(witness.content.incarnation, witness.content.generation)
+    return [problem for problem in (witness.problem, problem_of_index(told, index.generation)) if problem]
+
+
+def _begin_limbo(index: LedgerIndex, start: OpenOptions, told: Sequence[str], damages: Sequence[Damage]) -> None:
+    """Enter limbo if something may be lost. ``told``: ``_problems``.
+
+    Raises CorruptionError if nobody knows the highest ledger id.
+    """
+    loss = start.possible_loss or "; ".join([*told, *(str(one) for one in damages[:MAX_NAMED_DAMAGES])])
     if not loss:
         return
     if start.highest_issued is None:
-        raise damages[0].error() if damages else CorruptionError("the data directory", loss)
+        raise damages[0].error() if damages and not told else CorruptionError("the data directory", loss)
     watermark = start.highest_issued()
     logger.warning("data may be lost (%s): ledgers up to %d are in limbo until they are repaired", loss, watermark)
     index.set_limbo(Limbo(watermark))

@@ -48,6 +48,7 @@ FAULT_KINDS = (
     "kill client",
     "lose data",
     "rot",
+    "lose file",
     "gone",
     "read-only",
     "foreign edits",

@@ -251,6 +251,14 @@ MUTANTS = (
         Script("an_idle_tail_becomes_visible"),
         VirtualTime(),
     ),
+    _mutant(
+        "a witness tells what must exist of the logs (storage 15)",
+        bookie_mutants.nothing_tells_of_the_logs,
+        "I7 I8 I11",
+        Script("a_lost_newest_journal_is_not_absence"),
+        Script("a_lost_end_of_a_journal_is_not_a_tear"),
+        VirtualTime(),
+    ),
     *REPLICATION_MUTANTS,
 )
 

@@ -12,6 +12,8 @@ from unittest.mock import patch
 from bk_spark.bookie import admission, batch_read
 from bk_spark.bookie.admission import Admission
 from bk_spark.bookie.bookie import Bookie
+from bk_spark.bookie.logs.witness import NOTHING, FoundWitness
+from bk_spark.bookie.storage import open_storage
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.bookie.storage.stored_ledgers import LedgerFacts
 from bk_spark.bookie.storage.write_cache import CachedLedger
@@ -70,6 +72,10 @@ def limbo_is_for_open_ledgers_only() -> Any:
             self._process.bookie.admission.settle(self._world.ledger_id)
 
     return patch.object(BookieActor, "start", start)
+
+
+def nothing_tells_of_the_logs() -> Any:
+    return patch.object(open_storage, "find_witness", lambda *_, **__: FoundWitness(NOTHING, ""))
 
 
 def no_limbo() -> Any:

@@ -21,6 +21,7 @@ anything, and ``b1,b2`` for each of the two in turn.
     crash b1 / kill b1 / start b1       the machine fails, losing what was not synced; the process ends; it starts again
     start b1 in limbo / settle b1       it starts and knows that it may have lost data; its limbo of this ledger ends
     forget b1 / rot b1                  its disk loses all that it has; a byte of an entry in its entry log flips
+    lose the newest journal of b1       it is gone; ``the end of the newest journal``: its last bytes are zeros
     renew b1                            another bookie, of the same address, takes its place with an empty disk
     checkpoint b1                       it is stopped cleanly and started again
     hold syncs of b1 / sync b1          what it stages stays unsynced; it syncs
@@ -271,6 +272,10 @@ class Script:
         self.world.invariants.history.lossy.add(name)
         assert self.bookies[name].disk.rot(".log", self.choices) is not None, "there is nothing to rot"
 
+    def lose_journal(self, end: str | None, name: str) -> None:
+        self.world.invariants.history.lossy.add(name)
+        self.bookies[name].disk.lose_newest(".journal", end_only=bool(end))
+
     def renew(self, name: str) -> None:
         """The old bookie's address now leads to another one, which tells by the bookie id whom a request means."""
         self.bookies[name].crash(is_machine=False)
@@ -350,6 +355,7 @@ STEPS: list[tuple[str, Step]] = [
     (rf"settle {_NAME}", Script.settle),
     (rf"forget {_NAME}", Script.forget),
     (rf"rot {_NAME}", Script.rot),
+    (rf"lose (the end of )?the newest journal of {_NAME}", Script.lose_journal),
     (rf"renew {_NAME}", Script.renew),
     (rf"checkpoint {_NAME}", Script.checkpoint),
     (rf"sync {_NAME}", Script.sync),

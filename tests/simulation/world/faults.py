@@ -89,6 +89,7 @@ class Faults:
             "kill client": self._kill_client,
             "lose data": self._lose_data,
             "rot": self._rot,
+            "lose file": self._lose_file,
             "gone": self._go,
             "read-only": self._read_only,
             "foreign edits": self._edit,
@@ -211,6 +212,22 @@ class Faults:
             if path is not None:
                 self._world.invariants.history.lossy.add(fault.target)
                 self._note(fault)
+
+    def _lose_file(self, fault: Fault) -> None:
+        """A file of a stopped bookie vanishes, in whole or in part, and nobody tells the bookie."""
+        bookie = self._bookies[fault.target]
+        if bookie.is_refused or bookie.is_gone or not self._may_lose(fault.target):
+            return
+        if self._world.choices.choose(2, "it was stopped cleanly"):
+            bookie.stop_cleanly()
+        else:
+            bookie.crash(is_machine=False)
+        path = bookie.disk.lose_file(self._world.choices)
+        if path is not None:
+            self._world.invariants.history.lossy.add(fault.target)
+            self._note(fault)
+            self._world.note(fault.target, f"loses {path}")
+        self._later(fault.for_ms, bookie.start)
 
     def _go(self, fault: Fault) -> None:
         if self._may_lose(fault.target):

@@ -5,9 +5,10 @@ files after a failed write included.
 
 Fault model. What was synced stays. A *killed process* loses nothing that it wrote, but what it wrote is no more synced than
 before. A *crashed machine* keeps, of what was not synced, for each file: nothing, all, a prefix, or zeros in its place; where
-data may be lost also a mixture, which looks like damage to the bookie; of names made, renamed or deleted since the directory
+data may be lost also a mixture, which looks like damage to the bookie; of each slot overwritten in place: the old or the new; of names made, renamed or deleted since the directory
 was synced: a prefix in their order. A crash may come before or after any single call. A full disk takes a part of a write; a
-failing sync leaves open what of it is durable. ``rot`` flips a byte of what is durable. Out of scope: a disk that says synced
+failing sync leaves open what of it is durable. ``rot`` flips a byte of what is durable, ``lose_file`` takes a whole file or its
+end. Out of scope: a disk that says synced
 and has not, among them a kernel that reports a failed sync once and then counts the bytes as clean.
 """
 
@@ -23,9 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bk_spark.bookie.disk import AppendFile, Buffer, DirectoryLock, Disk, ReadFile, Space
+from bk_spark.bookie.disk import AppendFile, Buffer, DirectoryLock, Disk, ReadFile, SlotFile, Space
 from bk_spark.errors import StorageError
 from tests.simulation.engines.choices import Choices
+
+
+LOST_END_BYTES = 200
+"""Most of the body of a small add, the last record of a journal."""
 
 
 class MachineStops(BaseException):
@@ -38,6 +43,14 @@ class Content:
 
     data: bytearray = field(default_factory=bytearray)
     synced: int = 0
+    overwritten: dict[int, bytes] = field(default_factory=dict)
+    """By offset, what stood durably where a slot was overwritten since."""
+
+    def durable(self) -> bytes:
+        data = bytearray(self.data[: self.synced])
+        for offset, before in self.overwritten.items():
+            data[offset : offset + len(before)] = before
+        return bytes(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +108,7 @@ class SimulatedDisk(Disk):
         self._renamed.clear()
         garbled = False
         for _, content in sorted(self._names.items()):
+            _lose_slots(content, choices)
             if content.synced < len(content.data):
                 garbled |= _lose_tail(content, choices, may_garble)
         return garbled
@@ -109,6 +123,32 @@ class SimulatedDisk(Disk):
         content.data[4096 + choices.choose(content.synced - 4096, "rotten byte")] ^= 0x40
         return path
 
+    def lose_file(self, choices: Choices) -> str | None:
+        """A file is gone, or its end is, or that has become zeros; gives back its name."""
+        paths = [path for path, one in sorted(self._names.items()) if one.synced]
+        if not paths:
+            return None
+        path = choices.pick(paths, "lost file")
+        content = self._names[path]
+        how = choices.choose(3, "how it is lost")
+        start = choices.choose(len(content.data), "lost from") if how else 0
+        if how == 0:
+            self._names.pop(path)
+        elif how == 1:
+            del content.data[start:]
+        else:
+            content.data[start:] = bytes(len(content.data) - start)
+        content.synced = len(content.data)
+        return path
+
+    def lose_newest(self, suffix: str, *, end_only: bool) -> None:
+        """The newest file whose name ends in ``suffix`` is gone, or its last LOST_END_BYTES have become zeros."""
+        path = max(path for path in self._names if path.endswith(suffix))
+        if end_only:
+            self._names[path].data[-LOST_END_BYTES:] = bytes(LOST_END_BYTES)
+        else:
+            self._names.pop(path)
+
     def wipe(self) -> None:
         """All is gone."""
         self.databases.clear()
@@ -116,13 +156,13 @@ class SimulatedDisk(Disk):
         self._renamed.clear()
 
     def snapshot(self) -> Snapshot:
-        files = {path: bytes(one.data[: one.synced]) for path, one in self._names.items()}
+        files = {path: one.durable() for path, one in self._names.items()}
         return Snapshot(files, {path: one.serialize() for path, one in self.databases.items()})
 
     @property
     def state(self) -> object:
         """Differs from one moment to another if what a crash leaves may."""
-        files = [(path, len(one.data), one.synced) for path, one in self._names.items()]
+        files = [(path, len(one.data), one.synced, bytes(one.data if one.overwritten else b"")) for path, one in self._names.items()]
         return files, len(self._renamed), [one.commits for one in self.databases.values()]
 
     def copy(self, seed: int) -> SimulatedDisk:
@@ -145,6 +185,10 @@ class SimulatedDisk(Disk):
         if content is None:
             raise StorageError(f"opening {path}", os.strerror(errno.ENOENT))
         return _SimulatedReadFile(path, content)
+
+    def open_slots(self, path: Path) -> SlotFile:
+        self.step()
+        return _SimulatedSlotFile(path, self._names[str(path)], self)
 
     def sync_all(self, files: Sequence[AppendFile]) -> None:
         """One after the other, as always in the same order."""
@@ -259,6 +303,32 @@ class _SimulatedAppendFile(AppendFile):
         self._disk.step()
 
 
+class _SimulatedSlotFile(SlotFile):
+    def __init__(self, path: Path, content: Content, disk: SimulatedDisk) -> None:
+        super().__init__(path, -1)
+        self._content = content
+        self._disk = disk
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _overwrite(self, offset: int, data: bytes) -> None:
+        self._disk.step()
+        if self._disk.fails_on == "write":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        end = offset + len(data)
+        self._content.overwritten.setdefault(offset, bytes(self._content.data[offset:end]))
+        self._content.data[offset:end] = data
+        self._disk.step()
+
+    def _fdatasync(self) -> None:
+        self._disk.step()
+        if self._disk.fails_on == "sync":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._content.overwritten.clear()
+        self._disk.step()
+
+
 class _SimulatedReadFile(ReadFile):
     def __init__(self, path: Path, content: Content) -> None:
         super().__init__(path, -1)
@@ -293,6 +363,14 @@ def _lose_tail(content: Content, choices: Choices, may_garble: bool) -> bool:
         content.data[start:cut] = bytes(cut - start)
     content.synced = len(content.data)
     return how >= 4
+
+
+def _lose_slots(content: Content, choices: Choices) -> None:
+    """Decide for each slot that was overwritten and not synced whether it is the old one or the new one."""
+    for offset, before in sorted(content.overwritten.items()):
+        if choices.choose(2, "slot after a crash"):
+            content.data[offset : offset + len(before)] = before
+    content.overwritten.clear()
 
 
 def _loaded(data: bytes) -> Any:

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.disk import AppendFile, Disk
+from bk_spark.bookie.disk import AppendFile, Disk, SlotFile
+from bk_spark.bookie.logs.witness import WITNESS_FILE
 from bk_spark.bookie.storage.checkpoint import Background, run_inline
 from bk_spark.bookie.storage.second_adds import Judgement, SecondAdd
 from bk_spark.config import BookieConfig, DigestType
@@ -51,6 +52,8 @@ class FaultyDisk(Disk):
         self.sync_may_end.set()
         self.failing: set[tuple[str, str]] = set()
         self.files: list[AppendFile] = []
+        self.slots: FaultySlotFile | None = None
+        """The file of slots that was opened last."""
 
     def fail(self, verb: str, text: str) -> None:
         """``verb`` is open, write or sync. An open fails for lack of descriptors, the others as on a broken disk."""
@@ -75,6 +78,26 @@ class FaultyDisk(Disk):
         faulty = FaultyAppendFile(self, path, file._descriptor, file.size)
         self.files.append(faulty)
         return faulty
+
+    def open_slots(self, path: Path) -> SlotFile:
+        self.slots = FaultySlotFile(self, path, super().open_slots(path)._descriptor)
+        return self.slots
+
+
+class FaultySlotFile(SlotFile):
+    def __init__(self, disk: FaultyDisk, path: Path, descriptor: int) -> None:
+        super().__init__(path, descriptor)
+        self._disk = disk
+        self.durable = path.read_bytes()
+
+    def _overwrite(self, offset: int, data: bytes) -> None:
+        self._disk.check("write", self.path)
+        super()._overwrite(offset, data)
+
+    def _fdatasync(self) -> None:
+        self._disk.check("sync", self.path)
+        super()._fdatasync()
+        self.durable = self.path.read_bytes()
 
 
 class FaultyAppendFile(AppendFile):
@@ -169,10 +192,16 @@ class Harness:
         """End the bookie as a power cut does: what it did not sync is gone."""
         before = self.data_dir
         self.kill()
-        for file in self.disk.files:
+        for file in {one.path: one for one in self.disk.files}.values():  # a file that was replaced is the last one
             left = self.data_dir / file.path.relative_to(before)
             if left.exists():
                 os.truncate(left, file.synced)
+        self.forget_witness()
+
+    def forget_witness(self) -> None:
+        """Put back what the witness said when it was last synced, as a power cut may. The bookie must have ended."""
+        assert self.disk.slots is not None
+        (self.data_dir / WITNESS_FILE).write_bytes(self.disk.slots.durable)
 
     def files(self, kind: str) -> list[Path]:
         return sorted((self.data_dir / kind).iterdir())
@@ -285,7 +314,7 @@ def _no_log_of_a_dead_bookie_stays_open(request: pytest.FixtureRequest) -> Itera
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the listing's own descriptor is gone
             target = os.readlink(f"/proc/self/fd/{name}")
-            if target.startswith(home) and target.removesuffix(" (deleted)").endswith((".log", ".journal")):
+            if target.startswith(home) and target.removesuffix(" (deleted)").endswith((".log", ".journal", WITNESS_FILE)):
                 os.close(int(name))
 
 

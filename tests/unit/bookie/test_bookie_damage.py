@@ -8,6 +8,7 @@ import pytest
 
 from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES
 from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
+from bk_spark.bookie.logs.witness import WITNESS_FILE
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.wire.messages import Status
@@ -16,7 +17,7 @@ KINDS = pytest.mark.parametrize(("kind", "size"), [("journal", 10), ("entry_log"
 
 
 def _write_three(harness, size):
-    """Batches of one ledger: 0–2 and 3–5 are acked, 6–8 is acked too but stands for an add that was not.
+    """Batches of one ledger: 0–2 and 3–5 are acked, 6–8 is acked too but stands for an add that was not: no witness tells of it.
 
     Returns the length of the file after the second, when nothing of the third was written.
     """
@@ -28,6 +29,7 @@ def _write_three(harness, size):
     acked = path.stat().st_size
     harness.add(1, 6, 8, size=size)
     harness.kill()
+    harness.forget_witness()
     return harness.files(kind)[0], acked
 
 
@@ -56,7 +58,7 @@ def test_a_file_that_is_cut_below_the_mark_stops_the_bookie(harness, kind, size)
 @KINDS
 @pytest.mark.parametrize("idle", [True, False])
 def test_an_acked_record_that_turns_to_zeros_is_damage_once_the_bookie_was_idle(harness, kind, size, idle):
-    """Without the IDLE record it cannot be told from a tear."""
+    """Without the IDLE record, and with the witness that a power cut may leave, it cannot be told from a tear."""
     harness.start()
     harness.add(1, 0, 2, size=size)
     (path,) = harness.files(kind)
@@ -68,6 +70,7 @@ def test_an_acked_record_that_turns_to_zeros_is_damage_once_the_bookie_was_idle(
         harness.bookie.idle()
         assert path.stat().st_size == second + RECORD_HEADER_BYTES
     harness.kill()
+    harness.forget_witness()
     (path,) = harness.files(kind)
     data = path.read_bytes()
     path.write_bytes(data[:first] + bytes(second - first) + data[second:])
@@ -228,3 +231,86 @@ def test_two_master_keys_for_one_ledger_stop_the_bookie(harness):
     path.write_bytes(data)
     with pytest.raises(CorruptionError, match="another master key"):
         harness.start()
+
+
+# --- what the witness tells of
+
+
+@KINDS
+@pytest.mark.parametrize("how", ["gone", "cut", "zeros"])
+def test_acked_entries_whose_newest_file_lost_them_are_unknown_and_never_denied(harness, kind, size, how):
+    """Storage rule 15: with all defaults, before the first checkpoint; nothing else says that the file was there."""
+    harness.highest_issued = lambda: 9
+    harness.start()
+    for first in range(0, 9, 3):
+        harness.add(1, first, first + 2, size=size)
+    harness.kill()
+    (path,) = harness.files(kind)
+    _damage(path, how)
+    harness.start()
+    for entry_id in range(9):
+        assert harness.read(1, entry_id, entry_id)[1].status in (Status.OK, Status.UNKNOWN)
+    assert harness.add(2, 0, 2).status is Status.UNKNOWN
+    harness.restart()
+    assert harness.bookie.limbo is not None, "the limbo lasts until it is repaired"
+
+
+def _damage(path, how):
+    size = path.stat().st_size
+    if how == "gone":
+        path.unlink()
+    else:
+        os.truncate(path, FILE_HEADER_BYTES + 10)
+        os.truncate(path, size if how == "zeros" else FILE_HEADER_BYTES + 10)
+
+
+def test_after_the_limbo_a_file_that_was_lost_is_not_missed_again(harness):
+    harness.highest_issued = lambda: 9
+    harness.start()
+    harness.add(1, 0, 2)
+    harness.kill()
+    harness.files("journal")[0].unlink()
+    harness.start()
+    harness.bookie.storage.set_limbo(None)
+    harness.kill()
+    assert harness.start().limbo is None
+
+
+@pytest.mark.parametrize("left", [None, b"", b"x" * 1536])
+def test_without_a_witness_nothing_is_denied(harness, left):
+    harness.highest_issued = lambda: 9
+    harness.start()
+    harness.add(1, 0, 2)
+    harness.kill()
+    witness = harness.data_dir / WITNESS_FILE
+    witness.unlink()
+    if left is not None:
+        witness.write_bytes(left)
+    harness.start()
+    harness.assert_holds(1, 0, 2)
+    assert harness.read(2, 0, 0)[1].status is Status.UNKNOWN
+    harness.kill()
+    assert harness.start().limbo is not None
+
+
+def test_an_older_index_with_its_own_older_generation_file_is_limbo(harness):
+    """Storage rule 19: that file goes back together with the index."""
+    harness.highest_issued = lambda: 9
+    harness.start()
+    harness.add(1, 0, 2)
+    harness.stop()
+    older = {path: path.read_bytes() for path in harness.files("index")}
+    harness.start()
+    harness.fence(1)
+    harness.stop()
+    for path, data in older.items():
+        path.write_bytes(data)
+    harness.start()
+    assert harness.bookie.limbo is not None
+
+
+def test_a_new_bookie_whose_first_start_was_cut_short_is_new(harness, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(harness.disk, "check", lambda verb, path: 1 // 0)
+        harness.start()
+    assert harness.start().limbo is None

@@ -14,6 +14,7 @@ from bk_spark.bookie.logs.log_file import LogFile
 from bk_spark.bookie.logs.mark import EntryLogRow, LogMark, LogState
 from bk_spark.bookie.logs.record import LedgerNote
 from bk_spark.bookie.logs.replay import Damage, ReplayedRecord
+from bk_spark.bookie.logs.witness import NOTHING, Witnessed, read_witness
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.config import BookieConfig, DigestType
 from bk_spark.entries.batch import EncodedBatch, encode, seal
@@ -44,6 +45,8 @@ class LogHome:
         self.mark = LogMark()
         self.known: dict[int, EntryLogRow] = {}
         self.is_limbo = False
+        self.witnessed: Witnessed | None = None
+        """What the next start takes the witness to say; None for what it says."""
         self.records: list[ReplayedRecord] = []
         self.damages: list[Damage] = []
         self.logs: Logs
@@ -58,7 +61,12 @@ class LogHome:
 
     def replay(self) -> LogsReplay:
         known = list(self.known.values())
-        return LogsReplay(self.directories, "bookie-1", self.config, self.disk, self.mark, known)
+        witnessed = self.witnessed or self.told()
+        return LogsReplay(self.directories, "bookie-1", self.config, self.disk, self.mark, known, witnessed)
+
+    def told(self) -> Witnessed:
+        """What the witness says."""
+        return read_witness(self.disk, self.directories.data_dir) or NOTHING
 
     def kill(self) -> LogHome:
         """End as SIGKILL does: what was not written is gone."""

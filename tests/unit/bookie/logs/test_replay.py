@@ -21,19 +21,22 @@ THREE = [(1, 0, 2), (1, 3, 5), (1, 6, 8)]
 
 
 class LastFile:
-    """Three batches in one file, whose bytes can be changed. Two were acked for sure when the third was written."""
+    """Three batches in one file, whose bytes can be changed. Two were acked for sure when the third was written, and nobody knows of
+    the third: the witness does not tell of it."""
 
     def __init__(self, kind: str, size: int, *, is_idle: bool = False) -> None:
         self.disk = SimulatedDisk(1)
         self.home = LogHome(Path("/b"), self.disk, direct_add_bytes=600).open()
         self.ends = []
         for ids in THREE:
+            self.witnessed = self.home.told()
             self.home.add(*ids, size)
             (self.path,) = self.home.paths(kind)
             self.ends.append(self.size)
         if is_idle:
             self.home.logs.idle()
         self.home.kill()
+        self.home.witnessed = self.witnessed
         self.data = bytes(self.content.data)
         self.starts = [FILE_HEADER_BYTES, *(end if kind == "journals" else end + -end % 4096 for end in self.ends[:2])]
 

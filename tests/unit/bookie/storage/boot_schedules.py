@@ -248,9 +248,10 @@ def a_bookie_with_its_journal_is_killed_after_a_fence(scene: Scene) -> None:
 
 def believe_any_index(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(boot, "_lost_index", lambda *_: ())
+    patch.setattr(open_storage, "problem_of_index", lambda *_: "")
 
 
-@CASES.add(13, believe_any_index, "an index of another incarnation is a possible loss")
+@CASES.add(13, believe_any_index, "boot file and witness tell an index of another incarnation (both out)")
 def an_index_is_rebuilt_and_the_journal_of_a_fence_is_gone(scene: Scene) -> None:
     life = Life(scene)
     life.boot().add(1, 0, 2)

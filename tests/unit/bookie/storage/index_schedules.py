@@ -11,6 +11,7 @@ from bk_spark.bookie.index import sqlite_index, sqlite_tables
 from bk_spark.bookie.index.sqlite_tables import Table, Tables
 from bk_spark.bookie.index.verification import VerifiedIndex
 from bk_spark.bookie.logs.replay import LogReplay
+from bk_spark.bookie.storage import open_storage
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
 from bk_spark.errors import CorruptionError
 from tests.unit.bookie.harness import Harness
@@ -103,10 +104,11 @@ def a_summary_vanishes(scene: Scene) -> None:
 
 def open_any_index(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sqlite_index, "check_state", lambda *_: None)
+    patch.setattr(open_storage, "problem_of_index", lambda *_: "")
     patch.setattr(LogReplay, "_check_chain", lambda _: None)
 
 
-@CASES.add(3, open_any_index, "the generation file tells an older index, a missing journal does too (both out)")
+@CASES.add(3, open_any_index, "the generation file, the witness and a missing journal tell an older index (all out)")
 def an_older_index_takes_the_place_of_the_index(scene: Scene) -> None:
     bookie = scene.started()
     bookie.add(1, 0, 2)

@@ -67,6 +67,7 @@ def the_last_acked_record_rots_and_looks_torn(scene: Scene) -> None:
     end = journal_of(bookie).stat().st_size
     bookie.bookie.idle()
     bookie.kill()
+    bookie.forget_witness()
     data = journal_of(bookie).read_bytes()
     journal_of(bookie).write_bytes(data[:start] + bytes(end - start) + data[end:])
     start_after_damage(bookie)
@@ -86,16 +87,19 @@ def take_every_bad_end_for_a_tear(patch: pytest.MonkeyPatch) -> None:
 @CASES.add(2, take_every_bad_end_for_a_tear, "above D only what a power cut leaves is a tear, anything else a possible loss")
 def a_bit_flips_in_the_last_acked_record(scene: Scene) -> None:
     bookie = scene.started()
+    bookie.add(2, 0, 2)
+    start = journal_of(bookie).stat().st_size
     bookie.add(1, 0, 2)
     bookie.kill()
-    flip(journal_of(bookie), FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 5)
+    bookie.forget_witness()
+    flip(journal_of(bookie), start + RECORD_HEADER_BYTES + 5)
     start_after_damage(bookie)
     must_not_lose(bookie, 1, 0)
 
 
 def begin_no_limbo_for_damage(patch: pytest.MonkeyPatch) -> None:
     begin = replay_module._begin_limbo
-    patch.setattr(replay_module, "_begin_limbo", lambda index, start, _: begin(index, start, ()))
+    patch.setattr(replay_module, "_begin_limbo", lambda index, start, told, _: begin(index, start, told, ()))
 
 
 @CASES.add(2, begin_no_limbo_for_damage, "damage that replay met begins limbo")
@@ -227,11 +231,14 @@ def note_no_failed_sync(patch: pytest.MonkeyPatch) -> None:
 def a_sync_fails_and_the_disk_has_lost_more_than_was_thought(scene: Scene) -> None:
     life = Life(scene)
     bookie = life.boot()
+    bookie.add(2, 0, 2)
+    start = journal_of(bookie).stat().st_size
     bookie.add(1, 0, 2)
     life.note_failed_sync()
     life.kill()
+    bookie.forget_witness()
     data = journal_of(bookie).read_bytes()
-    journal_of(bookie).write_bytes(data[:FILE_HEADER_BYTES].ljust(len(data), b"\0"))
+    journal_of(bookie).write_bytes(data[:start].ljust(len(data), b"\0"))
     must_not_lose(life.boot(), 1, 0)
 
 

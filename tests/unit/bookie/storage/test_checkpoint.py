@@ -9,6 +9,7 @@ import pytest
 
 from bk_spark.bookie.index.rows import unpack_state
 from bk_spark.bookie.logs.mark import LogState
+from bk_spark.bookie.logs.witness import WITNESS_FILE
 from bk_spark.bookie.storage.checkpoint import run_inline
 from bk_spark.errors import StorageError
 from bk_spark.wire.messages import Status
@@ -98,11 +99,12 @@ def test_copies_of_a_checkpoint_that_was_cut_short_are_not_counted_twice(harness
     harness.start()
     for first in range(0, 30, 3):
         harness.add(1, first, first + 2)
-    index = {path.name: path.read_bytes() for path in harness.files("index")}
+    left = [*harness.files("index"), harness.data_dir / WITNESS_FILE]
+    before = {path.relative_to(harness.data_dir): path.read_bytes() for path in left}
     harness.bookie.storage.checkpoint()
     harness.kill()
-    for name, data in index.items():  # as if the crash had come before the index transaction
-        (harness.data_dir / "index" / name).write_bytes(data)
+    for name, data in before.items():  # as if the crash had come before the index transaction
+        (harness.data_dir / name).write_bytes(data)
     harness.start()
     harness.assert_holds(1, 0, 29)
     harness.stop()
