@@ -17,13 +17,12 @@ Ref: docs/rules.md, protocol rules 4, 47 and 50, storage rules 10 to 12.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable
 from dataclasses import replace
 
 from bk_spark.bookie.index.rows import MAX_UNSETTLED, Limbo
 from bk_spark.bookie.storage.stored_ledgers import LedgerFacts
-from bk_spark.entries.digest import master_key_hash
+from bk_spark.entries.digest import is_other_ledger, is_same_password, master_key_hash
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.wire.messages import (
     AddRequest,
@@ -42,6 +41,7 @@ _REFUSALS = {
     Status.UNAUTHORIZED: "the password of ledger {ledger} is another one",
     Status.FENCED: "ledger {ledger} is fenced: only its recovery may add to it",
     Status.READ_ONLY: "bookie {bookie} is read-only",
+    Status.OTHER_LEDGER: "bookie {bookie} has another ledger {ledger}, of another creator: this id was given out twice",
     Status.NO_SUCH_LEDGER: "bookie {bookie} has nothing of ledger {ledger}",
 }
 
@@ -141,9 +141,12 @@ class Admission:
     def _of_key(self, request: _Keyed, facts: LedgerFacts | None) -> Status:
         if request.bookie_id != self._bookie_id:
             return Status.WRONG_BOOKIE
-        if facts is None or hmac.compare_digest(facts.master_key_hash, master_key_hash(request.master_key)):
+        if facts is None:
             return Status.OK
-        return Status.UNAUTHORIZED
+        asked = master_key_hash(request.master_key)
+        if is_other_ledger(facts.master_key_hash, asked):
+            return Status.OTHER_LEDGER
+        return Status.OK if is_same_password(facts.master_key_hash, asked) else Status.UNAUTHORIZED
 
 
 def status_of(problem: BookKeeperError) -> Status:

@@ -55,7 +55,7 @@ def _crc(layout: str) -> Callable[[Columns], int]:
 
 
 _tally_crc = _crc("<5qI")
-_SUMMARY = struct.Struct("<11q16s")
+_SUMMARY = struct.Struct("<11q24s")
 
 
 def _bucket_crc(columns: Columns) -> int:
