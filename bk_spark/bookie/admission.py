@@ -9,6 +9,10 @@ the last add confirmed and "not fenced" become UNKNOWN, and so does every normal
 refused it. Limbo is stored in the index, so it outlasts a restart. A ledger settled after the last stored state is out of
 limbo in this process only, and is settled once more after a restart.
 
+*Ids above the counter.* If the bookie holds ledgers above the ids that the metadata store has issued, the store went back to an
+older copy, and gives these ids out again (space/issued_ids.py). A token tells such ledgers apart, but not every client's wire has
+room for one. So normal adds to ledgers of which the bookie has nothing are refused until the counter is raised.
+
 *Read-only.* A bookie whose disks are full takes only fences and the adds of recoveries. An *exhausted* bookie takes only
 fences, so that space remains for what it took already, for deletions and for garbage collection.
 
@@ -40,7 +44,7 @@ _REFUSALS = {
     Status.WRONG_BOOKIE: "this is bookie {bookie}",
     Status.UNAUTHORIZED: "the password of ledger {ledger} is another one",
     Status.FENCED: "ledger {ledger} is fenced: only its recovery may add to it",
-    Status.READ_ONLY: "bookie {bookie} is read-only",
+    Status.READ_ONLY: "bookie {bookie} is read-only{problem}",
     Status.OTHER_LEDGER: "bookie {bookie} has another ledger {ledger}, of another creator: this id was given out twice",
     Status.NO_SUCH_LEDGER: "bookie {bookie} has nothing of ledger {ledger}",
 }
@@ -55,6 +59,8 @@ class Admission:
         """``limbo`` is what the index holds; ``store`` replaces it there, durably."""
         self.is_read_only = False
         self.is_exhausted = False
+        self.ids_above = ""
+        """Why adds to new ledgers are refused; "" if they are not."""
         self.limbo = limbo
         self._bookie_id = bookie_id
         self._store = store
@@ -113,6 +119,8 @@ class Admission:
             return Status.FENCED
         if self.is_limbo(request.ledger_id):
             return Status.UNKNOWN
+        if self.ids_above and facts is None:
+            return Status.READ_ONLY
         return Status.READ_ONLY if self.is_read_only and not isinstance(request, ForceRequest) else Status.OK
 
     def of_read(self, request: ReadRequest | LastAddConfirmedRequest, facts: LedgerFacts | None) -> Status:
@@ -132,7 +140,8 @@ class Admission:
         if status is Status.OK:
             return ""
         unknown = "bookie {bookie}: ledger {ledger} is in limbo, or the fence asked for is not durable"
-        return _REFUSALS.get(status, unknown).format(bookie=self._bookie_id, ledger=ledger_id)
+        problem = f" for new ledgers: {self.ids_above}" if self.ids_above else ""
+        return _REFUSALS.get(status, unknown).format(bookie=self._bookie_id, ledger=ledger_id, problem=problem)
 
     def _change(self, limbo: Limbo | None) -> None:
         self._store(limbo)

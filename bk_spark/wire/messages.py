@@ -256,6 +256,10 @@ class BookieDescription:
     program_version: str
 
 
+HIGHEST_LEDGER_ID = "highest_ledger_id"
+"""The figure of a BOOKIE_STATUS: the highest ledger id of which the bookie has anything, -1 if it has none."""
+
+
 class AdminOperation(Enum):
     """An operator's request to a bookie; the numbers are the wire's."""
 

@@ -182,6 +182,11 @@ class Tables:
         """The first ledgers above an id, by id."""
         return [_summary(columns) for columns in self.page(LEDGERS, "ledger_id > ?", (after,), limit)]
 
+    def highest_ledger_id(self) -> int:
+        """-1 if there is no ledger."""
+        found = self.database.one("SELECT max(ledger_id) FROM ledgers")
+        return -1 if found is None or found[0] is None else int(found[0])
+
     def put_summary(self, columns: Columns, *, is_new: bool) -> None:
         if is_new:
             self.insert(LEDGERS, [columns])
