@@ -9,9 +9,9 @@ the last add confirmed and "not fenced" become UNKNOWN, and so does every normal
 refused it. Limbo is stored in the index, so it outlasts a restart. A ledger settled after the last stored state is out of
 limbo in this process only, and is settled once more after a restart.
 
-*Ids above the counter.* If the bookie holds ledgers above the ids that the metadata store has issued, the store went back to an
-older copy, and gives these ids out again (space/issued_ids.py). A token tells such ledgers apart, but not every client's wire has
-room for one. So normal adds to ledgers of which the bookie has nothing are refused until the counter is raised.
+*Ids above the counter.* If the bookie holds ids that the metadata store has not issued, the store went back to an older copy,
+and gives them out again (space/issued_ids.py). Creators' tokens tell such ledgers apart, but not every client's wire has room
+for one. So normal adds to ledgers of which the bookie has nothing are refused until the store's counter is raised.
 
 *Read-only.* A bookie whose disks are full takes only fences and the adds of recoveries. An *exhausted* bookie takes only
 fences, so that space remains for what it took already, for deletions and for garbage collection.

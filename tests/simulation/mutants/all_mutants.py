@@ -237,6 +237,13 @@ MUTANTS = (
         "I1",
         Script("a_new_bookie_at_an_old_address_takes_no_old_adds"),
     ),
+    _mutant(
+        "no id names two ledgers (64)",
+        bookie_mutants.an_id_names_one_ledger,
+        "I7 I9 I12 I13",
+        Script("an_id_that_was_given_out_twice_names_two_ledgers"),
+        VirtualTime(),
+    ),
     *REPLICATION_MUTANTS,
 )
 

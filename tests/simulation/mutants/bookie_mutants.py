@@ -72,6 +72,11 @@ def limbo_is_for_open_ledgers_only() -> Any:
     return patch.object(BookieActor, "start", start)
 
 
+def an_id_names_one_ledger() -> Any:
+    """A bookie does not look at the tokens of creators."""
+    return patch.object(admission, "is_other_ledger", lambda stored, asked: False)
+
+
 def no_limbo() -> Any:
     return patch.object(Admission, "is_limbo", lambda self, ledger_id: False)
 

@@ -36,7 +36,9 @@ class World(CollectedBookie):
         initialise_cluster(self.store, ZNODES)
         self.cluster = ClusterMember.of(self.store, ZNODES, BOOKIE_ID)
         self.ids = IssuedIds(self.bookie.storage, self.cluster, self.bookie.refuse_new_ledgers)
-        self.collector = GcRun(self.local, self.cluster, self.compaction._limiter, lambda: 1, self._pause)
+        self.collector = GcRun(
+            self.local, self.cluster, RateLimiter(1 << 40, lambda: 0.0, lambda _: None), lambda: 1, self._pause
+        )
 
     def go_back_to(self, next_id: int) -> None:
         """The store is one of an older state."""
