@@ -61,7 +61,7 @@ class MemoryStore:
     def get(self, path: str) -> Versioned:
         with self._tree.lock:
             node = self._node(path)
-            return Versioned(node.value, node.version, node.modified_ms, len(node.children))
+            return Versioned(node.value, node.version, node.modified_ms, len(node.children), node.next_sequence)
 
     def get_many(self, paths: Sequence[str]) -> list[Versioned | None]:
         with self._tree.lock:

@@ -10,6 +10,10 @@ ledger", "no such entry", the last add confirmed and "not fenced" become UNKNOWN
 forgotten fence might have refused it. Limbo is stored in the index, so it outlasts a restart. A ledger settled after the last
 stored state is out of limbo in this process only, and is settled once more after a restart.
 
+*Ids above the counter.* If the bookie holds ids that the metadata store has not issued, the store went back to an older copy,
+and gives them out again (space/issued_ids.py). Creators' tokens tell such ledgers apart, but not every client's wire has room
+for one. So normal adds to ledgers of which the bookie has nothing are refused until the store's counter is raised.
+
 *Read-only.* A bookie whose disks are full takes only fences, explicit LACs and the adds of recoveries. An *exhausted* bookie
 takes only fences, so that space remains for what it took already, for deletions and for garbage collection.
 
@@ -18,13 +22,12 @@ Ref: docs/rules.md, protocol rules 4, 47, 50 and 62, storage rules 10 to 12.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable
 from dataclasses import replace
 
 from bk_spark.bookie.index.rows import MAX_UNSETTLED, Limbo
 from bk_spark.bookie.storage.stored_ledgers import LedgerFacts
-from bk_spark.entries.digest import master_key_hash
+from bk_spark.entries.digest import is_other_ledger, is_same_password, master_key_hash
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.wire.messages import (
     AddRequest,
@@ -42,7 +45,8 @@ _REFUSALS = {
     Status.WRONG_BOOKIE: "this is bookie {bookie}",
     Status.UNAUTHORIZED: "the password of ledger {ledger} is another one",
     Status.FENCED: "ledger {ledger} is fenced: only its recovery may add to it",
-    Status.READ_ONLY: "bookie {bookie} is read-only",
+    Status.READ_ONLY: "bookie {bookie} is read-only{problem}",
+    Status.OTHER_LEDGER: "bookie {bookie} has another ledger {ledger}, of another creator: this id was given out twice",
     Status.NO_SUCH_LEDGER: "bookie {bookie} has nothing of ledger {ledger}",
 }
 
@@ -56,6 +60,8 @@ class Admission:
         """``limbo`` is what the index holds; ``store`` replaces it there, durably."""
         self.is_read_only = False
         self.is_exhausted = False
+        self.ids_above = ""
+        """Why adds to new ledgers are refused; "" if they are not."""
         self.limbo = limbo
         self._bookie_id = bookie_id
         self._store = store
@@ -118,6 +124,8 @@ class Admission:
             return Status.OK
         if self.is_limbo(request.ledger_id):
             return Status.UNKNOWN
+        if self.ids_above and facts is None:
+            return Status.READ_ONLY
         return Status.READ_ONLY if self.is_read_only else Status.OK
 
     def of_read(self, request: ReadRequest | LastAddConfirmedRequest, facts: LedgerFacts | None) -> Status:
@@ -137,7 +145,8 @@ class Admission:
         if status is Status.OK:
             return ""
         unknown = "bookie {bookie}: ledger {ledger} is in limbo, or the fence asked for is not durable"
-        return _REFUSALS.get(status, unknown).format(bookie=self._bookie_id, ledger=ledger_id)
+        problem = f" for new ledgers: {self.ids_above}" if self.ids_above else ""
+        return _REFUSALS.get(status, unknown).format(bookie=self._bookie_id, ledger=ledger_id, problem=problem)
 
     def _change(self, limbo: Limbo | None) -> None:
         self._store(limbo)
@@ -146,9 +155,12 @@ class Admission:
     def _of_key(self, request: _Keyed, facts: LedgerFacts | None) -> Status:
         if request.bookie_id != self._bookie_id:
             return Status.WRONG_BOOKIE
-        if facts is None or hmac.compare_digest(facts.master_key_hash, master_key_hash(request.master_key)):
+        if facts is None:
             return Status.OK
-        return Status.UNAUTHORIZED
+        asked = master_key_hash(request.master_key)
+        if is_other_ledger(facts.master_key_hash, asked):
+            return Status.OTHER_LEDGER
+        return Status.OK if is_same_password(facts.master_key_hash, asked) else Status.UNAUTHORIZED
 
 
 def status_of(problem: BookKeeperError) -> Status:

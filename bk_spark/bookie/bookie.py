@@ -193,6 +193,15 @@ class Bookie:
     def is_read_only(self) -> bool:
         return self.admission.is_read_only
 
+    @property
+    def ids_above(self) -> str:
+        """Why new ledgers are refused: their ids may be given out again. "" if they are not."""
+        return self.admission.ids_above
+
+    def refuse_new_ledgers(self, ids_above: str) -> None:
+        """Take no normal adds to ledgers of which nothing is here, or with "" take them again."""
+        self.admission.ids_above = ids_above
+
     def set_read_only(self, is_read_only: bool, *, is_exhausted: bool = False) -> None:
         """Take only fences and the adds of recoveries, or everything again; if exhausted, not even the adds of recoveries."""
         self.admission.is_read_only = is_read_only

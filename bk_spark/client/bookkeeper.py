@@ -223,7 +223,7 @@ class BookKeeper:
                     options,
                     self.context.choose_ensemble(options.ensemble_size, options.write_quorum),
                     created_ms=self.context.wall_clock_ms(),
-                    creator_token=self.context.choose(2**62),
+                    creator_token=1 + self.context.choose(2**62),
                 )
                 try:
                     changes = [] if job is None else jobs.creation_of_ledger(job, metadata.ledger_id)

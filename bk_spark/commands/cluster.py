@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import argparse
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.commands.arguments import Commands, add_log_option, command, group_of
-from bk_spark.commands.connect import metadata_store, stop_signal, store_and_root, zookeeper_auth
+from bk_spark.commands.connect import bookkeeper, metadata_store, stop_signal, store_and_root, zookeeper_auth
 from bk_spark.commands.output import print_record, say
 from bk_spark.config import TLS_NAMES
+from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
 from bk_spark.local.security import command_options
+from bk_spark.metadata.ledger_ids import next_ledger_id, raise_ledger_ids
 from bk_spark.metadata.ledger_layout import LedgerLayout
 from bk_spark.metadata.registration import initialise_cluster, instance_id, intended_root, list_bookies
+from bk_spark.metadata.store import NoNodeError, find_children
 from bk_spark.telemetry.logging_setup import set_up_logging
+from bk_spark.wire.messages import HIGHEST_LEDGER_ID, AdminOperation
 
 
 def add(commands: Commands) -> None:
@@ -25,6 +31,10 @@ def add(commands: Commands) -> None:
     text = "how ledgers are laid out, for good (default: hierarchical, or as it is); flat is for some ten thousand ledgers"
     init.add_argument("--layout", choices=[layout.value for layout in LedgerLayout], help=text)
     command(group, "show", "instance id, layout and number of bookies", _show)
+    text = "after the metadata store went back to an older copy: have new ledger ids above all that bookies hold; see its page"
+    raise_ids = command(group, "raise-ledger-ids", text, _raise_ledger_ids)
+    text = "the highest ledger id of the bookies that do not answer ('bk-spark inspect index' shows it of a stopped bookie)"
+    raise_ids.add_argument("--held", type=int, metavar="ID", help=text)
     local = command(commands, "local", "run a local cluster in the foreground: one ZooKeeper, some bookies", _local)
     local.add_argument("--bookies", type=int, default=3, metavar="N", help="how many bookies (default %(default)s)")
     local.add_argument("--data-dir", metavar="D", help="keep the data here and find it again (default: a temporary place)")
@@ -53,6 +63,42 @@ def _show(args: argparse.Namespace) -> None:
             "read_only_bookies": sum(bookie.read_only for bookie in bookies),
         }
         print_record(record, as_json=args.json)
+
+
+def _raise_ledger_ids(args: argparse.Namespace) -> None:
+    """Ask every bookie for the highest ledger id that it holds, and raise the counter above all of them.
+
+    Raises ConfigError, before anything is changed, if bookies do not answer and ``--held`` does not speak for them.
+    """
+    with bookkeeper(args) as client:
+        store, znodes = client.metadata_store, client.znodes
+        store.sync(znodes.root)
+        marks = find_children(store, znodes.ids_above)
+        bookies = sorted({*find_children(store, znodes.cookies), *(one.bookie_id for one in client.list_bookies())})
+        held = {bookie_id: _highest_ledger_id(client, bookie_id) for bookie_id in bookies}
+        silent = [bookie_id for bookie_id, highest in held.items() if highest is None]
+        if silent and args.held is None:
+            remedy = "start them, or give with --held the highest ledger id that they hold ('bk-spark inspect index' shows it)"
+            raise ConfigError("bookies that do not answer", ", ".join(silent), remedy)
+        highest = max([-1 if args.held is None else args.held, *(one for one in held.values() if one is not None)])
+        before = next_ledger_id(store, znodes)
+        after = raise_ledger_ids(store, znodes, highest)
+        for bookie_id in marks:
+            with suppress(NoNodeError):
+                store.delete(znodes.ids_above_of(bookie_id))
+    record = {"highest_held": highest, "next_id_before": before, "next_id": after}
+    counts = {"bookies_asked": len(bookies) - len(silent), "bookies_silent": len(silent), "bookies_released": len(marks)}
+    print_record({**record, **counts}, as_json=args.json)
+
+
+def _highest_ledger_id(client: BookKeeper, bookie_id: str) -> int | None:
+    """None if the bookie does not answer."""
+    try:
+        reply = client.administer_bookie(bookie_id, AdminOperation.BOOKIE_STATUS)
+    except BookKeeperError as problem:
+        say(f"bookie {bookie_id} does not answer: {problem}")
+        return None
+    return reply.figures.get(HIGHEST_LEDGER_ID)
 
 
 def _local(args: argparse.Namespace) -> None:

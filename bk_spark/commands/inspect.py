@@ -91,6 +91,7 @@ def _index_lines(view: IndexView, args: argparse.Namespace) -> list[Record]:
     """The lines of one state of the index, up to the first damage in it."""
     lines = list(_state_lines(view.state))
     try:
+        lines.append({"what": "ledgers", "highest_ledger_id": view.highest_ledger_id()})
         lines += [_entry_log_line(log) for log in view.entry_logs()]
         if args.ledger is None:
             lines += [_ledger_line(ledger) for ledger in view.ledgers(0, args.limit)]

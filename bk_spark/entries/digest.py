@@ -36,14 +36,34 @@ _SHORT_BYTES = 1024
 _HEADER = np.dtype([("ledger_id", ">i8"), ("entry_id", ">i8"), ("last_add_confirmed", ">i8"), ("length", ">i8")])
 
 
-def master_key(password: bytes) -> bytes:
-    """The 32-byte proof of a ledger password that requests carry to bookies."""
-    return hashlib.sha256(b"ledger" + password).digest()
+_PROOF_BYTES = 32
+_STORED_BYTES = 16
+_TOKEN_BYTES = 8
+_NO_TOKEN = bytes(_TOKEN_BYTES)
+
+
+def master_key(password: bytes, creator_token: int = 0) -> bytes:
+    """The 40 bytes by which requests name their ledger to bookies: a proof of its password, then its creator's token.
+
+    A ledger id alone may name two ledgers, after the metadata store went back to an older copy. The token tells them apart.
+    0 stands for no token: the metadata, or the client's wire, has none. Then only the password is compared.
+    """
+    return hashlib.sha256(b"ledger" + password).digest() + creator_token.to_bytes(_TOKEN_BYTES, "little", signed=True)
 
 
 def master_key_hash(key: bytes) -> bytes:
-    """The 16 bytes that a bookie stores of a master key: they recognise the key, but cannot be presented as it."""
-    return hashlib.sha256(b"stored" + key).digest()[:16]
+    """The 24 bytes that a bookie stores of a master key: a hash, which cannot be presented as the key, and the token."""
+    return hashlib.sha256(b"stored" + key[:_PROOF_BYTES]).digest()[:_STORED_BYTES] + key[_PROOF_BYTES:]
+
+
+def is_other_ledger(stored: bytes, asked: bytes) -> bool:
+    """Whether two hashes of master keys carry the tokens of two creators."""
+    tokens = {stored[_STORED_BYTES:], asked[_STORED_BYTES:]}
+    return len(tokens) == 2 and _NO_TOKEN not in tokens
+
+
+def is_same_password(stored: bytes, asked: bytes) -> bool:
+    return hmac.compare_digest(stored[:_STORED_BYTES], asked[:_STORED_BYTES])
 
 
 def payload_sizes(payloads: pa.BinaryArray) -> npt.NDArray[np.int64]:

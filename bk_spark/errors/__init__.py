@@ -109,7 +109,7 @@ class NotEnoughBookiesError(BookKeeperError):
     """Registered bookies that take no adds."""
 
     def __str__(self) -> str:
-        refusing = f", {self.read_only} more are read-only because their disks are full" if self.read_only else ""
+        refusing = f", {self.read_only} more are read-only ('bk-spark bookie status' says why)" if self.read_only else ""
         return (
             f"{self.purpose} needs {self.needed} bookies and {self.available} can be used{refusing}: "
             "start more bookies ('bk-spark bookie list' shows them), give read-only ones space, or ask for fewer replicas"

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from bk_spark.errors import ConfigError, MetadataUnavailableError
 from bk_spark.metadata.ledger_layout import LARGEST_INT, Cut, LedgerLayout
-from bk_spark.metadata.store import MetadataStore, NoNodeError, find_children, name_of, parent_of
+from bk_spark.metadata.store import MetadataStore, NoNodeError, find, find_children, name_of, parent_of
 from bk_spark.metadata.znodes import Znodes
 
 _BUCKET = re.compile(r"HOB-([0-9]{10})")
@@ -66,6 +66,38 @@ def highest_issued_id(store: MetadataStore, znodes: Znodes) -> int:
     issued = issue_ledger_id(store, znodes)
     forget(store, issued)
     return issued.ledger_id
+
+
+def next_ledger_id(store: MetadataStore, znodes: Znodes) -> int:
+    """The id that is issued next. Uses up none. After a ``sync``, every id issued before it is lower."""
+    bucket = _last_bucket(store, znodes)
+    source = znodes.id_generator if bucket is None else znodes.id_bucket(bucket)
+    found = find(store, source)
+    return (bucket or 0) << 32 | (0 if found is None else found.next_sequence)
+
+
+MAX_STEPS = 10_000
+"""Ids that are used up one by one, in some ten seconds, before a new bucket is begun, in which ids have ten digits and more."""
+
+
+def raise_ledger_ids(store: MetadataStore, znodes: Znodes, held: int) -> int:
+    """Have all ids from now on issued above ``held``, and return the next one. Changes nothing if that is so already.
+
+    A session that lags may for a moment still take ids from the bucket before a new one.
+    Raises MetadataUnavailableError, and ConfigError if the layout has no such ids; it may be called again.
+    """
+    store.sync(znodes.root)
+    missing = held + 1 - next_ledger_id(store, znodes)
+    if missing > MAX_STEPS and znodes.layout is not LedgerLayout.FLAT:
+        bucket = (held >> 32) + 1
+        if bucket > LARGEST_INT:
+            raise ConfigError("the highest ledger id that a bookie holds", held, "no ids are left above it")
+        store.ensure_path(znodes.id_bucket(bucket))
+    else:
+        for _ in range(missing):
+            forget(store, issue_ledger_id(store, znodes))
+    store.sync(znodes.root)
+    return next_ledger_id(store, znodes)
 
 
 def _last_bucket(store: MetadataStore, znodes: Znodes) -> int | None:

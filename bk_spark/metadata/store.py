@@ -66,6 +66,8 @@ class Versioned:
     """When it was last changed, by the store's own clock."""
     children: int
     """The number of the path's children."""
+    next_sequence: int
+    """The number that the path's next sequential child gets. It was read, not reserved: another session may take it."""
 
 
 @dataclass(frozen=True, slots=True)

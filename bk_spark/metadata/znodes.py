@@ -19,6 +19,7 @@
     <root>/underreplication/audit         written to request an audit
     <root>/underreplication/auditor       ephemeral, the auditor's report
     <root>/bk_spark/replicators/<random>  ephemeral, exists as long as a replicator's session, and so its locks
+    <root>/bk_spark/ids_above/<bookie id> the highest ledger id of a bookie that found the source of ledger ids below it
     <root>/bk_spark/logs/names/<name>     the uid of a log
     <root>/bk_spark/logs/data/<uid>/…     the log itself
     <root>/bk_spark/logs/clock            written to learn the store's own time
@@ -72,6 +73,8 @@ class Znodes:
     auditor_election = _Path("/underreplication/auditorelection")
     auditor_vote_prefix = _Path("/underreplication/auditorelection/V_")
 
+    ids_above = _Path("/bk_spark/ids_above")
+
     log_names = _Path("/bk_spark/logs/names")
     log_data = _Path("/bk_spark/logs/data")
     log_clock = _Path("/bk_spark/logs/clock")
@@ -112,6 +115,9 @@ class Znodes:
 
     def replicator(self, token: str) -> str:
         return f"{self.root}/bk_spark/replicators/{token}"
+
+    def ids_above_of(self, bookie_id: str) -> str:
+        return f"{self.ids_above}/{bookie_id}"
 
     def log_name(self, name: str) -> str:
         return f"{self.log_names}/{name}"

@@ -382,4 +382,6 @@ def _add_to(request: Any, change: StoreChange) -> None:
 
 def _versioned(answer: Any) -> Versioned:
     value, stat = answer
-    return Versioned(value or b"", stat.version, stat.mtime, stat.numChildren)
+    # ZooKeeper numbers sequential children by the creations so far. It tells them only in cversion: creations and deletions.
+    creations = (stat.cversion + stat.numChildren) // 2
+    return Versioned(value or b"", stat.version, stat.mtime, stat.numChildren, creations)

@@ -22,6 +22,7 @@ class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNSUPPORTED_VERSION: _ClassVar[Status]
     FENCED: _ClassVar[Status]
     READ_ONLY: _ClassVar[Status]
+    OTHER_LEDGER: _ClassVar[Status]
 
 class Operation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -45,6 +46,7 @@ DAMAGED: Status
 UNSUPPORTED_VERSION: Status
 FENCED: Status
 READ_ONLY: Status
+OTHER_LEDGER: Status
 OPERATION_UNSPECIFIED: Operation
 GC_RUN: Operation
 GC_SUSPEND: Operation

@@ -26,7 +26,8 @@ MAX_TEXT = 512
 MAX_FIGURES = 1_000
 """The most figures in one answer to an operator. A bookie sends a few dozen."""
 
-MASTER_KEY_BYTES = 32
+MASTER_KEY_BYTES = 40
+"""Of a proof of the ledger's password and its creator's token: digest.master_key."""
 
 MAX_WAIT_MS = 60_000
 """The longest that a bookie holds a long poll; a client that waits longer asks again."""
@@ -55,6 +56,7 @@ class Status(Enum):
     UNSUPPORTED_VERSION = pb.UNSUPPORTED_VERSION
     FENCED = pb.FENCED
     READ_ONLY = pb.READ_ONLY
+    OTHER_LEDGER = pb.OTHER_LEDGER
 
     @property
     def verdict(self) -> Verdict:
@@ -252,6 +254,10 @@ class BookieDescription:
     free_bytes: int
     total_bytes: int
     program_version: str
+
+
+HIGHEST_LEDGER_ID = "highest_ledger_id"
+"""The figure of a BOOKIE_STATUS: the highest ledger id of which the bookie has anything, -1 if it has none."""
 
 
 class AdminOperation(Enum):

@@ -70,6 +70,9 @@ class LedgerIndex(Protocol):
     def summaries(self, after: int, limit: int) -> list[LedgerSummary]:
         """The first ``limit`` ledgers above an id, ascending, with tombstones."""
 
+    def highest_ledger_id(self) -> int:
+        """Tombstones count; -1 if there is no ledger."""
+
     def entry_logs(self) -> list[EntryLogRow]:
         """By file id."""
 

@@ -22,7 +22,7 @@ from bk_spark.entries.crc import crc32c
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
 from bk_spark.quorum import IdPattern
 
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 SUM_MODULUS = 1 << 62
 """Sums of CRCs are kept modulo this number, so that they fit SQLite's integers."""
 

@@ -75,6 +75,9 @@ class SqliteIndex(VerifiedIndex):
     def summaries(self, after: int, limit: int) -> list[LedgerSummary]:
         return self._tables.summaries(after, limit)
 
+    def highest_ledger_id(self) -> int:
+        return self._tables.highest_ledger_id()
+
     def entry_logs(self) -> list[EntryLogRow]:
         return sorted(self._memory.logs.values(), key=lambda log: log.file_id)
 

@@ -55,7 +55,7 @@ def _crc(layout: str) -> Callable[[Columns], int]:
 
 
 _tally_crc = _crc("<5qI")
-_SUMMARY = struct.Struct("<11q16s")
+_SUMMARY = struct.Struct("<11q24s")
 
 
 def _bucket_crc(columns: Columns) -> int:
@@ -181,6 +181,11 @@ class Tables:
     def summaries(self, after: int, limit: int) -> list[LedgerSummary]:
         """The first ledgers above an id, by id."""
         return [_summary(columns) for columns in self.page(LEDGERS, "ledger_id > ?", (after,), limit)]
+
+    def highest_ledger_id(self) -> int:
+        """-1 if there is no ledger."""
+        found = self.database.one("SELECT max(ledger_id) FROM ledgers")
+        return -1 if found is None or found[0] is None else int(found[0])
 
     def put_summary(self, columns: Columns, *, is_new: bool) -> None:
         if is_new:

@@ -51,6 +51,10 @@ class IndexView:
         """By id, from ``first`` on."""
         return self._tables.summaries(first - 1, limit)
 
+    def highest_ledger_id(self) -> int:
+        """-1 if there is no ledger."""
+        return self._tables.highest_ledger_id()
+
     def rows(self, ledger_id: int) -> list[BatchRow]:
         """By first entry id and sequence."""
         return list(self._pages(f"ledger_id = {ledger_id:d} AND {_ABOVE}", (ledger_id, -1, 0)))

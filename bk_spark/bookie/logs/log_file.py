@@ -35,7 +35,7 @@ from bk_spark.bookie.disk import TEMPORARY_SUFFIX, AppendFile, Disk
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
 
-FILE_VERSION = 1
+FILE_VERSION = 2
 FILE_HEADER_BYTES = 4096
 ALIGNMENT_BYTES = 4096
 """Large records start on multiples of this."""
@@ -121,6 +121,9 @@ def unpack_file_header(data: bytes, what: str) -> FileHeader:
         raise CorruptionError(what, "it is not a journal or entry log file")
     if version > FILE_VERSION:
         raise FormatVersionError(what, version, FILE_VERSION)
+    if version < FILE_VERSION:
+        remedy = f"this bk_spark reads version {FILE_VERSION} only: read the data with the release that wrote it"
+        raise ConfigError(f"the format version of {what}", version, remedy)
     if kind not in set(FileKind):
         raise CorruptionError(what, f"its header names a kind of file that there is not, {kind}")
     try:

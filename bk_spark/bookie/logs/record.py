@@ -20,11 +20,11 @@
         64     8  last entry id           inclusive; 0 unless BATCH
         72     8  last add confirmed      the highest of the batch; -1 in FENCE; in DELETED the time, ms since 1970
         80     8  length before           payload bytes of the ledger before the first entry
-        88    16  master key hash
-       104     4  count of entries
-       108     4  body CRC32C
-       112     4  CRC32C of the bytes 0 to 111
-       116        body: the encoded batch as it came over the wire
+        88    24  master key hash        with the token of the ledger's creator
+       112     4  count of entries
+       116     4  body CRC32C
+       120     4  CRC32C of the bytes 0 to 119
+       124        body: the encoded batch as it came over the wire
 
 All numbers are little-endian. A record counts only with its file's salt and at its own offset, so a bookie file that a user
 stored as payload is never taken for records. Later versions keep the magic, the version and the length of the header with its
@@ -52,9 +52,9 @@ from bk_spark.entries.crc import crc32c
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
 from bk_spark.quorum import DENSE, IdPattern
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 RECORD_MAGIC = b"bkRC"
-_FIELDS = struct.Struct("<4s8BI4Q5q16sII")
+_FIELDS = struct.Struct("<4s8BI4Q5q24sII")
 _MIXED_LAC = 1
 _CRC = struct.Struct("<I")
 _OWN_PLACE = struct.Struct("<2Q")
@@ -62,7 +62,7 @@ RECORD_HEADER_BYTES = _FIELDS.size + _CRC.size
 HEADER_CRC_BYTES = _CRC.size
 MANY_ZEROS = 255
 """The trailing zeros of a body are counted up to this number."""
-NO_KEY = bytes(16)
+NO_KEY = bytes(24)
 
 
 class RecordKind(IntEnum):

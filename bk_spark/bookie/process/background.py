@@ -20,8 +20,9 @@ from bk_spark.bookie.repair.scrub import Scrubber
 from bk_spark.bookie.server.server import BookieServer
 from bk_spark.bookie.space.garbage_collection import ClusterMember, LocalLedgers
 from bk_spark.bookie.space.gc_run import GarbageCollector
+from bk_spark.bookie.space.issued_ids import IssuedIds
 from bk_spark.config import BookieConfig
-from bk_spark.wire.messages import AdministerReply, AdminOperation, DeleteLedgerRequest, Status
+from bk_spark.wire.messages import HIGHEST_LEDGER_ID, AdministerReply, AdminOperation, DeleteLedgerRequest, Status
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +49,15 @@ class Administration:
 
     def _bookie_status(self) -> AdministerReply:
         bookie, background = self._bookie, self.background
+        ids_above = bookie.ids_above
         flags = {"read_only": bookie.is_read_only, "failed": bookie.failure is not None, "limbo": bookie.limbo is not None}
+        flags["ids_given_out_again"] = ids_above != ""
         figures = {name: int(is_so) for name, is_so in flags.items()}
+        figures[HIGHEST_LEDGER_ID] = bookie.storage.highest_ledger_id()
         for name, task in (("scrub", background.scrub), ("repair", background.repair)) if background is not None else ():
             if task is not None:
                 figures |= {f"{name}_{figure}": value for figure, value in task.status().figures().items()}
-        return AdministerReply(Status.OK, str(bookie.failure or self._watch.state.problem), figures)
+        return AdministerReply(Status.OK, str(bookie.failure or ids_above or self._watch.state.problem), figures)
 
 
 def _carry_out(background: Background, operation: AdminOperation) -> AdministerReply:
@@ -92,6 +96,7 @@ class Background:
     scrub: Scrubber
     repair: Integrity | None
     """Ends the limbo after a possible loss of data; None without a client."""
+    issued_ids: IssuedIds
 
     @classmethod
     def of(cls, running: RunningBookie) -> Background:
@@ -110,7 +115,8 @@ class Background:
         bookie.report_damage = scrubber.report
         local = LocalLedgers(bookie.storage, delete_ledger, running.watch.spare_bytes, scrubber.report)
         collector = GarbageCollector(local, running.cluster, running.config)
-        return cls(collector, scrubber, Integrity(bookie, repair) if repair is not None else None)
+        issued_ids = IssuedIds(bookie.storage, running.cluster, bookie.refuse_new_ledgers)
+        return cls(collector, scrubber, Integrity(bookie, repair) if repair is not None else None, issued_ids)
 
     def start(self) -> None:
         for task in self._tasks():
@@ -122,4 +128,4 @@ class Background:
             task.stop()
 
     def _tasks(self) -> list[BackgroundTask[Any]]:
-        return [task for task in (self.repair, self.scrub, self.collector) if task is not None]
+        return [task for task in (self.issued_ids, self.repair, self.scrub, self.collector) if task is not None]

@@ -128,6 +128,8 @@ class Monitoring:
             reasons.append(f"failed: {bookie.failure}")
         if bookie.is_read_only:
             reasons.append(f"read-only: {problem or 'there is space again, it is about to take adds'}")
+        if bookie.ids_above:
+            reasons.append(bookie.ids_above)
         if bookie.limbo is not None:
             reasons.append("limbo: it may have lost data and repairs it from the other bookies")
         return reasons

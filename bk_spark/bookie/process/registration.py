@@ -133,7 +133,7 @@ class Registration:
 
 def takes_adds(bookie: Bookie) -> bool:
     """Whether clients may choose this bookie for new entries."""
-    return not bookie.is_read_only and bookie.failure is None
+    return not bookie.is_read_only and bookie.failure is None and not bookie.ids_above
 
 
 class Availability:

@@ -179,6 +179,7 @@ class _Process:
         loop = asyncio.get_running_loop()
         running = self._running(bookie, boot)
         server, background = running.server, Background.of(running)
+        background.issued_ids.look()
         checkpoints.on_failure(server.fail)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.request_stop)

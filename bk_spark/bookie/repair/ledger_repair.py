@@ -114,7 +114,7 @@ class LedgerRepair:
         """Copy the entries of one fragment that belong here from the other bookies, whether they are stored already or not."""
         copied = Copied()
         for batch in self.peers.read(metadata, first, last, self.bookie_id):
-            key = master_key(metadata.password)
+            key = master_key(metadata.password, metadata.creator_token)
             self._done(AddRequest(next(self._numbers), self.bookie_id, key, batch, recovery=True))
             copied += Copied(batch.header.count, len(batch.body))
         return copied
@@ -130,7 +130,8 @@ class LedgerRepair:
     def _fence(self, metadata: LedgerMetadata) -> None:
         facts = self._storage.facts(metadata.ledger_id)
         if facts is None or not facts.is_durably_fenced:
-            self._done(FenceRequest(self.bookie_id, metadata.ledger_id, master_key(metadata.password)))
+            key = master_key(metadata.password, metadata.creator_token)
+            self._done(FenceRequest(self.bookie_id, metadata.ledger_id, key))
 
     def _done(self, request: AddRequest | FenceRequest) -> None:
         reply = self._stage(request)

@@ -26,6 +26,7 @@ from bk_spark.bookie.logs.mark import EntryLogRow, LogState
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks, RateLimiter
 from bk_spark.bookie.space.compaction import Compaction, live_ratio
 from bk_spark.bookie.space.garbage_collection import ClusterMember, DeletedLedgers, GoOn, LocalLedgers
+from bk_spark.bookie.space.issued_ids import ids_given_out_again
 from bk_spark.bookie.space.over_replication import OverReplicatedLedgers
 from bk_spark.config import MIB, BookieConfig
 from bk_spark.errors import BookKeeperError, ConfigError, MetadataConflictError, MetadataUnavailableError
@@ -126,6 +127,7 @@ class GcRun:
     ) -> None:
         """``clock_ms`` is the wall clock; ``pause`` waits that many seconds, or less if the work is to end."""
         self._storage = local.storage
+        self._cluster = cluster
         self._deleted = DeletedLedgers(local, cluster, clock_ms)
         self._over_replicated = OverReplicatedLedgers(local, cluster)
         self._compaction = Compaction(local, limiter)
@@ -147,6 +149,9 @@ class GcRun:
         return replace(report, **asdict(self._compaction.run(plan.threshold, may_compact)))
 
     def _collect(self, plan: GcPlan, go_on: GoOn) -> GcReport:
+        problem = ids_given_out_again(self._storage, self._cluster)
+        if problem:
+            return GcReport(problem=f"no ledger is deleted, because {problem}")
         collected = self._deleted.collect(go_on)
         removed = self._over_replicated.collect(go_on) if plan.over_replicated and go_on() else 0
         return GcReport(collected.deleted + removed, collected.purged)

@@ -109,7 +109,8 @@ def _begin_limbo(index: LedgerIndex, start: OpenOptions, told: Sequence[str], da
         return
     if start.highest_issued is None:
         raise damages[0].error() if damages and not told else CorruptionError("the data directory", loss)
-    watermark = start.highest_issued()
+    # A metadata store that went back to an older copy has issued less than what is here.
+    watermark = max(start.highest_issued(), index.highest_ledger_id())
     logger.warning("data may be lost (%s): ledgers up to %d are in limbo until they are repaired", loss, watermark)
     index.set_limbo(Limbo(watermark))
 

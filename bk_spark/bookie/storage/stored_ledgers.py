@@ -133,6 +133,13 @@ class StoredLedgers:
         with self._index.reading() as index:
             return index.summaries(after, limit)
 
+    def highest_ledger_id(self) -> int:
+        """The highest id of which anything is stored here, tombstones included; -1 if there is none."""
+        with self._changed:
+            cached = self._layers.highest_ledger_id()
+        with self._index.reading() as index:
+            return max(cached, index.highest_ledger_id())
+
     def is_indexed(self, sequence: int) -> bool:
         """Whether the index has everything with sequences below ``sequence``."""
         with self._changed:

@@ -94,6 +94,7 @@ class WriteCache:
 
     def __init__(self) -> None:
         self.size_bytes = 0
+        self.highest_ledger_id = -1
         self._ledgers: dict[int, CachedLedger] = {}
 
     def __bool__(self) -> bool:
@@ -105,6 +106,7 @@ class WriteCache:
     def begin(self, ledger_id: int, ledger: CachedLedger) -> CachedLedger:
         """Take in a ledger that is not here."""
         self._ledgers[ledger_id] = ledger
+        self.highest_ledger_id = max(self.highest_ledger_id, ledger_id)
         self.size_bytes += ROW_OVERHEAD_BYTES
         return ledger
 
@@ -151,6 +153,10 @@ class CacheLayers:
         else:
             ledger = from_summary(indexed) or CachedLedger(master_key_hash)
         return self.active.begin(ledger_id, ledger)
+
+    def highest_ledger_id(self) -> int:
+        """Of both caches; -1 if they are empty."""
+        return max(self.active.highest_ledger_id, -1 if self.frozen is None else self.frozen.highest_ledger_id)
 
     def has_rows(self, ledger_id: int) -> bool:
         """Whether a batch of the ledger is not in the index yet."""

@@ -72,7 +72,7 @@ class Runner:
     ) -> None:
         self._context = context
         self._metadata = metadata
-        self._master_key = master_key(metadata.password)
+        self._master_key = master_key(metadata.password, metadata.creator_token)
         self._machine = machine
         self._on_command = on_command
         self._timer: asyncio.TimerHandle | None = None
@@ -332,7 +332,10 @@ class Runner:
         path = self._context.znodes.ledger(self._metadata.ledger_id)
         try:
             found = await self._context.blocking(lambda: self._context.store.get(path))
-            self.post(sm.MetadataRead(LedgerMetadata.decode(self._metadata.ledger_id, found.value), found.version))
+            metadata = LedgerMetadata.decode(self._metadata.ledger_id, found.value)
+            is_same = metadata.creator_token == self._metadata.creator_token
+            # Another creator's metadata: the id was given out again, and this ledger has none any more.
+            self.post(sm.MetadataRead(metadata, found.version) if is_same else sm.MetadataGone())
         except NoNodeError:
             self.post(sm.MetadataGone())
         except BookKeeperError as failure:

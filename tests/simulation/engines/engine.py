@@ -24,6 +24,7 @@ from tests.simulation.world.bookie_actor import BookieActor
 from tests.simulation.world.client_actors import Reader, Recoverer, Tailer
 from tests.simulation.world.client_process import ClientProcess
 from tests.simulation.world.faults import Faults
+from tests.simulation.world.former_ledger import FormerClients
 from tests.simulation.world.metadata_store import SimulatedMetadataStore
 from tests.simulation.world.replication_actors import LockingClient
 from tests.simulation.world.replication_phases import Replication
@@ -64,6 +65,7 @@ class Run:
         self.bookies: dict[str, BookieActor] = {}
         for name in schedule.bookies:
             self._add_bookie(name)
+        self.former = None if schedule.former is None else FormerClients(self.world, schedule.former, first)
         self.writer = Writer(self.world, schedule, first)
         self.recoverers = [
             Recoverer(f"recoverer{number + 1}", self.world, schedule, plan) for number, plan in enumerate(schedule.recoverers)
@@ -95,6 +97,9 @@ class Run:
     # --- phases
 
     def _chaos(self) -> None:
+        if self.former is not None and self.schedule.former is not None:
+            self.former.begin()
+            self.world.run(self.schedule.former.lead_ms)
         for client in self.clients:
             client.begin()
         self.faults.begin()
@@ -170,8 +175,8 @@ class Run:
 
     def _join_if_too_few(self) -> None:
         """An operator adds bookies until an ensemble can be had of such that never lost anything."""
-        lossy = self.invariants.history.lossy
-        healthy = sum(one.is_up and name not in lossy for name, one in self.bookies.items())
+        lost = self.invariants.history.lossy | self.invariants.history.foreign
+        healthy = sum(one.is_up and name not in lost for name, one in self.bookies.items())
         for _ in range(self.schedule.shape[0] - healthy):
             self._add_bookie(f"b{len(self.bookies) + 1}")
 

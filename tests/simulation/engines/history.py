@@ -30,6 +30,8 @@ class History:
     """Bookies that deleted what they had, since the closed ledger named others alone."""
     lossy: set[str] = field(default_factory=set)
     """Bookies whose disks lost or damaged what was durable."""
+    foreign: set[str] = field(default_factory=set)
+    """Bookies that may hold another ledger of the same id, and then have nothing of this one."""
     read_up_to: int = NO_ENTRY
     """The highest entry that any reader was given as confirmed."""
     replaced: int = 0

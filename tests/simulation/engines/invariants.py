@@ -4,7 +4,7 @@ I1  an acked entry is at or below the closed end, for ever        I8  every entr
 I2  acks come in the order of the entries, without gaps           I9  a bookie's LAC is at most what is confirmed, never falls
 I3  an acked entry is durable at Qa bookies of its write set      I10 after an acknowledged fence no ordinary add succeeds
 I4  metadata moves forward only; a closed ledger stays as it is   I11 a bookie never denies what it once acknowledged
-I5  fragments begin in ascending order, old ones stay             I12 entry i is what was appended as the i-th payload
+I5  fragments begin in ascending order, old ones stay             I12 entry i is the i-th payload of its own ledger
 I6  no ensemble change leaves an acked entry with less than Qa    I13 readers see confirmed entries only, a prefix of the log
 I7  the closed end is not below an acked entry; its length fits   I14 once faults end, everything comes to an end
 I15 a bookie deletes nothing that a closed ledger's metadata wants of it;

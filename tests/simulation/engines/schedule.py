@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from bk_spark.client.protocol.limits import AddLimits
 from bk_spark.config import BookieConfig
 from tests.simulation.engines.choices import Choices
+from tests.simulation.world.former_ledger import FormerPlan, draw_former
 from tests.simulation.world.messages import METADATA
 from tests.simulation.world.replication_plans import CollectorPlan, ReplicatorPlan, draw_replication
 
@@ -145,6 +146,8 @@ class Schedule:
     ledger_id: int = LEDGER_ID
     replicators: tuple[ReplicatorPlan, ...] = ()
     collectors: CollectorPlan | None = None
+    former: FormerPlan | None = None
+    """Another ledger of the same id."""
 
     @property
     def bookies(self) -> tuple[str, ...]:
@@ -173,6 +176,7 @@ def draw_schedule(choices: Choices, *, replicated_percent: int = REPLICATED_PERC
     schedule = _draw_basics(choices)
     if choices.chance(IDLE_PERCENT, "idle tail"):
         schedule = _with_idle_tail(choices, schedule)
+    schedule = replace(schedule, former=draw_former(choices, schedule.bookies, schedule.shape[2]))
     if not choices.chance(replicated_percent, "re-replication"):
         return schedule
     schedule = replace(schedule, spares=max(1, schedule.spares))

@@ -245,7 +245,7 @@ class Session:
 
 
 def _versioned(node: _Node) -> Versioned:
-    return Versioned(node.value, node.version, node.modified_ms, len(node.children))
+    return Versioned(node.value, node.version, node.modified_ms, len(node.children), 0)
 
 
 def _described(changes: Sequence[StoreChange]) -> str:

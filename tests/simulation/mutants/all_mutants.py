@@ -259,6 +259,13 @@ MUTANTS = (
         Script("a_lost_end_of_a_journal_is_not_a_tear"),
         VirtualTime(),
     ),
+    _mutant(
+        "no id names two ledgers (64)",
+        bookie_mutants.an_id_names_one_ledger,
+        "I7 I9 I12 I13",
+        Script("an_id_that_was_given_out_twice_names_two_ledgers"),
+        VirtualTime(),
+    ),
     *REPLICATION_MUTANTS,
 )
 

@@ -78,6 +78,11 @@ def nothing_tells_of_the_logs() -> Any:
     return patch.object(open_storage, "find_witness", lambda *_, **__: FoundWitness(NOTHING, ""))
 
 
+def an_id_names_one_ledger() -> Any:
+    """A bookie does not look at the tokens of creators."""
+    return patch.object(admission, "is_other_ledger", lambda stored, asked: False)
+
+
 def no_limbo() -> Any:
     return patch.object(Admission, "is_limbo", lambda self, ledger_id: False)
 

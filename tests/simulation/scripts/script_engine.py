@@ -23,6 +23,7 @@ anything, and ``b1,b2`` for each of the two in turn.
     forget b1 / rot b1                  its disk loses all that it has; a byte of an entry in its entry log flips
     lose the newest journal of b1       it is gone; ``the end of the newest journal``: its last bytes are zeros
     renew b1                            another bookie, of the same address, takes its place with an empty disk
+    former ledger 3 at b1               three entries of another ledger of this id, of another creator, lie on b1
     checkpoint b1                       it is stopped cleanly and started again
     hold syncs of b1 / sync b1          what it stages stays unsynced; it syncs
     unregister b3 / register b3         whether new ensembles may have it
@@ -62,6 +63,7 @@ from tests.simulation.scripts.hand_clients import ADDS, RECOVERY, Client, Reader
 from tests.simulation.scripts.hand_world import HandWorld
 from tests.simulation.scripts.script_names import ScriptError, each_of, parts_of
 from tests.simulation.world.bookie_actor import BookieActor
+from tests.simulation.world.former_ledger import former_adds
 from tests.simulation.world.messages import Broken, Envelope
 from tests.simulation.world.metadata_store import SimulatedMetadataStore
 
@@ -284,6 +286,13 @@ class Script:
         self.world.actors[name] = _Renewed(name, fresh, self.world)
         self.world.registered.remove(name)
 
+    def former(self, entries: str, name: str) -> None:
+        self.world.invariants.history.foreign.add(name)
+        bookie = self.bookie(name)
+        for request in former_adds(self.world.invariants.history.current, name, int(entries)):
+            bookie.stage(request, None)
+        bookie.sync()
+
     def checkpoint(self, name: str) -> None:
         self.bookies[name].stop_cleanly()
         self.bookies[name].start()
@@ -357,6 +366,7 @@ STEPS: list[tuple[str, Step]] = [
     (rf"rot {_NAME}", Script.rot),
     (rf"lose (the end of )?the newest journal of {_NAME}", Script.lose_journal),
     (rf"renew {_NAME}", Script.renew),
+    (rf"former ledger (\d) at {_NAME}", Script.former),
     (rf"checkpoint {_NAME}", Script.checkpoint),
     (rf"sync {_NAME}", Script.sync),
     (rf"unregister {_NAME}", Script.unregister),

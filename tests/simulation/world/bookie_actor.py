@@ -33,7 +33,7 @@ from bk_spark.wire.messages import (
     StoreLastAddConfirmedRequest,
 )
 from tests.simulation.engines.restart_audit import audit
-from tests.simulation.world.messages import Envelope, ReadAnswer
+from tests.simulation.world.messages import FORMER, Envelope, ReadAnswer
 from tests.simulation.world.simulated_disk import MachineStops, SimulatedDisk
 from tests.simulation.world.simulated_index import open_simulated_index
 from tests.simulation.world.world import Wake, World
@@ -292,6 +292,9 @@ class BookieActor:
     def _answer(self, process: _Process, owed: object, reply: StagedReply) -> None:
         assert isinstance(owed, _Owed)
         invariants, envelope = self._world.invariants, owed.envelope
+        if envelope.source == FORMER:  # another ledger of this id: nothing of what is said of it counts for this one
+            self._world.reply(envelope, reply)
+            return
         match envelope.body:
             case AddRequest() as request:
                 assert isinstance(reply, AddReply)

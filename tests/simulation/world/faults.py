@@ -179,8 +179,8 @@ class Faults:
 
     def _may_lose(self, bookie: str) -> bool:
         """Whether one more copy may be lost, and if so of this bookie."""
-        lossy = self._world.invariants.history.lossy
-        return bookie in lossy or len(lossy) < self._schedule.shape[2] - 1
+        history = self._world.invariants.history
+        return bookie in history.lossy or len(history.lossy | history.foreign | {bookie}) < self._schedule.shape[2]
 
     def _lose_data(self, fault: Fault) -> None:
         """Now, or at a later time back to the present state."""

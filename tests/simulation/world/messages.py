@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from bk_spark.wire.messages import AddRequest, ReadBatch, ReadEnd
 
+FORMER = "former"
+"""The name of the clients of a former ledger of the same id (former_ledger.py)."""
+
 METADATA = "metadata"
 """The name of the metadata store among the actors."""
 

@@ -70,7 +70,8 @@ class Replication:
 
     def _lose_more(self) -> None:
         named, lossy = self._named, self._invariants.history.lossy
-        spare = self._schedule.shape[2] - 1 - len(named & lossy)
+        foreign = self._invariants.history.foreign
+        spare = self._schedule.shape[2] - 1 - len(named & (lossy | foreign))
         for _ in range(max(0, spare)):
             name = self._world.choices.pick(sorted(named - lossy), "who is lost after the mending")
             self._bookies[name].crash(is_machine=True)

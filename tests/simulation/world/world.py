@@ -35,7 +35,8 @@ class World:
         self.choices = choices
         self.invariants = invariants
         self.ledger_id = invariants.history.current.ledger_id
-        self.master_key = master_key(invariants.history.current.password)
+        present = invariants.history.current
+        self.master_key = master_key(present.password, present.creator_token)
         self.now_ms = 0
         self.actors: dict[str, Actor] = {}
         self.read_only: set[str] = set()

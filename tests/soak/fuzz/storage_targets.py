@@ -43,7 +43,7 @@ from tests.soak.fuzz.wire_targets import batches
 
 SALT = 77
 MEMORY = Path("/dev/shm")
-KEY_HASH = bytes(16)
+KEY_HASH = bytes(24)
 
 
 def targets() -> list[Target]:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES
+from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, FILE_VERSION
 from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
 from bk_spark.bookie.logs.witness import WITNESS_FILE
 from bk_spark.entries.crc import crc32c
@@ -192,10 +192,10 @@ def test_a_newer_log_file_is_refused_by_name(harness, kind, size):
     harness.kill()
     (path,) = harness.files(kind)
     data = bytearray(path.read_bytes())
-    data[8] = 2
+    data[8] = FILE_VERSION + 1
     data[FILE_HEADER_BYTES - 4 : FILE_HEADER_BYTES] = crc32c(bytes(data[: FILE_HEADER_BYTES - 4])).to_bytes(4, "little")
     path.write_bytes(data)
-    with pytest.raises(FormatVersionError, match=f"{path.name} has format version 2"):
+    with pytest.raises(FormatVersionError, match=f"{path.name} has format version {FILE_VERSION + 1}"):
         harness.start()
 
 

@@ -65,6 +65,7 @@ PROMISED = {
 """The rows of the public interface, and the test that runs the command."""
 
 BESIDE = {
+    "cluster raise-ledger-ids": "test_an_id_that_is_given_out_again_never_mixes_two_ledgers",
     "bookie status": "test_a_bookie_scrubs_by_command_and_tells_its_state",
     "log set": "test_set_changes_what_is_given_and_keeps_the_rest",
 }

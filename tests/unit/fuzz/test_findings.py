@@ -175,7 +175,7 @@ def test_a_batch_whose_sums_would_overflow_is_refused(field: str) -> None:
 
 
 def test_requests_about_entries_that_no_ledger_can_have_are_refused() -> None:
-    common = {"version": 1, "bookie_id": "b", "master_key": bytes(32), "ledger_id": 1}
+    common = {"version": 1, "bookie_id": "b", "master_key": bytes(40), "ledger_id": 1}
     pattern = pb.IdPattern(ensemble_size=1, write_quorum=1)
     with pytest.raises(CorruptionError):
         decode_read_request(pb.ReadRequest(**common, last_entry_id=2**63 - 1, maximum_bytes=1, pattern=pattern))

@@ -15,7 +15,7 @@ from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.errors import CorruptionError
 from bk_spark.quorum import DENSE, IdPattern
 
-KEY = bytes(range(16))
+KEY = bytes(range(24))
 
 
 def row(ledger_id: int, first: int, last: int, sequence: int, pattern: IdPattern = DENSE, file_id: int = 1) -> BatchRow:

@@ -238,7 +238,7 @@ def test_the_index_of_another_bookie_is_refused(new_index, open_it):
 @pytest.mark.parametrize(
     ("version", "error", "words"),
     [
-        (3, FormatVersionError, f"{INDEX_FILE} has format version 3, this bk_spark reads up to version 2"),
+        (4, FormatVersionError, f"{INDEX_FILE} has format version 4, this bk_spark reads up to version 3"),
         (1, ConfigError, f"the format version of .*{INDEX_FILE} is 1: .* read the data with the release that wrote it"),
     ],
 )

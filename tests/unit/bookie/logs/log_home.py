@@ -20,7 +20,7 @@ from bk_spark.config import BookieConfig, DigestType
 from bk_spark.entries.batch import EncodedBatch, encode, seal
 from bk_spark.entries.digest import Digester
 
-KEY = bytes(range(16))
+KEY = bytes(range(24))
 SMALL, LARGE = 10, 5000
 """Payload bytes of an entry that goes into a journal, and into an entry log."""
 

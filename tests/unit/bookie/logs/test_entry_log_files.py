@@ -175,8 +175,8 @@ def test_a_newer_record_is_refused_by_name_also_where_the_scan_goes_on_behind_da
     (path,) = home.paths("entry_logs")
     data = bytearray(path.read_bytes())
     start = locations[1].offset
-    data[start + 4] = 2
-    data[start + 112 : start + 116] = crc32c(bytes(data[start : start + 112])).to_bytes(4, "little")
+    data[start + 4] = 3
+    data[start + 120 : start + 124] = crc32c(bytes(data[start : start + 120])).to_bytes(4, "little")
     data[locations[0].offset] ^= 1
     path.write_bytes(data)
     with pytest.raises(FormatVersionError, match=r"0000000001\.log at byte"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES
+from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, FILE_VERSION
 from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import ConfigError, FormatVersionError
@@ -124,8 +124,16 @@ def test_a_kind_of_file_that_is_not_known_is_damage(chain, kind, size):
 @KINDS
 def test_a_newer_log_file_is_refused_by_name(chain, kind, size):
     home, paths = chain(kind, size)
-    _change_header(paths[1], 8, lambda _: 2)
-    with pytest.raises(FormatVersionError, match=f"{paths[1].name} has format version 2"):
+    _change_header(paths[1], 8, lambda _: FILE_VERSION + 1)
+    with pytest.raises(FormatVersionError, match=f"{paths[1].name} has format version {FILE_VERSION + 1}"):
+        home.open()
+
+
+@KINDS
+def test_a_log_file_of_an_earlier_version_is_refused_by_name(chain, kind, size):
+    home, paths = chain(kind, size)
+    _change_header(paths[1], 8, lambda _: FILE_VERSION - 1)
+    with pytest.raises(ConfigError, match=f"the format version of .*{paths[1].name} is {FILE_VERSION - 1}: "):
         home.open()
 
 

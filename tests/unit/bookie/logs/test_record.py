@@ -22,7 +22,7 @@ from bk_spark.errors import CorruptionError, FormatVersionError
 from bk_spark.quorum import IdPattern
 
 PLACE = Place(salt=2**63 + 5, offset=4096, synced_through=4000)
-KEY = bytes(range(16))
+KEY = bytes(range(24))
 NOTES = [
     LedgerNote(RecordKind.FENCE, 7),
     LedgerNote(RecordKind.CONFIRMED, 7, 2**40),
@@ -117,9 +117,9 @@ def test_a_record_counts_only_in_its_file_and_at_its_offset(striped):
 
 def test_a_newer_record_is_refused_by_name(striped):
     packed = bytearray(pack_batch(PLACE, 12, striped, KEY))
-    packed[4] = 2
+    packed[4] = 3
     packed[-4:] = crc32c(bytes(packed[:-4])).to_bytes(4, "little")
-    with pytest.raises(FormatVersionError, match="journal 3 has format version 2"):
+    with pytest.raises(FormatVersionError, match="journal 3 has format version 3"):
         unpack(bytes(packed), "journal 3", PLACE.salt, PLACE.offset)
 
 

@@ -40,10 +40,11 @@ class Task:
 
 class World:
     def __init__(self, repair: Task | None = None) -> None:
-        self.bookie = mock.Mock(is_read_only=False, failure=None, limbo=None)
+        self.bookie = mock.Mock(is_read_only=False, failure=None, limbo=None, ids_above="")
+        self.bookie.storage.highest_ledger_id.return_value = 7
         self.watch = mock.Mock(state=DiskState())
         self.collector, self.scrub = Task(), Task()
-        self.background = Background(self.collector, self.scrub, repair)
+        self.background = Background(self.collector, self.scrub, repair, mock.Mock())
         self.administration = Administration(self.bookie, "b1", self.watch)
 
     def ask(self, operation: AdminOperation, bookie_id: str = "b1") -> AdministerReply:
@@ -88,7 +89,13 @@ def test_a_request_that_means_another_bookie_does_nothing(world: World) -> None:
 def test_a_bookie_that_starts_says_so_and_tells_its_state() -> None:
     starting = World()
     assert starting.ask(AdminOperation.GC_RUN).status is Status.UNKNOWN
-    assert starting.ask(AdminOperation.BOOKIE_STATUS).figures == {"read_only": 0, "failed": 0, "limbo": 0}
+    assert starting.ask(AdminOperation.BOOKIE_STATUS).figures == {
+        "read_only": 0,
+        "failed": 0,
+        "limbo": 0,
+        "ids_given_out_again": 0,
+        "highest_ledger_id": 7,
+    }
 
 
 def test_the_state_tells_why_a_bookie_takes_no_adds(world: World) -> None:
@@ -96,6 +103,9 @@ def test_the_state_tells_why_a_bookie_takes_no_adds(world: World) -> None:
     world.watch.state = DiskState(problem="too little free space in /data")
     reply = world.ask(AdminOperation.BOOKIE_STATUS)
     assert (reply.detail, reply.figures["read_only"]) == ("too little free space in /data", 1)
+    world.bookie.ids_above = "ids are given out again"
+    reply = world.ask(AdminOperation.BOOKIE_STATUS)
+    assert (reply.detail, reply.figures["ids_given_out_again"]) == ("ids are given out again", 1)
     world.bookie.failure = OSError("input/output error")
     reply = world.ask(AdminOperation.BOOKIE_STATUS)
     assert (reply.detail, reply.figures["failed"]) == ("input/output error", 1)
@@ -106,4 +116,4 @@ def test_the_state_tells_how_far_scrub_and_repair_came() -> None:
     repairing.administration.background = repairing.background
     repairing.bookie.limbo = object()
     figures = repairing.ask(AdminOperation.BOOKIE_STATUS).figures
-    assert figures == {"read_only": 0, "failed": 0, "limbo": 1, "scrub_runs": 0, "repair_runs": 0}
+    assert (figures["limbo"], figures["scrub_runs"], figures["repair_runs"]) == (1, 0, 0)

@@ -25,6 +25,7 @@ class World:
     """A bookie, its disks and its registration, as a test says."""
 
     is_read_only: bool = False
+    ids_above: str = ""
     may_forget: bool = False
     problem: BaseException | None = None
     looks: int = 0

@@ -19,7 +19,7 @@ from bk_spark.config import KIB, BookieConfig, DigestType
 from bk_spark.entries.batch import EncodedBatch, decode, encode, seal
 from bk_spark.entries.digest import Digester, master_key
 from bk_spark.quorum import DENSE
-from bk_spark.wire.messages import AddRequest, DeleteLedgerRequest, ReadBatch, ReadEnd, ReadRequest, Status
+from bk_spark.wire.messages import AddRequest, DeleteLedgerRequest, ReadBatch, ReadEnd, ReadRequest, StagedReply, Status
 from tests.simulation.world.simulated_disk import SimulatedDisk
 from tests.simulation.world.simulated_index import open_simulated_index
 
@@ -72,6 +72,19 @@ class CollectedBookie:
         ((_, reply),) = self.bookie.sync()
         assert reply.status is Status.OK, reply
         self.ledgers.setdefault(ledger_id, []).append(Written(first, last, size))
+
+    def write_as(self, creator_token: int, ledger_id: int) -> None:
+        """One entry of a ledger that this creator made."""
+        key = master_key(b"", creator_token)
+        self.bookie.stage(AddRequest(next(self._numbers), BOOKIE_ID, key, _batch(ledger_id, 0, 0, SMALL)), None)
+        ((_, reply),) = self.bookie.sync()
+        assert reply.status is Status.OK, reply
+
+    def answer_to_add(self, ledger_id: int, *, recovery: bool = False) -> StagedReply:
+        request = AddRequest(next(self._numbers), BOOKIE_ID, _KEY, _batch(ledger_id, 50, 50, SMALL), recovery)
+        self.bookie.stage(request, None)
+        ((_, reply),) = self.bookie.sync()
+        return reply
 
     def fill(self, *ledger_ids: int, entries: int = 5, size: int = LARGE) -> None:
         """Entries of all these ledgers, side by side in the same logs."""

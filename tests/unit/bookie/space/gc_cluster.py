@@ -11,8 +11,10 @@ from bk_spark.bookie.index.rows import DELETED, FENCED, NO_TALLY, LedgerSummary,
 from bk_spark.bookie.logs.mark import EntryLogRow
 from bk_spark.bookie.logs.writer import SequenceCounter
 from bk_spark.bookie.space.garbage_collection import ClusterMember, LocalLedgers
+from bk_spark.bookie.storage.stored_ledgers import LedgerFacts
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import MetadataUnavailableError
+from bk_spark.metadata.ledger_ids import raise_ledger_ids
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import initialise_cluster
 from bk_spark.metadata.store import Versioned
@@ -89,10 +91,16 @@ class StoredSummaries:
 
     def put(self, *ledger_ids: int, rows: int = 1) -> None:
         for ledger_id in ledger_ids:
-            self.by_id[ledger_id] = LedgerSummary(ledger_id, rows, NO_TALLY, 1, 0, -1, bytes(16))
+            self.by_id[ledger_id] = LedgerSummary(ledger_id, rows, NO_TALLY, 1, 0, -1, bytes(24))
 
     def ledgers(self, after: int, limit: int) -> list[LedgerSummary]:
         return [self.by_id[one] for one in sorted(self.by_id) if one > after][:limit]
+
+    def highest_ledger_id(self) -> int:
+        return max(self.by_id, default=-1)
+
+    def facts(self, ledger_id: int) -> LedgerFacts:
+        return LedgerFacts(bytes(24), -1, False, False)
 
     def purge(self, ledger_ids: Sequence[int]) -> None:
         self.purged += ledger_ids
@@ -125,6 +133,7 @@ class GcCluster:
         self.now_ms = 1_700_000_000_000
         self.store = LaggingStore(MemoryTree(lambda: self.now_ms))
         initialise_cluster(self.store, ZNODES)
+        raise_ledger_ids(self.store.leader, ZNODES, 100)
         self.storage = StoredSummaries()
         self.damaged: list[object] = []
         self.local = LocalLedgers(

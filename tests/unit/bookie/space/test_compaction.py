@@ -20,7 +20,7 @@ def bookie() -> Iterator[CollectedBookie]:
     made.bookie.close()
 
 
-def _log(file_id: int, live_bytes: int, total_bytes: int = 104_212, state: LogState = LogState.SEALED) -> EntryLogRow:
+def _log(file_id: int, live_bytes: int, total_bytes: int = 104_220, state: LogState = LogState.SEALED) -> EntryLogRow:
     return EntryLogRow(file_id, 0, state, total_bytes, live_bytes)
 
 

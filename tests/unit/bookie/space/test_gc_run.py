@@ -13,6 +13,7 @@ from bk_spark.bookie.space.garbage_collection import TOMBSTONE_MS, ClusterMember
 from bk_spark.bookie.space.gc_run import GcPlan, GcReport, GcRun
 from bk_spark.config import KIB, LedgerOptions
 from bk_spark.errors import MetadataUnavailableError
+from bk_spark.metadata.ledger_ids import raise_ledger_ids
 from bk_spark.metadata.ledger_metadata import new_ledger
 from bk_spark.metadata.registration import initialise_cluster
 from bk_spark.metadata.znodes import Znodes
@@ -32,6 +33,7 @@ class RunningBookie(CollectedBookie):
         self.now_ms = 1_700_000_000_000
         self.store = MemoryStore(MemoryTree(lambda: self.now_ms))
         initialise_cluster(self.store, ZNODES)
+        raise_ledger_ids(self.store, ZNODES, 100)
         super().__init__()
 
     def start(self) -> None:

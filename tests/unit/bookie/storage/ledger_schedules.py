@@ -197,7 +197,7 @@ def entries_that_were_acked_stand_behind_a_fence_in_the_journal(scene: Scene) ->
 
 def log_no_master_keys(patch: pytest.MonkeyPatch) -> None:
     pack = writer.pack_batch
-    patch.setattr(writer, "pack_batch", lambda place, sequence, batch, _: pack(place, sequence, batch, bytes(16)))
+    patch.setattr(writer, "pack_batch", lambda place, sequence, batch, _: pack(place, sequence, batch, bytes(24)))
 
 
 @CASES.add(14, log_no_master_keys, "every record carries the master key")
