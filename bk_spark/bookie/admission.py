@@ -1,6 +1,6 @@
 """Decides whether the bookie takes or answers a request, and words the refusal.
 
-A decision depends on the ledger's master key and fence, and on two states of the bookie as a whole:
+A decision depends on the ledger's master key and fence, and on three states of the bookie as a whole:
 
 *Limbo.* After a possible loss of data the bookie cannot know what it once promised for the ledgers up to the **fence
 watermark**, the highest ledger id that had been issued. Until such a ledger is settled (recovered and copied), the bookie
@@ -8,6 +8,9 @@ denies nothing. It serves what it has, and takes fences and the adds of recoveri
 the last add confirmed and "not fenced" become UNKNOWN, and so does every normal add, because a forgotten fence might have
 refused it. Limbo is stored in the index, so it outlasts a restart. A ledger settled after the last stored state is out of
 limbo in this process only, and is settled once more after a restart.
+
+*Lapsed.* A bookie that could not move its epoch for long (process/epoch_keeper.py) takes nothing that it would have to promise:
+no add, fence or other change. A deletion promises nothing: it may come back.
 
 *Read-only.* A bookie whose disks are full takes only fences and the adds of recoveries. An *exhausted* bookie takes only
 fences, so that space remains for what it took already, for deletions and for garbage collection.
@@ -55,6 +58,8 @@ class Admission:
         """``limbo`` is what the index holds; ``store`` replaces it there, durably."""
         self.is_read_only = False
         self.is_exhausted = False
+        self.lapse = ""
+        """Why the bookie is lapsed; "" if it is not."""
         self.limbo = limbo
         self._bookie_id = bookie_id
         self._store = store
@@ -105,7 +110,11 @@ class Admission:
         if isinstance(request, DeleteLedgerRequest):
             return Status.OK
         status = self._of_key(request, facts)
-        if status is not Status.OK or isinstance(request, FenceRequest):
+        if status is not Status.OK:
+            return status
+        if self.lapse:
+            return Status.READ_ONLY if isinstance(request, AddRequest) else Status.UNKNOWN
+        if isinstance(request, FenceRequest):
             return status
         if isinstance(request, AddRequest) and request.recovery:
             return Status.READ_ONLY if self.is_exhausted else Status.OK
@@ -132,7 +141,8 @@ class Admission:
         if status is Status.OK:
             return ""
         unknown = "bookie {bookie}: ledger {ledger} is in limbo, or the fence asked for is not durable"
-        return _REFUSALS.get(status, unknown).format(bookie=self._bookie_id, ledger=ledger_id)
+        text = _REFUSALS.get(status, unknown).format(bookie=self._bookie_id, ledger=ledger_id)
+        return f"{text}: {self.lapse}" if self.lapse and status in (Status.READ_ONLY, Status.UNKNOWN) else text
 
     def _change(self, limbo: Limbo | None) -> None:
         self._store(limbo)

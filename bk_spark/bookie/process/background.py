@@ -14,6 +14,7 @@ from typing import Any
 from bk_spark.bookie.background_task import BackgroundTask
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.process.disk_watch import DiskWatch
+from bk_spark.bookie.process.epoch_keeper import EpochKeeper
 from bk_spark.bookie.repair.integrity import Integrity
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair, Peers
 from bk_spark.bookie.repair.scrub import Scrubber
@@ -49,11 +50,12 @@ class Administration:
     def _bookie_status(self) -> AdministerReply:
         bookie, background = self._bookie, self.background
         flags = {"read_only": bookie.is_read_only, "failed": bookie.failure is not None, "limbo": bookie.limbo is not None}
+        flags["lapsed"] = bool(bookie.lapse)
         figures = {name: int(is_so) for name, is_so in flags.items()}
         for name, task in (("scrub", background.scrub), ("repair", background.repair)) if background is not None else ():
             if task is not None:
                 figures |= {f"{name}_{figure}": value for figure, value in task.status().figures().items()}
-        return AdministerReply(Status.OK, str(bookie.failure or self._watch.state.problem), figures)
+        return AdministerReply(Status.OK, str(bookie.failure or bookie.lapse or self._watch.state.problem), figures)
 
 
 def _carry_out(background: Background, operation: AdminOperation) -> AdministerReply:
@@ -80,6 +82,7 @@ class RunningBookie:
     watch: DiskWatch
     administration: Administration
     server: BookieServer
+    epochs: EpochKeeper
     peers: Peers | None
     """None if this process has no client: then nothing is repaired from other bookies."""
 

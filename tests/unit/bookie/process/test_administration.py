@@ -40,7 +40,7 @@ class Task:
 
 class World:
     def __init__(self, repair: Task | None = None) -> None:
-        self.bookie = mock.Mock(is_read_only=False, failure=None, limbo=None)
+        self.bookie = mock.Mock(is_read_only=False, failure=None, limbo=None, lapse="")
         self.watch = mock.Mock(state=DiskState())
         self.collector, self.scrub = Task(), Task()
         self.background = Background(self.collector, self.scrub, repair)
@@ -88,7 +88,7 @@ def test_a_request_that_means_another_bookie_does_nothing(world: World) -> None:
 def test_a_bookie_that_starts_says_so_and_tells_its_state() -> None:
     starting = World()
     assert starting.ask(AdminOperation.GC_RUN).status is Status.UNKNOWN
-    assert starting.ask(AdminOperation.BOOKIE_STATUS).figures == {"read_only": 0, "failed": 0, "limbo": 0}
+    assert starting.ask(AdminOperation.BOOKIE_STATUS).figures == {"read_only": 0, "failed": 0, "limbo": 0, "lapsed": 0}
 
 
 def test_the_state_tells_why_a_bookie_takes_no_adds(world: World) -> None:
@@ -96,6 +96,9 @@ def test_the_state_tells_why_a_bookie_takes_no_adds(world: World) -> None:
     world.watch.state = DiskState(problem="too little free space in /data")
     reply = world.ask(AdminOperation.BOOKIE_STATUS)
     assert (reply.detail, reply.figures["read_only"]) == ("too little free space in /data", 1)
+    world.bookie.lapse = "its epoch has not moved"
+    reply = world.ask(AdminOperation.BOOKIE_STATUS)
+    assert (reply.detail, reply.figures["lapsed"]) == ("its epoch has not moved", 1)
     world.bookie.failure = OSError("input/output error")
     reply = world.ask(AdminOperation.BOOKIE_STATUS)
     assert (reply.detail, reply.figures["failed"]) == ("input/output error", 1)
@@ -106,4 +109,4 @@ def test_the_state_tells_how_far_scrub_and_repair_came() -> None:
     repairing.administration.background = repairing.background
     repairing.bookie.limbo = object()
     figures = repairing.ask(AdminOperation.BOOKIE_STATUS).figures
-    assert figures == {"read_only": 0, "failed": 0, "limbo": 1, "scrub_runs": 0, "repair_runs": 0}
+    assert figures == {"read_only": 0, "failed": 0, "limbo": 1, "lapsed": 0, "scrub_runs": 0, "repair_runs": 0}
