@@ -217,6 +217,12 @@ class BookieConfig:
     connect_timeout_s: float = 10.0
     """How long to wait for the metadata store at the start."""
 
+    epoch_interval_s: float = 60.0
+    """How often the bookie moves its epoch in ZooKeeper. A disk restored from a copy that is older than that is noticed."""
+
+    epoch_timeout_s: float = 600.0
+    """Without a new epoch for so long the bookie takes no changes and serves reads alone: ZooKeeper may be away for less."""
+
     rack: str = DEFAULT_RACK
     """The rack of this bookie, such as ``/zone-a/rack-1``: copies of an entry are spread over racks, which fail as a whole."""
 
@@ -293,6 +299,7 @@ class BookieConfig:
         _check_memory(self)
         _check_fractions(self)
         _check_security(self)
+        _check_epochs(self)
         if self.tls_ca and not self.tls_certificate:
             remedy = "a bookie without a certificate speaks no TLS: give tls_certificate and tls_key too"
             raise ConfigError(TLS_NAMES["tls_ca"], self.tls_ca, remedy)
@@ -335,6 +342,12 @@ def _check_fractions(config: BookieConfig) -> None:
     for lower, upper in pairs:
         if getattr(config, lower) > getattr(config, upper):
             raise ConfigError(lower, getattr(config, lower), f"it must not exceed {upper} ({getattr(config, upper)})")
+
+
+def _check_epochs(config: BookieConfig) -> None:
+    if config.epoch_timeout_s < 2 * config.epoch_interval_s:
+        remedy = f"it must be twice epoch_interval_s ({config.epoch_interval_s:g}) at least: one move may fail"
+        raise ConfigError("epoch_timeout_s", config.epoch_timeout_s, remedy)
 
 
 def _check_security(config: ClientConfig | BookieConfig) -> None:

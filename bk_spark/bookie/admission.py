@@ -1,6 +1,6 @@
 """Decides whether the bookie takes or answers a request, and words the refusal.
 
-A decision depends on the ledger's master key and fence, and on two states of the bookie as a whole:
+A decision depends on the ledger's master key and fence, and on three states of the bookie as a whole:
 
 *Limbo.* After a possible loss of data the bookie cannot know what it once promised for the ledgers up to the **fence
 watermark**, the highest ledger id that had been issued. Until such a ledger is settled (recovered and copied), the bookie
@@ -13,6 +13,9 @@ stored state is out of limbo in this process only, and is settled once more afte
 *Ids above the counter.* If the bookie holds ids that the metadata store has not issued, the store went back to an older copy,
 and gives them out again (space/issued_ids.py). Creators' tokens tell such ledgers apart, but not every client's wire has room
 for one. So normal adds to ledgers of which the bookie has nothing are refused until the store's counter is raised.
+
+*Lapsed.* A bookie that could not move its epoch for long (process/epoch_keeper.py) takes nothing that it would have to promise:
+no add, fence or other change. A deletion promises nothing: it may come back.
 
 *Read-only.* A bookie whose disks are full takes only fences, explicit LACs and the adds of recoveries. An *exhausted* bookie
 takes only fences, so that space remains for what it took already, for deletions and for garbage collection.
@@ -62,6 +65,8 @@ class Admission:
         self.is_exhausted = False
         self.ids_above = ""
         """Why adds to new ledgers are refused; "" if they are not."""
+        self.lapse = ""
+        """Why the bookie is lapsed; "" if it is not."""
         self.limbo = limbo
         self._bookie_id = bookie_id
         self._store = store
@@ -112,7 +117,11 @@ class Admission:
         if isinstance(request, DeleteLedgerRequest):
             return Status.OK
         status = self._of_key(request, facts)
-        if status is not Status.OK or isinstance(request, FenceRequest):
+        if status is not Status.OK:
+            return status
+        if self.lapse:
+            return Status.READ_ONLY if isinstance(request, AddRequest) else Status.UNKNOWN
+        if isinstance(request, FenceRequest):
             return status
         if isinstance(request, AddRequest) and request.recovery:
             return Status.READ_ONLY if self.is_exhausted else Status.OK
@@ -146,7 +155,8 @@ class Admission:
             return ""
         unknown = "bookie {bookie}: ledger {ledger} is in limbo, or the fence asked for is not durable"
         problem = f" for new ledgers: {self.ids_above}" if self.ids_above else ""
-        return _REFUSALS.get(status, unknown).format(bookie=self._bookie_id, ledger=ledger_id, problem=problem)
+        text = _REFUSALS.get(status, unknown).format(bookie=self._bookie_id, ledger=ledger_id, problem=problem)
+        return f"{text}: {self.lapse}" if self.lapse and status in (Status.READ_ONLY, Status.UNKNOWN) else text
 
     def _change(self, limbo: Limbo | None) -> None:
         self._store(limbo)

@@ -207,6 +207,15 @@ class Bookie:
         self.admission.is_read_only = is_read_only
         self.admission.is_exhausted = is_exhausted
 
+    @property
+    def lapse(self) -> str:
+        """Why the bookie takes no changes although its storage does; "" if it takes them."""
+        return self.admission.lapse
+
+    def set_lapse(self, lapse: str) -> None:
+        """Take no add, fence or other change, for the reason ``lapse``; or, with "", everything again."""
+        self.admission.lapse = lapse
+
     def read(self, request: messages.ReadRequest) -> Iterator[messages.ReadBatch | messages.ReadEnd]:
         """The requested entries in ascending order, each from the newest batch that holds it, then one ReadEnd.
 

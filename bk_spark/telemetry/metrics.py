@@ -104,6 +104,9 @@ BOOKIE_UPTIME_S = _bookie.asked_gauge("uptime_seconds", "Since this process bega
 BOOKIE_READY = _bookie.asked_gauge("ready", "1 if it takes adds, as /ready says, else 0.")
 BOOKIE_READ_ONLY = _bookie.asked_gauge("read_only", "1 if its disks are too full for adds, else 0.")
 BOOKIE_FAILED = _bookie.asked_gauge("failed", "1 if a write, sync or commit failed, so that it takes no change.")
+BOOKIE_EPOCH_AGE_S = _bookie.asked_gauge(
+    "epoch_age_seconds", "Since its last epoch in the metadata store began; from epoch_timeout_s on it takes no changes."
+)
 BOOKIE_LIMBO_IDS = _bookie.asked_gauge(
     "limbo_ledger_ids", "Ledger ids in limbo after a possible loss; no more ledgers than that."
 )

@@ -113,6 +113,7 @@ USES = {
         "client/ledger",
         "client/log/leader",
         "client/replication",
+        "bookie/identity",
         "bookie/logs",
         "bookie/storage",
         "bookie/server",

@@ -11,6 +11,8 @@ These steps write, each durably before the next:
 7. The bookie serves and registers. At the end everything is flushed. Only if that succeeded:
 8. ``boot`` of every root: ``clean``. If only some roots say so, the stop was unclean.
 
+While the bookie runs, its epoch moves by the same steps 1, 2 and 4 (epoch.py).
+
 The next boot understands what a crash after any step leaves. A number fits if it is confirmed or pending in every root, so it
 does not matter whether step 2 took effect. A repair that stamped only some of its roots finds the others still empty, and
 begins anew. The loss that it repairs was recorded first, so no stamp ever stands without limbo (situation 70).
@@ -25,16 +27,18 @@ rules 9, 12 and 13; situations 70 and 71.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.identity import cookie_file
 from bk_spark.bookie.identity.boot_file import NO_INDEX, BootPhase, BootRecord, write_boot
 from bk_spark.bookie.identity.cookie_file import BootNumber, Cookie, StoredCookie
-from bk_spark.bookie.identity.identity import Identity, Root
+from bk_spark.bookie.identity.identity import Identity, Root, latest
 from bk_spark.bookie.index.generation import IndexGeneration, read_generation
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, WAY_OUT
 from bk_spark.config import BookieConfig
@@ -57,13 +61,30 @@ class MetadataPlace:
     znodes: Znodes
 
 
-class Boot:
-    """One run of a bookie, from step 4 on. Made by ``begin_boot``. The caller holds the locks of all roots throughout."""
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What the disks and the metadata store say once a boot has its number."""
 
-    def __init__(self, identity: Identity, disk: Disk, record: BootRecord, losses: tuple[str, ...]) -> None:
+    record: BootRecord
+    stored: StoredCookie
+
+
+class Boot:
+    """One run of a bookie, from step 4 on. Made by ``begin_boot``. The caller holds the locks of all roots throughout.
+
+    Any thread may call the methods; the last call is ``end``.
+    """
+
+    def __init__(self, identity: Identity, disk: Disk, taken: _Taken, losses: tuple[str, ...]) -> None:
         self._identity = identity
         self._disk = disk
-        self._record = record
+        self._stored = taken.stored
+        self._lock = threading.Lock()
+        """Guards the fields below, and the boot files."""
+        self._record = taken.record
+        """What the boot files are to say."""
+        self._is_written = True
+        """Whether all of them say it."""
         self.possible_loss = "; ".join(losses)
         """Why data may have been lost: then open the storage in limbo. "" if it was not."""
 
@@ -75,26 +96,52 @@ class Boot:
     def number(self) -> int:
         return self._record.confirmed.number
 
+    @property
+    def confirmed(self) -> BootNumber:
+        """The boot and its epoch, as they are known to be in the metadata store."""
+        return self._record.confirmed
+
     def opened(self, *, skips_journal: bool) -> None:
         """The storage is open, and its limbo is durable if it needs one: from here on only this run itself can lose data."""
-        index = _index(self._identity, self._disk)
-        self._write(replace(self._record, skipped_journal=skips_journal, index=index))
+        self._change(skipped_journal=skips_journal, index=_index(self._identity, self._disk))
+
+    def begin_epoch(self) -> StoredCookie:
+        """Write the next epoch as pending, durably on every disk, unless it is already. Returns the cookie to store with it.
+
+        Raises StorageError: then the epoch is not begun, and the next call tries again.
+        """
+        with self._lock:
+            pending = self._record.pending or self._record.confirmed.next_epoch
+            self._write(replace(self._record, pending=pending))
+            return replace(self._stored, boot=pending)
+
+    def confirm_epoch(self) -> None:
+        """The metadata store holds the pending epoch. Raises StorageError; the disks fit all the same."""
+        with self._lock:
+            if self._record.pending is not None:
+                self._write(replace(self._record, confirmed=self._record.pending, pending=None))
 
     def note_failed_sync(self) -> None:
         """Have the next boot distrust the disk, whose content is unknown now. Does nothing if the disk takes no write."""
         with suppress(StorageError):
-            self._write(replace(self._record, skipped_journal=True))
+            self._change(skipped_journal=True)
 
     def end(self) -> None:
         """Mark the run as clean, after a verified flush of everything. Raises StorageError: then the stop counts as unclean."""
-        index = _index(self._identity, self._disk)
-        self._write(replace(self._record, phase=BootPhase.CLEAN, skipped_journal=False, index=index))
+        self._change(phase=BootPhase.CLEAN, skipped_journal=False, index=_index(self._identity, self._disk))
+
+    def _change(self, **changes: Any) -> None:
+        with self._lock:
+            self._write(replace(self._record, **changes))
 
     def _write(self, record: BootRecord) -> None:
-        if record != self._record:
-            self._record = record
-            for root in self._identity.roots:
-                write_boot(self._disk, root.path, record)
+        """With the lock. A write that failed in one root is due again with the next one: none is to say less than is known."""
+        if record == self._record and self._is_written:
+            return
+        self._record, self._is_written = record, False
+        for root in self._identity.roots:
+            write_boot(self._disk, root.path, record)
+        self._is_written = True
 
 
 def check_startable(identity: Identity, config: BookieConfig) -> None:
@@ -147,7 +194,7 @@ def _former(identity: Identity) -> BootRecord:
     records = _records(identity)
     indexes = [record.index for record in records if record.index != NO_INDEX]
     return BootRecord(
-        confirmed=max((record.confirmed for record in records), key=lambda boot: boot.number, default=NEVER_BOOTED),
+        confirmed=latest([record.confirmed for record in records]) or NEVER_BOOTED,
         phase=BootPhase.RUNNING if any(record.phase is BootPhase.RUNNING for record in records) else BootPhase.CLEAN,
         skipped_journal=any(record.skipped_journal for record in records),
         index=max(indexes, key=lambda index: index.generation, default=NO_INDEX),
@@ -189,7 +236,7 @@ def _index(identity: Identity, disk: Disk) -> IndexGeneration:
         raise CorruptionError(damage.what, f"{damage.problem}; {WAY_OUT}") from damage
 
 
-def _advance(identity: Identity, metadata: MetadataPlace, disk: Disk, final: BootRecord) -> BootRecord:
+def _advance(identity: Identity, metadata: MetadataPlace, disk: Disk, final: BootRecord) -> _Taken:
     """Steps 1 to 4 with the next number. The boot files say ``final`` at the end, with that number as confirmed."""
     stored_before = identity.stored
     known = [stored_before.boot] if stored_before is not None else [record.confirmed for record in _records(identity)]
@@ -217,7 +264,7 @@ def _advance(identity: Identity, metadata: MetadataPlace, disk: Disk, final: Boo
     confirmed = replace(final, confirmed=boot, pending=None)
     for root in identity.roots:
         write_boot(disk, root.path, confirmed)
-    return confirmed
+    return _Taken(confirmed, stored)
 
 
 def _begun(root: Root, stored: StoredCookie | None, boot: BootNumber) -> BootRecord:

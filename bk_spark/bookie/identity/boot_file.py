@@ -1,18 +1,19 @@
-"""The boot file of each root directory: the number of the last boot, and how that run ended.
+"""The boot file of each root directory: the number of the last boot, its epoch, and how that run ended.
 
 ::
 
     bk_spark boot
     version: 1
-    confirmed: 7 0123456789abcdef       the last boot whose number is known to be in the metadata store
-    pending: 8 fedcba9876543210         a boot begun after it; only the metadata store knows whether it got its number
+    confirmed: 7 0123456789abcdef 42    the last boot, and epoch of it, that is known to be in the metadata store
+    pending: 7 0123456789abcdef 43      the next epoch, or the next boot; only the metadata store knows whether it got there
     phase: running                      running until a stop that left everything durable, then clean
     skipped_journal: no                 yes if a crash may lose what was acked
     index: 32 hexadecimal digits 42     incarnation and generation of the index when last seen, zeros before there was one
     crc32c: …
 
-A root *fits* if the number in the metadata store is its confirmed or its pending one. A root that does not fit was restored
-from a snapshot, is a copy of the disk, or missed a boot: what was acked since may be missing from it.
+A root *fits* if what the metadata store holds is its confirmed or its pending one. A root that does not fit was restored
+from a snapshot, is a copy of the disk, or missed a boot: what was acked since may be missing from it. epoch.py says how old a
+snapshot may be that still fits.
 
 Ref: docs/rules.md, storage rules 9 and 13; docs/formats.md, "Boot file".
 """

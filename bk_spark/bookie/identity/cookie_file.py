@@ -21,13 +21,14 @@ The znode holds Apache BookKeeper's cookie text, format 4. Our own fields are co
     ledgerDirs: "1\t/data"
     instanceId: "0f0e3a52-…"
     # bk_spark version: 1
-    # bk_spark boot: 7 0123456789abcdef       number and token of the last boot (boot.py)
+    # bk_spark boot: 7 0123456789abcdef 42    number and token of the last boot (boot.py), and its epoch (epoch.py)
     # bk_spark directory: data 0123456789abcdef
 
 Paths are for people: a directory that was moved is still the same.
 
-The znode is read after a ``sync`` and changed by compare-and-set. Every change brings a new boot number with a random token.
-So after a lost reply or a lost race, a process reads the znode again and sees by the token whether its own change took effect.
+The znode is read after a ``sync`` and changed by compare-and-set. Every change brings a new boot number with a random token, or
+the next epoch of a boot, which only the process that took the boot writes. So after a lost reply or a lost race, a process
+reads the znode again and sees by token and epoch whether its own change took effect.
 
 Ref: Apache BookKeeper's Cookie; docs/formats.md, "Cookie"; docs/rules.md, protocol rule 48, storage rules 8 and 9.
 """
@@ -37,7 +38,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bk_spark.bookie.directories import Directories
@@ -83,13 +84,31 @@ class Cookie:
 
 @dataclass(frozen=True, slots=True)
 class BootNumber:
-    """One boot of a bookie. The random token tells it from a boot of a copy of the same disks that has the same number."""
+    """One boot of a bookie, at one epoch. The random token tells it from a boot of a copy of the same disks with its number."""
 
     number: int
     token: str
+    epoch: int = 0
+    """Moves while the bookie runs (epoch.py). The process that took the boot moves it, and nobody else."""
 
     def __str__(self) -> str:
-        return f"{self.number} {self.token}"
+        return f"{self.number} {self.token} {self.epoch}"
+
+    @property
+    def shown(self) -> str:
+        """For people."""
+        return f"{self.number}, epoch {self.epoch}"
+
+    @property
+    def next_epoch(self) -> BootNumber:
+        return replace(self, epoch=self.epoch + 1)
+
+    def is_before(self, other: BootNumber) -> bool:
+        return (self.number, self.epoch) < (other.number, other.epoch)
+
+    def is_same_boot(self, other: BootNumber) -> bool:
+        """Whether one process took both, whatever their epochs."""
+        return (self.number, self.token) == (other.number, other.token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +203,11 @@ def apache_text(bookie_id: str, instance_id: str, directories: Directories) -> s
 
 def decode_boot_number(text: str, what: str) -> BootNumber:
     """The inverse of ``str(boot_number)``. Raises CorruptionError."""
-    number, _, token = text.partition(" ")
-    found = decode_number(number)
-    if found is None or not token:
+    parts = text.split(" ")
+    number, epoch = decode_number(parts[0]), decode_number(parts[-1])
+    if len(parts) != 3 or not parts[1] or number is None or epoch is None:
         raise CorruptionError(what, f"{text[:100]!r} is no boot number")
-    return BootNumber(found, token)
+    return BootNumber(number, parts[1], epoch)
 
 
 def _place_pairs(places: Iterable[DirectoryPlace]) -> list[tuple[str, str]]:

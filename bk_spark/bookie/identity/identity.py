@@ -15,7 +15,7 @@ Ref: Apache BookKeeper's Cookie; docs/rules.md, protocol rule 48, storage rule 9
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,11 +120,15 @@ def examine_alone(directories: Directories, disk: Disk) -> Identity:
         raise data.damage or data.wrong(f"it is not formatted: {FORMAT_FIRST}")
     for root in roots:
         _check_owner(root, data.cookie.bookie_id, data.cookie.instance_id, f"that of {data.path}")
-    numbers = [root.record.confirmed for root in roots if root.cookie is not None and root.record is not None]
-    boot = max(numbers, key=lambda number: number.number, default=BootNumber(0, ""))
-    listed = StoredCookie(data.cookie.bookie_id, data.cookie.instance_id, data.cookie.places, boot, "")
+    boot = latest([root.record.confirmed for root in roots if root.cookie is not None and root.record is not None])
+    listed = StoredCookie(data.cookie.bookie_id, data.cookie.instance_id, data.cookie.places, boot or BootNumber(0, ""), "")
     mismatches = (*_of_places(roots, listed), *_of_boots(roots, listed))
     return Identity(listed.bookie_id, listed.instance_id, directories, roots, None, mismatches)
+
+
+def latest(numbers: Sequence[BootNumber]) -> BootNumber | None:
+    """The number of the latest boot, at its latest epoch; None of none."""
+    return max(numbers, key=lambda boot: (boot.number, boot.epoch), default=None)
 
 
 def content_of(path: Path, disk: Disk) -> str:
@@ -243,20 +247,22 @@ def _of_boots(roots: tuple[Root, ...], stored: StoredCookie) -> Iterator[Mismatc
     for root in roots:
         if root.cookie is None or root.damage is not None or (root.record is not None and root.record.fits(stored.boot)):
             continue
-        found = None if root.record is None else root.record.confirmed.number
-        is_ahead = found is not None and found > stored.boot.number
+        found = None if root.record is None else root.record.confirmed
+        is_ahead = found is not None and stored.boot.is_before(found)
         if is_ahead:
             remedy = (
-                f"the metadata store knows of {stored.boot.number} boots of bookie {stored.bookie_id} only, so it was restored "
+                f"the metadata store knows bookie {stored.bookie_id} up to boot {stored.boot.shown} only, so it was restored "
                 f"from an older state: bring back the right one, or run 'bk-spark cookie fix {stored.bookie_id}' for this one"
             )
         else:
             remedy = (
-                f"the last boot of bookie {stored.bookie_id} was number {stored.boot.number}, so {root.path} is a copy, or was "
+                f"the last boot of bookie {stored.bookie_id} was number {stored.boot.shown}, so {root.path} is a copy, or was "
                 f"restored from an older state: bring back the right disk, or {_fix(stored.bookie_id)}"
             )
-        error = ConfigError(f"the boot number of the {root.name}", "missing" if found is None else str(found), remedy)
-        yield Mismatch(str(root.path), error, is_automatic=not is_ahead)
+        error = ConfigError(f"the boot number of the {root.name}", "missing" if found is None else found.shown, remedy)
+        # Ahead within one boot: the store went back, and nothing shows that the disk did, too.
+        is_loss = not (is_ahead and found is not None and found.is_same_boot(stored.boot))
+        yield Mismatch(str(root.path), error, is_loss=is_loss, is_automatic=not is_ahead)
 
 
 def _with_way_out(damage: CorruptionError, bookie_id: str) -> CorruptionError:

@@ -14,6 +14,7 @@ from typing import Any
 from bk_spark.bookie.background_task import BackgroundTask
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.process.disk_watch import DiskWatch
+from bk_spark.bookie.process.epoch_keeper import EpochKeeper
 from bk_spark.bookie.repair.integrity import Integrity
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair, Peers
 from bk_spark.bookie.repair.scrub import Scrubber
@@ -52,12 +53,14 @@ class Administration:
         ids_above = bookie.ids_above
         flags = {"read_only": bookie.is_read_only, "failed": bookie.failure is not None, "limbo": bookie.limbo is not None}
         flags["ids_given_out_again"] = ids_above != ""
+        flags["lapsed"] = bool(bookie.lapse)
         figures = {name: int(is_so) for name, is_so in flags.items()}
         figures[HIGHEST_LEDGER_ID] = bookie.storage.highest_ledger_id()
         for name, task in (("scrub", background.scrub), ("repair", background.repair)) if background is not None else ():
             if task is not None:
                 figures |= {f"{name}_{figure}": value for figure, value in task.status().figures().items()}
-        return AdministerReply(Status.OK, str(bookie.failure or ids_above or self._watch.state.problem), figures)
+        problem = bookie.failure or bookie.lapse or ids_above or self._watch.state.problem
+        return AdministerReply(Status.OK, str(problem), figures)
 
 
 def _carry_out(background: Background, operation: AdminOperation) -> AdministerReply:
@@ -84,6 +87,7 @@ class RunningBookie:
     watch: DiskWatch
     administration: Administration
     server: BookieServer
+    epochs: EpochKeeper
     peers: Peers | None
     """None if this process has no client: then nothing is repaired from other bookies."""
 

@@ -126,6 +126,8 @@ class Monitoring:
             reasons.append("it is not registered yet")
         if bookie.failure is not None:
             reasons.append(f"failed: {bookie.failure}")
+        if bookie.lapse:
+            reasons.append(f"lapsed: {bookie.lapse}")
         if bookie.is_read_only:
             reasons.append(f"read-only: {problem or 'there is space again, it is about to take adds'}")
         if bookie.ids_above:
@@ -164,6 +166,7 @@ def _bookie_figures(running: RunningBookie) -> Iterator[Figure]:
     active, frozen = bookie.storage.cache_bytes
     yield Figure(metrics.BOOKIE_READ_ONLY, bookie.is_read_only)
     yield Figure(metrics.BOOKIE_FAILED, bookie.failure is not None)
+    yield Figure(metrics.BOOKIE_EPOCH_AGE_S, running.epochs.age_s())
     yield Figure(metrics.BOOKIE_LIMBO_IDS, _limbo_ids(bookie.limbo))
     yield Figure(metrics.BOOKIE_ADD_STREAMS, server.add_streams)
     yield Figure(metrics.BOOKIE_LONG_POLLS, server.polls.count)

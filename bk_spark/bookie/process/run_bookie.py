@@ -3,7 +3,7 @@
 1. **Identity**: lock all directories, check that they are this bookie's and that no other process serves it, take the next boot
    number (boot.py).
 2. **Open**: replay. After a possible loss of data, every ledger issued so far is in limbo, durably, at the end of this phase.
-3. **Serve**, then **register**: only now do clients find this bookie.
+3. **Serve**, then **register**: only now do clients find this bookie. From now on its epoch moves (epoch_keeper.py).
 4. **Background**: repair, garbage collection and scrub run in threads beside the server, which they use.
 5. **Stop**, in reverse: leave the list of bookies, stop serving, stop the background, flush, mark the stop as clean, unlock.
 
@@ -31,6 +31,7 @@ from bk_spark.bookie.index.ledger_index import OpenIndex
 from bk_spark.bookie.index.sqlite_index import open_index as open_sqlite_index
 from bk_spark.bookie.process.background import Administration, Background, RunningBookie
 from bk_spark.bookie.process.disk_watch import DiskWatch, is_out_of_space
+from bk_spark.bookie.process.epoch_keeper import EpochKeeper
 from bk_spark.bookie.process.monitoring import MeasuredDisk, Monitoring
 from bk_spark.bookie.process.registration import Availability, Registration, await_others, takes_adds
 from bk_spark.bookie.repair.ledger_repair import Peers
@@ -113,12 +114,14 @@ class _Process:
 
     def run(self, lock: DirectoryLock) -> End:
         """One run through all phases. ``lock`` is the data directory's."""
+        began_s = time.monotonic()
         boot = self._identify()
+        epochs = EpochKeeper(boot, MetadataPlace(self.store, self.znodes), self.config, began_s)
         end: End | None = None
         with self.monitoring.of(boot.bookie_id), CheckpointThread() as checkpoints:
             bookie = self._open(boot, checkpoints, lock)
             try:
-                end = asyncio.run(self._serve(bookie, boot, checkpoints))
+                end = asyncio.run(self._serve(bookie, boot, epochs, checkpoints))
             finally:
                 self._close(bookie, boot, end)
         return end
@@ -174,15 +177,17 @@ class _Process:
         elif end is not None:
             boot.end()
 
-    async def _serve(self, bookie: Bookie, boot: Boot, checkpoints: CheckpointThread) -> End:
+    async def _serve(self, bookie: Bookie, boot: Boot, epochs: EpochKeeper, checkpoints: CheckpointThread) -> End:
         """Phases 3 to 5, up to the server's end."""
         loop = asyncio.get_running_loop()
-        running = self._running(bookie, boot)
+        await loop.run_in_executor(None, epochs.turn)  # the replay may have taken longer than an epoch may last
+        running = self._running(bookie, boot.bookie_id, epochs)
         server, background = running.server, Background.of(running)
         background.issued_ids.look()
         checkpoints.on_failure(server.fail)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.request_stop)
+        epochs.on_failure(server.fail)
         self.place = replace(self.place, port=await server.start())  # a later run keeps the port
         registration = Registration(
             self.store,
@@ -194,6 +199,7 @@ class _Process:
         self.monitoring.serves(running, lambda: registration.is_registered)
         marking = loop.create_task(_mark_failure(bookie, boot, self.config.disk_check_s))
         working = loop.create_task(self._work(running, registration, background))
+        epochs.start()
         try:
             await asyncio.wait((working, server.ended), return_when=asyncio.FIRST_COMPLETED)
             return server.ended.result() if server.ended.done() else working.result()
@@ -203,7 +209,7 @@ class _Process:
             working.cancel()
             await asyncio.wait((working,))
             registration.stop_waiting()
-            await loop.run_in_executor(None, registration.end)
+            await asyncio.gather(*(loop.run_in_executor(None, step) for step in (registration.end, epochs.stop)))
             await server.stop()
             await loop.run_in_executor(None, background.stop)
             marking.cancel()
@@ -218,20 +224,25 @@ class _Process:
         await availability.keep(self.config.disk_check_s)
         return End.REOPEN
 
-    def _running(self, bookie: Bookie, boot: Boot) -> RunningBookie:
+    def _running(self, bookie: Bookie, bookie_id: str, epochs: EpochKeeper) -> RunningBookie:
         watch = DiskWatch(self.directories, self.config, self.disk)
-        watch.look(bookie)
-        administration = Administration(bookie, boot.bookie_id, watch)
+
+        def look() -> None:
+            watch.look(bookie)
+            epochs.look(bookie)
+
+        look()
+        administration = Administration(bookie, bookie_id, watch)
         server = BookieServer(
             bookie,
             self.config,
             host=self.place.host,
             port=self.place.port,
-            looks=lambda: watch.look(bookie),
+            looks=look,
             administer=administration.administer,
         )
-        cluster = ClusterMember.of(self.store, self.znodes, boot.bookie_id)
-        return RunningBookie(boot.bookie_id, bookie, self.config, cluster, watch, administration, server, self.peers)
+        cluster = ClusterMember.of(self.store, self.znodes, bookie_id)
+        return RunningBookie(bookie_id, bookie, self.config, cluster, watch, administration, server, epochs, self.peers)
 
     def _address(self, bookie_id: str) -> BookieAddress:
         return BookieAddress(bookie_id, self.place.host, self.place.port, self.config.rack, self.monitoring.address)

@@ -231,3 +231,28 @@ def test_a_limbo_that_could_not_be_stored_ends_nothing(bookie):
     assert bookie.read(3, 0, 0)[1].status is Status.UNKNOWN
     assert bookie.bookie.failure is not None
     bookie.disk.failing.clear()
+
+
+# --- lapsed
+
+
+def test_a_lapsed_bookie_promises_nothing_and_answers_reads(harness):
+    """Storage rule 15: an acknowledged fence, or the add of a recovery, would be lost with the rest."""
+    harness.start()
+    harness.add(1, 0, 4)
+    harness.add(2, 0, 4)
+    harness.fence(2)
+    harness.bookie.set_lapse("its epoch has not moved")
+    for ledger_id in (1, 2, 3):
+        for recovery in (False, True):
+            reply = harness.add(ledger_id, 5, 9, recovery=recovery)
+            assert (reply.status, reply.detail) == (Status.READ_ONLY, "bookie bookie-1 is read-only: its epoch has not moved")
+        for reply in (harness.fence(ledger_id), harness.force(ledger_id), harness.confirm(ledger_id, 3)):
+            assert reply.status is Status.UNKNOWN
+            assert "its epoch has not moved" in reply.detail
+    harness.assert_holds(1, 0, 4)
+    assert harness.read(1, 5, 5)[1].status is Status.NO_SUCH_ENTRY
+    assert harness.read(1, 0, 4, fence=True)[1].status is Status.UNKNOWN
+    assert harness.read(2, 0, 4, fence=True)[1].status is Status.OK
+    harness.bookie.set_lapse("")
+    assert harness.add(1, 5, 9).status is Status.OK

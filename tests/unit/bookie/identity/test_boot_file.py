@@ -11,12 +11,12 @@ from bk_spark.bookie.index.generation import IndexGeneration
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 
-RECORD = BootRecord(BootNumber(7, "aa"), BootNumber(8, "bb"), BootPhase.RUNNING, True, IndexGeneration(b"\x01" * 16, 42))
+RECORD = BootRecord(BootNumber(7, "aa", 42), BootNumber(8, "bb"), BootPhase.RUNNING, True, IndexGeneration(b"\x01" * 16, 42))
 
 
 def test_the_boot_file_is_laid_out_as_documented() -> None:
     body = (
-        b"bk_spark boot\nversion: 1\nconfirmed: 7 aa\npending: 8 bb\nphase: running\nskipped_journal: yes\n"
+        b"bk_spark boot\nversion: 1\nconfirmed: 7 aa 42\npending: 8 bb 0\nphase: running\nskipped_journal: yes\n"
         b"index: 01010101010101010101010101010101 42\n"
     )
     assert encode_boot(RECORD) == body + b"crc32c: %08x\n" % crc32c(body)
@@ -45,16 +45,17 @@ def test_a_newer_boot_file_is_refused_by_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("phase", "dead"), ("skipped_journal", "perhaps"), ("confirmed", "7"), ("index", "x"), ("phase", "")]
+    ("name", "value"), [("phase", "dead"), ("skipped_journal", "perhaps"), ("confirmed", "7"), ("confirmed", "7 aa"), ("confirmed", "7 aa x"), ("index", "x"), ("phase", "")]
 )
 def test_a_value_that_means_nothing_is_damage(name: str, value: str) -> None:
-    pairs = {"confirmed": "7 aa", "phase": "clean", "skipped_journal": "no", "index": "00 1"}
+    pairs = {"confirmed": "7 aa 0", "phase": "clean", "skipped_journal": "no", "index": "00 1"}
     with pytest.raises(CorruptionError, match=f"f is damaged.*{name}|f is damaged.*boot number"):
         decode_boot(encode_fields("bk_spark boot", 1, {**pairs, name: value}.items()), "f")
 
 
 def test_the_confirmed_and_the_pending_number_fit_and_no_other() -> None:
-    assert RECORD.fits(BootNumber(7, "aa"))
+    assert RECORD.fits(BootNumber(7, "aa", 42))
+    assert not RECORD.fits(BootNumber(7, "aa", 41))
     assert RECORD.fits(BootNumber(8, "bb"))
     assert not RECORD.fits(BootNumber(7, "bb"))
     assert not RECORD.fits(BootNumber(6, "aa"))

@@ -91,7 +91,7 @@ def apaches_message():
 
 def test_the_znode_is_laid_out_as_documented() -> None:
     assert encode_stored(STORED).decode() == STORED.apache_text + (
-        "# bk_spark version: 1\n# bk_spark boot: 7 00ff\n# bk_spark directory: data d0\n"
+        "# bk_spark version: 1\n# bk_spark boot: 7 00ff 0\n# bk_spark directory: data d0\n"
         "# bk_spark directory: journal-0 d0\n# bk_spark directory: entry_log-0 d1\n"
     )
 
@@ -111,9 +111,9 @@ def test_a_znode_of_a_newer_format_is_refused_by_number(old: bytes, new: bytes) 
         b'4\nbookieHost: "a"\n',
         b"4\n\xff",
         STORED.apache_text.encode(),
-        encode_stored(STORED).replace(b"boot: 7 00ff", b"boot: 7"),
-        encode_stored(STORED).replace(b"boot: 7 00ff", b"boot: x y"),
-        encode_stored(STORED).replace(b"boot: 7 00ff", "boot: \u00b2 00ff".encode()),
+        encode_stored(STORED).replace(b"boot: 7 00ff 0", b"boot: 7"),
+        encode_stored(STORED).replace(b"boot: 7 00ff 0", b"boot: x y 0"),
+        encode_stored(STORED).replace(b"boot: 7 00ff 0", "boot: \u00b2 00ff 0".encode()),
         encode_stored(STORED).replace(b"directory: data d0", b"directory: data"),
     ],
 )

@@ -193,7 +193,7 @@ def test_disks_restored_from_a_snapshot_are_lost_disks(home: Home, tmp_path: Pat
     found = home.examine().mismatches
     assert len(found) == len(which)
     assert all(one.is_loss and one.is_automatic for one in found)
-    assert "is '1': the last boot of bookie" in str(found[0].error)
+    assert "is '1, epoch 0': the last boot of bookie" in str(found[0].error)
     assert "was number 2" in str(found[0].error)
 
 
@@ -247,7 +247,7 @@ def test_a_metadata_store_that_is_behind_the_disks_is_left_to_the_operator(home:
     home.change_stored(lambda stored: old)
     found = home.examine().mismatches
     assert [(one.is_loss, one.is_automatic) for one in found] == [(True, False)] * 4
-    assert "the metadata store knows of 1 boots of bookie" in str(found[0].error)
+    assert "the metadata store knows bookie" in str(found[0].error)
     home.fix()
     assert home.run().possible_loss
 

@@ -40,7 +40,7 @@ class Task:
 
 class World:
     def __init__(self, repair: Task | None = None) -> None:
-        self.bookie = mock.Mock(is_read_only=False, failure=None, limbo=None, ids_above="")
+        self.bookie = mock.Mock(is_read_only=False, failure=None, limbo=None, ids_above="", lapse="")
         self.bookie.storage.highest_ledger_id.return_value = 7
         self.watch = mock.Mock(state=DiskState())
         self.collector, self.scrub = Task(), Task()
@@ -94,6 +94,7 @@ def test_a_bookie_that_starts_says_so_and_tells_its_state() -> None:
         "failed": 0,
         "limbo": 0,
         "ids_given_out_again": 0,
+        "lapsed": 0,
         "highest_ledger_id": 7,
     }
 
@@ -106,6 +107,9 @@ def test_the_state_tells_why_a_bookie_takes_no_adds(world: World) -> None:
     world.bookie.ids_above = "ids are given out again"
     reply = world.ask(AdminOperation.BOOKIE_STATUS)
     assert (reply.detail, reply.figures["ids_given_out_again"]) == ("ids are given out again", 1)
+    world.bookie.lapse = "its epoch has not moved"
+    reply = world.ask(AdminOperation.BOOKIE_STATUS)
+    assert (reply.detail, reply.figures["lapsed"]) == ("its epoch has not moved", 1)
     world.bookie.failure = OSError("input/output error")
     reply = world.ask(AdminOperation.BOOKIE_STATUS)
     assert (reply.detail, reply.figures["failed"]) == ("input/output error", 1)

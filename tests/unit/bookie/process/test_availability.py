@@ -26,6 +26,7 @@ class World:
 
     is_read_only: bool = False
     ids_above: str = ""
+    lapse: str = ""
     may_forget: bool = False
     problem: BaseException | None = None
     looks: int = 0
@@ -88,6 +89,18 @@ def test_the_registration_follows_the_bookie_to_read_only_and_back() -> None:
         world.is_read_only = True
         await until(lambda: world.moves == [True])
         world.is_read_only = False
+        await until(lambda: world.moves == [True, False])
+
+    keeping(world, story)
+
+
+def test_a_bookie_that_is_lapsed_is_read_only_until_its_epoch_has_moved() -> None:
+    world = World()
+
+    async def story(_: asyncio.Task[None]) -> None:
+        world.lapse = "its epoch has not moved"
+        await until(lambda: world.moves == [True])
+        world.lapse = ""
         await until(lambda: world.moves == [True, False])
 
     keeping(world, story)
