@@ -383,6 +383,16 @@ def test_metadata_of_another_creator_is_of_another_ledger(session: Session, cont
     assert answer(context, ReadMetadata()) == MetadataGone()
 
 
+def test_metadata_of_another_creator_is_not_overwritten_though_its_version_is_the_expected_one(
+    session: Session, context: ClientContext
+) -> None:
+    """Protocol rule 64: a writer that goes on after the store went back."""
+    path, other = ZNODES.ledger(METADATA.ledger_id), replace(METADATA, creator_token=2).encode()
+    session.create(path, other, make_parents=True)
+    assert answer(context, WriteMetadata(METADATA.closed_at(0, 1), 0)) == MetadataGone()
+    assert session.get(path).value == other
+
+
 # --- choices of bookies
 
 
