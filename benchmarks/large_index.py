@@ -43,7 +43,7 @@ from bk_spark.quorum import DENSE
 from bk_spark.wire.messages import AddRequest
 
 BOOKIE_ID = "benchmark"
-KEY = bytes(16)
+KEY = bytes(24)
 LOG_ID = 1
 COMMIT_ROWS = 200_000
 ROW_IDS = 10

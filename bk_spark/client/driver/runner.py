@@ -28,7 +28,7 @@ from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.digest import master_key
 from bk_spark.errors import BookKeeperError, InternalError, MetadataConflictError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
-from bk_spark.metadata.store import BadVersionError, Check, NoNodeError, SetValue, TransactionFailedError
+from bk_spark.metadata.store import BadVersionError, Check, NoNodeError, SetValue, TransactionFailedError, Versioned, find
 from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
@@ -316,8 +316,14 @@ class Runner:
             self.post(sm.MetadataWritten(version))
 
     def _compare_and_set(self, path: str, value: bytes, command: sm.WriteMetadata) -> int:
-        """Returns the new version. Raises the errors of the store's ``set``; MetadataConflictError if the guard is gone."""
+        """Returns the new version. Raises the errors of the store's ``set``; MetadataConflictError if the guard is gone.
+
+        After the store went back to an older copy, another creator's ledger may have the id, and even the version.
+        """
         store, version = self._context.store, command.expected_version
+        found = find(store, path)
+        if found is not None and not self._is_of_this_ledger(self._decoded(found)):
+            raise NoNodeError(path)
         if not command.guard:
             return store.set(path, value, version)
         try:
@@ -332,14 +338,20 @@ class Runner:
         path = self._context.znodes.ledger(self._metadata.ledger_id)
         try:
             found = await self._context.blocking(lambda: self._context.store.get(path))
-            metadata = LedgerMetadata.decode(self._metadata.ledger_id, found.value)
-            is_same = metadata.creator_token == self._metadata.creator_token
-            # Another creator's metadata: the id was given out again, and this ledger has none any more.
+            metadata = self._decoded(found)
+            is_same = self._is_of_this_ledger(metadata)
             self.post(sm.MetadataRead(metadata, found.version) if is_same else sm.MetadataGone())
         except NoNodeError:
             self.post(sm.MetadataGone())
         except BookKeeperError as failure:
             self.post(sm.MetadataUnknown(failure))
+
+    def _decoded(self, found: Versioned) -> LedgerMetadata:
+        return LedgerMetadata.decode(self._metadata.ledger_id, found.value)
+
+    def _is_of_this_ledger(self, metadata: LedgerMetadata) -> bool:
+        """Not if another creator made it: then the id was given out again, and this ledger has no metadata any more."""
+        return metadata.creator_token == self._metadata.creator_token
 
 
 def _cancel_all(adds: list[QueuedAdd]) -> None:

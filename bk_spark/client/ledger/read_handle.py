@@ -17,7 +17,7 @@ from bk_spark.client.protocol.limits import ReadLimits, milliseconds
 from bk_spark.client.protocol.read_entries import ReadEntries
 from bk_spark.client.protocol.state_machine import Command, Consumed, Deliver, Finish, Start
 from bk_spark.entries.batch import NO_ENTRY, EntryBatch
-from bk_spark.errors import ConfigError, NoSuchEntryError
+from bk_spark.errors import ConfigError, NoSuchEntryError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 MAX_WAIT_S = 24 * 3600.0
@@ -175,7 +175,10 @@ class ReadHandle:
         """Read the metadata first: bookies of a former ensemble have no news, and no bookie knows that a ledger is closed."""
         if not self.is_closed:
             self._context.check_open()
-            self._learn(self._ledgers.metadata(self.ledger_id), NO_ENTRY)
+            current = self._ledgers.metadata(self.ledger_id)
+            if current.creator_token != self._metadata.creator_token:  # the id was given out again
+                raise NoSuchLedgerError(self.ledger_id)
+            self._learn(current, NO_ENTRY)
         self._ask_bookies(quorum=quorum)
         return self._last_add_confirmed
 

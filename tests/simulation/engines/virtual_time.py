@@ -164,7 +164,8 @@ class VirtualTimeWorld(World):
             self.break_connection(client, server)
             return
         delay_ms = self.choices.pick((20, KEEPALIVE_MS), "loss noticed after")
-        told = Envelope(envelope.number, server, client, Broken(envelope.number, only=True), is_reply=True)
+        broken = envelope.body if isinstance(envelope.body, Broken) else Broken(envelope.number, only=True)
+        told = Envelope(envelope.number, server, client, broken, is_reply=True)
         self._put(self.now_ms + delay_ms, told)
         if server == METADATA and not envelope.is_reply and self.choices.choose(2, "arrives all the same"):
             self._put(self.now_ms + self.choices.pick((100, 1_000, 20_000), "arrives after"), envelope)

@@ -28,6 +28,7 @@ from bk_spark.config import MIB, BookieConfig
 from bk_spark.errors import BookKeeperError, ProcessFailedError
 from bk_spark.local import cluster as local_cluster
 from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.metadata.ledger_ids import raise_ledger_ids
 from bk_spark.telemetry.metrics import DESCRIBED
 from bk_spark.version import VERSION
 from bk_spark.wire.messages import AdminOperation, Status
@@ -109,7 +110,9 @@ def watched() -> Iterator[Watched]:
     with ExitStack() as undo:
         undo.enter_context(mock.patch.object(local_cluster, "bookie_command", limited_bookie_command))
         cluster = undo.enter_context(LocalCluster(1, bookie_config=CONFIG))
-        yield Watched(cluster, undo.enter_context(BookKeeper(cluster.metadata_uri, BRISK)))
+        client = undo.enter_context(BookKeeper(cluster.metadata_uri, BRISK))
+        raise_ledger_ids(client.metadata_store, client.znodes, 2 * 10**9)  # tests add to ledgers that nobody created
+        yield Watched(cluster, client)
 
 
 def test_every_sample_is_described_in_the_manual_and_names_its_bookie(watched: Watched) -> None:
@@ -265,7 +268,7 @@ def test_a_full_disk_and_a_broken_one_are_not_ready_and_say_so_while_the_process
 def test_why_a_bookie_is_not_ready_from_its_start_to_its_stop() -> None:
     monitoring = Monitoring("127.0.0.1", BookieConfig())
     state = SimpleNamespace(problem="")
-    bookie: Any = SimpleNamespace(failure=None, is_read_only=False, limbo=None)
+    bookie: Any = SimpleNamespace(failure=None, is_read_only=False, limbo=None, ids_above="")
     running: Any = SimpleNamespace(bookie=bookie, watch=SimpleNamespace(state=state))
     is_registered = False
     assert monitoring.reasons() == [STARTS]
@@ -278,7 +281,8 @@ def test_why_a_bookie_is_not_ready_from_its_start_to_its_stop() -> None:
         bookie.limbo = Limbo(7)
         bookie.is_read_only, state.problem = True, "too little free space in /x"
         bookie.failure = OSError("broken")
-        assert [reason.split(":")[0] for reason in monitoring.reasons()] == ["failed", "read-only", "limbo"]
+        bookie.ids_above = "ids are given out again"
+        assert [reason.split(":")[0] for reason in monitoring.reasons()] == ["failed", "read-only", bookie.ids_above, "limbo"]
         monitoring.stops()
         assert monitoring.reasons() == [STOPS]
     with monitoring.of("bookie-1"):  # its storage is opened anew

@@ -25,8 +25,11 @@ from bk_spark.client.protocol.state_machine import (
     Finish,
     ForceAnswered,
     LastAddConfirmedAnswered,
+    MetadataGone,
+    MetadataRead,
     MetadataUnknown,
     ReadEnded,
+    ReadMetadata,
     ReadSent,
     ReadWaits,
     ReplacementsChosen,
@@ -43,7 +46,7 @@ from bk_spark.client.protocol.state_machine import (
 )
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, encode, seal
-from bk_spark.entries.digest import Digester
+from bk_spark.entries.digest import Digester, master_key
 from bk_spark.errors import ConfigError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.metadata.ledger_metadata import Fragment, new_ledger
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, list_bookies, register, unregister
@@ -211,6 +214,17 @@ def test_an_add_says_that_it_is_a_recoverys_and_that_its_sync_may_wait(context: 
     assert [(one.recovery, one.deferred_sync) for one in bookie.requests] == [(False, False), (True, False), (False, True)]
 
 
+def test_every_request_names_its_ledger_by_the_password_and_the_creator_s_token(
+    context: ClientContext, bookie: RecordingBookie
+) -> None:
+    """Protocol rule 64."""
+    answer(context, SendAdd(1, "b1", batch()))
+    answer(context, SendRead(1, "b1", 3, 4, DENSE, 100))
+    answer(context, SendReadLastAddConfirmed(1, "b1"))
+    answer(context, SendForce(1, "b1"))
+    assert [one.master_key for one in bookie.requests] == 4 * [master_key(METADATA.password, METADATA.creator_token)]
+
+
 def test_a_read_says_that_it_fences(context: ClientContext, bookie: RecordingBookie) -> None:
     for fence in (False, True):
         event = answer(context, SendRead(1, "b1", 3, 4, DENSE, 100, fence))
@@ -357,6 +371,25 @@ def test_metadata_that_the_store_has_no_room_for_is_an_answer_to_the_operation(c
     event = answer(context, WriteMetadata(replace(METADATA, fragments=fragments), 0))
     assert isinstance(event, MetadataUnknown)
     assert "the size in bytes" in str(event.error)
+
+
+def test_metadata_of_another_creator_is_of_another_ledger(session: Session, context: ClientContext) -> None:
+    """Protocol rule 64: the id was given out again, and this ledger has no metadata any more."""
+    path = ZNODES.ledger(METADATA.ledger_id)
+    session.create(path, METADATA.encode(), make_parents=True)
+    assert answer(context, ReadMetadata()) == MetadataRead(METADATA, 0)
+    session.set(path, replace(METADATA, creator_token=2).encode(), 0)
+    assert answer(context, ReadMetadata()) == MetadataGone()
+
+
+def test_metadata_of_another_creator_is_not_overwritten_though_its_version_is_the_expected_one(
+    session: Session, context: ClientContext
+) -> None:
+    """Protocol rule 64: a writer that goes on after the store went back."""
+    path, other = ZNODES.ledger(METADATA.ledger_id), replace(METADATA, creator_token=2).encode()
+    session.create(path, other, make_parents=True)
+    assert answer(context, WriteMetadata(METADATA.closed_at(0, 1), 0)) == MetadataGone()
+    assert session.get(path).value == other
 
 
 # --- choices of bookies
