@@ -141,13 +141,16 @@ def offsets(*words: str) -> Callable[[str, str], str]:
 
 
 def moment(name: str, value: str) -> int | datetime:
-    """Milliseconds since 1970, of a number or a time with an offset; a time without one as it is."""
-    if re.fullmatch(r"\d{1,15}", value.strip()):
+    """Milliseconds since 1970, of a number or a time with an offset; a time without one as it is.
+
+    Numbers of few digits are refused: they are seconds since 1970, or dates such as 20260301, and would mean a day in 1970.
+    """
+    if re.fullmatch(r"0|\d{12,15}", value.strip()):
         return int(value)
     try:
-        found = datetime.fromisoformat(value.strip())
+        found = datetime.fromisoformat("" if value.strip().isdecimal() else value.strip())
     except ValueError:
-        remedy = "it must be a time such as 2026-03-01T12:30:00+01:00, or milliseconds since 1970"
+        remedy = "it must be a time such as 2026-03-01T12:30:00+01:00, or milliseconds since 1970: 0, or 12 digits or more"
         raise ConfigError(f"option '{name}'", value, remedy) from None
     return milliseconds(found, UTC) if found.tzinfo else found
 

@@ -64,6 +64,9 @@ def test_sizes_are_bytes_or_have_a_binary_suffix(text: str, size: int) -> None:
         ("endingOffsets", "7"),
         ("endingOffsets", "earliest"),
         ("startingTimestamp", "yesterday"),
+        ("startingTimestamp", "1767225600"),
+        ("startingTimestamp", "20260101"),
+        ("timestampAsOf", "2026"),
         ("timestampAsOf", "2026-02-30"),
         ("timeZone", "Berlin"),
         ("timeZone", ""),
@@ -191,9 +194,9 @@ def test_an_option_passes_if_it_applies_to_one_of_several_uses() -> None:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ({"startingOffsets": "earliest"}, {"startingTimestamp": "5"}),
+        ({"startingOffsets": "earliest"}, {"startingTimestamp": "1767225600000"}),
         ({"endingOffsets": "latest"}, {"versionAsOf": "5"}),
-        ({"versionAsOf": "5"}, {"timestampAsOf": "5"}),
+        ({"versionAsOf": "5"}, {"timestampAsOf": "1767225600000"}),
     ],
 )
 def test_a_read_starts_and_ends_at_one_place_each(first, second) -> None:
@@ -205,7 +208,7 @@ def test_a_read_starts_and_ends_at_one_place_each(first, second) -> None:
 
 @pytest.mark.parametrize("name", ["versionAsOf", "timestampAsOf", "startingOffsets", "endingOffsets", "startingTimestamp"])
 def test_ledgers_have_neither_versions_nor_offsets(name) -> None:
-    value = "latest" if name.endswith("Offsets") else "5"
+    value = "latest" if name.endswith("Offsets") else "1767225600000"
     with pytest.raises(ConfigError, match=f"'{name}'.*does not apply to ledgers"):
         parse_options({"metadata": URI, "ledger": "7", name: value}, {})
 
