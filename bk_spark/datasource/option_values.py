@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, tzinfo
 
 from bk_spark.config import KIB, MIB, DigestType
 from bk_spark.errors import ConfigError
+from bk_spark.rows.local_time import microseconds, time_zone
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -22,7 +23,6 @@ _SIZE = re.compile(r"(\d+)\s*([kmg]?)(?:i?b)?", re.IGNORECASE)
 _RANGE = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?")
 _BINARY_UNITS = {"": 1, "k": KIB, "m": MIB, "g": 1024 * MIB}
 _OFFSET_KEYS = {"entry", "index", "ledger", "log", "version"}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def text(name: str, value: str) -> str:
@@ -140,14 +140,31 @@ def offsets(*words: str) -> Callable[[str, str], str]:
     return parse
 
 
-def timestamp_ms(name: str, value: str) -> int:
-    """A date, a date and time, or milliseconds since 1970. In UTC unless it has an offset; cut to whole milliseconds."""
-    if re.fullmatch(r"\d{1,15}", value.strip()):
+def moment(name: str, value: str) -> int | datetime:
+    """Milliseconds since 1970, of a number or a time with an offset; a time without one as it is.
+
+    Numbers of few digits are refused: they are seconds since 1970, or dates such as 20260301, and would mean a day in 1970.
+    """
+    if re.fullmatch(r"0|\d{12,15}", value.strip()):
         return int(value)
     try:
-        moment = datetime.fromisoformat(value.strip())
+        found = datetime.fromisoformat("" if value.strip().isdecimal() else value.strip())
     except ValueError:
-        remedy = "it must be a time such as 2026-03-01 or 2026-03-01T12:30:00+01:00, or milliseconds since 1970"
+        remedy = "it must be a time such as 2026-03-01T12:30:00+01:00, or milliseconds since 1970: 0, or 12 digits or more"
         raise ConfigError(f"option '{name}'", value, remedy) from None
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (aware - _EPOCH) // timedelta(milliseconds=1)
+    return milliseconds(found, UTC) if found.tzinfo else found
+
+
+def milliseconds(found: datetime, zone: tzinfo) -> int:
+    """Milliseconds since 1970, cut to whole ones; ``zone`` counts for a time without an offset."""
+    return microseconds(found, zone) // 1000
+
+
+def zone_name(name: str, value: str) -> str:
+    """A time zone by its name, or an offset from UTC."""
+    try:
+        time_zone(value)
+    except ValueError:
+        remedy = "it must be a time zone such as Europe/Berlin, UTC or +01:00 that this machine knows"
+        raise ConfigError(f"option '{name}'", value, remedy) from None
+    return value

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from datetime import datetime, tzinfo
 from typing import Any, Literal
 
 from bk_spark.config import KIB, MAX_ENTRY_BYTES, MIB, TLS_NAMES, ZOOKEEPER_AUTH_VARIABLE, ClientConfig, DigestType
@@ -19,6 +20,7 @@ from bk_spark.datasource import option_values as values
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.errors import ConfigError
 from bk_spark.quorum import check_quorums
+from bk_spark.rows.local_time import NO_ZONE, time_zone
 from bk_spark.rows.where.condition import Condition, parse_where
 
 Use = Literal["batch read", "stream read", "batch write", "stream write"]
@@ -123,9 +125,16 @@ OPTIONS: tuple[Option, ...] = (
         values.offsets(LATEST),
         "`latest` or an offset (JSON): first entry not to read",
     ),
-    Option("startingTimestamp", "read", "", values.timestamp_ms, "reads what was committed at that time or later"),
+    Option("startingTimestamp", "read", "", values.moment, "reads what was committed at that time or later"),
     Option("versionAsOf", "batch read", "(latest)", _VERSION, "the log as it stood at that version"),
-    Option("timestampAsOf", "batch read", "(latest)", values.timestamp_ms, "the log as it stood at that time"),
+    Option("timestampAsOf", "batch read", "(latest)", values.moment, "the log as it stood at that time"),
+    Option(
+        "timeZone",
+        "read",
+        "",
+        values.zone_name,
+        "of times without an offset, such as `Europe/Berlin`",
+    ),
     Option("maxRowsPerTrigger", "stream read", "(unlimited)", _ANY_COUNT, "most rows of a micro-batch, but at least one entry"),
     Option("maxBytesPerTrigger", "stream read", "(unlimited)", _ANY_SIZE, "most payload bytes of a micro-batch"),
     Option("failOnDataLoss", "read", "true", values.boolean, "`false`: skips what truncation removed, with a warning"),
@@ -188,6 +197,7 @@ class SourceOptions:
     starting_timestamp: int | None = None
     version_as_of: int | None = None
     timestamp_as_of: int | None = None
+    time_zone: str | None = None
     max_rows_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     fail_on_data_loss: bool = True
@@ -210,6 +220,11 @@ class SourceOptions:
     @property
     def reads_entries(self) -> bool:
         return self.content == "entries" or bool(self.ledger)
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The time zone of times without an offset from UTC; None if none is given."""
+        return None if self.time_zone is None else time_zone(self.time_zone)
 
     @property
     def log(self) -> str:
@@ -274,11 +289,21 @@ def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = o
         remedy = f"it must be the cluster's URI, zk://host:port/ledgers; or set ${METADATA_VARIABLE}"
         raise ConfigError("option 'metadata'", None, remedy)
     parsed = {o.attribute: o.parse(o.name, given[o.key]) for o in OPTIONS if o.key in given}
+    for option in OPTIONS:
+        if isinstance(parsed.get(option.attribute), datetime):
+            parsed[option.attribute] = _placed(option, given[option.key], parsed)
     client = {key.removeprefix(CLIENT_PREFIX): value for key, value in given.items() if key.startswith(CLIENT_PREFIX)}
     secured = {name: parsed.pop(name) for name in SECURITY & parsed.keys()}
     if ZOOKEEPER_AUTH_VARIABLE in environment:
         secured.setdefault("zookeeper_auth", environment[ZOOKEEPER_AUTH_VARIABLE])
     return SourceOptions(**parsed, client=_client_config(client, secured), given=frozenset(given))
+
+
+def _placed(option: Option, value: str, parsed: Mapping[str, Any]) -> int:
+    """Milliseconds since 1970 of a time that names no offset from UTC."""
+    if "time_zone" not in parsed:
+        raise ConfigError(f"option '{option.name}'", value, NO_ZONE)
+    return values.milliseconds(parsed[option.attribute], time_zone(parsed["time_zone"]))
 
 
 def _no_path() -> ConfigError:

@@ -52,9 +52,12 @@ class BookKeeperDataSource(DataSource):
 
     ``where`` takes comparisons of columns with literals, joined by AND: ``day = '2026-01-31' AND amount > 5``. Operators are
     ``= != <> < <= > >=``, ``IN (…)``, ``BETWEEN … AND …``, ``IS [NOT] NULL``. Literals are numbers, strings, true and
-    false, ``X'00FF'``; dates and times are strings, times in UTC unless they have an offset such as ``+01:00``. The read gives
-    exactly the rows that match by Spark SQL's rules; the columns compared need not be selected. Entries whose statistics
-    exclude the condition are not decoded. Anything else is refused: use ``DataFrame.where()`` for it.
+    false, ``X'00FF'``; dates and times are strings. The read gives exactly the rows that match by Spark SQL's rules (with ANSI
+    mode on, as by default); the columns compared need not be selected. Entries whose statistics exclude the condition are not
+    decoded. Anything else is refused: use ``DataFrame.where()`` for it.
+
+    Times have an offset from UTC, such as ``Z`` or ``+01:00``, or ``timeZone`` names their zone: Spark does not tell a format
+    the session's. A time without either is refused.
 
     A batch read goes from ``startingOffsets`` or ``startingTimestamp`` (included) to ``endingOffsets`` (excluded), or to what
     the log held at ``versionAsOf`` or ``timestampAsOf``. Offsets are those that a stream reports: a batch read between two of
@@ -105,6 +108,7 @@ class BookKeeperDataSource(DataSource):
     startingTimestamp    read        (none)                   reads what was committed at that time or later
     versionAsOf          batch read  (latest)                 the log as it stood at that version
     timestampAsOf        batch read  (latest)                 the log as it stood at that time
+    timeZone             read        (none)                   of times without an offset, such as `Europe/Berlin`
     maxRowsPerTrigger    stream read (unlimited)              most rows of a micro-batch, but at least one entry
     maxBytesPerTrigger   stream read (unlimited)              most payload bytes of a micro-batch
     failOnDataLoss       read        true                     `false`: skips what truncation removed, with a warning

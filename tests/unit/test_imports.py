@@ -64,7 +64,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Spark, the dashboard, and what joins both sides
     "datasource": (),
     "datasource/spark_schema": ("rows", "client/log/stored"),
-    "datasource/option_values": ("client/bookkeeper",),
+    "datasource/option_values": ("client/bookkeeper", "rows"),
     "datasource/connection": ("client/bookkeeper", "process_memory"),
     "datasource/options": ("datasource/option_values", "rows"),
     "datasource/read": ("datasource/options", "datasource/connection", "datasource/spark_schema"),

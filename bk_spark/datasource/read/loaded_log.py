@@ -62,7 +62,7 @@ def filter_of(options: SourceOptions, log: LoadedLog) -> RowFilter | None:
     if options.where is None:
         return None
     stored = _stored(options, log)
-    bound = bind(options.where, log.name, to_arrow(stored))
+    bound = bind(options.where, log.name, to_arrow(stored), options.zone)
     for comparison in bound.comparisons:
         kind = stored[comparison.column].dataType
         if comparison.keys and isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():

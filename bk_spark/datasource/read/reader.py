@@ -109,6 +109,9 @@ def _ends(followed: FollowedLog, options: SourceOptions, log: LoadedLog, head: H
         start = followed.first(_head_at(followed, head, log.version if end is None else end.version), options)
     else:
         start = _given(log, head, "startingOffsets", str(options.starting_offsets))
+        if end is not None and start > end:
+            problem = f"it lies behind option 'endingOffsets', {end.to_json(log.uid)}: exchange the two, or give a later end"
+            raise ConfigError("option 'startingOffsets'", str(options.starting_offsets), problem)
     return start, followed.latest(_head_at(followed, head, log.version)) if end is None else end
 
 

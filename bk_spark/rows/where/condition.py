@@ -8,13 +8,15 @@
                 | column BETWEEN literal AND literal      both bounds included
                 | column IS [NOT] NULL
     column      = a name, or `any name` in backquotes
-    literal     = 5, -1.5, 2e9, 'text', "text", true, false, DATE '2026-01-31', TIMESTAMP '…', TIME '…', X'00FF'
+    literal     = 5, -1.5, 2e9, 'text', "text", true, false, X'00FF'
+                | DATE '2026-01-31', TIMESTAMP '…', TIMESTAMP_LTZ '…', TIMESTAMP_NTZ '…', TIME '…'
 
 Other text is refused: a condition is applied exactly, or not at all. filter.py checks the types.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -44,7 +46,7 @@ _ALLOWED = (
 _TOKEN = re.compile(
     r"""\s*(?:
       (?P<number>[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d{1,9}+)?(?![\w.]))
-    | (?P<prefixed>(?:DATE|TIMESTAMP|TIME|X)\s*'[^'\\]*')
+    | (?P<prefixed>(?:DATE|TIMESTAMP(?:_LTZ|_NTZ)?|TIME|X)\s*'[^'\\]*')
     | (?P<string>'(?:[^'\\]|''|\\['"\\])*'|"(?:[^"\\]|""|\\['"\\])*")
     | (?P<word>[^\W\d]\w*)
     | (?P<quoted>`(?:[^`]|``)+`)
@@ -75,14 +77,18 @@ _OPERATORS = {operator.value: operator for operator in Operator} | {"==": Operat
 
 @dataclass(frozen=True, slots=True)
 class TypedText:
-    """A literal such as ``DATE '2026-01-31'``; ``kind`` is DATE, TIMESTAMP, TIME or X."""
+    """A literal such as ``DATE '2026-01-31'``; ``kind`` is DATE, TIMESTAMP, TIMESTAMP_LTZ, TIMESTAMP_NTZ, TIME or X."""
 
     kind: str
     text: str
 
 
-Literal: TypeAlias = Decimal | str | bool | TypedText
-"""A number is a Decimal."""
+Literal: TypeAlias = Decimal | float | str | bool | TypedText
+"""A number is a Decimal with the digits that are written; with an exponent it is a float, as in Spark."""
+
+
+class UnfitLiteral(Exception):
+    """The literal is not of the column's type. The text says what would be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +212,11 @@ class _Parser:
             self._refuse("nothing is equal to NULL, ask IS NULL or IS NOT NULL")
         if token.kind not in _LITERALS and token.keyword not in ("TRUE", "FALSE"):
             self._refuse("a literal is expected")
+        literal = _LITERALS[token.kind](token.text) if token.kind in _LITERALS else token.keyword == "TRUE"
+        if isinstance(literal, float) and math.isinf(literal):
+            self._refuse("a number with an exponent must be in the range of DOUBLE")
         self._at += 1
-        return _LITERALS[token.kind](token.text) if token.kind in _LITERALS else token.keyword == "TRUE"
+        return literal
 
     def _take(self, text: str) -> bool:
         if self._next.keyword == text or (self._next.kind == "mark" and self._next.text == text):
@@ -233,6 +242,10 @@ def _tokens(text: str) -> Iterator[_Token]:
             return
 
 
+def _number(text: str) -> Literal:
+    return float(text) if "e" in text.lower() else Decimal(text)
+
+
 def _string(text: str) -> str:
     quote = text[0]
     return re.sub(rf"{quote}{quote}|\\(.)", lambda match: match[1] or quote, text[1:-1])
@@ -243,4 +256,4 @@ def _typed(text: str) -> TypedText:
     return TypedText(kind.strip().upper(), rest[:-1])
 
 
-_LITERALS: dict[str, Callable[[str], Literal]] = {"number": Decimal, "string": _string, "prefixed": _typed}
+_LITERALS: dict[str, Callable[[str], Literal]] = {"number": _number, "string": _string, "prefixed": _typed}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import tzinfo
 from decimal import Context, Decimal
 from functools import reduce
 from typing import Any
@@ -18,8 +19,8 @@ import pyarrow.compute as pc
 
 from bk_spark.errors import ConfigError
 from bk_spark.rows.statistics import ColumnStatistics, Key, Kind, kind_of
-from bk_spark.rows.where.condition import Comparison, Condition, Operator
-from bk_spark.rows.where.literals import UnfitLiteral, bound_literals
+from bk_spark.rows.where.condition import Comparison, Condition, Operator, UnfitLiteral
+from bk_spark.rows.where.literals import bound_literals
 
 _NULL_TESTS = (Operator.IS_NULL, Operator.IS_NOT_NULL)
 _EXACT = Context(prec=76)
@@ -95,17 +96,19 @@ class RowFilter:
         return batch.filter(reduce(pc.and_, masks))
 
 
-def bind(condition: Condition, log: str, columns: pa.Schema) -> RowFilter:
+def bind(condition: Condition, log: str, columns: pa.Schema, zone: tzinfo | None = None) -> RowFilter:
     """Bind ``condition`` to a log's columns. Names match in upper and lower case, as in Spark.
+
+    ``zone`` is that of times without an offset; None refuses them where the column's times have one.
 
     Raises ConfigError for a column that the log does not have, and for a literal that is not of the column's type.
     """
-    bound = tuple(_bound(condition, log, columns, comparison) for comparison in condition.comparisons)
+    bound = tuple(_bound(condition, log, columns, comparison, zone) for comparison in condition.comparisons)
     names = dict.fromkeys(comparison.column for comparison in bound)
     return RowFilter(pa.schema([columns.field(name) for name in names]), bound)
 
 
-def _bound(condition: Condition, log: str, columns: pa.Schema, comparison: Comparison) -> BoundComparison:
+def _bound(condition: Condition, log: str, columns: pa.Schema, comparison: Comparison, zone: tzinfo | None) -> BoundComparison:
     wanted, operator = comparison.column, comparison.operator
     same = [name for name in columns.names if name.lower() == wanted.lower()]
     name = wanted if wanted in same else next(iter(same), None)
@@ -119,7 +122,7 @@ def _bound(condition: Condition, log: str, columns: pa.Schema, comparison: Compa
         remedy = f"column '{name}' is {of}, which has no order here: ask IS NULL or IS NOT NULL, or use DataFrame.where()"
         raise ConfigError("option 'where'", condition.text, remedy)
     try:
-        return BoundComparison(name, *bound_literals(of, operator, comparison.literals))
+        return BoundComparison(name, *bound_literals(of, operator, comparison.literals, zone))
     except UnfitLiteral as problem:
         remedy = f"column '{name}' is {of}, what it is compared with: {problem}"
         raise ConfigError("option 'where'", condition.text, remedy) from None

@@ -1,52 +1,56 @@
 """Converts literals of option ``where`` to a column's type, in the form in which statistics.py compares values.
 
 The conversion is exact. Integers, dates, times and decimals have a smallest step. A literal between two steps, or beyond the
-type's range, becomes a comparison with a step, or one that holds for every value or for none.
+type's range, becomes a comparison with a step, or one that holds for every value or for none. ``numbers.py`` says which
+number is compared.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, tzinfo
 from decimal import ROUND_FLOOR, Context, Decimal
 
 import pyarrow as pa
 
+from bk_spark.rows.local_time import NO_ZONE, microseconds
 from bk_spark.rows.statistics import Key, Kind, kind_of
-from bk_spark.rows.where.condition import Literal, Operator, TypedText
+from bk_spark.rows.where.condition import Literal, Operator, TypedText, UnfitLiteral
+from bk_spark.rows.where.numbers import compared_numbers
 
 _EXACT = Context(prec=200)
 _HUGE = Decimal(10) ** 80
-"""Beyond every value of every type, and small enough to compute with, unlike the literal 1e999999999."""
+"""Beyond every value of every type, and small enough to compute with, unlike the literal 1e300."""
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?")
 _SPECIAL_FLOATS = ("nan", "infinity", "+infinity", "-infinity", "inf", "+inf", "-inf")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d{1,6})?)?")
 _TIMESTAMP = re.compile(rf"{_DATE.pattern}([ T]{_TIME.pattern}(Z|[+-]\d\d:\d\d)?)?")
+_ZONED_KINDS = ("", "DATE", "TIMESTAMP", "TIMESTAMP_LTZ")
+_PLAIN_KINDS = ("", "DATE", "TIMESTAMP_NTZ")
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER: tuple[Operator, tuple[Key, ...]] = (Operator.IN, ())
 _ANY_VALUE: tuple[Operator, tuple[Key, ...]] = (Operator.IS_NOT_NULL, ())
 
 
-class UnfitLiteral(Exception):
-    """The literal is not of the column's type. The text says what would be."""
+def bound_literals(
+    of: pa.DataType, operator: Operator, literals: tuple[Literal, ...], zone: tzinfo | None = None
+) -> tuple[Operator, tuple[Key, ...]]:
+    """The operator and its keys, for a column of type ``of``. IN without keys holds for no row. Raises UnfitLiteral.
 
-
-def bound_literals(of: pa.DataType, operator: Operator, literals: tuple[Literal, ...]) -> tuple[Operator, tuple[Key, ...]]:
-    """The operator and its keys, for a column of type ``of``. IN without keys holds for no row. Raises UnfitLiteral."""
-    if operator is Operator.IN:
-        found = [bound_literals(of, Operator.EQUAL, (literal,)) for literal in literals]
-        return Operator.IN, tuple(key for _, keys in found for key in keys)
-    (literal,) = literals
+    ``zone`` is that of times without an offset; None refuses them.
+    """
     kind = kind_of(of)
     if kind is Kind.FLOAT:
-        return operator, (_float(literal),)
+        return operator, tuple(_float(literal) for literal in literals)
     if kind is Kind.BYTES:
-        return operator, (_text(literal) if pa.types.is_string(of) else _binary(literal),)
+        return operator, tuple(_text(literal) if pa.types.is_string(of) else _binary(literal) for literal in literals)
     low, high = _range(of)
-    return _whole(operator, _steps(of, literal), low, high)
+    steps = _steps(of, operator, literals, zone)
+    if operator is Operator.IN:
+        return operator, tuple(key for step in steps for key in _whole(Operator.EQUAL, step, low, high)[1])
+    return _whole(operator, steps[0], low, high)
 
 
 def _whole(operator: Operator, value: Decimal, low: int, high: int) -> tuple[Operator, tuple[Key, ...]]:
@@ -71,17 +75,20 @@ def _range(of: pa.DataType) -> tuple[int, int]:
     return -(2 ** (of.bit_width - 1)), 2 ** (of.bit_width - 1) - 1
 
 
-def _steps(of: pa.DataType, literal: Literal) -> Decimal:
-    """The literal in smallest steps of the type."""
+def _steps(of: pa.DataType, operator: Operator, literals: tuple[Literal, ...], zone: tzinfo | None) -> list[Decimal]:
+    """The literals in smallest steps of the type."""
     if pa.types.is_boolean(of):
-        return _boolean(literal)
-    if pa.types.is_decimal128(of):
-        return max(-_HUGE, min(_HUGE, _number(literal))).scaleb(of.scale, _EXACT)
+        return [_boolean(literal) for literal in literals]
     if pa.types.is_date32(of):
-        return Decimal(_date(literal))
+        return [Decimal(_date(literal)) for literal in literals]
     if pa.types.is_timestamp(of):
-        return Decimal(_timestamp(literal, zoned=of.tz is not None))
-    return Decimal(_time(literal)) if pa.types.is_time64(of) else _number(literal)
+        convert = _instant if of.tz is not None else _plain_time
+        return [Decimal(convert(literal, zone)) for literal in literals]
+    if pa.types.is_time64(of):
+        return [Decimal(_time(literal)) for literal in literals]
+    numbers = compared_numbers(of, operator, literals)
+    scale = of.scale if pa.types.is_decimal128(of) else 0
+    return [max(-_HUGE, min(_HUGE, number)).scaleb(scale, _EXACT) for number in numbers]
 
 
 def _boolean(literal: Literal) -> Decimal:
@@ -91,18 +98,15 @@ def _boolean(literal: Literal) -> Decimal:
     return Decimal(int(value))
 
 
-def _number(literal: Literal) -> Decimal:
-    if isinstance(literal, str) and _NUMBER.fullmatch(literal.strip()):
-        return Decimal(literal.strip())
-    if not isinstance(literal, Decimal):
-        raise UnfitLiteral("it must be a number such as 5 or -1.5")
-    return literal
-
-
 def _float(literal: Literal) -> float:
-    if isinstance(literal, str) and literal.strip().lower() in _SPECIAL_FLOATS:
-        return float(literal)
-    return float(_number(literal))
+    if isinstance(literal, str):
+        text = literal.strip()
+        if text.lower() not in _SPECIAL_FLOATS and not _NUMBER.fullmatch(text):
+            raise UnfitLiteral("it must be a number such as 5 or -1.5, or 'NaN', 'Infinity', '-Infinity'")
+        return float(text)
+    if not isinstance(literal, Decimal | float):
+        raise UnfitLiteral("it must be a number such as 5 or -1.5")
+    return float(literal)
 
 
 def _text(literal: Literal) -> bytes:
@@ -121,20 +125,34 @@ def _binary(literal: Literal) -> bytes:
 def _date(literal: Literal) -> int:
     """Days since 1970."""
     try:
-        return (date.fromisoformat(_matching(_DATE, _spelt(literal, ("", "DATE")))) - _EPOCH.date()).days
+        return (date.fromisoformat(_matching(_DATE, _spelt(literal, ("", "DATE")))) - date(1970, 1, 1)).days
     except ValueError:
         raise UnfitLiteral("it must be a date such as '2026-01-31'") from None
 
 
-def _timestamp(literal: Literal, *, zoned: bool) -> int:
-    """Microseconds since 1970."""
+def _instant(literal: Literal, zone: tzinfo | None) -> int:
+    """Microseconds since 1970 in UTC."""
+    moment = _moment(literal, _ZONED_KINDS)
+    if moment.tzinfo is None and zone is None:
+        raise UnfitLiteral(NO_ZONE)
+    return microseconds(moment, zone or UTC)
+
+
+def _plain_time(literal: Literal, _: tzinfo | None) -> int:
+    """Microseconds since 1970 on the clock that the column's values show."""
+    if isinstance(literal, TypedText) and literal.kind in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        raise UnfitLiteral("it must be a time without a zone: write it in quotes alone, or as TIMESTAMP_NTZ '…'")
+    moment = _moment(literal, _PLAIN_KINDS)
+    if moment.tzinfo:
+        raise UnfitLiteral("it must be a time without an offset, as the column's are")
+    return microseconds(moment, UTC)
+
+
+def _moment(literal: Literal, kinds: tuple[str, ...]) -> datetime:
     try:
-        moment = datetime.fromisoformat(_matching(_TIMESTAMP, _spelt(literal, ("", "DATE", "TIMESTAMP"))))
+        return datetime.fromisoformat(_matching(_TIMESTAMP, _spelt(literal, kinds)))
     except ValueError:
         raise UnfitLiteral("it must be a time such as '2026-01-31 23:59:59' or '2026-01-31T23:59:59.5+01:00'") from None
-    if moment.tzinfo and not zoned:
-        raise UnfitLiteral("it must be a time without an offset, as the column's are")
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
 
 
 def _time(literal: Literal) -> int:

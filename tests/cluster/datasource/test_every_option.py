@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -238,6 +240,17 @@ def _(world: World) -> None:
     first = world.committed_ms()
     world.write(2)
     assert world.read(timestampAsOf=first) == [1]
+
+
+@case("timeZone")
+def _(world: World) -> None:
+    world.write(1)
+    committed = datetime.fromtimestamp(world.committed_ms() / 1000, ZoneInfo("Asia/Tokyo")).replace(tzinfo=None)
+    assert world.read(startingTimestamp=committed, timeZone="Asia/Tokyo") == [1]
+    assert world.read(startingTimestamp=committed, timeZone="UTC") == []
+    assert world.batches(startingTimestamp=committed, timeZone="Asia/Tokyo") == [[1]]
+    with pytest.raises(ConfigError, match="names no offset from UTC"):
+        world.read(startingTimestamp=committed)
 
 
 # --- streams

@@ -247,6 +247,14 @@ def test_versions_that_the_log_does_not_keep_are_named_and_offsets_in_them_still
         assert direct.column(log, startingOffsets=text(start), endingOffsets=text(end)) == rows
 
 
+def test_a_start_behind_the_end_that_is_given_with_it_is_refused_not_an_empty_result(direct, log) -> None:
+    direct.write(log, *(numbers(place) for place in range(3)), maxRowsPerEntry=1)
+    ends = [end for _, end, _ in micro_batches(direct.stream(log, startingOffsets="earliest", maxRowsPerTrigger=1))]
+    with pytest.raises(ConfigError, match=r"it lies behind option 'endingOffsets', .*: exchange the two, or give a later end"):
+        direct.read(log, startingOffsets=text(ends[1]), endingOffsets=text(ends[0]))
+    assert direct.column(log, startingOffsets=text(ends[-1])) == []
+
+
 def test_an_offset_beyond_the_log_is_refused(direct, log) -> None:
     direct.write(log, numbers(1))
     offset = direct.stream(log, startingOffsets="earliest").initialOffset() | {"version": 9}

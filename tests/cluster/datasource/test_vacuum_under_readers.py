@@ -48,7 +48,7 @@ def test_a_batch_read_between_offsets_looks_again_after_a_vacuum(
         direct.write(log, numbers(value))
     stream = direct.stream(log)
     end = json.dumps(stream.initialOffset())
-    reader = direct.reader(log, startingTimestamp=1, endingOffsets=end)
+    reader = direct.reader(log, startingTimestamp=10**12, endingOffsets=end)
     planned = FollowedLog.planned
 
     def vacuumed_before(self: FollowedLog, head: Head, plan: object) -> object:

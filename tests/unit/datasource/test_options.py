@@ -64,7 +64,12 @@ def test_sizes_are_bytes_or_have_a_binary_suffix(text: str, size: int) -> None:
         ("endingOffsets", "7"),
         ("endingOffsets", "earliest"),
         ("startingTimestamp", "yesterday"),
+        ("startingTimestamp", "1767225600"),
+        ("startingTimestamp", "20260101"),
+        ("timestampAsOf", "2026"),
         ("timestampAsOf", "2026-02-30"),
+        ("timeZone", "Berlin"),
+        ("timeZone", ""),
         ("maxRowsPerTrigger", "0"),
         ("maxBytesPerTrigger", "some"),
         ("failOnDataLoss", "no"),
@@ -189,9 +194,9 @@ def test_an_option_passes_if_it_applies_to_one_of_several_uses() -> None:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ({"startingOffsets": "earliest"}, {"startingTimestamp": "5"}),
+        ({"startingOffsets": "earliest"}, {"startingTimestamp": "1767225600000"}),
         ({"endingOffsets": "latest"}, {"versionAsOf": "5"}),
-        ({"versionAsOf": "5"}, {"timestampAsOf": "5"}),
+        ({"versionAsOf": "5"}, {"timestampAsOf": "1767225600000"}),
     ],
 )
 def test_a_read_starts_and_ends_at_one_place_each(first, second) -> None:
@@ -203,23 +208,38 @@ def test_a_read_starts_and_ends_at_one_place_each(first, second) -> None:
 
 @pytest.mark.parametrize("name", ["versionAsOf", "timestampAsOf", "startingOffsets", "endingOffsets", "startingTimestamp"])
 def test_ledgers_have_neither_versions_nor_offsets(name) -> None:
-    value = "latest" if name.endswith("Offsets") else "5"
+    value = "latest" if name.endswith("Offsets") else "1767225600000"
     with pytest.raises(ConfigError, match=f"'{name}'.*does not apply to ledgers"):
         parse_options({"metadata": URI, "ledger": "7", name: value}, {})
 
 
 @pytest.mark.parametrize(
-    ("text", "milliseconds"),
+    ("text", "zone", "milliseconds"),
     [
-        ("1767225600000", 1767225600000),
-        ("2026-01-01", 1767225600000),
-        ("2026-01-01 00:00:00.001999", 1767225600001),
-        ("2026-01-01T01:00:00+01:00", 1767225600000),
-        ("2025-12-31T23:59:59.999Z", 1767225599999),
+        ("1767225600000", None, 1767225600000),
+        ("1767225600000", "Europe/Berlin", 1767225600000),
+        ("2026-01-01", "UTC", 1767225600000),
+        ("2026-01-01", "Europe/Berlin", 1767222000000),
+        ("2026-01-01 00:00:00.001999", "+00:00", 1767225600001),
+        ("2026-01-01T01:00:00+01:00", None, 1767225600000),
+        ("2025-12-31T23:59:59.999Z", "Asia/Tokyo", 1767225599999),
     ],
 )
-def test_times_are_in_utc_unless_they_say_otherwise(text, milliseconds) -> None:
-    assert parse(timestampAsOf=text).timestamp_as_of == milliseconds
+def test_times_are_in_the_zone_that_they_or_an_option_name(text, zone, milliseconds) -> None:
+    options = {} if zone is None else {"timeZone": zone}
+    assert parse(timestampAsOf=text, **options).timestamp_as_of == milliseconds
+    assert parse(startingTimestamp=text, **options).starting_timestamp == milliseconds
+
+
+@pytest.mark.parametrize("name", ["timestampAsOf", "startingTimestamp"])
+@pytest.mark.parametrize("text", ["2026-01-01", "2026-01-01 12:00:00"])
+def test_a_time_without_an_offset_is_refused_where_no_zone_is_named(name, text) -> None:
+    """Spark does not tell a format the session's time zone."""
+    with pytest.raises(ConfigError) as refused:
+        parse(**{name: text})
+    assert f"option '{name}' is '{text}': it names no offset from UTC" in str(refused.value)
+    assert "write it like 2026-01-31T23:59:59Z or" in str(refused.value)
+    assert "or name the zone in option 'timeZone'" in str(refused.value)
 
 
 def test_a_batch_read_does_not_start_at_the_end() -> None:

@@ -13,16 +13,18 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.errors import ConfigError
+from bk_spark.rows.local_time import time_zone
 from bk_spark.rows.where.condition import parse_where
 from bk_spark.rows.where.filter import bind
 
 NAN, INFINITY = float("nan"), float("inf")
 
 
-def matching(text: str, values: list[Any], kind: pa.DataType) -> list[Any]:
+def matching(text: str, values: list[Any], kind: pa.DataType, zone: str | None = None) -> list[Any]:
     """Those of ``values``, in column c, that match."""
     batch = pa.record_batch({"c": pa.array(values, kind)})
-    return bind(parse_where("where", text), "orders", batch.schema).matching(batch).column("c").to_pylist()
+    placed = None if zone is None else time_zone(zone)
+    return bind(parse_where("where", text), "orders", batch.schema, placed).matching(batch).column("c").to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -36,8 +38,9 @@ def matching(text: str, values: list[Any], kind: pa.DataType) -> list[Any]:
         ("c != 2.5", [2, None], pa.int32(), [2]),
         ("c <= -2.5", [-2, -3], pa.int32(), [-3]),
         ("c < 1e30", [2**63 - 1, None], pa.int64(), [2**63 - 1]),
-        ("c > 1e999999999", [1], pa.int64(), []),
-        ("c >= -1e999999999", [1], pa.int64(), [1]),
+        ("c > 1e300", [1], pa.int64(), []),
+        ("c >= -1e300", [1], pa.int64(), [1]),
+        ("c = 369.1", [Decimal(369), Decimal(370)], pa.decimal128(38, 0), [Decimal(369)]),
         ("c = 9223372036854775807", [2**63 - 1, 2**63 - 2], pa.int64(), [2**63 - 1]),
         ("c = '7'", [7], pa.int8(), [7]),
         ("c > -300", [-128], pa.int8(), [-128]),
@@ -82,13 +85,32 @@ def far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("far_from_utc")
-def test_times_without_an_offset_are_in_utc() -> None:
+def test_times_without_an_offset_are_in_the_zone_that_is_given_and_refused_without_one() -> None:
     noon = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)
-    for text in ("2026-01-31 12:00", "2026-01-31T12:00:00Z", "2026-01-31 14:30:00.000000+02:30"):
-        assert matching(f"c = TIMESTAMP '{text}'", [noon, None], pa.timestamp("us", "UTC")) == [noon]
-    assert matching("c < '2026-02-01'", [noon], pa.timestamp("us", "UTC")) == [noon]
-    plain = noon.replace(tzinfo=None)
-    assert matching("c = '2026-01-31 12:00:00'", [plain], pa.timestamp("us")) == [plain]
+    at = pa.timestamp("us", "UTC")
+    for text in ("2026-01-31T12:00:00Z", "2026-01-31 14:30:00.000000+02:30"):
+        assert matching(f"c = TIMESTAMP '{text}'", [noon, None], at) == [noon]
+        assert matching(f"c = '{text}'", [noon], at, "Asia/Tokyo") == [noon]
+    for text in ("'2026-01-31 13:00'", "TIMESTAMP '2026-01-31T13:00:00'", "TIMESTAMP_LTZ '2026-01-31 13:00:00'"):
+        assert matching(f"c = {text}", [noon], at, "Europe/Berlin") == [noon]
+        with pytest.raises(ConfigError, match=r"names no offset from UTC.*23:59:59Z or .* name the zone in option 'timeZone'"):
+            matching(f"c = {text}", [noon], at)
+    midnight = datetime.datetime(2026, 1, 30, 23, tzinfo=datetime.UTC)
+    for text in ("'2026-01-31'", "DATE '2026-01-31'"):
+        assert matching(f"c >= {text}", [midnight], at, "Europe/Berlin") == [midnight]
+        assert matching(f"c >= {text}", [midnight], at, "UTC") == []
+        with pytest.raises(ConfigError, match="option 'timeZone'"):
+            matching(f"c >= {text}", [midnight], at)
+
+
+@pytest.mark.usefixtures("far_from_utc")
+def test_times_of_a_column_without_a_zone_need_none_and_dates_neither() -> None:
+    plain, day = datetime.datetime(2026, 1, 31, 12), datetime.date(2026, 1, 31)
+    for text in ("'2026-01-31 12:00:00'", "TIMESTAMP_NTZ '2026-01-31 12:00'"):
+        assert matching(f"c = {text}", [plain], pa.timestamp("us")) == [plain]
+        assert matching(f"c = {text}", [plain], pa.timestamp("us"), "Asia/Tokyo") == [plain]
+    assert matching("c > DATE '2026-01-31'", [plain], pa.timestamp("us")) == [plain]
+    assert matching("c = '2026-01-31'", [day], pa.date32(), "Asia/Tokyo") == [day]
 
 
 def test_nan_equals_itself_and_is_above_all_other_numbers() -> None:
@@ -129,6 +151,8 @@ def test_names_are_found_in_any_case_but_the_same_case_first() -> None:
         ("c = TIMESTAMP '2026-01-01 00:00:00'", pa.date32(), "it must be a date"),
         ("c = 'soon'", pa.timestamp("us", "UTC"), "it must be a time such as"),
         ("c = '2026-01-01T00:00:00Z'", pa.timestamp("us"), "without an offset, as the column's are"),
+        ("c = TIMESTAMP '2026-01-01 00:00:00'", pa.timestamp("us"), "write it in quotes alone, or as TIMESTAMP_NTZ"),
+        ("c = TIMESTAMP_NTZ '2026-01-01 00:00:00'", pa.timestamp("us", "UTC"), "it must be a time such as"),
         ("c = 5", pa.list_(pa.int64()), "which has no order here: ask IS NULL or IS NOT NULL"),
         ("c = '5'", pa.duration("us"), "which has no order here"),
     ],
