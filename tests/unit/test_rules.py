@@ -57,7 +57,7 @@ def test_the_protocol_rules_are_each_named_by_a_test_or_by_the_design() -> None:
 
 
 def test_the_storage_rules_are_each_named_by_a_test() -> None:
-    assert sorted(set(range(1, 15)) - _named_by_tests(STORAGE_RULE)) == []
+    assert sorted(set(range(1, 16)) - _named_by_tests(STORAGE_RULE)) == []
 
 
 def test_the_log_rules_are_each_named_by_a_test() -> None:

@@ -2,8 +2,8 @@
 
 Directories, cookies and boot files are compared with each other and, if the caller asked the metadata store, with that. In the
 index every row is verified. The logs are read as a start reads them: every file that the index knows must exist with the size
-that the index knows, and everything from the mark on is read. What the witness tells of must be there. The scrub checks what lies
-before the mark.
+that the index knows, and everything from the mark on is read. What the witness tells of must be there. The scrub checks what
+lies before the mark.
 
 Ref: docs/rules.md, storage rules 2, 3, 7, 9 and 15, protocol rule 48; situation 69.
 """
@@ -25,7 +25,7 @@ from bk_spark.bookie.inspection.index import IndexView, read_index
 from bk_spark.bookie.logs.all_logs import LogsReplay, logs_exist
 from bk_spark.bookie.logs.log_file import FileKind
 from bk_spark.bookie.logs.mark import EntryLogRow, LogState
-from bk_spark.bookie.logs.witness import WITNESS_FILE, find_witness
+from bk_spark.bookie.logs.witness import WITNESS_FILE, FoundWitness, find_witness
 from bk_spark.config import BookieConfig
 from bk_spark.errors import BookKeeperError
 
@@ -74,9 +74,7 @@ def check_storage(
     found: list[tuple[IndexState, list[EntryLogRow]]] = []
     yield Finding("index", str(directories.index), _problem_of_index(directories, bookie_id, found, progress))
     for state, known in found:
-        told = IndexGeneration(witness.content.incarnation, witness.content.generation)
-        problem = witness.problem or problem_of_index(told, IndexGeneration(state.incarnation, state.generation))
-        yield Finding("witness", path, problem)
+        yield _check_witness(witness, state, path)
         if state.limbo is not None:
             watermark = state.limbo.fence_watermark
             note = f"an earlier loss is not repaired yet, up to ledger {watermark}: the bookie goes on with it"
@@ -84,6 +82,15 @@ def check_storage(
         yield from _check_files(directories, known, disk)
         begin = partial(LogsReplay, directories, bookie_id, config, disk, state.mark, known, witness.content)
         yield from _check_ends(begin, directories, progress)
+
+
+def _check_witness(witness: FoundWitness, state: IndexState, path: str) -> Finding:
+    """An index that was rebuilt is no fault. That the next start is in limbo is said elsewhere."""
+    told = IndexGeneration(witness.content.incarnation, witness.content.generation)
+    found = problem_of_index(told, IndexGeneration(state.incarnation, state.generation))
+    if told.incarnation != state.incarnation:
+        return Finding("witness", path, witness.problem, note=found)
+    return Finding("witness", path, witness.problem or found)
 
 
 def _problem_of_index(

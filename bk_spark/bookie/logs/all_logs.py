@@ -9,8 +9,8 @@ The sync thread appends to ``Logs``, any thread reads from it. Other threads wri
 
 The *witness* (witness.py) tells a start what it has to find.
 
-Ref: docs/formats.md, "Files of a bookie"; docs/rules.md, "LastLogMark", "Order of syncs", storage rules 2, 5, 7 and 15, protocol
-rules 37, 38 and 40.
+Ref: docs/formats.md, "Files of a bookie"; docs/rules.md, "LastLogMark", "Order of syncs", storage rules 2, 5, 7 and 15,
+protocol rules 37, 38 and 40.
 """
 
 from __future__ import annotations
@@ -184,7 +184,10 @@ class LogsReplay:
         known: Sequence[EntryLogRow],
         witnessed: Witnessed,
     ) -> None:
-        """``mark`` and ``known`` come from the index, ``witnessed`` from the witness. The directories must exist, and this process must hold their locks."""
+        """``mark`` and ``known`` come from the index, ``witnessed`` from the witness.
+
+        The directories must exist, and this process must hold their locks.
+        """
         self._config = config
         self._disk = disk
         self._mark = mark
@@ -224,9 +227,7 @@ class LogsReplay:
         config, mark, known = self._config, self._mark, self._known
         witnessed = self._witnessed
         journal_ids = FileIds(_next_id(self._journals, mark.next_journal_id, _file_ids(witnessed.journals)))
-        entry_log_ids = FileIds(
-            _next_id(self._entry_logs, mark.next_entry_log_id, (*known, *_file_ids(witnessed.entry_logs)))
-        )
+        entry_log_ids = FileIds(_next_id(self._entry_logs, mark.next_entry_log_id, (*known, *_file_ids(witnessed.entry_logs))))
         journal_ends = [(replay.directory, replay.finish()) for replay in self._journals]
         entry_log_ends = [(replay.directory, replay.finish()) for replay in self._entry_logs]
         keeps_all = is_limbo or (not known and mark == NO_MARK)
@@ -237,7 +238,7 @@ class LogsReplay:
         aligned_from_bytes = max(config.direct_add_bytes, ALIGNED_FROM_BYTES)
         settings = WriterSettings(config.entry_log_file_bytes, aligned_from_bytes, entry_log_ids)
         entry_logs = [RecordWriter(directory, settings, self.sequences, last) for directory, last in entry_log_ends]
-        ends = tuple(writer.durable for writer in journals), tuple(writer.durable for writer in entry_logs)
+        ends = [tuple(FilePosition(*writer.durable) for writer in writers) for writers in (journals, entry_logs)]
         witness = Witness(self._disk, self._data_dir, replace(witnessed, journals=ends[0], entry_logs=ends[1]))
         return Logs(journals, entry_logs, self.sequences, config.direct_add_bytes, leftover, witness)
 

@@ -2,7 +2,8 @@
 
 A process that dies leaves the last file of each directory unsealed, perhaps torn. D is the offset up to which a file is known
 to have been durable: the greatest of the mark, of the length that the file's successor says it was sealed with, of
-``synced_through`` of every valid record in it, and of what the witness says of it (witness.py). A *gap* is a stretch between records that is no record (scan.py). A gap
+``synced_through`` of every valid record in it, and of what the witness says of it (witness.py). A *gap* is a stretch between
+records that is no record (scan.py). A gap
 
 - below D is damage: bytes that were acked are gone;
 - at or above D, at the end of the file, that looks as a power cut leaves it, is a tear: nothing in it was acked, and the file

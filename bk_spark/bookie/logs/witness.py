@@ -25,7 +25,7 @@ Later versions keep sector 0 as it is but for the version.
 
 Only the mark bounds it: what the index has is no longer asked of the logs, for compaction deletes entry logs.
 
-Ref: docs/rules.md, storage rules 15 and 19; docs/formats.md, "Witness".
+Ref: docs/rules.md, storage rule 15; docs/formats.md, "Witness".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bk_spark.bookie.disk import SECTOR_BYTES, Disk, SlotFile
+from bk_spark.bookie.disk import SECTOR_BYTES, Disk
 from bk_spark.bookie.logs.log_file import LOG_START, FilePosition
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import CorruptionError, FormatVersionError
@@ -79,13 +79,13 @@ class Witness:
     def __init__(self, disk: Disk, data_dir: Path, content: Witnessed) -> None:
         """Replace the file, durably. What it said before must be dealt with durably. Raises StorageError."""
         write_witness(disk, data_dir, content)
-        self._noted = [*content.journals, *content.entry_logs]
+        self._noted = [(position.file_id, position.offset) for position in (*content.journals, *content.entry_logs)]
         self._is_dirty = False
         self._is_sync_due = False
         self._file = disk.open_slots(data_dir / WITNESS_FILE)
 
-    def note(self, durable: Sequence[FilePosition]) -> None:
-        """These positions are durable: one for each journal, then one for each entry log. Only a new file is synced at once.
+    def note(self, durable: Sequence[tuple[int, int]]) -> None:
+        """File ids and offsets that are durable: of each journal, then of each entry log. Only a new file is synced at once.
 
         Call it before any reply that relies on them. Raises StorageError, and then again at every call.
         """
@@ -93,7 +93,7 @@ class Witness:
             noted = self._noted[place]
             if position != noted:
                 self._is_dirty = True
-                self._is_sync_due |= position.file_id != noted.file_id
+                self._is_sync_due |= position[0] != noted[0]
                 self._file.write(_FIRST_POSITION + place, _packed_position(position))
                 self._noted[place] = position
         if self._is_sync_due:
@@ -137,7 +137,7 @@ def write_witness(disk: Disk, data_dir: Path, content: Witnessed) -> None:
     """Replace the file. Durable when it returns. Raises StorageError."""
     head = _HEAD.pack(_MAGIC, WITNESS_VERSION, len(content.journals), len(content.entry_logs))
     index = _INDEX.pack(content.incarnation, content.generation)
-    positions = [_packed_position(position) for position in (*content.journals, *content.entry_logs)]
+    positions = [_packed_position((one.file_id, one.offset)) for one in (*content.journals, *content.entry_logs)]
     sectors = [_with_crc(head), _with_crc(index), *positions]
     disk.replace(data_dir / WITNESS_FILE, b"".join(sector.ljust(SECTOR_BYTES, b"\0") for sector in sectors))
 
@@ -168,8 +168,8 @@ def _sector(data: bytes, number: int, fields: struct.Struct, path: Path) -> byte
     return data[start:end]
 
 
-def _packed_position(position: FilePosition) -> bytes:
-    return _with_crc(_POSITION.pack(position.file_id, position.offset))
+def _packed_position(position: tuple[int, int]) -> bytes:
+    return _with_crc(_POSITION.pack(*position))
 
 
 def _with_crc(fields: bytes) -> bytes:

@@ -134,9 +134,11 @@ class RecordWriter:
         return FilePosition(self._file_id, self._end)
 
     @property
-    def durable(self) -> FilePosition:
-        """The newest file, and the end of what is synced of it."""
-        return self.position if self._file is None else FilePosition(self._file_id, self._file.synced)
+    def durable(self) -> tuple[int, int]:
+        """The newest file, and the end of what is synced of it. Asked for at each group commit."""
+        if self._file is None:
+            return self._predecessor.file_id, self._predecessor.sealed_bytes
+        return self._file_id, self._file.synced
 
     @property
     def dirty_file(self) -> AppendFile | None:

@@ -13,7 +13,7 @@ process that was merely killed has lost nothing: replay restores it.
 
 The torn ends of the logs are cut, sealed and synced, then a checkpoint moves the mark behind them.
 
-Ref: docs/rules.md, storage rules 2, 7, 11, 12, 14, 15 and 19; docs/formats.md, "Files of a bookie".
+Ref: docs/rules.md, storage rules 2, 7, 11, 12, 14 and 15; docs/formats.md, "Files of a bookie".
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 * Crashes of processes and machines, full and failing disks, splits, broken connections, stopped and killed clients: any
   number, for what was synced stays.
-* Loss or damage of what was durable, and bookies that never come back: at fewer than Qa bookies in a run, for that many copies
-  of an acked entry there are at least. A bookie that lost data starts in limbo, with the highest ledger id as its
-  watermark, and is not repaired within the run.
+* Loss or damage of what was durable, of a disk or of one file, and bookies that never come back: at fewer than Qa bookies in a
+  run, for that many copies of an acked entry there are at least. A bookie that lost its disk starts in limbo, with the highest
+  ledger id as its watermark, and is not repaired within the run. Of a lost file nobody tells it.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ files after a failed write included.
 
 Fault model. What was synced stays. A *killed process* loses nothing that it wrote, but what it wrote is no more synced than
 before. A *crashed machine* keeps, of what was not synced, for each file: nothing, all, a prefix, or zeros in its place; where
-data may be lost also a mixture, which looks like damage to the bookie; of each slot overwritten in place: the old or the new; of names made, renamed or deleted since the directory
-was synced: a prefix in their order. A crash may come before or after any single call. A full disk takes a part of a write; a
-failing sync leaves open what of it is durable. ``rot`` flips a byte of what is durable, ``lose_file`` takes a whole file or its
-end. Out of scope: a disk that says synced
-and has not, among them a kernel that reports a failed sync once and then counts the bytes as clean.
+data may be lost also a mixture, which looks like damage to the bookie; of each slot that was overwritten in place: the old
+content or the new; of names made, renamed or deleted since the directory was synced: a prefix in their order. A crash may come
+before or after any single call. A full disk takes a part of a write; a failing sync leaves open what of it is durable. ``rot``
+flips a byte of what is durable, ``lose_file`` takes a whole file or its end. Out of scope: a disk that says synced and has not,
+among them a kernel that reports a failed sync once and then counts the bytes as clean.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from typing import Any
 from bk_spark.bookie.disk import AppendFile, Buffer, DirectoryLock, Disk, ReadFile, SlotFile, Space
 from bk_spark.errors import StorageError
 from tests.simulation.engines.choices import Choices
-
 
 LOST_END_BYTES = 200
 """Most of the body of a small add, the last record of a journal."""
@@ -162,8 +161,9 @@ class SimulatedDisk(Disk):
     @property
     def state(self) -> object:
         """Differs from one moment to another if what a crash leaves may."""
-        files = [(path, len(one.data), one.synced, bytes(one.data if one.overwritten else b"")) for path, one in self._names.items()]
-        return files, len(self._renamed), [one.commits for one in self.databases.values()]
+        slots = [bytes(one.data) for one in self._names.values() if one.overwritten]
+        files = [(path, len(one.data), one.synced) for path, one in self._names.items()]
+        return files, slots, len(self._renamed), [one.commits for one in self.databases.values()]
 
     def copy(self, seed: int) -> SimulatedDisk:
         """Another disk in the very state of this one, what is not synced included; a transaction under way is not there."""

@@ -15,6 +15,7 @@ from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.identity.boot_file import BOOT_FILE, read_boot, write_boot
 from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.logs.witness import WITNESS_FILE
 from bk_spark.cli import main
 from bk_spark.wire.messages import AddRequest
 from tests.unit.bookie.harness import Harness
@@ -45,6 +46,19 @@ class Stopped:
         bookie.close()
         if ends:
             boot.end()
+
+    def run_and_kill(self) -> None:
+        """One life that ends as SIGKILL ends it, with something in the newest journal."""
+        boot = self.home.boot()
+        bookie = Bookie.open(self.home.directories, boot.bookie_id, self.home.config, QUICK_DISK)
+        boot.opened(skips_journal=False)
+        bookie.stage(AddRequest(1, boot.bookie_id, self._harness.key, self._harness.batch(99, 0, 5)), None)
+        bookie.sync()
+        bookie.storage.logs.close()
+        with bookie.storage._index.reading() as index:
+            index.close()
+        assert bookie._home.lock is not None
+        bookie._home.lock.release()
 
     def files(self) -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in self.home.root.rglob("*") if path.is_file()}
@@ -208,3 +222,37 @@ def test_without_its_directories_no_index_is_rebuilt(stopped: Stopped, capsys: p
         assert main(["bookie", "rebuild-index", "--data-dir", str(stopped.home.data), *named]) == 1
         assert "directories in the order in which they were formatted" in capsys.readouterr().err
     assert stopped.files() == before
+
+
+def test_the_newest_journal_of_a_killed_bookie_is_missed(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    """Storage rule 15: no other file names it."""
+    stopped.run_and_kill()
+    newest = max((stopped.home.root / "j" / "journal").iterdir())
+    assert stopped.check(capsys)[0] == 0
+    newest.unlink()
+    code, wrong = stopped.check(capsys)
+    assert code == 1
+    assert "it is missing, though it was durable up to byte" in wrong[f"logs {newest}"]
+
+
+@pytest.mark.parametrize(("left", "problem"), [(None, "is missing"), (b"x", "the checksum of its sector 0 is wrong")])
+def test_a_lost_witness_is_named(
+    stopped: Stopped, capsys: pytest.CaptureFixture[str], left: bytes | None, problem: str
+) -> None:
+    path = stopped.home.data / WITNESS_FILE
+    path.unlink()
+    if left is not None:
+        path.write_bytes(left)
+    code, wrong = stopped.check(capsys)
+    assert code == 1
+    assert problem in wrong[f"witness {path}"]
+
+
+def test_an_index_that_is_older_than_the_witness_tells_is_named(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    older = {path: path.read_bytes() for path in stopped.home.directories.index.iterdir()}
+    stopped.run(lambda bookie: None)
+    for path, data in older.items():
+        path.write_bytes(data)
+    code, wrong = stopped.check(capsys)
+    assert code == 1
+    assert "it is old" in wrong[f"witness {stopped.home.data / WITNESS_FILE}"]

@@ -21,8 +21,10 @@ THREE = [(1, 0, 2), (1, 3, 5), (1, 6, 8)]
 
 
 class LastFile:
-    """Three batches in one file, whose bytes can be changed. Two were acked for sure when the third was written, and nobody knows of
-    the third: the witness does not tell of it."""
+    """Three batches in one file, whose bytes can be changed. Two were acked for sure when the third was written.
+
+    The witness does not tell of the third.
+    """
 
     def __init__(self, kind: str, size: int, *, is_idle: bool = False) -> None:
         self.disk = SimulatedDisk(1)

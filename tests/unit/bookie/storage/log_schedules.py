@@ -1,7 +1,8 @@
-"""Schedules about logs, their damage and their syncs: docs/rules.md, storage rules 2, 6 and 7."""
+"""Schedules about logs, their damage and their syncs: docs/rules.md, storage rules 2, 6, 7 and 15."""
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,7 @@ from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, Predecessor
 from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, Place
 from bk_spark.bookie.logs.replay import LogReplay
 from bk_spark.bookie.logs.scan import Gap, LogScan
+from bk_spark.bookie.logs.witness import NOTHING, FoundWitness
 from bk_spark.bookie.storage import open_storage as replay_module
 from bk_spark.bookie.storage.parts import ChangeGate
 from bk_spark.errors import BookKeeperError, CorruptionError, StorageError
@@ -313,3 +315,47 @@ def a_file_that_is_not_the_last_loses_its_end(scene: Scene) -> None:
     except CorruptionError:
         return
     must_not_lose(bookie, 1, 1)
+
+
+# --- rule 15
+
+
+def believe_what_is_there(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(replay_module, "find_witness", lambda *_, **__: FoundWitness(NOTHING, ""))
+
+
+@CASES.add(15, believe_what_is_there, "the witness names the newest file")
+def the_newest_journal_vanishes_before_the_first_checkpoint(scene: Scene) -> None:
+    bookie = scene.started()
+    bookie.add(1, 0, 2)
+    bookie.kill()
+    journal_of(bookie).unlink()
+    start_after_damage(bookie)
+    must_not_lose(bookie, 1, 0)
+
+
+@CASES.add(15, believe_what_is_there, "the witness knows how much of the newest file was durable")
+def the_last_large_add_is_cut_off(scene: Scene) -> None:
+    bookie = scene.started()
+    bookie.add(1, 0, 2, size=2000)
+    (log,) = bookie.files("entry_log")
+    first = log.stat().st_size
+    bookie.add(1, 3, 5, size=2000)
+    bookie.kill()
+    os.truncate(bookie.files("entry_log")[0], first)
+    start_after_damage(bookie)
+    must_not_lose(bookie, 1, 3, size=2000)
+
+
+@CASES.add(15, believe_what_is_there, "the witness tells the generation of the index outside of it")
+def an_index_goes_back_with_its_generation_file_to_before_a_limbo(scene: Scene) -> None:
+    bookie = scene.started()
+    bookie.add(1, 0, 2)
+    bookie.stop()
+    older = {path: path.read_bytes() for path in bookie.files("index")}
+    bookie.start(fence_watermark=WATERMARK)
+    bookie.stop()
+    for path, data in older.items():
+        path.write_bytes(data)
+    start_after_damage(bookie)
+    must_not_lose(bookie, 1, 3)
