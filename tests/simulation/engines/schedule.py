@@ -13,6 +13,7 @@ from bk_spark.config import BookieConfig
 from tests.simulation.engines.choices import Choices
 from tests.simulation.world.messages import METADATA
 from tests.simulation.world.replication_plans import CollectorPlan, ReplicatorPlan, draw_replication
+from tests.simulation.world.restored_disks import draw_restored
 
 LEDGER_ID = 7
 SHAPES = (
@@ -143,6 +144,8 @@ class Schedule:
     ledger_id: int = LEDGER_ID
     replicators: tuple[ReplicatorPlan, ...] = ()
     collectors: CollectorPlan | None = None
+    has_cookies: bool = False
+    """Its bookies have cookies, boots and epochs, and disks may go back to snapshots (restored_disks.py)."""
 
     @property
     def bookies(self) -> tuple[str, ...]:
@@ -164,7 +167,21 @@ REPLICATED_PERCENT = 25
 """Of all runs."""
 
 
-def draw_schedule(choices: Choices, *, replicated_percent: int = REPLICATED_PERCENT) -> Schedule:
+RESTORED_PERCENT = 10
+"""Of all runs."""
+
+
+def draw_schedule(
+    choices: Choices, *, replicated_percent: int = REPLICATED_PERCENT, restored_percent: int = RESTORED_PERCENT
+) -> Schedule:
+    schedule = _draw_replicated(choices, replicated_percent)
+    if not choices.chance(restored_percent, "restored disks"):
+        return schedule
+    faults = tuple(Fault(*one) for one in draw_restored(choices, schedule.bookies, schedule.chaos_ms))
+    return replace(schedule, faults=schedule.faults + faults, has_cookies=True)
+
+
+def _draw_replicated(choices: Choices, replicated_percent: int) -> Schedule:
     schedule = _draw_basics(choices)
     if not choices.chance(replicated_percent, "re-replication"):
         return schedule

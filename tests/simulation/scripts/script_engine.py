@@ -23,6 +23,9 @@ anything, and ``b1,b2`` for each of the two in turn.
     renew b1                            another bookie, of the same address, takes its place with an empty disk
     checkpoint b1                       it is stopped cleanly and started again
     hold syncs of b1 / sync b1          what it stages stays unsynced; it syncs
+    cookies of b1 b2                    these begin anew with cookies, boots and epochs that move as time passes
+    snapshot b1 / restore b1            what its disk holds durably; its disk goes back to that
+    cut cookies of b1                   from now on it cannot move its epoch, until ``mend cookies of b1``
     unregister b3 / register b3         whether new ensembles may have it
     stop W / go on W / kill W           a client freezes, thaws, dies; ``expire P``: its session with the metadata store is over
     collect b5                          b5 drops what it has of the closed ledger that names others
@@ -62,6 +65,7 @@ from tests.simulation.scripts.script_names import ScriptError, each_of, parts_of
 from tests.simulation.world.bookie_actor import BookieActor
 from tests.simulation.world.messages import Broken, Envelope
 from tests.simulation.world.metadata_store import SimulatedMetadataStore
+from tests.simulation.world.simulated_disk import Snapshot
 
 MAX_DELIVERIES = 2_000
 """Of one ``run`` or ``finish``."""
@@ -82,6 +86,7 @@ class Script:
         self.held: list[str] = []
         self.decided: dict[str, int] = {}
         """Where the logs of bookies were when they decided to collect."""
+        self.snapshots: dict[str, Snapshot] = {}
         self._world: HandWorld | None = None
 
     @property
@@ -267,6 +272,20 @@ class Script:
         self.world.invariants.history.lossy.add(name)
         assert self.bookies[name].disk.rot(".log", self.choices) is not None, "there is nothing to rot"
 
+    def cookies(self, names: str) -> None:
+        for name in names.split():
+            self.bookies[name].give_cookie()
+
+    def cut_cookies(self, verb: str, name: str) -> None:
+        self.bookies[name].identity.store.is_away = verb == "cut"
+
+    def snapshot(self, name: str) -> None:
+        self.snapshots[name] = self.bookies[name].disk.snapshot()
+
+    def restore(self, name: str) -> None:
+        self.world.invariants.history.lossy.add(name)
+        self.bookies[name].disk.restore(self.snapshots[name])
+
     def renew(self, name: str) -> None:
         """The old bookie's address now leads to another one, which tells by the bookie id whom a request means."""
         self.bookies[name].crash(is_machine=False)
@@ -345,6 +364,10 @@ STEPS: list[tuple[str, Step]] = [
     (rf"settle {_NAME}", Script.settle),
     (rf"forget {_NAME}", Script.forget),
     (rf"rot {_NAME}", Script.rot),
+    (r"cookies of (.+)", Script.cookies),
+    (rf"(cut|mend) cookies of {_NAME}", Script.cut_cookies),
+    (rf"snapshot {_NAME}", Script.snapshot),
+    (rf"restore {_NAME}", Script.restore),
     (rf"renew {_NAME}", Script.renew),
     (rf"checkpoint {_NAME}", Script.checkpoint),
     (rf"sync {_NAME}", Script.sync),
