@@ -218,7 +218,7 @@ class BookieConfig:
     """How long to wait for the metadata store at the start."""
 
     epoch_interval_s: float = 60.0
-    """How often the bookie moves its epoch in ZooKeeper. A disk restored from a copy that is older than that is noticed."""
+    """How often the bookie moves its epoch in ZooKeeper: a disk that is restored from an older copy is noticed."""
 
     epoch_timeout_s: float = 600.0
     """Without a new epoch for so long the bookie takes no changes and serves reads alone: ZooKeeper may be away for less."""

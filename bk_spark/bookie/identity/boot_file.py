@@ -12,8 +12,8 @@
     crc32c: …
 
 A root *fits* if what the metadata store holds is its confirmed or its pending one. A root that does not fit was restored
-from a snapshot, is a copy of the disk, or missed a boot: what was acked since may be missing from it. epoch.py says how old a
-snapshot may be that still fits.
+from a snapshot, is a copy of the disk, or missed a boot: what was acked since may be missing from it. A young snapshot fits
+nevertheless: epoch.py.
 
 Ref: docs/rules.md, storage rules 9 and 13; docs/formats.md, "Boot file".
 """

@@ -59,6 +59,7 @@ _MAGIC = "bk_spark cookie"
 _APACHE_FORMAT = 4
 _OURS = "# bk_spark "
 _APACHE_FIELD = re.compile(r'^(\w+): ?"?(.*?)"?$', re.MULTILINE)
+_BOOT_NUMBER = re.compile(r"([^ ]+) ([^ ]+)(?: ([^ ]+))?")
 _OUR_FIELD = re.compile(rf"^{_OURS}(\w+): (.*)$", re.MULTILINE)
 
 
@@ -202,12 +203,12 @@ def apache_text(bookie_id: str, instance_id: str, directories: Directories) -> s
 
 
 def decode_boot_number(text: str, what: str) -> BootNumber:
-    """The inverse of ``str(boot_number)``. Raises CorruptionError."""
-    parts = text.split(" ")
-    number, epoch = decode_number(parts[0]), decode_number(parts[-1])
-    if len(parts) != 3 or not parts[1] or number is None or epoch is None:
+    """The inverse of ``str(boot_number)``; without an epoch it is 0. Raises CorruptionError."""
+    match = _BOOT_NUMBER.fullmatch(text)
+    number, epoch = (decode_number(match[1]), decode_number(match[3] or "0")) if match is not None else (None, None)
+    if match is None or number is None or epoch is None:
         raise CorruptionError(what, f"{text[:100]!r} is no boot number")
-    return BootNumber(number, parts[1], epoch)
+    return BootNumber(number, match[2], epoch)
 
 
 def _place_pairs(places: Iterable[DirectoryPlace]) -> list[tuple[str, str]]:

@@ -15,11 +15,10 @@ A root fits at the next start if the znode's epoch is its confirmed or its pendi
 
 So every crash fits. A disk that goes back fits only until the znode has moved past what is on it: one or two moves.
 
-**The promise.** An epoch begins when step 1 begins, so no snapshot that fits it is older. A bookie acknowledges nothing later
-than ``epoch_timeout_s`` after the beginning of the last epoch that it knows to be in the znode. Together: *a restored snapshot
-is accepted only if the bookie acknowledged nothing later than epoch_timeout_s (600 s) after the snapshot was taken. While the
-metadata store answers, that is two times epoch_interval_s (120 s).* Such a snapshot is indistinguishable from the disk, and
-what was acknowledged since is lost without a notice. Times are those of the bookie's steady clock.
+**The promise**, with its bounds in numbers, is in docs/deployment/operations.md, "A disk was restored from a snapshot". It
+holds because an epoch begins when step 1 begins, so no snapshot that fits it is older, and because a bookie takes nothing later
+than ``epoch_timeout_s`` after the beginning of the last epoch that it knows to be in the znode (process/epoch_keeper.py). So if
+it took something so long after a snapshot, the znode has moved past that. Times are those of the bookie's steady clock.
 
 This is why acknowledgements end when the metadata store was away for that long, and why reads go on: they promise nothing.
 A try whose outcome is unknown is repeated with the same epoch, for which the disks are prepared. Another one would make a
@@ -29,7 +28,7 @@ A znode with a later boot, or with another boot of this number, means that anoth
 its disks. Those disks count from now on, so this process may not acknowledge anything any more. An earlier boot or epoch means
 that the metadata store was restored to an older state. This process knows that its disks did not go back, and moves on.
 
-Ref: docs/rules.md, storage rules 8, 9 and 15; DESIGN.md, "A disk knows its bookie, its place and its boot".
+Ref: docs/rules.md, storage rules 8 and 9; DESIGN.md, "An epoch moves within a boot".
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ after the process stood still. A request costs one comparison (admission.py).
 
 If another process has taken the bookie, this one ends: both would answer under one id, and each lacks what the other took.
 
-Ref: docs/rules.md, storage rule 15.
+Ref: docs/rules.md, storage rule 9.
 """
 
 from __future__ import annotations
@@ -82,8 +82,7 @@ class EpochKeeper(BackgroundTask[EpochStatus]):
         if self._now_s() - status.began_s < self._timeout_s:
             return ""
         cause = status.last_error or "the next try is under way"
-        promise = "without that, a disk restored from an older copy could not be told from this one"
-        return f"its epoch in the metadata store has not moved for {self._timeout_s:g} s (epoch_timeout_s): {cause}; {promise}"
+        return f"its epoch in the metadata store has not moved for {self._timeout_s:g} s (epoch_timeout_s): {cause}"
 
     def look(self, bookie: Bookie) -> None:
         """Tell the bookie whether it may acknowledge anything. For the sync thread, before it takes requests."""

@@ -18,7 +18,14 @@ from bk_spark.config import DigestType, LedgerOptions
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState, new_ledger
 from tests.simulation.engines.choices import Choices
 from tests.simulation.engines.invariants import Invariants, Violation
-from tests.simulation.engines.schedule import REPLICATED_PERCENT, RecovererPlan, Schedule, Weather, draw_schedule
+from tests.simulation.engines.schedule import (
+    REPLICATED_PERCENT,
+    RESTORED_PERCENT,
+    RecovererPlan,
+    Schedule,
+    Weather,
+    draw_schedule,
+)
 from tests.simulation.engines.virtual_time import VirtualTimeWorld
 from tests.simulation.world.bookie_actor import BookieActor
 from tests.simulation.world.client_actors import Reader, Recoverer, Tailer
@@ -171,6 +178,8 @@ class Run:
         number = len(self.bookies) + 1
         self.bookies[name] = BookieActor(name, self.world, self.schedule.bookie_config, number)
         self.bookies[name].sync_ms = self.schedule.sync_ms
+        if self.schedule.has_cookies:
+            self.bookies[name].give_cookie().is_stopped = self.world.is_calm
         self.bookies[name].start()
 
     def _join_if_too_few(self) -> None:
@@ -185,9 +194,16 @@ class Run:
         return [name for name, one in self.bookies.items() if one.is_up or 0 <= now_ms - one.down_since_ms < REGISTERED_MS]
 
 
-def run_choices(choices: Choices, *, is_traced: bool = False, replicated_percent: int = REPLICATED_PERCENT) -> Outcome:
+def run_choices(
+    choices: Choices,
+    *,
+    is_traced: bool = False,
+    replicated_percent: int = REPLICATED_PERCENT,
+    restored_percent: int = RESTORED_PERCENT,
+) -> Outcome:
     """Draw a schedule and play it."""
-    return play(Run(draw_schedule(choices, replicated_percent=replicated_percent), choices, is_traced=is_traced))
+    schedule = draw_schedule(choices, replicated_percent=replicated_percent, restored_percent=restored_percent)
+    return play(Run(schedule, choices, is_traced=is_traced))
 
 
 def play(run: Run) -> Outcome:

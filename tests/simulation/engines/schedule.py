@@ -14,6 +14,7 @@ from tests.simulation.engines.choices import Choices
 from tests.simulation.world.former_ledger import FormerPlan, draw_former
 from tests.simulation.world.messages import METADATA
 from tests.simulation.world.replication_plans import CollectorPlan, ReplicatorPlan, draw_replication
+from tests.simulation.world.restored_disks import draw_restored
 
 LEDGER_ID = 7
 SHAPES = (
@@ -148,6 +149,8 @@ class Schedule:
     collectors: CollectorPlan | None = None
     former: FormerPlan | None = None
     """Another ledger of the same id."""
+    has_cookies: bool = False
+    """Its bookies have cookies, boots and epochs, and disks may go back to snapshots (restored_disks.py)."""
 
     @property
     def bookies(self) -> tuple[str, ...]:
@@ -172,7 +175,21 @@ IDLE_PERCENT = 10
 """Of all runs: the writer stays, nobody recovers its ledger, and all bookies are restarted about when it adds its last one."""
 
 
-def draw_schedule(choices: Choices, *, replicated_percent: int = REPLICATED_PERCENT) -> Schedule:
+RESTORED_PERCENT = 10
+"""Of all runs."""
+
+
+def draw_schedule(
+    choices: Choices, *, replicated_percent: int = REPLICATED_PERCENT, restored_percent: int = RESTORED_PERCENT
+) -> Schedule:
+    schedule = _draw_replicated(choices, replicated_percent)
+    if not choices.chance(restored_percent, "restored disks"):
+        return schedule
+    faults = tuple(Fault(*one) for one in draw_restored(choices, schedule.bookies, schedule.chaos_ms))
+    return replace(schedule, faults=schedule.faults + faults, has_cookies=True)
+
+
+def _draw_replicated(choices: Choices, replicated_percent: int) -> Schedule:
     schedule = _draw_basics(choices)
     if choices.chance(IDLE_PERCENT, "idle tail"):
         schedule = _with_idle_tail(choices, schedule)

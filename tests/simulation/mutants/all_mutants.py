@@ -1,7 +1,7 @@
 """The deliberate bugs that the simulator must catch, each with the engine that does, and those that it cannot, with the reason.
 
 A *mutant* takes one guard out of the shipped code (bookie_mutants.py, recovery_mutants.py,
-replication_mutants.py, writer_mutants.py). It is caught if
+replication_mutants.py, restored_disk_mutants.py, writer_mutants.py). It is caught if
 an engine meets a violation of one of the named invariants within its budget; a script that breaks an expectation has caught a
 bug of liveness, I14. ``make test`` uses the first engine named, a script or a small scope; ``make mutants`` uses all of them,
 and takes an hour.
@@ -18,6 +18,7 @@ from tests.simulation.mutants import bookie_mutants, recovery_mutants, writer_mu
 from tests.simulation.mutants.mutant import Bag, Engine, Exhaustive, Patch, Script, Survivor, VirtualTime, caught, together
 from tests.simulation.mutants.mutant import mutant as _mutant
 from tests.simulation.mutants.mutants_of_replication import REPLICATION_MUTANTS, REPLICATION_SURVIVORS
+from tests.simulation.mutants.restored_disk_mutants import RESTORED_DISK_MUTANTS
 
 TWO, TWO_ONE = (2, 2, 2), (2, 2, 1)
 
@@ -267,6 +268,7 @@ MUTANTS = (
         VirtualTime(),
     ),
     *REPLICATION_MUTANTS,
+    *RESTORED_DISK_MUTANTS,
 )
 
 SURVIVORS = (

@@ -73,7 +73,17 @@ class RereplicatedLedger:
         return (run_choices(SeededChoices(seed), replicated_percent=100).violation for seed in range(self.schedules))
 
 
-Engine = Script | Bag | VirtualTime | RereplicatedLedger | Exhaustive
+@dataclass(frozen=True, slots=True)
+class RestoredDisk:
+    """Virtual time, with disks that go back to snapshots in each run. As Bag."""
+
+    schedules: int = 500
+
+    def runs(self) -> Iterator[Violation | None]:
+        return (run_choices(SeededChoices(seed), restored_percent=100).violation for seed in range(self.schedules))
+
+
+Engine = Script | Bag | VirtualTime | RereplicatedLedger | RestoredDisk | Exhaustive
 
 
 @dataclass(frozen=True, slots=True)

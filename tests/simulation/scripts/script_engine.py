@@ -26,6 +26,9 @@ anything, and ``b1,b2`` for each of the two in turn.
     former ledger 3 at b1               three entries of another ledger of this id, of another creator, lie on b1
     checkpoint b1                       it is stopped cleanly and started again
     hold syncs of b1 / sync b1          what it stages stays unsynced; it syncs
+    cookies of b1 b2                    these begin anew with cookies, boots and epochs that move as time passes
+    snapshot b1 / restore b1            what its disk holds durably; its disk goes back to that
+    cut cookies of b1                   from now on it cannot move its epoch, until ``mend cookies of b1``
     unregister b3 / register b3         whether new ensembles may have it
     stop W / go on W / kill W           a client freezes, thaws, dies; ``expire P``: its session with the metadata store is over
     collect b5                          b5 drops what it has of the closed ledger that names others
@@ -66,6 +69,7 @@ from tests.simulation.world.bookie_actor import BookieActor
 from tests.simulation.world.former_ledger import former_adds
 from tests.simulation.world.messages import Broken, Envelope
 from tests.simulation.world.metadata_store import SimulatedMetadataStore
+from tests.simulation.world.simulated_disk import Snapshot
 
 MAX_DELIVERIES = 2_000
 """Of one ``run`` or ``finish``."""
@@ -86,6 +90,7 @@ class Script:
         self.held: list[str] = []
         self.decided: dict[str, int] = {}
         """Where the logs of bookies were when they decided to collect."""
+        self.snapshots: dict[str, Snapshot] = {}
         self._world: HandWorld | None = None
 
     @property
@@ -278,6 +283,20 @@ class Script:
         self.world.invariants.history.lossy.add(name)
         self.bookies[name].disk.lose_newest(".journal", end_only=bool(end))
 
+    def cookies(self, names: str) -> None:
+        for name in names.split():
+            self.bookies[name].give_cookie()
+
+    def cut_cookies(self, verb: str, name: str) -> None:
+        self.bookies[name].identity.store.is_away = verb == "cut"
+
+    def snapshot(self, name: str) -> None:
+        self.snapshots[name] = self.bookies[name].disk.snapshot()
+
+    def restore(self, name: str) -> None:
+        self.world.invariants.history.lossy.add(name)
+        self.bookies[name].disk.restore(self.snapshots[name])
+
     def renew(self, name: str) -> None:
         """The old bookie's address now leads to another one, which tells by the bookie id whom a request means."""
         self.bookies[name].crash(is_machine=False)
@@ -365,6 +384,10 @@ STEPS: list[tuple[str, Step]] = [
     (rf"forget {_NAME}", Script.forget),
     (rf"rot {_NAME}", Script.rot),
     (rf"lose (the end of )?the newest journal of {_NAME}", Script.lose_journal),
+    (r"cookies of (.+)", Script.cookies),
+    (rf"(cut|mend) cookies of {_NAME}", Script.cut_cookies),
+    (rf"snapshot {_NAME}", Script.snapshot),
+    (rf"restore {_NAME}", Script.restore),
     (rf"renew {_NAME}", Script.renew),
     (rf"former ledger (\d) at {_NAME}", Script.former),
     (rf"checkpoint {_NAME}", Script.checkpoint),

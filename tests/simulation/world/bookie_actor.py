@@ -34,6 +34,7 @@ from bk_spark.wire.messages import (
 )
 from tests.simulation.engines.restart_audit import audit
 from tests.simulation.world.messages import FORMER, Envelope, ReadAnswer
+from tests.simulation.world.restored_disks import SimulatedIdentity, Surroundings
 from tests.simulation.world.simulated_disk import MachineStops, SimulatedDisk
 from tests.simulation.world.simulated_index import open_simulated_index
 from tests.simulation.world.world import Wake, World
@@ -54,6 +55,18 @@ class _Owed:
 
     envelope: Envelope
     was_fenced: bool
+    staged_ms: int
+
+
+@dataclass(slots=True)
+class Took:
+    """When a bookie last took something that it acknowledged, and when it last acknowledged anything."""
+
+    staged_ms: int = -1
+    acknowledged_ms: int = -1
+
+    def note(self, staged_ms: int, now_ms: int) -> None:
+        self.staged_ms, self.acknowledged_ms = max(self.staged_ms, staged_ms), now_ms
 
 
 @dataclass(slots=True)
@@ -87,6 +100,8 @@ class BookieActor:
         self.sync_ms = SYNC_MS
         self.may_garble: Callable[[], bool] = lambda: False
         """Whether a crash may leave what looks like damage."""
+        self.took = Took()
+        self._identity: SimulatedIdentity | None = None
         self._loss = ""
         self._world = world
         self._config = config
@@ -108,23 +123,46 @@ class BookieActor:
 
     # --- its life
 
+    def give_cookie(self) -> SimulatedIdentity:
+        """Have it begin anew on an empty disk, with a cookie, boots and epochs (restored_disks.py)."""
+        self.crash(is_machine=False)
+        self.disk.wipe()
+        world = self._world
+        around = Surroundings(world.choices, lambda: world.now_ms, lambda delay_ms, wake: world.later(delay_ms, self, wake))
+        self._identity = SimulatedIdentity(Path("/", self.name), self._config, self.disk, around)
+        self.start()
+        return self._identity
+
+    @property
+    def identity(self) -> SimulatedIdentity:
+        assert self._identity is not None
+        return self._identity
+
     def start(self) -> None:
         """Start a process, unless one runs or the bookie cannot."""
         if self._process is not None or self.is_gone or self.is_refused:
             return
         world = self._world
         try:
+            loss = self._loss
+            if self._identity is not None:
+                loss = self._identity.boot() or loss
+                is_known = self.name in world.invariants.history.lossy
+                problem = f"{self.name} takes its data for lost, and it is not: {loss}"
+                world.invariants.require(not loss or is_known, "I14", problem)
             bookie = Bookie.open(
                 Path("/", self.name),
                 self.name,
                 self._config,
                 self.disk,
-                possible_loss=self._loss,
+                possible_loss=loss,
                 highest_issued=lambda: world.ledger_id,
                 open_index=open_simulated_index,
                 durable_wait_s=0,
                 background=self._run_later,
             )
+            if self._identity is not None:
+                self._identity.opened()
         except MachineStops:
             world.count("crashes while starting")
             self._ended(is_machine=True)
@@ -139,6 +177,15 @@ class BookieActor:
         world.note(self.name, "starts" + ("" if bookie.limbo is None else ", in limbo"))
         world.invariants.bookie_started(self.name)
         audit(self.name, bookie, world)
+        self._move_epoch(self._process)
+
+    def _move_epoch(self, process: _Process) -> None:
+        """As its thread does, for as long as the process lives."""
+        if self._identity is None or self._identity.is_stopped or process is not self._process:
+            return
+        with self._stopping():
+            delay_ms = self._identity.turn()
+            self._world.later(delay_ms, self, lambda: self._move_epoch(process))
 
     def lose_disk(self) -> None:
         """The next start is one after a possible loss of data; the limbo that it begins is stored."""
@@ -163,6 +210,8 @@ class BookieActor:
         with self._stopping() as process:
             try:
                 process.bookie.close()
+                if self._identity is not None:
+                    self._identity.ended_cleanly()
             except BookKeeperError as problem:
                 self._world.note(self.name, f"could not stop cleanly: {problem}")
             self._ended(is_machine=False)
@@ -252,7 +301,9 @@ class BookieActor:
         was_fenced = self.name in self._world.invariants.history.fenced
         if isinstance(request, DeleteLedgerRequest):
             process.at_risk = self._world.invariants.deletion_begins(self.name)
-        process.bookie.stage(request, _Owed(envelope, was_fenced))
+        if self._identity is not None:
+            self._identity.look(process.bookie)
+        process.bookie.stage(request, _Owed(envelope, was_fenced, self._world.now_ms))
         for owed, reply in process.bookie.take_early():
             self._answer(process, owed, reply)
         if not process.is_sync_due:
@@ -288,6 +339,7 @@ class BookieActor:
         early, process.early = process.early, []
         for request in early if not self.disk.unsynced else ():
             self._world.invariants.durable(self.name, request)
+            self.took.note(0, self._world.now_ms)
 
     def _answer(self, process: _Process, owed: object, reply: StagedReply) -> None:
         assert isinstance(owed, _Owed)
@@ -295,6 +347,8 @@ class BookieActor:
         if envelope.source == FORMER:  # another ledger of this id: nothing of what is said of it counts for this one
             self._world.reply(envelope, reply)
             return
+        if reply.status is Status.OK:
+            self.took.note(owed.staged_ms, self._world.now_ms)
         match envelope.body:
             case AddRequest() as request:
                 assert isinstance(reply, AddReply)

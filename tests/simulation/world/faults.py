@@ -18,6 +18,7 @@ from tests.simulation.world.client_process import ClientProcess
 from tests.simulation.world.messages import METADATA, Envelope
 from tests.simulation.world.metadata_store import SimulatedMetadataStore
 from tests.simulation.world.replication_actors import LockingClient
+from tests.simulation.world.restored_disks import TIMEOUT_MS
 from tests.simulation.world.world import Wake
 
 MAX_CALLS = 10
@@ -67,6 +68,8 @@ class Faults:
             bookie.disk.fails_on, bookie.sync_ms, bookie.may_garble = None, SYNC_MS, lambda: False
             bookie.disk.stop_never()
             bookie.set_read_only(False)
+            if self._schedule.has_cookies:
+                bookie.identity.is_stopped = True
             if name in self._to_restart:
                 bookie.crash(is_machine=False)
             bookie.start()
@@ -90,6 +93,8 @@ class Faults:
             "lose data": self._lose_data,
             "rot": self._rot,
             "lose file": self._lose_file,
+            "restore": self._restore,
+            "cookie store away": self._take_cookie_store_away,
             "gone": self._go,
             "read-only": self._read_only,
             "foreign edits": self._edit,
@@ -204,6 +209,34 @@ class Faults:
             bookie.start()
 
         self._later(fault.for_ms if snapshot is not None else 0, lose)
+
+    def _restore(self, fault: Fault) -> None:
+        """A snapshot is taken now, and put back later. The bookie is not told."""
+        bookie = self._bookies[fault.target]
+        if not self._may_lose(fault.target):
+            return
+        self._world.invariants.history.lossy.add(fault.target)
+        self._note(fault)
+        snapshot, taken_ms = bookie.disk.snapshot(), self._world.now_ms
+
+        def go_back() -> None:
+            took = bookie.took
+            is_promised = took.acknowledged_ms <= taken_ms or took.staged_ms > taken_ms + TIMEOUT_MS
+            if bookie.is_refused or bookie.is_gone or not is_promised:
+                return
+            bookie.crash(is_machine=True)
+            self._world.count("disks that went back")
+            self._world.note(fault.target, "has the disk that it had when the snapshot was taken")
+            bookie.disk.restore(snapshot)
+            bookie.start()
+
+        self._later(fault.for_ms, go_back)
+
+    def _take_cookie_store_away(self, fault: Fault) -> None:
+        self._note(fault)
+        store = self._bookies[fault.target].identity.store
+        store.is_away = True
+        self._later(fault.for_ms, lambda: setattr(store, "is_away", False))
 
     def _rot(self, fault: Fault) -> None:
         if self._may_lose(fault.target):

@@ -209,7 +209,8 @@ class SimulatedDisk(Disk):
         self.step()
 
     def exists(self, path: Path) -> bool:
-        return str(path) in self._names or str(path) in self.databases
+        is_root = path.parent == path.parent.parent  # directories of bookies are there from the start
+        return is_root or str(path) in self._names or str(path) in self.databases
 
     def make_directory(self, path: Path) -> None:
         """Directories are there from the start."""

@@ -237,7 +237,7 @@ def test_a_limbo_that_could_not_be_stored_ends_nothing(bookie):
 
 
 def test_a_lapsed_bookie_promises_nothing_and_answers_reads(harness):
-    """Storage rule 15: an acknowledged fence, or the add of a recovery, would be lost with the rest."""
+    """Storage rule 9: an acknowledged fence, or the add of a recovery, would be lost with the rest."""
     harness.start()
     harness.add(1, 0, 4)
     harness.add(2, 0, 4)

@@ -1,6 +1,6 @@
 """Real processes: a disk that goes back to a snapshot of the current boot, and a bookie whose ZooKeeper is away.
 
-Ref: docs/rules.md, storage rule 15.
+Ref: docs/rules.md, storage rule 9.
 """
 
 from __future__ import annotations

@@ -268,7 +268,7 @@ def test_a_full_disk_and_a_broken_one_are_not_ready_and_say_so_while_the_process
 def test_why_a_bookie_is_not_ready_from_its_start_to_its_stop() -> None:
     monitoring = Monitoring("127.0.0.1", BookieConfig())
     state = SimpleNamespace(problem="")
-    bookie: Any = SimpleNamespace(failure=None, is_read_only=False, limbo=None, ids_above="")
+    bookie: Any = SimpleNamespace(failure=None, is_read_only=False, limbo=None, ids_above="", lapse="")
     running: Any = SimpleNamespace(bookie=bookie, watch=SimpleNamespace(state=state))
     is_registered = False
     assert monitoring.reasons() == [STARTS]
@@ -278,6 +278,9 @@ def test_why_a_bookie_is_not_ready_from_its_start_to_its_stop() -> None:
         assert monitoring.reasons() == ["it is not registered yet"]
         is_registered = True
         assert monitoring.reasons() == []
+        bookie.lapse = "its epoch has not moved"
+        assert monitoring.reasons() == ["lapsed: its epoch has not moved"]
+        bookie.lapse = ""
         bookie.limbo = Limbo(7)
         bookie.is_read_only, state.problem = True, "too little free space in /x"
         bookie.failure = OSError("broken")

@@ -22,6 +22,11 @@ def test_the_boot_file_is_laid_out_as_documented() -> None:
     assert encode_boot(RECORD) == body + b"crc32c: %08x\n" % crc32c(body)
 
 
+def test_a_number_that_was_written_before_there_were_epochs_is_at_epoch_0() -> None:
+    pairs = {"confirmed": "7 aa", "phase": "clean", "skipped_journal": "no", "index": f"{'00' * 16} 1"}
+    assert decode_boot(encode_fields("bk_spark boot", 1, pairs.items()), "f").confirmed == BootNumber(7, "aa", 0)
+
+
 @pytest.mark.parametrize("record", [RECORD, BootRecord(BootNumber(0, "never"))])
 def test_a_record_comes_back_as_it_was(record: BootRecord) -> None:
     assert decode_boot(encode_boot(record), "f") == record
@@ -45,7 +50,16 @@ def test_a_newer_boot_file_is_refused_by_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("phase", "dead"), ("skipped_journal", "perhaps"), ("confirmed", "7"), ("confirmed", "7 aa"), ("confirmed", "7 aa x"), ("index", "x"), ("phase", "")]
+    ("name", "value"),
+    [
+        ("phase", "dead"),
+        ("skipped_journal", "perhaps"),
+        ("confirmed", "7"),
+        ("confirmed", "7 aa 1 2"),
+        ("confirmed", "7 aa x"),
+        ("index", "x"),
+        ("phase", ""),
+    ],
 )
 def test_a_value_that_means_nothing_is_damage(name: str, value: str) -> None:
     pairs = {"confirmed": "7 aa 0", "phase": "clean", "skipped_journal": "no", "index": "00 1"}

@@ -1,6 +1,6 @@
 """The epoch of a running bookie: a disk that goes back to a snapshot of the current boot is noticed, and a crash is no loss.
 
-Ref: docs/rules.md, storage rule 15.
+Ref: docs/rules.md, storage rule 9.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When the epoch of a bookie moves, and when the bookie lapses because it does not. Ref: docs/rules.md, storage rule 15."""
+"""When the epoch of a bookie moves, and when the bookie lapses because it does not. Ref: docs/rules.md, storage rule 9."""
 
 from __future__ import annotations
 
