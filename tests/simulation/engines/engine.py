@@ -18,7 +18,14 @@ from bk_spark.config import DigestType, LedgerOptions
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState, new_ledger
 from tests.simulation.engines.choices import Choices
 from tests.simulation.engines.invariants import Invariants, Violation
-from tests.simulation.engines.schedule import REPLICATED_PERCENT, RecovererPlan, Schedule, Weather, draw_schedule
+from tests.simulation.engines.schedule import (
+    REPLICATED_PERCENT,
+    UNJOURNALED_PERCENT,
+    RecovererPlan,
+    Schedule,
+    Weather,
+    draw_schedule,
+)
 from tests.simulation.engines.virtual_time import VirtualTimeWorld
 from tests.simulation.world.bookie_actor import BookieActor
 from tests.simulation.world.client_actors import Reader, Recoverer
@@ -27,6 +34,7 @@ from tests.simulation.world.faults import Faults
 from tests.simulation.world.metadata_store import SimulatedMetadataStore
 from tests.simulation.world.replication_actors import LockingClient
 from tests.simulation.world.replication_phases import Replication
+from tests.simulation.world.self_repair import SelfRepair
 from tests.simulation.world.writer_actor import Writer
 
 SETTLE_MS = 1_000_000
@@ -134,7 +142,10 @@ class Run:
         self.world.note("-", "the final audit")
         if self.world.choices.chance(25, "restart of all bookies"):
             for bookie in self.bookies.values():
-                bookie.crash(is_machine=True)
+                if self.schedule.skips_journal:
+                    bookie.stop_cleanly()
+                else:
+                    bookie.crash(is_machine=True)
                 bookie.start()
         auditor = Recoverer("auditor", self.world, self.schedule, RecovererPlan(0, tries=1))
         auditor.begin()
@@ -152,6 +163,8 @@ class Run:
         number = len(self.bookies) + 1
         self.bookies[name] = BookieActor(name, self.world, self.schedule.bookie_config, number)
         self.bookies[name].sync_ms = self.schedule.sync_ms
+        if self.schedule.skips_journal:
+            self.bookies[name].on_limbo = SelfRepair(self.bookies[name], self.world, self.schedule).limbo_began
         self.bookies[name].start()
 
     def _join_if_too_few(self) -> None:
@@ -166,9 +179,16 @@ class Run:
         return [name for name, one in self.bookies.items() if one.is_up or 0 <= now_ms - one.down_since_ms < REGISTERED_MS]
 
 
-def run_choices(choices: Choices, *, is_traced: bool = False, replicated_percent: int = REPLICATED_PERCENT) -> Outcome:
+def run_choices(
+    choices: Choices,
+    *,
+    is_traced: bool = False,
+    replicated_percent: int = REPLICATED_PERCENT,
+    unjournaled_percent: int = UNJOURNALED_PERCENT,
+) -> Outcome:
     """Draw a schedule and play it."""
-    return play(Run(draw_schedule(choices, replicated_percent=replicated_percent), choices, is_traced=is_traced))
+    schedule = draw_schedule(choices, replicated_percent=replicated_percent, unjournaled_percent=unjournaled_percent)
+    return play(Run(schedule, choices, is_traced=is_traced))
 
 
 def play(run: Run) -> Outcome:

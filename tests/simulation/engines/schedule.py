@@ -145,6 +145,10 @@ class Schedule:
     collectors: CollectorPlan | None = None
 
     @property
+    def skips_journal(self) -> bool:
+        return not self.bookie_config.journal_write_data
+
+    @property
     def bookies(self) -> tuple[str, ...]:
         return tuple(f"b{number}" for number in range(1, self.shape[0] + self.spares + 1))
 
@@ -163,8 +167,20 @@ def tiny_config(direct_add_bytes: int, scale: int) -> BookieConfig:
 REPLICATED_PERCENT = 25
 """Of all runs."""
 
+UNJOURNALED_PERCENT = 20
+"""Of all runs: all bookies ack adds out of their memory, and repair themselves after they were killed."""
 
-def draw_schedule(choices: Choices, *, replicated_percent: int = REPLICATED_PERCENT) -> Schedule:
+
+def draw_schedule(
+    choices: Choices, *, replicated_percent: int = REPLICATED_PERCENT, unjournaled_percent: int = UNJOURNALED_PERCENT
+) -> Schedule:
+    schedule = _draw_replicated(choices, replicated_percent)
+    if not choices.chance(unjournaled_percent, "bookies without the journal"):
+        return schedule
+    return replace(schedule, bookie_config=replace(schedule.bookie_config, journal_write_data=False))
+
+
+def _draw_replicated(choices: Choices, replicated_percent: int) -> Schedule:
     schedule = _draw_basics(choices)
     if not choices.chance(replicated_percent, "re-replication"):
         return schedule

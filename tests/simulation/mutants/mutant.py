@@ -73,7 +73,20 @@ class RereplicatedLedger:
         return (run_choices(SeededChoices(seed), replicated_percent=100).violation for seed in range(self.schedules))
 
 
-Engine = Script | Bag | VirtualTime | RereplicatedLedger | Exhaustive
+@dataclass(frozen=True, slots=True)
+class UnjournaledBookies:
+    """Virtual time, with bookies that have no journal and with re-replication in each run. As Bag."""
+
+    schedules: int = 4_000
+
+    def runs(self) -> Iterator[Violation | None]:
+        return (
+            run_choices(SeededChoices(seed), replicated_percent=100, unjournaled_percent=100).violation
+            for seed in range(self.schedules)
+        )
+
+
+Engine = Script | Bag | VirtualTime | RereplicatedLedger | UnjournaledBookies | Exhaustive
 
 
 @dataclass(frozen=True, slots=True)

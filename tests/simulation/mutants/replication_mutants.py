@@ -13,6 +13,7 @@ from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.client.protocol import replace_bookies as replacing
 from bk_spark.client.protocol import rereplicate_fragment
 from bk_spark.client.protocol.copy_batches import CopyBatches
+from bk_spark.client.protocol.force_adds import ForcedCopies
 from bk_spark.client.protocol.replace_bookies import ReplaceBookies
 from bk_spark.client.protocol.rereplicate_fragment import RereplicateFragment
 from bk_spark.client.protocol.state_machine import SendAdd
@@ -93,6 +94,14 @@ def joining_batches_drops_one() -> Any:
         return original(self)
 
     return patch.object(CopyBatches, "rest", rest)
+
+
+def copies_are_not_forced() -> Any:
+    return patch.object(ForcedCopies, "force", lambda self, bookie_ids, now_ms: [])
+
+
+def copies_count_in_whatever_boot() -> Any:
+    return patch.object(ForcedCopies, "acked", lambda self, bookie_id, boot: None)
 
 
 # --- the metadata

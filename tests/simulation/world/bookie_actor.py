@@ -15,7 +15,7 @@ from pathlib import Path
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.server.long_poll import is_news
 from bk_spark.config import BookieConfig
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookKeeperError, StorageError
 from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
@@ -87,6 +87,8 @@ class BookieActor:
         self.sync_ms = SYNC_MS
         self.may_garble: Callable[[], bool] = lambda: False
         """Whether a crash may leave what looks like damage."""
+        self.on_limbo: Callable[[], None] = lambda: None
+        """Called after a start in limbo."""
         self._loss = ""
         self._world = world
         self._config = config
@@ -101,6 +103,12 @@ class BookieActor:
     def next_sequence(self) -> int:
         """Of its log; 0 while it is down."""
         return self._process.bookie.storage.logs.sequences.next_sequence if self._process is not None else 0
+
+    @property
+    def bookie(self) -> Bookie:
+        """Of the running process."""
+        assert self._process is not None, f"{self.name} is down"
+        return self._process.bookie
 
     @property
     def is_in_limbo(self) -> bool:
@@ -139,6 +147,8 @@ class BookieActor:
         world.note(self.name, "starts" + ("" if bookie.limbo is None else ", in limbo"))
         world.invariants.bookie_started(self.name)
         audit(self.name, bookie, world)
+        if bookie.limbo is not None:
+            self.on_limbo()
 
     def lose_disk(self) -> None:
         """The next start is one after a possible loss of data; the limbo that it begins is stored."""
@@ -160,12 +170,16 @@ class BookieActor:
         """As the operator stops it: everything is checkpointed."""
         if self._process is None:
             return
-        with self._stopping() as process:
+        with self.stopping() as process:
+            is_clean = False
             try:
                 process.bookie.close()
+                is_clean = True
             except BookKeeperError as problem:
                 self._world.note(self.name, f"could not stop cleanly: {problem}")
             self._ended(is_machine=False)
+            if is_clean:
+                self._loss = ""
 
     def _refused(self, problem: BookKeeperError) -> None:
         world = self._world
@@ -180,6 +194,8 @@ class BookieActor:
         """Whoever is connected learns of it when the world delivers."""
         for on_reply in self._process.deletions if self._process is not None else ():
             on_reply(None)
+        if self._process is not None and not self._config.journal_write_data:
+            self._loss = "it ran without the journal, and did not stop cleanly"
         self._process = None
         self.down_since_ms = self._world.now_ms
         self._world.note(self.name, "its machine crashes" if is_machine else "its process ends")
@@ -191,7 +207,7 @@ class BookieActor:
         self._world.disconnected(self.name)
 
     @contextmanager
-    def _stopping(self) -> Iterator[_Process]:
+    def stopping(self) -> Iterator[_Process]:
         """Runs a step of the process; a machine that stops in the middle of it ends it."""
         assert self._process is not None
         try:
@@ -207,7 +223,7 @@ class BookieActor:
 
         def run() -> None:
             if process is not None and process is self._process:
-                with self._stopping():
+                with self.stopping():
                     step()
 
         self._world.later(self._world.choices.choose(MAX_FLUSH_MS + 1, "checkpoint after"), self, run)
@@ -216,7 +232,7 @@ class BookieActor:
         """As its garbage collection does first."""
         if self._process is not None:
             self._process.bookie.storage.request_checkpoint()
-            with self._stopping() as process:
+            with self.stopping() as process:
                 process.bookie.idle()
 
     def delete_ledger(self, request: DeleteLedgerRequest, on_reply: Callable[[PlainReply | None], None]) -> None:
@@ -234,7 +250,7 @@ class BookieActor:
             self._world.break_off(envelope)
             return
         self._world.note(self.name, f"<- {envelope.source}:", envelope.body)
-        with self._stopping() as process:
+        with self.stopping() as process:
             match envelope.body:
                 case AddRequest() | ForceRequest() | StoreLastAddConfirmedRequest() | DeleteLedgerRequest():
                     self._stage(process, envelope.body, envelope)
@@ -263,7 +279,7 @@ class BookieActor:
     def _sync(self, process: _Process) -> None:
         if process is not self._process:
             return
-        with self._stopping():
+        with self.stopping():
             process.is_sync_due = False
             replies = process.bookie.sync()
             self._check_synced(replies)
@@ -278,7 +294,12 @@ class BookieActor:
                 process.bookie.idle()
 
     def _check_synced(self, replies: list[tuple[object, StagedReply]]) -> None:
-        """Nothing is said to be stored that a crash could take. A checkpoint may have begun a log after it."""
+        """Nothing is said to be stored that a crash could take. A checkpoint may have begun a log after it.
+
+        Without the journal this holds for fences alone, which cannot be told apart here.
+        """
+        if not self._config.journal_write_data:
+            return
         unsynced = self.disk.unsynced
         said = [reply for _, reply in replies if reply.status is Status.OK]
         problem = f"{self.name} answers OK while bytes of {', '.join(unsynced)} are not synced"
@@ -289,7 +310,21 @@ class BookieActor:
         for request in early if not self.disk.unsynced else ():
             self._world.invariants.durable(self.name, request)
 
+    def stage_now(self, request: StagedRequest) -> StagedReply:
+        """As a thread of its own process does: it waits for the sync thread. Raises StorageError if the process ends."""
+        replies: list[StagedReply] = []
+        if self._process is not None:
+            with self.stopping() as process:
+                process.bookie.stage(request, replies)
+                self._sync(process)
+        if not replies:
+            raise StorageError(request.describe(), "the bookie stopped")
+        return replies[0]
+
     def _answer(self, process: _Process, owed: object, reply: StagedReply) -> None:
+        if isinstance(owed, list):
+            owed.append(reply)
+            return
         assert isinstance(owed, _Owed)
         invariants, envelope = self._world.invariants, owed.envelope
         match envelope.body:

@@ -109,13 +109,24 @@ class Faults:
 
     def _crash(self, fault: Fault) -> None:
         bookie = self._bookies[fault.target]
-        if bookie.is_up:
+        if bookie.is_up and self._may_end_uncleanly(fault.target):
             self._note(fault)
             bookie.may_garble = lambda: self._may_lose(fault.target)
             bookie.crash(is_machine=fault.kind == "crash")
             self._later(fault.for_ms, bookie.start)
 
+    def _may_end_uncleanly(self, bookie: str) -> bool:
+        """Without the journal it loses what is in its memory."""
+        if not self._schedule.skips_journal:
+            return True
+        if not self._may_lose(bookie):
+            return False
+        self._world.invariants.history.lossy.add(bookie)
+        return True
+
     def _crash_in_a_call(self, fault: Fault) -> None:
+        if not self._may_end_uncleanly(fault.target):
+            return
         self._note(fault)
         bookie = self._bookies[fault.target]
         bookie.may_garble = lambda: self._may_lose(fault.target)
@@ -129,6 +140,8 @@ class Faults:
             self._later(fault.for_ms, bookie.start)
 
     def _fail_disk(self, fault: Fault) -> None:
+        if not self._may_end_uncleanly(fault.target):
+            return
         self._note(fault)
         bookie = self._bookies[fault.target]
         bookie.disk.fails_on = "write" if fault.kind == "full disk" else "sync"
