@@ -177,7 +177,18 @@ def draw_schedule(
     schedule = _draw_replicated(choices, replicated_percent)
     if not choices.chance(unjournaled_percent, "bookies without the journal"):
         return schedule
-    return replace(schedule, bookie_config=replace(schedule.bookie_config, journal_write_data=False))
+    kills = tuple(_draw_kill_of_target(choices, schedule) for _ in range(choices.choose(4, "kills of who is copied to")))
+    config = replace(schedule.bookie_config, journal_write_data=False)
+    return replace(schedule, bookie_config=config, faults=schedule.faults + kills)
+
+
+def _draw_kill_of_target(choices: Choices, schedule: Schedule) -> Fault:
+    """Soon after somebody who copies begins, so that it falls between two copies, or before what was copied is named."""
+    begins = [(f"replicator{number + 1}", one.start_ms) for number, one in enumerate(schedule.replicators)]
+    begins += [("", one.start_ms) for one in schedule.recoverers]
+    who, start_ms = choices.pick(begins or [("", 0)], "after whose begin")
+    at_ms = start_ms + choices.choose(choices.pick((200, 2_000), "kills within"), "kills at")
+    return Fault(at_ms, "kill target", who, choices.pick((1, 20, 300), "starts after"))
 
 
 def _draw_replicated(choices: Choices, replicated_percent: int) -> Schedule:

@@ -69,8 +69,8 @@ def copies_need_not_be_durable() -> Any:
 def a_refused_copy_counts() -> Any:
     original = RereplicateFragment._add_answered
 
-    def answered(self: Any, event: Any) -> None:
-        original(self, replace(event, status=Status.OK))
+    def answered(self: Any, event: Any, now_ms: int) -> None:
+        original(self, replace(event, status=Status.OK), now_ms)
 
     return patch.object(RereplicateFragment, "_add_answered", answered)
 
@@ -139,8 +139,8 @@ def metadata_is_written_without_the_guard() -> Any:
 def a_bookie_of_the_ensemble_may_be_chosen() -> Any:
     original = RereplicateFragment._choose
 
-    def choose(self: Any) -> None:
-        original(self)
+    def choose(self: Any, now_ms: int) -> None:
+        original(self, now_ms)
         if self._asked:
             self._commands[-1] = replace(self._commands[-1], ensemble=tuple("-" for _ in self._commands[-1].ensemble))
 

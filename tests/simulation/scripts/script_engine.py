@@ -5,6 +5,7 @@ anything, and ``b1,b2`` for each of the two in turn.
 
     ledger 3/3/2 on b1 b2 b3            the ledger's sizes and its first ensemble; more bookies with ``spares b4 b5``
     spares b4 b5                        these run, too, and may be taken into ensembles
+    without the journal                 bookies that come in later steps ack out of their memory
     W writes                            a writer begins, with the metadata as it is
     W appends 2                         one append of two entries
     W closes / R recovers / X reads     what a client does; ``reads`` from entry 0 to the end
@@ -18,7 +19,7 @@ anything, and ``b1,b2`` for each of the two in turn.
     run R / run R but b3                deliver all from and to R, again and again; not those from and to b3
     after 1000 ms                       time passes, and what was due is done; nothing is delivered
     crash b1 / kill b1 / start b1       the machine fails, losing what was not synced; the process ends; it starts again
-    start b1 in limbo / settle b1       it starts and knows that it may have lost data; its limbo of this ledger ends
+    start b1 in limbo / settle b1       it starts and knows that it may have lost data; its limbo of this ledger ends as it is
     forget b1 / rot b1                  its disk loses all that it has; a byte of an entry in its entry log flips
     renew b1                            another bookie, of the same address, takes its place with an empty disk
     checkpoint b1                       it is stopped cleanly and started again
@@ -62,6 +63,7 @@ from tests.simulation.scripts.script_names import ScriptError, each_of, parts_of
 from tests.simulation.world.bookie_actor import BookieActor
 from tests.simulation.world.messages import Broken, Envelope
 from tests.simulation.world.metadata_store import SimulatedMetadataStore
+from tests.simulation.world.self_repair import entries_of
 
 MAX_DELIVERIES = 2_000
 """Of one ``run`` or ``finish``."""
@@ -80,6 +82,7 @@ class Script:
         self.clients: dict[str, Client] = {}
         self.bookies: dict[str, BookieActor] = {}
         self.held: list[str] = []
+        self.skips_journal = False
         self.decided: dict[str, int] = {}
         """Where the logs of bookies were when they decided to collect."""
         self._world: HandWorld | None = None
@@ -128,8 +131,12 @@ class Script:
     def spares(self, names: str) -> None:
         for name in names.split():
             self.world.registered.append(name)
-            self.bookies[name] = BookieActor(name, self.world, tiny_config(300, 8), seed=len(self.bookies) + 1)
+            config = replace(tiny_config(300, 8), journal_write_data=not self.skips_journal)
+            self.bookies[name] = BookieActor(name, self.world, config, seed=len(self.bookies) + 1)
             self.bookies[name].start()
+
+    def without_journal(self) -> None:
+        self.skips_journal = True
 
     # --- clients
 
@@ -246,6 +253,8 @@ class Script:
         if name in self.clients:
             self.clients[name].process.kill()
         else:
+            if self.skips_journal:
+                self.world.invariants.history.lossy.add(name)
             self.bookies[name].crash(is_machine=False)
 
     def start(self, name: str, limbo: str | None) -> None:
@@ -258,6 +267,7 @@ class Script:
 
     def settle(self, name: str) -> None:
         self.bookie(name).admission.settle(LEDGER_ID)
+        self.world.invariants.repaired(name, entries_of(self.bookie(name), self.world))
 
     def forget(self, name: str) -> None:
         self.world.invariants.history.lossy.add(name)
@@ -318,6 +328,7 @@ _END = r"(nothing|-?\d+)"
 
 STEPS: list[tuple[str, Step]] = [
     (r"ledger (\d)/(\d)/(\d) on (.+)", Script.ledger),
+    (r"without the journal", Script.without_journal),
     (r"spares (.+)", Script.spares),
     (rf"{_NAME} (writes|recovers|reads)", Script.client),
     (rf"{_NAME} recovers one by one", Script.recovers_slowly),
@@ -355,6 +366,7 @@ STEPS: list[tuple[str, Step]] = [
     (rf"expect {_NAME} done", expect.done),
     (rf"expect {_NAME} (not )?whole", expect.whole),
     (rf"expect {_NAME} running", expect.running),
+    (r"expect marked (.+)", expect.marked),
     (rf"expect ledger (OPEN|IN_RECOVERY|CLOSED)(?: at {_END})?", expect.ledger),
     (r"expect fragments (.+)", expect.fragments),
     (r"expect in flight (.+)", expect.in_flight),

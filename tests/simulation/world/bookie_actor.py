@@ -250,6 +250,8 @@ class BookieActor:
             self._world.break_off(envelope)
             return
         self._world.note(self.name, f"<- {envelope.source}:", envelope.body)
+        if isinstance(envelope.body, AddRequest) and envelope.body.recovery:
+            self._world.copied_to = self.name
         with self.stopping() as process:
             match envelope.body:
                 case AddRequest() | ForceRequest() | StoreLastAddConfirmedRequest() | DeleteLedgerRequest():
@@ -332,7 +334,7 @@ class BookieActor:
                 assert isinstance(reply, AddReply)
                 invariants.add_answered(self.name, request, reply.status, was_fenced=owed.was_fenced)
                 if request.deferred_sync and reply.status is Status.OK:
-                    process.early.append(request)
+                    self._answered_early(process, request)
                 self._world.reply(envelope, reply)
             case StoreLastAddConfirmedRequest() as stored:
                 if reply.status is Status.OK:
@@ -357,6 +359,12 @@ class BookieActor:
                 else:
                     refused = LastAddConfirmedReply(reply.status, -1, f"it could not be fenced: {reply.describe()}")
                     self._world.reply(envelope, refused)
+
+    def _answered_early(self, process: _Process, request: AddRequest) -> None:
+        if self._config.journal_write_data:
+            process.early.append(request)
+        else:
+            self._world.invariants.durable(self.name, request)  # as every ack of this bookie is counted
 
     def _deleted(self, process: _Process, reply: PlainReply) -> None:
         if reply.status is Status.OK:

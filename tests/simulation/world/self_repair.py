@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair, missing
 from bk_spark.client.protocol.copy_batches import copies
 from bk_spark.client.protocol.limits import ReadLimits
@@ -106,7 +107,7 @@ class SelfRepair(Client):
             with self._bookie.stopping() as process:
                 LedgerRepair(name, storage, _Fetched(metadata, found), self._bookie.stage_now).settle(metadata)
                 process.bookie.admission.end_limbo()
-                held = self._entries_here()
+                held = entries_of(process.bookie, self.world)
         except BookKeeperError as problem:
             self._again(number, problem)
         if held is None:
@@ -115,11 +116,12 @@ class SelfRepair(Client):
         self.world.note(name, "is out of limbo")
         self.world.invariants.repaired(name, held)
 
-    def _entries_here(self) -> set[int]:
-        every = set(range(len(self.world.invariants.history.payloads)))
-        storage = self._bookie.bookie.storage
-        gone = missing(storage, self.world.ledger_id, DENSE, 0, max(every, default=-1))
-        return every.difference(*(range(first, last + 1) for first, last in gone))
+
+def entries_of(bookie: Bookie, world: World) -> set[int]:
+    """What a bookie has of the ledger."""
+    every = set(range(len(world.invariants.history.payloads)))
+    gone = missing(bookie.storage, world.ledger_id, DENSE, 0, max(every, default=-1))
+    return every.difference(*(range(first, last + 1) for first, last in gone))
 
 
 class _Fetched:

@@ -38,6 +38,8 @@ class World:
         self.master_key = master_key(invariants.history.current.password)
         self.now_ms = 0
         self.actors: dict[str, Actor] = {}
+        self.copied_to = ""
+        """The bookie that last got an add of a recovery or of a re-replication."""
         self.read_only: set[str] = set()
         """Bookies that are registered as such."""
         self.faults: Counter[str] = Counter()

@@ -28,6 +28,7 @@ def _b1_is_chosen(writer: Writer) -> None:
     writer.chooses_at_once = False
     writer.tick(RETRY_MS)
     writer.do(ReplacementsChosen(writer.choosing.pop().request_id, ((1, "b1"),)))
+    writer.chooses_at_once = True
 
 
 def _b1_returns(writer: Writer) -> None:
