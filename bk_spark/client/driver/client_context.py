@@ -25,6 +25,7 @@ from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.metadata.registration import BookieAddress, RegisteredBookie, list_bookies, lookup, watch_bookies
 from bk_spark.metadata.store import MetadataStore
+from bk_spark.metadata.under_replication import UnderReplication
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.wire.messages import AdministerReply, AdminOperation, BookieDescription, Status
 
@@ -98,6 +99,8 @@ class ClientContext:
         self.store = store
         self.znodes = znodes
         self.config = config
+        self.marks = UnderReplication(store, znodes)
+        """Marks of under-replicated ledgers; nothing is read or created before the first mark."""
         self.loop = EventLoop.get()
         self._executor = ThreadPoolExecutor(METADATA_THREADS, thread_name_prefix="bk_spark-metadata")
         self.connections = Connections(self._lookup, channels)

@@ -132,6 +132,8 @@ class Runner:
                 self._start(self._choose_replacements(command))
             case sm.ReportFailure():
                 self._context.report_failure(command.bookie_id)
+            case sm.MarkUnderReplicated():
+                self._start(self._mark(command))
             case sm.WriteMetadata():
                 self._start(self._write_metadata(command))
             case sm.ReadMetadata():
@@ -300,6 +302,18 @@ class Runner:
         chosen = await self._context.choose_replacements(command, self._metadata.write_quorum)
         count_choice(command, chosen)
         self.post(chosen)
+
+    async def _mark(self, command: sm.MarkUnderReplicated) -> None:
+        ledger_id, bookies = self._metadata.ledger_id, command.bookies
+        try:
+            await self._context.blocking(lambda: self._context.marks.mark(ledger_id, bookies))
+        except BookKeeperError as failure:
+            what = "ledger %d lacks copies on %s and could not be marked as under-replicated; it is tried again a few times: %s"
+            logger.warning(what, ledger_id, ", ".join(bookies), failure)
+            self.post(sm.MarkAnswered(failure))
+        else:
+            logger.info("ledger %d is marked as under-replicated: %s lack copies", ledger_id, ", ".join(bookies))
+            self.post(sm.MarkAnswered())
 
     async def _write_metadata(self, command: sm.WriteMetadata) -> None:
         path = self._context.znodes.ledger(self._metadata.ledger_id)

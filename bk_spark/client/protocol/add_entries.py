@@ -13,6 +13,7 @@ Rules, with their numbers in docs/rules.md, "Protocol":
   the bookie, for the password is that of the metadata: this bookie has a key that somebody else gave it.
 * Close first rejects unconfirmed entries and waits for a metadata write under way. Then it writes CLOSED with the last
   confirmed entry by compare-and-set (25). If the ledger is in recovery, close fails: the recoverer decides the end (26).
+* A bookie that a fragment names for confirmed entries that it did not take is a known gap: the ledger is marked for it (63).
 * With deferred sync acks do not move the LAC. ``force`` moves it, once the whole ensemble has answered; the ensemble cannot
   change (30).
 
@@ -35,7 +36,7 @@ from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.force_adds import ForceAdds
 from bk_spark.client.protocol.last_add_confirmed import ExplicitLac
 from bk_spark.client.protocol.limits import AddLimits
-from bk_spark.client.protocol.pending_adds import HeldAppends, PendingAdds, PendingBatch, has_ack_quorum
+from bk_spark.client.protocol.pending_adds import HeldAppends, KnownGaps, PendingAdds, PendingBatch, has_ack_quorum
 from bk_spark.client.protocol.update_metadata import CloseLedger, UpdateMetadata
 from bk_spark.client.protocol.writer_ensemble import WriterEnsemble
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch, encode, seal
@@ -85,6 +86,7 @@ class AddEntries(sm.StateMachine):
         """Forces without deferred sync: the entry that each waits for, and its token."""
         self._forces = ForceAdds(metadata, NO_ENTRY) if deferred_sync else None
         self._ensemble.may_change = not deferred_sync
+        self._gaps = KnownGaps()
         self._close_requested = False
         self._closing: UpdateMetadata | None = None
 
@@ -108,6 +110,11 @@ class AddEntries(sm.StateMachine):
     def metadata(self) -> LedgerMetadata:
         return self._ensemble.metadata
 
+    @property
+    def lacking(self) -> frozenset[str]:
+        """Bookies that are named for confirmed entries that they did not take, and for which the ledger is not marked."""
+        return self._gaps.bookies
+
     def handle(self, event: sm.Event, now_ms: int) -> None:
         if isinstance(event, sm.Append):
             self._append(event, now_ms)
@@ -117,6 +124,8 @@ class AddEntries(sm.StateMachine):
             self._ensemble_acted(self._ensemble.chosen(event, self._next_unconfirmed, now_ms), now_ms)
         elif isinstance(event, sm.MetadataEvent):
             self._metadata_answered(event, now_ms)
+        elif isinstance(event, sm.MarkAnswered):
+            self._gaps.answered(event, now_ms)
         elif isinstance(event, sm.ForceRequested):
             self._force(event.token, now_ms)
         elif isinstance(event, sm.ForceAnswered) and self._forces is not None:
@@ -127,15 +136,17 @@ class AddEntries(sm.StateMachine):
             self._close()
         self._check_times(now_ms)
         self._settle()
+        self._report_gaps(now_ms)
 
     def deadline_ms(self) -> int | None:
         if self.error is not None:
-            return None
+            return None if self._is_recovery else self._gaps.deadline_ms()
         limits, request = self._limits, self._pending.oldest_request()
         times = [self._ensemble.retry_ms, self._explicit_lac_due_ms()]
         times.append(request.sent_ms + limits.add_timeout_ms if request is not None else None)
         if self._pending.unconfirmed:
             times.append(self._pending.unconfirmed[0].appended_ms + limits.add_quorum_timeout_ms)
+        times.append(None if self._is_recovery else self._gaps.deadline_ms())
         times.append(self._forces.deadline_ms(limits.add_timeout_ms) if self._forces is not None else None)
         return min((time for time in times if time is not None), default=None)
 
@@ -209,9 +220,13 @@ class AddEntries(sm.StateMachine):
             return
         if event.status is Status.OK:
             request.batch.acked.add(request.slot)
+            self._gaps.acked(self._ensemble.bookies[request.slot], now_ms)
             if self._forces is not None:
                 self._forces.acked(request.slot, event.boot)
-        elif event.status is Status.FENCED:
+            return
+        if request.batch.confirmed:
+            self._note_gap(request.slot)
+        if event.status is Status.FENCED:
             self._fail(LedgerFencedError(self.metadata.ledger_id))
         else:
             is_lasting = event.status in (Status.READ_ONLY, Status.UNAUTHORIZED)
@@ -229,6 +244,9 @@ class AddEntries(sm.StateMachine):
         while unconfirmed and not self._ensemble.is_changing and has_ack_quorum(unconfirmed[0], self.metadata):
             batch = unconfirmed.popleft()
             batch.confirmed = True
+            for slot in self._ensemble.failed:
+                if batch.encoded[slot] is not None and slot not in batch.acked:
+                    self._note_gap(slot)
             self._last_acked, self._length_acked = batch.last, batch.length
             if self._forces is None:
                 self.last_add_confirmed, self.length = batch.last, batch.length
@@ -270,6 +288,8 @@ class AddEntries(sm.StateMachine):
             self._commands.append(sm.ReportFailure(self._ensemble.bookies[slot]))
             if self._forces is not None:
                 self._forces.lose(slot, reason)
+            if self._pending.owes_confirmed(slot):
+                self._note_gap(slot)
         self._commands += [sm.CancelAdd(request_id) for request_id in self._pending.cancel(slots)]
         self._ensemble_acted(self._ensemble.replace_failed(self._next_unconfirmed, now_ms, may_delay=may_delay), now_ms)
 
@@ -282,6 +302,7 @@ class AddEntries(sm.StateMachine):
         self._commands += commands
         replaced = self._ensemble.take_replaced()
         if replaced:
+            self._gaps.fragment_ended(self._ensemble.bookies, now_ms)
             self._pending.forget_acks(replaced)
             self._explicit_lac.replaced(replaced)
             for batch in self._pending.unconfirmed:
@@ -308,6 +329,7 @@ class AddEntries(sm.StateMachine):
         if self._forces is not None:
             self._forced(self._forces.fail(error))
         self._ensemble.give_up(error)
+        self._gaps.writer_failed()
 
     def _check_times(self, now_ms: int) -> None:
         limits = self._limits
@@ -354,4 +376,19 @@ class AddEntries(sm.StateMachine):
             if closing.is_done:
                 if closing.error is None:
                     self._ensemble.metadata, self._ensemble.version = closing.metadata, closing.version
-                self._finish(error=closing.error)
+                self._gaps.ledger_closed()
+
+    # --- gaps
+
+    def _note_gap(self, slot: int) -> None:
+        """With deferred sync an entry that the LAC covers is on all bookies, and the others are cut off by the close."""
+        if self._forces is None:
+            self._gaps.note(self._ensemble.bookies[slot])
+
+    def _report_gaps(self, now_ms: int) -> None:
+        """Mark the ledger; a writer that is closed ends after that. A recovery marks when it has closed the ledger."""
+        if self._is_recovery:
+            return
+        self._commands += self._gaps.go_on(now_ms)
+        if self._closing is not None and self._closing.is_done and self._gaps.is_reported:
+            self._finish(error=self._closing.error)

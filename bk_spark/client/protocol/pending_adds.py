@@ -4,6 +4,8 @@
 because a bookie still owes an answer for them. A slow bookie keeps batches unsettled long after they are confirmed. They hold
 their bytes, so they stay in the writer's window.
 
+``KnownGaps`` keeps the bookies that are named for confirmed entries that they did not take, until the ledger is marked.
+
 ``HeldAppends`` keeps appends whose entry ids the application chose, while entries before them are missing.
 
 Worked example: entries up to 4 came; 6–7 is held, 5 goes through and takes 6–7 with it; then 7 is a duplicate.
@@ -11,7 +13,7 @@ Worked example: entries up to 4 came; 6–7 is held, 5 goes through and takes 6�
 A filled gap may free a whole window of single entries. They go out in few large batches, because one request for each would
 keep healthy bookies busy beyond the add timeout.
 
-Ref: docs/rules.md, protocol rule 29.
+Ref: docs/rules.md, protocol rules 29 and 63.
 """
 
 from __future__ import annotations
@@ -29,6 +31,16 @@ from bk_spark.quorum import write_set
 
 RUN_BYTES = 1 * MIB
 """Payload bytes of held appends that go out as one batch: larger ones gain nothing measurable."""
+
+MARK_PATIENCE_MS = 60_000
+"""A bookie that was replaced gets this long before its gap is marked, as long as an auditor waits for a bookie by default: who
+re-replicates while it is away copies whole fragments for a few entries."""
+
+MARK_TRIES = 5
+"""Tries of one mark. With the pauses between them they take some ten seconds, which is how long a close may wait for them."""
+
+MARK_RETRY_MS = 500
+"""The pause after the first try; it doubles."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,6 +99,10 @@ class PendingAdds:
             self.answered(request_id)
         return void
 
+    def owes_confirmed(self, slot: int) -> bool:
+        """Whether ``slot`` owes an answer for a batch that is confirmed without it."""
+        return any(batch.confirmed and slot in batch.waiting for batch in self.unsettled)
+
     def oldest_request(self) -> SentAdd | None:
         """Requests are numbered in the order in which they are sent."""
         return next(iter(self._requests.values()), None)
@@ -131,6 +147,95 @@ def fewest_left(metadata: LedgerMetadata, failed: Collection[int]) -> int:
     """The number of slots that have not failed, in the write set that has fewest of them."""
     every = write_sets_of(metadata, 0, metadata.ensemble_size - 1)
     return min(sum(slot not in failed for slot in slots) for slots in every)
+
+
+class KnownGaps:
+    """The bookies of one writer that lack confirmed entries, and the marks that report them.
+
+    A gap is marked once its fragment has an end: nobody looks for what is missing in an open tail. It is not marked either
+    while the open tail names its bookie and that may be away, because the tail of a marked ledger is fenced if it names a
+    bookie that is gone. So a bookie that is in the ensemble again is marked once it acks an add; one that was replaced, after
+    MARK_PATIENCE_MS; all at the latest when the writer ends. A mark that fails is tried again, in a bounded way; it never fails
+    the writer.
+
+    Worked example: b2 fails, 40 to 139 are confirmed without it. From 140 on there is a new fragment with b2, which acks 140:
+    the ledger is marked for b2, a worker finds that it lacks 40 to 139, and copies them.
+    """
+
+    def __init__(self) -> None:
+        self._open: set[str] = set()
+        """Bookies that lack entries of the last fragment."""
+        self._silent: set[str] = set()
+        """Bookies that lack entries of earlier fragments, are in the last one, and have acked nothing of it."""
+        self._due_ms: dict[str, int] = {}
+        """Other bookies that lack entries of earlier fragments, and when to mark the ledger for them."""
+        self._under_way: tuple[str, ...] = ()
+        self._tries = 0
+        self._retry_ms = 0
+
+    @property
+    def bookies(self) -> frozenset[str]:
+        """All that are not marked yet."""
+        return frozenset(self._open | self._silent | self._due_ms.keys())
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether no mark is under way or still to be tried."""
+        return not self._under_way and not self._due_ms
+
+    def note(self, bookie_id: str) -> None:
+        """A bookie of the last fragment did not take a confirmed entry, or may not have taken it."""
+        self._open.add(bookie_id)
+
+    def fragment_ended(self, ensemble: Collection[str], now_ms: int) -> None:
+        """The last fragment has an end; ``ensemble`` is the next one's."""
+        lacking = self.bookies
+        self._open.clear()
+        self._silent = {bookie_id for bookie_id in lacking if bookie_id in ensemble}
+        due_ms = now_ms + MARK_PATIENCE_MS
+        self._due_ms = {bookie_id: self._due_ms.get(bookie_id, due_ms) for bookie_id in lacking - self._silent}
+
+    def acked(self, bookie_id: str, now_ms: int) -> None:
+        """A bookie of the last fragment has acked an add."""
+        if bookie_id in self._silent:
+            self._silent.remove(bookie_id)
+            self._due_ms[bookie_id] = now_ms
+
+    def writer_failed(self) -> None:
+        """No bookie returns to the ensemble any more. Gaps of the last fragment wait for the close, which gives it an end."""
+        self._due_ms = dict.fromkeys(self._silent | self._due_ms.keys(), 0)
+        self._silent.clear()
+
+    def ledger_closed(self) -> None:
+        """Every fragment has an end, and nobody else will report what is left."""
+        self._due_ms = dict.fromkeys(self.bookies, 0)
+        self._open.clear()
+        self._silent.clear()
+
+    def go_on(self, now_ms: int) -> list[sm.Command]:
+        """Mark what is due."""
+        due = tuple(sorted(bookie_id for bookie_id, due_ms in self._due_ms.items() if due_ms <= now_ms))
+        if self._under_way or not due or now_ms < self._retry_ms:
+            return []
+        self._under_way = due
+        return [sm.MarkUnderReplicated(due)]
+
+    def answered(self, event: sm.MarkAnswered, now_ms: int) -> None:
+        tried, self._under_way = self._under_way, ()
+        self._tries = 0 if event.error is None else self._tries + 1
+        self._retry_ms = now_ms + (MARK_RETRY_MS << (self._tries - 1)) if self._tries else 0
+        if event.error is None:
+            for bookie_id in tried:
+                self._due_ms.pop(bookie_id, None)
+        elif self._tries >= MARK_TRIES:  # report them with the next gap, or at the end of the writer
+            self._open.update(self._due_ms)
+            self._due_ms.clear()
+            self._tries = self._retry_ms = 0
+
+    def deadline_ms(self) -> int | None:
+        if self._under_way or not self._due_ms:
+            return None
+        return max(self._retry_ms, min(self._due_ms.values()))
 
 
 class HeldAppends:

@@ -12,6 +12,7 @@
    one has lost what it acked, the recovery starts anew with step 2, as another recoverer would.
 6. *Close*, with one compare-and-set of the end, the length and the fragments of this recovery's own ensemble changes. If the
    ledger is CLOSED by then, its end is the result.
+7. *Mark* the ledger if a bookie that it names did not take all that was written back to it.
 
 Anything that stays unknown fails the recovery, and the ledger stays IN_RECOVERY for the next try. Nothing is decided on a
 guess.
@@ -19,8 +20,8 @@ guess.
 Worked example, 3/3/2 on b0, b1, b2: entries 0-4 confirmed, LAC 3 carried by entry 4, entry 5 on b1 only. The fence answers
 say 3, 3, 2; floor 3, its length is read; 4 and 5 are read, and written to all three; b0 and b2 deny entry 6: closed at 5.
 
-Ref: the BookKeeper protocol, "Closing a ledger as a reader"; BP-46, "A note on Quorums"; docs/rules.md, protocol rules 1-15
-and 61.
+Ref: the BookKeeper protocol, "Closing a ledger as a reader"; BP-46, "A note on Quorums"; docs/rules.md, protocol rules 1-15,
+61 and 63.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from dataclasses import dataclass, replace
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.asking import Asking
 from bk_spark.client.protocol.limits import RecoverLimits
+from bk_spark.client.protocol.pending_adds import KnownGaps
 from bk_spark.client.protocol.recovery_reads import ReadTask, RecoveryReads
 from bk_spark.client.protocol.recovery_writes import RecoveryWrites
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
@@ -127,6 +129,7 @@ class RecoverLedger(sm.StateMachine):
         self._writes: RecoveryWrites | None = None
         self._is_closing = False
         self._starts = 0
+        self._gaps = KnownGaps()
 
     def handle(self, event: sm.Event, now_ms: int) -> None:
         if self._finished:
@@ -136,6 +139,8 @@ class RecoverLedger(sm.StateMachine):
             self._updated(now_ms)
         elif isinstance(event, sm.MetadataEvent):
             self._metadata_answered(event, now_ms)
+        elif isinstance(event, sm.MarkAnswered):
+            self._gaps.answered(event, now_ms)
         elif isinstance(event, sm.LastAddConfirmedAnswered) and self._fencing is not None:
             self._fencing.answered(event, now_ms)
         elif isinstance(event, sm.ReadArrived) and self._reads is not None:
@@ -145,10 +150,13 @@ class RecoverLedger(sm.StateMachine):
         elif isinstance(event, _WriteEvent) and self._writes is not None:
             self._writes.handle(event, now_ms)
         self._go_on(now_ms)
+        self._end_if_reported(now_ms)
 
     def deadline_ms(self) -> int | None:
-        if self._finished or self._is_closing:
+        if self._finished:
             return None
+        if self._is_closing:
+            return self._gaps.deadline_ms()
         parts = (self._fencing, self._reads, self._writes)
         times = [part.deadline_ms() for part in parts if part is not None]
         return min((time for time in times if time is not None), default=None)
@@ -165,8 +173,10 @@ class RecoverLedger(sm.StateMachine):
         update = self._update
         if not update.is_done:
             return
-        if update.error is not None or update.metadata.is_closed:
+        if update.error is not None:
             self._end_recovery(update.error)
+        elif update.metadata.is_closed:
+            self._closed(update.metadata)
         else:
             self._begin(now_ms)
 
@@ -254,6 +264,19 @@ class RecoverLedger(sm.StateMachine):
         self._update = UpdateMetadata(marked.metadata, marked.version, end)
         self._commands += self._update.start()
         self._updated(now_ms)
+
+    def _closed(self, metadata: LedgerMetadata) -> None:
+        """By this recovery, or by somebody else: then a bookie that this one wrote to may be named, too."""
+        for bookie_id in metadata.bookies & self._writes.lacking if self._writes is not None else ():
+            self._gaps.note(bookie_id)
+        self._gaps.ledger_closed()
+
+    def _end_if_reported(self, now_ms: int) -> None:
+        if self._finished or not self._update.is_done or not self._update.metadata.is_closed:
+            return
+        self._commands += self._gaps.go_on(now_ms)
+        if self._gaps.is_reported:
+            self._end_recovery(self._update.error)
 
     def _begin_reads(self, task: ReadTask, now_ms: int) -> None:
         self._reads = RecoveryReads(self._update.metadata, task, self._limits, self._asking(task.fragment, now_ms))

@@ -63,6 +63,11 @@ class RecoveryWrites:
         return self._adder.last_add_confirmed
 
     @property
+    def lacking(self) -> frozenset[str]:
+        """Bookies that ``metadata`` names for entries that were confirmed without them."""
+        return self._adder.lacking
+
+    @property
     def is_done(self) -> bool:
         """Whether everything given to ``write`` is confirmed, unless there is an ``error``."""
         return self.confirmed == self._adder.last_add_pushed

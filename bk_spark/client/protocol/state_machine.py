@@ -128,6 +128,13 @@ class ReportFailure(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class MarkUnderReplicated(Command):
+    """Mark the ledger: these bookies lack copies that it says they hold. Answer: MarkAnswered. At most one is under way."""
+
+    bookies: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WriteMetadata(Command):
     """Compare-and-set the ledger's metadata. Answer: a MetadataEvent."""
 
@@ -323,6 +330,13 @@ class ReplacementsChosen(Event):
     bookies: tuple[tuple[int, str], ...]
     detail: str = ""
     """Why there are fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkAnswered(Event):
+    """The answer to MarkUnderReplicated. After an error the ledger may be marked or not; to mark it again does no harm."""
+
+    error: BookKeeperError | None = None
 
 
 @dataclass(frozen=True, slots=True)

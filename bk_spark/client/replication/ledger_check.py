@@ -47,9 +47,16 @@ class LedgerCheck:
             task = CheckTask(metadata, checkable(metadata, confirmed), bookies=bookies, lost=lost)
             checked = await run_state_machine(self._context, metadata, CheckReplicas(task, self._limits, self._pace))
             assert isinstance(checked, ReplicasChecked)
+            if confirmed < metadata.last_fragment.first_entry_id - 1 and not metadata.is_closed:
+                self._note_unchecked(checked, metadata, bookies)
             if not checked.lacking or await self._current_version(ledger_id) == version:
                 return checked
         raise MetadataConflictError(f"the metadata of ledger {ledger_id}", f"{_ATTEMPTS} checks of it were overtaken")
+
+    def _note_unchecked(self, checked: ReplicasChecked, metadata: LedgerMetadata, bookies: frozenset[str] | None) -> None:
+        """Fragments with an end were left out: nobody may conclude that their bookies have everything."""
+        for bookie_id in metadata.bookies if bookies is None else bookies:
+            checked.unknown.setdefault(bookie_id, "how far the ledger is confirmed is not known")
 
     async def _last_add_confirmed(self, metadata: LedgerMetadata) -> int:
         """The LAC of an open ledger, as the bookies of its last fragment know it; NO_ENTRY while too few answer."""

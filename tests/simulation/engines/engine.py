@@ -21,6 +21,7 @@ from tests.simulation.engines.invariants import Invariants, Violation
 from tests.simulation.engines.schedule import (
     REPLICATED_PERCENT,
     RESTORED_PERCENT,
+    UNJOURNALED_PERCENT,
     RecovererPlan,
     Schedule,
     Weather,
@@ -35,6 +36,7 @@ from tests.simulation.world.former_ledger import FormerClients
 from tests.simulation.world.metadata_store import SimulatedMetadataStore
 from tests.simulation.world.replication_actors import LockingClient
 from tests.simulation.world.replication_phases import Replication
+from tests.simulation.world.self_repair import SelfRepair
 from tests.simulation.world.writer_actor import Writer
 
 SETTLE_MS = 1_000_000
@@ -160,7 +162,10 @@ class Run:
         self.world.note("-", "the final audit")
         if self.world.choices.chance(25, "restart of all bookies"):
             for bookie in self.bookies.values():
-                bookie.crash(is_machine=True)
+                if self.schedule.skips_journal:
+                    bookie.stop_cleanly()
+                else:
+                    bookie.crash(is_machine=True)
                 bookie.start()
         auditor = Recoverer("auditor", self.world, self.schedule, RecovererPlan(0, tries=1))
         auditor.begin()
@@ -180,6 +185,8 @@ class Run:
         self.bookies[name].sync_ms = self.schedule.sync_ms
         if self.schedule.has_cookies:
             self.bookies[name].give_cookie().is_stopped = self.world.is_calm
+        if self.schedule.skips_journal:
+            self.bookies[name].on_limbo = SelfRepair(self.bookies[name], self.world, self.schedule).limbo_began
         self.bookies[name].start()
 
     def _join_if_too_few(self) -> None:
@@ -200,9 +207,11 @@ def run_choices(
     is_traced: bool = False,
     replicated_percent: int = REPLICATED_PERCENT,
     restored_percent: int = RESTORED_PERCENT,
+    unjournaled_percent: int = UNJOURNALED_PERCENT,
 ) -> Outcome:
     """Draw a schedule and play it."""
-    schedule = draw_schedule(choices, replicated_percent=replicated_percent, restored_percent=restored_percent)
+    percents = Percents(replicated_percent, restored_percent, unjournaled_percent)
+    schedule = draw_schedule(choices, percents)
     return play(Run(schedule, choices, is_traced=is_traced))
 
 

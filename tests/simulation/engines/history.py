@@ -34,6 +34,8 @@ class History:
     """Bookies that may hold another ledger of the same id, and then have nothing of this one."""
     read_up_to: int = NO_ENTRY
     """The highest entry that any reader was given as confirmed."""
+    marked: set[str] = field(default_factory=set)
+    """Bookies that a mark of under-replication names."""
     replaced: int = 0
     """How often a re-replication gave a slot to another bookie."""
     told_lac: int = NO_ENTRY

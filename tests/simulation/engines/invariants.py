@@ -11,6 +11,7 @@ I15 a bookie deletes nothing that a closed ledger's metadata wants of it;
     what a re-replication gives a slot to has, durably, all entries of it; it replaces bookies that are leaving alone, in
     fragments that have an end and, if their ledger is not closed, are known to be confirmed (replacements.py)
 I16 once faults end, readers see all that an idle, living writer was told is confirmed
+I17 a writer that has closed its ledger has marked it for every bookie that it names for entries which it never sent there
 
 I3, I6 and I8 count what a bookie acknowledged before its disk lost it: no protocol knows of such a loss. Such losses are
 kept below Qa bookies (faults.py), and the final audit then reads every entry.
@@ -210,6 +211,28 @@ class Invariants:
         fenced = self.history.fenced - self.history.forgotten
         was_fenced = status is Status.NO_SUCH_LEDGER and bookie in fenced
         self._require(not was_fenced, "I11", f"{bookie} answered {status.name}, though it had fenced the ledger")
+
+    def repaired(self, bookie: str, held: set[int]) -> None:
+        """The bookie's limbo is over; ``held`` is what it has. What it lost of what nothing wants of it, it owes no more."""
+        known = self.history.acknowledged.get(bookie, set())
+        if self.history.current.is_closed:
+            lost = sorted(wanted_of(bookie, self.history.current) - held)
+            self._require(not lost, "I15", f"{bookie} is out of limbo and named, without entries {lost}")
+        self.history.acknowledged[bookie] = held if self.history.current.is_closed else known & held
+
+    # --- gaps
+
+    def writer_closed(self, sent: dict[str, set[int]]) -> None:
+        """The application was told that its ledger is closed; ``sent`` is what the writer sent to each bookie."""
+        metadata = self.history.current
+        is_its_own = all(one.state is not LedgerState.IN_RECOVERY for one in self.history.metadata)
+        if self.history.replaced or not is_its_own:
+            return  # others have named bookies, too
+        for bookie in sorted(metadata.bookies - self.history.marked):
+            never = sorted(wanted_of(bookie, metadata) - sent.get(bookie, set()))
+            self._require(
+                not never, "I17", f"{bookie} is named for entries {never}, which it was never sent, and is not marked"
+            )
 
     # --- readers
 

@@ -153,6 +153,10 @@ class Schedule:
     """Its bookies have cookies, boots and epochs, and disks may go back to snapshots (restored_disks.py)."""
 
     @property
+    def skips_journal(self) -> bool:
+        return not self.bookie_config.journal_write_data
+
+    @property
     def bookies(self) -> tuple[str, ...]:
         return tuple(f"b{number}" for number in range(1, self.shape[0] + self.spares + 1))
 
@@ -174,19 +178,41 @@ REPLICATED_PERCENT = 25
 IDLE_PERCENT = 10
 """Of all runs: the writer stays, nobody recovers its ledger, and all bookies are restarted about when it adds its last one."""
 
-
 RESTORED_PERCENT = 10
 """Of all runs."""
 
+UNJOURNALED_PERCENT = 20
+"""Of all other runs: all bookies ack adds out of their memory, and repair themselves after they were killed."""
 
-def draw_schedule(
-    choices: Choices, *, replicated_percent: int = REPLICATED_PERCENT, restored_percent: int = RESTORED_PERCENT
-) -> Schedule:
-    schedule = _draw_replicated(choices, replicated_percent)
-    if not choices.chance(restored_percent, "restored disks"):
+
+@dataclass(frozen=True, slots=True)
+class Percents:
+    """How many runs of a hundred have what is not part of all."""
+
+    replicated: int = REPLICATED_PERCENT
+    restored: int = RESTORED_PERCENT
+    unjournaled: int = UNJOURNALED_PERCENT
+
+
+def draw_schedule(choices: Choices, percents: Percents) -> Schedule:
+    schedule = _draw_replicated(choices, percents.replicated)
+    if choices.chance(percents.restored, "restored disks"):
+        faults = tuple(Fault(*one) for one in draw_restored(choices, schedule.bookies, schedule.chaos_ms))
+        return replace(schedule, faults=schedule.faults + faults, has_cookies=True)
+    if not choices.chance(percents.unjournaled, "bookies without the journal"):
         return schedule
-    faults = tuple(Fault(*one) for one in draw_restored(choices, schedule.bookies, schedule.chaos_ms))
-    return replace(schedule, faults=schedule.faults + faults, has_cookies=True)
+    kills = tuple(_draw_kill_of_target(choices, schedule) for _ in range(choices.choose(4, "kills of who is copied to")))
+    config = replace(schedule.bookie_config, journal_write_data=False)
+    return replace(schedule, bookie_config=config, faults=schedule.faults + kills)
+
+
+def _draw_kill_of_target(choices: Choices, schedule: Schedule) -> Fault:
+    """Soon after somebody who copies begins, so that it falls between two copies, or before what was copied is named."""
+    begins = [(f"replicator{number + 1}", one.start_ms) for number, one in enumerate(schedule.replicators)]
+    begins += [("", one.start_ms) for one in schedule.recoverers]
+    who, start_ms = choices.pick(begins or [("", 0)], "after whose begin")
+    at_ms = start_ms + choices.choose(choices.pick((200, 2_000), "kills within"), "kills at")
+    return Fault(at_ms, "kill target", who, choices.pick((1, 20, 300), "starts after"))
 
 
 def _draw_replicated(choices: Choices, replicated_percent: int) -> Schedule:

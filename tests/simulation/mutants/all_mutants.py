@@ -20,6 +20,7 @@ from tests.simulation.mutants.mutant import mutant as _mutant
 from tests.simulation.mutants.mutants_of_replication import REPLICATION_MUTANTS, REPLICATION_SURVIVORS
 from tests.simulation.mutants.restored_disk_mutants import RESTORED_DISK_MUTANTS
 
+GAPS = Script("rule_63_a_writer_marks_the_gaps_that_it_leaves")
 TWO, TWO_ONE = (2, 2, 2), (2, 2, 1)
 
 MUTANTS = (
@@ -60,6 +61,8 @@ MUTANTS = (
         Bag(),
         VirtualTime(),
     ),
+    _mutant("known gaps are marked (63)", writer_mutants.gaps_are_not_noted, "I14 I17", GAPS, VirtualTime()),
+    _mutant("at the close, too (63)", writer_mutants.a_writer_that_closes_does_not_mark, "I14 I17", GAPS, VirtualTime()),
     _mutant(
         "a replaced bookie's acks are taken back (17)",
         writer_mutants.replaced_bookies_keep_their_acks,

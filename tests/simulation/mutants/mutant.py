@@ -83,7 +83,20 @@ class RestoredDisk:
         return (run_choices(SeededChoices(seed), restored_percent=100).violation for seed in range(self.schedules))
 
 
-Engine = Script | Bag | VirtualTime | RereplicatedLedger | RestoredDisk | Exhaustive
+@dataclass(frozen=True, slots=True)
+class UnjournaledBookies:
+    """Virtual time, with bookies that have no journal and with re-replication in each run. As Bag."""
+
+    schedules: int = 4_000
+
+    def runs(self) -> Iterator[Violation | None]:
+        return (
+            run_choices(SeededChoices(seed), replicated_percent=100, restored_percent=0, unjournaled_percent=100).violation
+            for seed in range(self.schedules)
+        )
+
+
+Engine = Script | Bag | VirtualTime | RereplicatedLedger | RestoredDisk | UnjournaledBookies | Exhaustive
 
 
 @dataclass(frozen=True, slots=True)

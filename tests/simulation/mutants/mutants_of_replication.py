@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.mutants import replication_mutants as bugs
-from tests.simulation.mutants.mutant import RereplicatedLedger, Script, Survivor, mutant
+from tests.simulation.mutants.mutant import RereplicatedLedger, Script, Survivor, UnjournaledBookies, mutant
 
 NAMED = Script("a_new_bookie_is_named_once_all_is_durable")
 OPEN_TAIL = Script("rule_53_the_open_tail_is_fenced_not_copied")
@@ -12,6 +12,8 @@ FENCED_FIRST = Script("situation_40_a_fenced_bookie_takes_copies")
 FENCED_MEANWHILE = Script("situation_40_a_fence_comes_while_copies_are_made")
 LOST_LOCK = Script("a_copy_under_a_lost_lock_is_not_named")
 OLD_DECISION = Script("an_old_decision_deletes_no_new_copies")
+ONE_BOOT = Script("rule_61_copies_are_durable_in_one_boot_before_they_are_named")
+ONE_BOOT_OF_RECOVERY = Script("rule_61_a_bookie_that_joins_a_recovery_is_named_with_all_it_acked")
 FILLED_SLOT = Script("a_slot_that_was_filled_keeps_its_bookie")
 
 REPLICATION_MUTANTS = (
@@ -26,7 +28,22 @@ REPLICATION_MUTANTS = (
     mutant(
         "copies are durable before they are named (53)", bugs.copies_need_not_be_durable, "I15", NAMED, RereplicatedLedger()
     ),
-    mutant("a copy that was refused is none (53)", bugs.a_refused_copy_counts, "I15", NAMED, RereplicatedLedger()),
+    mutant(
+        "copies are forced before they are named (61)",
+        bugs.copies_are_not_forced,
+        "I6 I8 I15",
+        ONE_BOOT,
+        ONE_BOOT_OF_RECOVERY,
+        UnjournaledBookies(),
+    ),
+    mutant(
+        "in the boot that acked them (61)",
+        bugs.copies_count_in_whatever_boot,
+        "I6 I8 I15",
+        ONE_BOOT,
+        ONE_BOOT_OF_RECOVERY,
+        UnjournaledBookies(),
+    ),
     mutant("every entry is copied (53)", bugs.joining_batches_drops_one, "I15", NAMED, RereplicatedLedger()),
     mutant("copies are adds of a recovery (53)", bugs.copies_are_ordinary_adds, "I14", FENCED_FIRST, RereplicatedLedger()),
     mutant(
@@ -58,6 +75,14 @@ REPLICATION_MUTANTS = (
 )
 
 REPLICATION_SURVIVORS = (
+    Survivor(
+        "a refused copy counts",
+        "whoever refuses or breaks off does not answer the force that follows, or answers it in another boot",
+        bugs.a_refused_copy_counts,
+        bugs.copies_are_not_forced,
+        ("I15",),
+        NAMED,
+    ),
     Survivor(
         "a slot is given away whoever has it",
         "two workers would have to be at one fragment: the lock keeps them apart, and the guard one whose lock is gone",

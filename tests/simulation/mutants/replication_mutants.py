@@ -13,6 +13,7 @@ from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.client.protocol import replace_bookies as replacing
 from bk_spark.client.protocol import rereplicate_fragment
 from bk_spark.client.protocol.copy_batches import CopyBatches
+from bk_spark.client.protocol.force_adds import ForcedCopies
 from bk_spark.client.protocol.replace_bookies import ReplaceBookies
 from bk_spark.client.protocol.rereplicate_fragment import RereplicateFragment
 from bk_spark.client.protocol.state_machine import SendAdd
@@ -68,8 +69,8 @@ def copies_need_not_be_durable() -> Any:
 def a_refused_copy_counts() -> Any:
     original = RereplicateFragment._add_answered
 
-    def answered(self: Any, event: Any) -> None:
-        original(self, replace(event, status=Status.OK))
+    def answered(self: Any, event: Any, now_ms: int) -> None:
+        original(self, replace(event, status=Status.OK), now_ms)
 
     return patch.object(RereplicateFragment, "_add_answered", answered)
 
@@ -93,6 +94,14 @@ def joining_batches_drops_one() -> Any:
         return original(self)
 
     return patch.object(CopyBatches, "rest", rest)
+
+
+def copies_are_not_forced() -> Any:
+    return patch.object(ForcedCopies, "force", lambda self, bookie_ids, now_ms: [])
+
+
+def copies_count_in_whatever_boot() -> Any:
+    return patch.object(ForcedCopies, "acked", lambda self, bookie_id, boot: None)
 
 
 # --- the metadata
@@ -130,8 +139,8 @@ def metadata_is_written_without_the_guard() -> Any:
 def a_bookie_of_the_ensemble_may_be_chosen() -> Any:
     original = RereplicateFragment._choose
 
-    def choose(self: Any) -> None:
-        original(self)
+    def choose(self: Any, now_ms: int) -> None:
+        original(self, now_ms)
         if self._asked:
             self._commands[-1] = replace(self._commands[-1], ensemble=tuple("-" for _ in self._commands[-1].ensemble))
 

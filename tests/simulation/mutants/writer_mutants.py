@@ -12,7 +12,7 @@ from unittest.mock import patch
 from bk_spark.client.protocol import add_entries, update_metadata, writer_ensemble
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.last_add_confirmed import ExplicitLac
-from bk_spark.client.protocol.pending_adds import PendingAdds, has_ack_quorum
+from bk_spark.client.protocol.pending_adds import KnownGaps, PendingAdds, has_ack_quorum
 from bk_spark.client.protocol.state_machine import AddAnswered, MetadataUnknown, MetadataWritten
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
 from bk_spark.client.protocol.writer_ensemble import ChangeEnsemble, WriterEnsemble
@@ -237,3 +237,14 @@ def writer_close_ignores_recovery() -> Any:
         return original(self, replace(current, state=LedgerState.OPEN) if is_marked else current)
 
     return patch.object(update_metadata.CloseLedger, "__call__", close)
+
+
+# --- gaps
+
+
+def gaps_are_not_noted() -> Any:
+    return patch.object(KnownGaps, "note", lambda self, bookie_id: None)
+
+
+def a_writer_that_closes_does_not_mark() -> Any:
+    return patch.object(KnownGaps, "ledger_closed", lambda self: self._due_ms.clear())

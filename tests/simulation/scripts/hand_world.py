@@ -23,7 +23,7 @@ from bk_spark.wire.messages import (
 from tests.simulation.engines.choices import Choices
 from tests.simulation.engines.invariants import Invariants, Violation
 from tests.simulation.world.bookie_actor import BookieActor
-from tests.simulation.world.messages import Broken, Envelope, GetMetadata, SetMetadata
+from tests.simulation.world.messages import Broken, Envelope, GetMetadata, MarkLedger, SetMetadata
 from tests.simulation.world.world import Actor, Wake, World
 
 MAX_WAKES = 5_000
@@ -151,5 +151,7 @@ def _word(body: object) -> str:
             return "get"
         case SetMetadata():
             return "set"
+        case MarkLedger():
+            return "mark"
         case _:
             return type(body).__name__

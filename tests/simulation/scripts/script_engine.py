@@ -5,6 +5,7 @@ anything, and ``b1,b2`` for each of the two in turn.
 
     ledger 3/3/2 on b1 b2 b3            the ledger's sizes and its first ensemble; more bookies with ``spares b4 b5``
     spares b4 b5                        these run, too, and may be taken into ensembles
+    without the journal                 bookies that come in later steps ack out of their memory
     W writes                            a writer begins, with the metadata as it is
     W writes and tells after 100 ms     and, once it is idle, tells its bookies how far the ledger is confirmed
     W appends 2                         one append of two entries
@@ -19,7 +20,7 @@ anything, and ``b1,b2`` for each of the two in turn.
     run R / run R but b3                deliver all from and to R, again and again; not those from and to b3
     after 1000 ms                       time passes, and what was due is done; nothing is delivered
     crash b1 / kill b1 / start b1       the machine fails, losing what was not synced; the process ends; it starts again
-    start b1 in limbo / settle b1       it starts and knows that it may have lost data; its limbo of this ledger ends
+    start b1 in limbo / settle b1       it starts and knows that it may have lost data; its limbo of this ledger ends as it is
     forget b1 / rot b1                  its disk loses all that it has; a byte of an entry in its entry log flips
     lose the newest journal of b1       it is gone; ``the end of the newest journal``: its last bytes are zeros
     renew b1                            another bookie, of the same address, takes its place with an empty disk
@@ -69,6 +70,7 @@ from tests.simulation.world.bookie_actor import BookieActor
 from tests.simulation.world.former_ledger import former_adds
 from tests.simulation.world.messages import Broken, Envelope
 from tests.simulation.world.metadata_store import SimulatedMetadataStore
+from tests.simulation.world.self_repair import entries_of
 from tests.simulation.world.simulated_disk import Snapshot
 
 MAX_DELIVERIES = 2_000
@@ -88,6 +90,7 @@ class Script:
         self.clients: dict[str, Client] = {}
         self.bookies: dict[str, BookieActor] = {}
         self.held: list[str] = []
+        self.skips_journal = False
         self.decided: dict[str, int] = {}
         """Where the logs of bookies were when they decided to collect."""
         self.snapshots: dict[str, Snapshot] = {}
@@ -137,8 +140,12 @@ class Script:
     def spares(self, names: str) -> None:
         for name in names.split():
             self.world.registered.append(name)
-            self.bookies[name] = BookieActor(name, self.world, tiny_config(300, 8), seed=len(self.bookies) + 1)
+            config = replace(tiny_config(300, 8), journal_write_data=not self.skips_journal)
+            self.bookies[name] = BookieActor(name, self.world, config, seed=len(self.bookies) + 1)
             self.bookies[name].start()
+
+    def without_journal(self) -> None:
+        self.skips_journal = True
 
     # --- clients
 
@@ -258,6 +265,8 @@ class Script:
         if name in self.clients:
             self.clients[name].process.kill()
         else:
+            if self.skips_journal:
+                self.world.invariants.history.lossy.add(name)
             self.bookies[name].crash(is_machine=False)
 
     def start(self, name: str, limbo: str | None) -> None:
@@ -270,6 +279,7 @@ class Script:
 
     def settle(self, name: str) -> None:
         self.bookie(name).admission.settle(LEDGER_ID)
+        self.world.invariants.repaired(name, entries_of(self.bookie(name), self.world))
 
     def forget(self, name: str) -> None:
         self.world.invariants.history.lossy.add(name)
@@ -355,6 +365,7 @@ _END = r"(nothing|-?\d+)"
 
 STEPS: list[tuple[str, Step]] = [
     (r"ledger (\d)/(\d)/(\d) on (.+)", Script.ledger),
+    (r"without the journal", Script.without_journal),
     (r"spares (.+)", Script.spares),
     (rf"{_NAME} (writes|recovers|reads)", Script.client),
     (rf"{_NAME} writes and tells after (\d+) ms", Script.writes_and_tells),
@@ -399,6 +410,7 @@ STEPS: list[tuple[str, Step]] = [
     (rf"expect {_NAME} done", expect.done),
     (rf"expect {_NAME} (not )?whole", expect.whole),
     (rf"expect {_NAME} running", expect.running),
+    (r"expect marked (.+)", expect.marked),
     (rf"expect ledger (OPEN|IN_RECOVERY|CLOSED)(?: at {_END})?", expect.ledger),
     (r"expect fragments (.+)", expect.fragments),
     (r"expect in flight (.+)", expect.in_flight),

@@ -77,6 +77,11 @@ def says(script: Script, pattern: str, status: str) -> None:
         _equal(script.world.name(envelope), body.status.name, status)  # type: ignore[attr-defined]
 
 
+def marked(script: Script, names: str) -> None:
+    found = " ".join(sorted(script.world.invariants.history.marked)) or "for nobody"
+    _equal("the ledger is marked", found, names)
+
+
 def _equal(what: str, found: object, expected: object) -> None:
     if found != expected:
         raise ScriptError(f"{what}: {found}, expected {expected}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.server.long_poll import is_news
 from bk_spark.config import BookieConfig
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookKeeperError, StorageError
 from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
@@ -102,6 +102,8 @@ class BookieActor:
         """Whether a crash may leave what looks like damage."""
         self.took = Took()
         self._identity: SimulatedIdentity | None = None
+        self.on_limbo: Callable[[], None] = lambda: None
+        """Called after a start in limbo."""
         self._loss = ""
         self._world = world
         self._config = config
@@ -116,6 +118,12 @@ class BookieActor:
     def next_sequence(self) -> int:
         """Of its log; 0 while it is down."""
         return self._process.bookie.storage.logs.sequences.next_sequence if self._process is not None else 0
+
+    @property
+    def bookie(self) -> Bookie:
+        """Of the running process."""
+        assert self._process is not None, f"{self.name} is down"
+        return self._process.bookie
 
     @property
     def is_in_limbo(self) -> bool:
@@ -177,13 +185,15 @@ class BookieActor:
         world.note(self.name, "starts" + ("" if bookie.limbo is None else ", in limbo"))
         world.invariants.bookie_started(self.name)
         audit(self.name, bookie, world)
+        if bookie.limbo is not None:
+            self.on_limbo()
         self._move_epoch(self._process)
 
     def _move_epoch(self, process: _Process) -> None:
         """As its thread does, for as long as the process lives."""
         if self._identity is None or self._identity.is_stopped or process is not self._process:
             return
-        with self._stopping():
+        with self.stopping():
             delay_ms = self._identity.turn()
             self._world.later(delay_ms, self, lambda: self._move_epoch(process))
 
@@ -207,14 +217,18 @@ class BookieActor:
         """As the operator stops it: everything is checkpointed."""
         if self._process is None:
             return
-        with self._stopping() as process:
+        with self.stopping() as process:
+            is_clean = False
             try:
                 process.bookie.close()
                 if self._identity is not None:
                     self._identity.ended_cleanly()
+                is_clean = True
             except BookKeeperError as problem:
                 self._world.note(self.name, f"could not stop cleanly: {problem}")
             self._ended(is_machine=False)
+            if is_clean:
+                self._loss = ""
 
     def _refused(self, problem: BookKeeperError) -> None:
         world = self._world
@@ -229,6 +243,8 @@ class BookieActor:
         """Whoever is connected learns of it when the world delivers."""
         for on_reply in self._process.deletions if self._process is not None else ():
             on_reply(None)
+        if self._process is not None and not self._config.journal_write_data:
+            self._loss = "it ran without the journal, and did not stop cleanly"
         self._process = None
         self.down_since_ms = self._world.now_ms
         self._world.note(self.name, "its machine crashes" if is_machine else "its process ends")
@@ -240,7 +256,7 @@ class BookieActor:
         self._world.disconnected(self.name)
 
     @contextmanager
-    def _stopping(self) -> Iterator[_Process]:
+    def stopping(self) -> Iterator[_Process]:
         """Runs a step of the process; a machine that stops in the middle of it ends it."""
         assert self._process is not None
         try:
@@ -256,7 +272,7 @@ class BookieActor:
 
         def run() -> None:
             if process is not None and process is self._process:
-                with self._stopping():
+                with self.stopping():
                     step()
 
         self._world.later(self._world.choices.choose(MAX_FLUSH_MS + 1, "checkpoint after"), self, run)
@@ -265,7 +281,7 @@ class BookieActor:
         """As its garbage collection does first."""
         if self._process is not None:
             self._process.bookie.storage.request_checkpoint()
-            with self._stopping() as process:
+            with self.stopping() as process:
                 process.bookie.idle()
 
     def delete_ledger(self, request: DeleteLedgerRequest, on_reply: Callable[[PlainReply | None], None]) -> None:
@@ -283,7 +299,9 @@ class BookieActor:
             self._world.break_off(envelope)
             return
         self._world.note(self.name, f"<- {envelope.source}:", envelope.body)
-        with self._stopping() as process:
+        if isinstance(envelope.body, AddRequest) and envelope.body.recovery:
+            self._world.copied_to = self.name
+        with self.stopping() as process:
             match envelope.body:
                 case AddRequest() | ForceRequest() | StoreLastAddConfirmedRequest() | DeleteLedgerRequest():
                     self._stage(process, envelope.body, envelope)
@@ -314,7 +332,7 @@ class BookieActor:
     def _sync(self, process: _Process) -> None:
         if process is not self._process:
             return
-        with self._stopping():
+        with self.stopping():
             process.is_sync_due = False
             replies = process.bookie.sync()
             self._check_synced(replies)
@@ -329,7 +347,12 @@ class BookieActor:
                 process.bookie.idle()
 
     def _check_synced(self, replies: list[tuple[object, StagedReply]]) -> None:
-        """Nothing is said to be stored that a crash could take. A checkpoint may have begun a log after it."""
+        """Nothing is said to be stored that a crash could take. A checkpoint may have begun a log after it.
+
+        Without the journal this holds for fences alone, which cannot be told apart here.
+        """
+        if not self._config.journal_write_data:
+            return
         unsynced = self.disk.unsynced
         said = [reply for _, reply in replies if reply.status is Status.OK]
         problem = f"{self.name} answers OK while bytes of {', '.join(unsynced)} are not synced"
@@ -341,7 +364,21 @@ class BookieActor:
             self._world.invariants.durable(self.name, request)
             self.took.note(0, self._world.now_ms)
 
+    def stage_now(self, request: StagedRequest) -> StagedReply:
+        """As a thread of its own process does: it waits for the sync thread. Raises StorageError if the process ends."""
+        replies: list[StagedReply] = []
+        if self._process is not None:
+            with self.stopping() as process:
+                process.bookie.stage(request, replies)
+                self._sync(process)
+        if not replies:
+            raise StorageError(request.describe(), "the bookie stopped")
+        return replies[0]
+
     def _answer(self, process: _Process, owed: object, reply: StagedReply) -> None:
+        if isinstance(owed, list):
+            owed.append(reply)
+            return
         assert isinstance(owed, _Owed)
         invariants, envelope = self._world.invariants, owed.envelope
         if envelope.source == FORMER:  # another ledger of this id: nothing of what is said of it counts for this one
@@ -354,7 +391,7 @@ class BookieActor:
                 assert isinstance(reply, AddReply)
                 invariants.add_answered(self.name, request, reply.status, was_fenced=owed.was_fenced)
                 if request.deferred_sync and reply.status is Status.OK:
-                    process.early.append(request)
+                    self._answered_early(process, request)
                 self._world.reply(envelope, reply)
             case StoreLastAddConfirmedRequest() as stored:
                 if reply.status is Status.OK:
@@ -379,6 +416,12 @@ class BookieActor:
                 else:
                     refused = LastAddConfirmedReply(reply.status, -1, f"it could not be fenced: {reply.describe()}")
                     self._world.reply(envelope, refused)
+
+    def _answered_early(self, process: _Process, request: AddRequest) -> None:
+        if self._config.journal_write_data:
+            process.early.append(request)
+        else:
+            self._world.invariants.durable(self.name, request)  # as every ack of this bookie is counted
 
     def _deleted(self, process: _Process, reply: PlainReply) -> None:
         if reply.status is Status.OK:

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace as with_changes
 
 from tests.simulation.engines.schedule import Fault, Schedule
 from tests.simulation.engines.virtual_time import KEEPALIVE_MS, VirtualTimeWorld
@@ -25,6 +26,9 @@ MAX_CALLS = 10
 """A crash in the middle of a call comes within so many disk operations."""
 
 SLOW_SYNC_MS = 3_000
+NAMED_LATE_MS = 3_000
+"""By then the limbo of a bookie that was killed is over."""
+
 EDIT_EVERY_MS = 5
 MAX_EDITS = 100
 
@@ -102,6 +106,7 @@ class Faults:
             "stall": self._stall,
             "expire": self._expire,
             "kill replicator": self._kill_replicator,
+            "kill target": self._kill_target,
         }
         strike[fault.kind](fault)
 
@@ -116,13 +121,45 @@ class Faults:
 
     def _crash(self, fault: Fault) -> None:
         bookie = self._bookies[fault.target]
-        if bookie.is_up:
+        if bookie.is_up and self._may_end_uncleanly(fault.target):
             self._note(fault)
             bookie.may_garble = lambda: self._may_lose(fault.target)
             bookie.crash(is_machine=fault.kind == "crash")
             self._later(fault.for_ms, bookie.start)
 
+    def _kill_target(self, fault: Fault) -> None:
+        """The bookie that was copied to last: now, or right before it is named, which then comes late. It is soon back."""
+        client = self._clients.get(fault.target)
+        if isinstance(client, LockingClient) and self._world.choices.choose(2, "right before it is named"):
+            client.before_change = lambda: None if self._is_over else self._kill_before_it_is_named(client, fault)
+        else:
+            self._kill_last_target(fault)
+
+    def _kill_before_it_is_named(self, client: ClientProcess, fault: Fault) -> None:
+        self._kill_last_target(fault)
+        link = (client.name, METADATA)
+        self._world.part([link])
+        self._later(NAMED_LATE_MS, lambda: self._world.heal([link]))
+
+    def _kill_last_target(self, fault: Fault) -> None:
+        target, history = self._world.copied_to, self._world.invariants.history
+        if target and target not in history.current.bookies:
+            history.lossy.add(target)  # nothing was promised of it, so this costs no copy
+        if target:
+            self._crash(with_changes(fault, target=target))
+
+    def _may_end_uncleanly(self, bookie: str) -> bool:
+        """Without the journal it loses what is in its memory."""
+        if not self._schedule.skips_journal:
+            return True
+        if not self._may_lose(bookie):
+            return False
+        self._world.invariants.history.lossy.add(bookie)
+        return True
+
     def _crash_in_a_call(self, fault: Fault) -> None:
+        if not self._may_end_uncleanly(fault.target):
+            return
         self._note(fault)
         bookie = self._bookies[fault.target]
         bookie.may_garble = lambda: self._may_lose(fault.target)
@@ -144,6 +181,8 @@ class Faults:
                 self._later(fault.for_ms, bookie.start)
 
     def _fail_disk(self, fault: Fault) -> None:
+        if not self._may_end_uncleanly(fault.target):
+            return
         self._note(fault)
         bookie = self._bookies[fault.target]
         bookie.disk.fails_on = "write" if fault.kind == "full disk" else "sync"

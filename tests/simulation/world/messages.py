@@ -80,6 +80,22 @@ class SetMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkLedger:
+    """Mark the ledger as under-replicated; answered by LedgerMarked."""
+
+    bookies: tuple[str, ...]
+
+    def describe(self) -> str:
+        return f"mark the ledger: {', '.join(self.bookies)} lack copies"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerMarked:
+    def describe(self) -> str:
+        return "the ledger is marked"
+
+
+@dataclass(frozen=True, slots=True)
 class MetadataValue:
     """The answer to GetMetadata."""
 

@@ -15,7 +15,9 @@ from tests.simulation.world.messages import (
     GetMetadata,
     GiveLockBack,
     GuardMissing,
+    LedgerMarked,
     MakeGuard,
+    MarkLedger,
     MetadataMissing,
     MetadataSet,
     MetadataValue,
@@ -45,6 +47,10 @@ class SimulatedMetadataStore:
             self._of_session(envelope, body)
         elif self.is_deleted:
             self._world.reply(envelope, MetadataMissing())
+        elif isinstance(body, MarkLedger):
+            self._world.count("marks")
+            self._world.invariants.history.marked.update(body.bookies)
+            self._world.reply(envelope, LedgerMarked())
         elif isinstance(body, GetMetadata):
             version = self._version_for(body.not_before)
             self._world.reply(envelope, MetadataValue(self._values[version], version))

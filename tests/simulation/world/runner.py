@@ -22,6 +22,8 @@ from bk_spark.client.protocol.state_machine import (
     ForceAnswered,
     ForceRequested,
     LastAddConfirmedAnswered,
+    MarkAnswered,
+    MarkUnderReplicated,
     MetadataGone,
     MetadataRead,
     MetadataUnknown,
@@ -62,6 +64,8 @@ from tests.simulation.world.messages import (
     Broken,
     GetMetadata,
     GuardMissing,
+    LedgerMarked,
+    MarkLedger,
     MetadataMissing,
     MetadataSet,
     MetadataValue,
@@ -92,6 +96,9 @@ class OperationRunner:
         self._on_command = on_command
         self._timer_ms: int | None = None
         self._reads: dict[int, int] = {}
+        self.sent: dict[str, set[int]] = {}
+        """Bookie → the entries that it was sent."""
+        self.has_failed_marks = False
 
     def post(self, event: Event) -> None:
         if self.is_over:
@@ -132,6 +139,8 @@ class OperationRunner:
                 self._choose_replacements(command)
             case ReportFailure():
                 self._process.placement.report_failure(command.bookie_id, self._process.now_ms)
+            case MarkUnderReplicated():
+                self._mark(command)
             case WriteMetadata():
                 self._write_metadata(command)
             case ReadMetadata():
@@ -158,6 +167,9 @@ class OperationRunner:
         number = command.request_id
         flags = {"recovery": command.recovery, "deferred_sync": command.deferred_sync}
         request = AddRequest(number, command.bookie_id, self._key, command.batch, **flags)
+        header = command.batch.header
+        sent = header.pattern.ids(header.first_entry_id, header.last_entry_id)
+        self.sent.setdefault(command.bookie_id, set()).update(sent.tolist())
 
         def answered(answer: object) -> None:
             reply = answer if isinstance(answer, AddReply) else AddReply(number, Status.UNKNOWN, _why(answer))
@@ -246,6 +258,14 @@ class OperationRunner:
         text = describe_metadata(command.metadata)
         request = SetMetadata(self._metadata.ledger_id, value, version, text, command.guard, leaving)
         self._process.call(METADATA, request, answered)
+
+    def _mark(self, command: MarkUnderReplicated) -> None:
+        def answered(answer: object) -> None:
+            is_marked = isinstance(answer, LedgerMarked)
+            self.has_failed_marks |= not is_marked
+            self.post(MarkAnswered(None if is_marked else UNAVAILABLE))
+
+        self._process.call(METADATA, MarkLedger(command.bookies), answered)
 
     def _read_metadata(self) -> None:
         read_metadata(self._process, self._metadata.ledger_id, self.post)

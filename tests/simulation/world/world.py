@@ -39,6 +39,8 @@ class World:
         self.master_key = master_key(present.password, present.creator_token)
         self.now_ms = 0
         self.actors: dict[str, Actor] = {}
+        self.copied_to = ""
+        """The bookie that last got an add of a recovery or of a re-replication."""
         self.read_only: set[str] = set()
         """Bookies that are registered as such."""
         self.faults: Counter[str] = Counter()

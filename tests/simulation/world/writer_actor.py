@@ -138,6 +138,8 @@ class Writer(Client):
         if finish.error is None:
             is_closed = self.world.invariants.history.last_entry_id is not None
             self.world.invariants.require(is_closed, "I4", "the writer closed, and the store says that the ledger is open")
+            if not self._runner.has_failed_marks:
+                self.world.invariants.writer_closed(self._runner.sent)
 
     def _resolved(self, token: object) -> _Append:
         """Each append is confirmed or rejected once."""

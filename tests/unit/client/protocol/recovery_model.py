@@ -21,6 +21,8 @@ from bk_spark.client.protocol.state_machine import (
     Finish,
     ForceAnswered,
     LastAddConfirmedAnswered,
+    MarkAnswered,
+    MarkUnderReplicated,
     MetadataRead,
     MetadataWritten,
     ReadArrived,
@@ -38,6 +40,7 @@ from bk_spark.client.protocol.state_machine import (
 from bk_spark.config import DigestType, LedgerOptions
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch, decode, encode, seal
 from bk_spark.entries.digest import Digester
+from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState, new_ledger
 from bk_spark.wire.messages import Status
 
@@ -170,6 +173,14 @@ class Cluster:
         self.bookies = {f"b{i}": ToyBookie() for i in range(12)}
         self.store = Store(metadata)
         self.spares: list[str] = []
+        self.marked: set[str] = set()
+        """Bookies that the ledger's mark of under-replication names."""
+        self.mark_error: BookKeeperError | None = None
+
+    def mark(self, command: MarkUnderReplicated) -> MarkAnswered:
+        if self.mark_error is None:
+            self.marked.update(command.bookies)
+        return MarkAnswered(self.mark_error)
 
     def hold(self, names: str, *entry_ids: int, lac: int = NO_ENTRY) -> None:
         """Bookies have entries of the old writer, the last of which carried ``lac``."""
@@ -237,6 +248,8 @@ class Recovery:
             self.do(MetadataRead(self.cluster.store.metadata, self.cluster.store.version))
         elif isinstance(command, ChooseReplacements):
             self.do(self.cluster.replacements(command))
+        elif isinstance(command, MarkUnderReplicated):
+            self.do(self.cluster.mark(command))
         elif isinstance(command, Request) and command.bookie_id not in self.silent:
             for event in self.answers(command):
                 self.do(event)

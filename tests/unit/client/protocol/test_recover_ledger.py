@@ -14,6 +14,7 @@ import pytest
 from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     LastAddConfirmedAnswered,
+    MarkUnderReplicated,
     MetadataGone,
     MetadataRead,
     MetadataUnknown,
@@ -429,3 +430,36 @@ def test_a_joined_bookie_that_goes_before_it_is_forced_is_replaced_from_the_star
     assert recovery.ends_at() == (1, length_up_to(1))
     assert fragments(cluster.store.metadata) == [(0, "b0 b4")]
     assert set(cluster.bookies["b4"].entries) == {0, 1}
+
+
+# --- gaps that recovery leaves (protocol rule 63)
+
+
+def test_a_slot_that_nobody_took_is_marked_once_the_ledger_is_closed() -> None:
+    cluster = Cluster()
+    cluster.hold("b0 b1 b2", 0, 1, 2)
+    cluster.bookies["b1"].refuses_adds = Status.IO_ERROR
+    recovery = Recovery(cluster)
+    recovery.run(until=lambda command: isinstance(command, MarkUnderReplicated))
+    assert cluster.store.metadata.is_closed
+    assert recovery.ends_at() == (2, length_up_to(2))
+    assert cluster.marked == {"b1"}
+
+
+def test_a_bookie_that_no_fragment_names_any_more_is_not_marked() -> None:
+    cluster = Cluster()
+    cluster.hold("b0 b1 b2", 0, 1, 2)
+    cluster.spares, cluster.bookies["b1"].refuses_adds = ["b3"], Status.IO_ERROR
+    Recovery(cluster).ends_at()
+    assert fragments(cluster.store.metadata) == [(0, "b0 b3 b2")]
+    assert cluster.marked == set()
+
+
+def test_a_mark_that_cannot_be_made_does_not_fail_the_recovery() -> None:
+    cluster = Cluster()
+    cluster.hold("b0 b1 b2", 0, 1, 2)
+    cluster.bookies["b1"].refuses_adds = Status.IO_ERROR
+    cluster.mark_error = MetadataUnavailableError("zk://x/y", "no answer")
+    recovery = Recovery(cluster)
+    assert recovery.ends_at() == (2, length_up_to(2))
+    assert 1 < len(recovery.sent(MarkUnderReplicated)) < 10

@@ -17,6 +17,8 @@ from bk_spark.client.protocol.state_machine import (
     Command,
     Confirm,
     Event,
+    MarkAnswered,
+    MarkUnderReplicated,
     MetadataRead,
     MetadataUnknown,
     MetadataWritten,
@@ -68,6 +70,12 @@ class Writer:
     log: list[Command] = field(default_factory=list)
     choosing: list[ChooseReplacements] = field(default_factory=list)
     chooses_at_once: bool = True
+    marks: list[tuple[str, ...]] = field(default_factory=list)
+    """The marks of under-replication that the machine asked for."""
+    marks_wait: bool = False
+    """They are answered by the test."""
+    marks_fail: int = 0
+    """So many of the next ones are refused."""
 
     def __post_init__(self) -> None:
         options = LedgerOptions(ensemble_size=self.e, write_quorum=self.w, ack_quorum=self.a)
@@ -81,9 +89,17 @@ class Writer:
         commands = self.machine.take_commands()
         self.log += commands
         self.choosing += [c for c in commands if isinstance(c, ChooseReplacements)]
+        marks = [c for c in commands if isinstance(c, MarkUnderReplicated) and not self.marks_wait]
         if self.choosing and self.chooses_at_once:
             commands += self.choose()
+        for mark in marks:
+            commands += self.answer_mark(mark)
         return commands
+
+    def answer_mark(self, mark: MarkUnderReplicated) -> list[Command]:
+        self.marks.append(mark.bookies)
+        self.marks_fail -= 1
+        return self.do(MarkAnswered(MetadataUnavailableError("zk://x/y", "no answer") if self.marks_fail >= 0 else None))
 
     def choose(self) -> list[Command]:
         """Answer the oldest question for replacements with the spares that are not excluded."""

@@ -1,0 +1,100 @@
+"""Gaps that a writer knows of, over real bookies that are started again one after the other. Ref: protocol rule 63."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.ledger.write_handle import WriteHandle
+from bk_spark.client.replication.settings import AutoRecoveryConfig
+from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.metadata.under_replication import UnderReplication
+from tests.cluster.client.replication.test_rereplicator import assert_whole, held
+from tests.cluster.client.replication.test_worker import eventually, worker
+from tests.cluster.live_ledgers import BRISK, DEADLINE_S, payloads
+
+BRISK_WORKER = AutoRecoveryConfig(retry_s=0.2)
+"""It gives the writers of open tails their usual time."""
+
+OUTAGE_ENTRIES = 40
+"""Confirmed while a bookie is away."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(bookies=3) as cluster:
+        yield cluster
+
+
+def _append_until(writer: WriteHandle, expected: list[bytes], fragments: int) -> None:
+    """Go on until the ledger has a new fragment of all three bookies that takes entries."""
+    deadline = time.monotonic() + DEADLINE_S
+    while len(writer.metadata.fragments) <= fragments:
+        assert time.monotonic() < deadline
+        expected.append(b"until %d" % len(expected))
+        writer.append(expected[-1])
+
+
+def _roll(writer: WriteHandle, bookie: LocalBookie, expected: list[bytes]) -> None:
+    bookie.kill()
+    for _ in range(OUTAGE_ENTRIES):
+        expected.append(b"without %d" % len(expected))
+        writer.append(expected[-1])
+    fragments = len(writer.metadata.fragments)
+    bookie.start()
+    _append_until(writer, expected, fragments)
+
+
+def _lacking(client: BookKeeper, ledger_id: int) -> set[str]:
+    """The bookies that do not hold all that the metadata says."""
+    metadata = client.ledger_metadata(ledger_id)
+    assert metadata.last_entry_id is not None
+    return {
+        fragment.ensemble[slot]
+        for fragment, first, last in metadata.fragment_ranges(metadata.last_entry_id)
+        for slot in range(metadata.ensemble_size)
+        if held(client, metadata, fragment, slot, last) != metadata.slot_pattern(slot).ids(first, last).tolist()
+    }
+
+
+@pytest.mark.timeout(300)
+def test_after_a_rolling_restart_every_fragment_that_lacks_copies_is_marked_and_soon_none_lacks_any(
+    cluster: LocalCluster,
+) -> None:
+    expected: list[bytes] = []
+    with BookKeeper(cluster.metadata_uri, BRISK) as client:
+        marks = UnderReplication(client.metadata_store, client.znodes)
+        with client.create_ledger(3, 3, 2) as writer:
+            for bookie in cluster.bookies:
+                _roll(writer, bookie, expected)
+        ledger_id = writer.ledger_id
+        eventually(lambda: client.ledger_metadata(ledger_id).is_closed)
+        lacking = _lacking(client, ledger_id)
+        mark = marks.mark_of(ledger_id)
+        assert lacking  # or this shows nothing
+        assert mark is not None
+        assert lacking <= set(mark.missing)
+        with worker(cluster):
+            eventually(lambda: marks.mark_of(ledger_id) is None)
+        assert_whole(client, ledger_id, set())
+        assert payloads(client.open_ledger(ledger_id)) == expected
+
+
+@pytest.mark.timeout(300)
+def test_the_mark_is_there_before_the_ledger_is_closed_and_a_worker_repairs_what_has_an_end(cluster: LocalCluster) -> None:
+    expected: list[bytes] = []
+    with BookKeeper(cluster.metadata_uri, BRISK) as client, worker(cluster, BRISK_WORKER) as (working, _):
+        marks = UnderReplication(client.metadata_store, client.znodes)
+        writer = client.create_ledger(3, 3, 2)
+        for made_whole in range(1, 3):
+            _roll(writer, cluster.bookies[0], expected)
+            eventually(lambda: working.made_whole >= made_whole and marks.mark_of(writer.ledger_id) is None)  # noqa: B023
+        assert not client.ledger_metadata(writer.ledger_id).is_closed
+        expected.append(b"last")
+        writer.append(expected[-1])  # the repair has not displaced the writer
+        writer.close()
+        assert _lacking(client, writer.ledger_id) == set()
+        assert payloads(client.open_ledger(writer.ledger_id)) == expected
