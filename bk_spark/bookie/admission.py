@@ -37,6 +37,9 @@ from bk_spark.wire.messages import (
     StoreLastAddConfirmedRequest,
 )
 
+MAX_REFUSED = 1_000
+"""So many ledgers are remembered whose key requests did not have. The others are asked for again."""
+
 _REFUSALS = {
     Status.WRONG_BOOKIE: "this is bookie {bookie}",
     Status.UNAUTHORIZED: "the password of ledger {ledger} is another one",
@@ -60,6 +63,7 @@ class Admission:
         self._store = store
         self._settled: frozenset[int] = frozenset()
         """Ledgers that are settled and that the stored limbo still contains."""
+        self._refused: set[int] = set()
 
     def settle(self, ledger_id: int) -> None:
         """End the limbo of a ledger that is fenced if it has to be, and whose entries that belong here are here, durably.
@@ -99,6 +103,11 @@ class Admission:
         """Ask this before you look the ledger up: it may be settled in between."""
         limbo = self.limbo
         return limbo is not None and limbo.holds(ledger_id) and ledger_id not in self._settled
+
+    def take_refused(self) -> set[int]:
+        """The ledgers of which requests were UNAUTHORIZED since the last call, MAX_REFUSED at most."""
+        refused, self._refused = self._refused, set()
+        return refused
 
     def of_staged(self, request: StagedRequest, facts: LedgerFacts | None) -> Status:
         """OK if the request may be staged. The ledger's ``facts`` must not change until it is."""
@@ -143,6 +152,8 @@ class Admission:
             return Status.WRONG_BOOKIE
         if facts is None or hmac.compare_digest(facts.master_key_hash, master_key_hash(request.master_key)):
             return Status.OK
+        if len(self._refused) < MAX_REFUSED:
+            self._refused.add(request.ledger_id)
         return Status.UNAUTHORIZED
 
 

@@ -224,7 +224,8 @@ class PlainReply:
 class DeleteLedgerRequest:
     """Delete the stored entries of a ledger durably. Not a message: garbage collection stages it.
 
-    The ledger's metadata is gone, or names only other bookies. Fence and master key stay (docs/rules.md, storage rule 10).
+    The ledger's metadata is gone, names only other bookies, or has another password. Fence and master key stay (docs/rules.md,
+    storage rule 10).
     """
 
     ledger_id: int
@@ -232,6 +233,8 @@ class DeleteLedgerRequest:
     """When, in milliseconds since 1970; 0 if the metadata still exists and names only other bookies."""
     decided_at: int | None = None
     """The next sequence number when garbage collection began to decide: if copies came in since, nothing is deleted."""
+    own_key_hash: bytes = b""
+    """Delete only what is stored under another key than this one, the ledger's own; empty: whatever is stored."""
 
     def describe(self) -> str:
         return f"delete ledger {self.ledger_id}"

@@ -13,11 +13,13 @@ from typing import Any
 
 from bk_spark.bookie.background_task import BackgroundTask
 from bk_spark.bookie.bookie import Bookie
+from bk_spark.bookie.pace import SYSTEM_CLOCKS
 from bk_spark.bookie.process.disk_watch import DiskWatch
 from bk_spark.bookie.repair.integrity import Integrity
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair, Peers
 from bk_spark.bookie.repair.scrub import Scrubber
 from bk_spark.bookie.server.server import BookieServer
+from bk_spark.bookie.space.foreign_ledgers import ForeignLedgers
 from bk_spark.bookie.space.garbage_collection import ClusterMember, LocalLedgers
 from bk_spark.bookie.space.gc_run import GarbageCollector
 from bk_spark.config import BookieConfig
@@ -50,7 +52,7 @@ class Administration:
         bookie, background = self._bookie, self.background
         flags = {"read_only": bookie.is_read_only, "failed": bookie.failure is not None, "limbo": bookie.limbo is not None}
         figures = {name: int(is_so) for name, is_so in flags.items()}
-        for name, task in (("scrub", background.scrub), ("repair", background.repair)) if background is not None else ():
+        for name, task in background.reported() if background is not None else ():
             if task is not None:
                 figures |= {f"{name}_{figure}": value for figure, value in task.status().figures().items()}
         return AdministerReply(Status.OK, str(bookie.failure or self._watch.state.problem), figures)
@@ -92,6 +94,8 @@ class Background:
     scrub: Scrubber
     repair: Integrity | None
     """Ends the limbo after a possible loss of data; None without a client."""
+    foreign: ForeignLedgers
+    """Lets go of what is stored under foreign keys."""
 
     @classmethod
     def of(cls, running: RunningBookie) -> Background:
@@ -109,7 +113,14 @@ class Background:
         scrubber = Scrubber(bookie.storage, repair, running.config)
         local = LocalLedgers(bookie.storage, delete_ledger, running.watch.spare_bytes, scrubber.report)
         collector = GarbageCollector(local, running.cluster, running.config)
-        return cls(collector, scrubber, Integrity(bookie, repair) if repair is not None else None)
+        integrity = Integrity(bookie, repair) if repair is not None else None
+
+        def delete_foreign(ledger_id: int, deleted_ms: int, own_key_hash: bytes) -> None:
+            server.sync_thread.call(DeleteLedgerRequest(ledger_id, deleted_ms, own_key_hash=own_key_hash))
+
+        refused = bookie.admission.take_refused
+        foreign = ForeignLedgers(bookie.storage, running.cluster, refused, delete_foreign, SYSTEM_CLOCKS.wall_ms)
+        return cls(collector, scrubber, integrity, foreign)
 
     def start(self) -> None:
         for task in self._tasks():
@@ -121,4 +132,8 @@ class Background:
             task.stop()
 
     def _tasks(self) -> list[BackgroundTask[Any]]:
-        return [task for task in (self.repair, self.scrub, self.collector) if task is not None]
+        return [task for task in (self.repair, self.scrub, self.collector, self.foreign) if task is not None]
+
+    def reported(self) -> list[tuple[str, BackgroundTask[Any] | None]]:
+        """What the status of the bookie shows, by the prefix of its figures."""
+        return [("scrub", self.scrub), ("repair", self.repair), ("foreign", self.foreign)]

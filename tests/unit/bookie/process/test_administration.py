@@ -43,7 +43,7 @@ class World:
         self.bookie = mock.Mock(is_read_only=False, failure=None, limbo=None)
         self.watch = mock.Mock(state=DiskState())
         self.collector, self.scrub = Task(), Task()
-        self.background = Background(self.collector, self.scrub, repair)
+        self.background = Background(self.collector, self.scrub, repair, Task())
         self.administration = Administration(self.bookie, "b1", self.watch)
 
     def ask(self, operation: AdminOperation, bookie_id: str = "b1") -> AdministerReply:
@@ -106,4 +106,4 @@ def test_the_state_tells_how_far_scrub_and_repair_came() -> None:
     repairing.administration.background = repairing.background
     repairing.bookie.limbo = object()
     figures = repairing.ask(AdminOperation.BOOKIE_STATUS).figures
-    assert figures == {"read_only": 0, "failed": 0, "limbo": 1, "scrub_runs": 0, "repair_runs": 0}
+    assert figures == {"read_only": 0, "failed": 0, "limbo": 1, "scrub_runs": 0, "repair_runs": 0, "foreign_runs": 0}
