@@ -257,6 +257,10 @@ class BookieDescription:
     program_version: str
 
 
+MAX_NAMED_LEDGERS = 100
+"""Ledgers in a request of an operator, or in the answer: with a text for each some tens of KiB."""
+
+
 class AdminOperation(Enum):
     """An operator's request to a bookie; the numbers are the wire's."""
 
@@ -266,6 +270,8 @@ class AdminOperation(Enum):
     GC_STATUS = pb.GC_STATUS
     SCRUB = pb.SCRUB
     BOOKIE_STATUS = pb.BOOKIE_STATUS
+    LIMBO_STATUS = pb.LIMBO_STATUS
+    LIMBO_END = pb.LIMBO_END
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,3 +281,5 @@ class AdministerReply:
     status: Status
     detail: str = ""
     figures: dict[str, int] = field(default_factory=dict)
+    ledgers: dict[int, str] = field(default_factory=dict)
+    """What is said of single ledgers, MAX_NAMED_LEDGERS at most."""

@@ -8,6 +8,7 @@ Ref: run_bookie.py, phase 4; proto/bookie.proto, Administer; docs/rules.md, prot
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from bk_spark.bookie.space.foreign_ledgers import ForeignLedgers
 from bk_spark.bookie.space.garbage_collection import ClusterMember, LocalLedgers
 from bk_spark.bookie.space.gc_run import GarbageCollector
 from bk_spark.config import BookieConfig
+from bk_spark.errors import BookKeeperError
 from bk_spark.wire.messages import AdministerReply, AdminOperation, DeleteLedgerRequest, Status
 
 logger = logging.getLogger(__name__)
@@ -38,7 +40,7 @@ class Administration:
         self.background: Background | None = None
         """None before the background has started: until then only the status can be asked for."""
 
-    def administer(self, bookie_id: str, operation: AdminOperation) -> AdministerReply:
+    def administer(self, bookie_id: str, operation: AdminOperation, ledger_ids: Sequence[int] = ()) -> AdministerReply:
         """UNKNOWN while the bookie starts, WRONG_BOOKIE if another bookie is meant."""
         if bookie_id != self._bookie_id:
             return AdministerReply(Status.WRONG_BOOKIE, f"this is bookie {self._bookie_id}")
@@ -46,7 +48,22 @@ class Administration:
             return self._bookie_status()
         if self.background is None:
             return AdministerReply(Status.UNKNOWN, "this bookie is starting: ask again")
+        if operation in (AdminOperation.LIMBO_STATUS, AdminOperation.LIMBO_END):
+            return self._limbo(self.background.repair, ledger_ids if operation is AdminOperation.LIMBO_END else ())
         return _carry_out(self.background, operation)
+
+    def _limbo(self, repair: Integrity | None, to_end: Sequence[int]) -> AdministerReply:
+        """End the limbo of some ledgers, and tell which others it waits for."""
+        if repair is None:
+            return AdministerReply(Status.UNKNOWN, "this process has no client to repair the bookie with: limbo does not end")
+        try:
+            for ledger_id in to_end:
+                repair.give_up(ledger_id)
+        except BookKeeperError as problem:
+            return AdministerReply(Status.BAD_REQUEST, str(problem), ledgers=repair.waits_for())
+        status = repair.status()
+        figures = {"limbo": int(self._bookie.limbo is not None), **status.figures()}
+        return AdministerReply(Status.OK, status.last_error, figures, repair.waits_for())
 
     def _bookie_status(self) -> AdministerReply:
         bookie, background = self._bookie, self.background
