@@ -44,6 +44,9 @@ from bk_spark.wire.messages import (
     StoreLastAddConfirmedRequest,
 )
 
+MAX_REFUSED = 1_000
+"""So many ledgers are remembered whose key requests did not have. The others are asked for again."""
+
 _REFUSALS = {
     Status.WRONG_BOOKIE: "this is bookie {bookie}",
     Status.UNAUTHORIZED: "the password of ledger {ledger} is another one",
@@ -72,6 +75,7 @@ class Admission:
         self._store = store
         self._settled: frozenset[int] = frozenset()
         """Ledgers that are settled and that the stored limbo still contains."""
+        self._refused: set[int] = set()
 
     def settle(self, ledger_id: int) -> None:
         """End the limbo of a ledger that is fenced if it has to be, and whose entries that belong here are here, durably.
@@ -111,6 +115,11 @@ class Admission:
         """Ask this before you look the ledger up: it may be settled in between."""
         limbo = self.limbo
         return limbo is not None and limbo.holds(ledger_id) and ledger_id not in self._settled
+
+    def take_refused(self) -> set[int]:
+        """The ledgers of which requests were UNAUTHORIZED since the last call, MAX_REFUSED at most."""
+        refused, self._refused = self._refused, set()
+        return refused
 
     def of_staged(self, request: StagedRequest, facts: LedgerFacts | None) -> Status:
         """OK if the request may be staged. The ledger's ``facts`` must not change until it is."""
@@ -170,7 +179,11 @@ class Admission:
         asked = master_key_hash(request.master_key)
         if is_other_ledger(facts.master_key_hash, asked):
             return Status.OTHER_LEDGER
-        return Status.OK if is_same_password(facts.master_key_hash, asked) else Status.UNAUTHORIZED
+        if is_same_password(facts.master_key_hash, asked):
+            return Status.OK
+        if len(self._refused) < MAX_REFUSED:
+            self._refused.add(request.ledger_id)
+        return Status.UNAUTHORIZED
 
 
 def status_of(problem: BookKeeperError) -> Status:

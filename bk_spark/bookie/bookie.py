@@ -31,7 +31,7 @@ from bk_spark.bookie.storage.open_storage import OpenOptions, open_storage
 from bk_spark.bookie.storage.stored_ledgers import DURABLE_WAIT_S, LedgerFacts
 from bk_spark.config import BookieConfig
 from bk_spark.entries.batch import NO_ENTRY
-from bk_spark.entries.digest import master_key_hash
+from bk_spark.entries.digest import is_foreign, master_key_hash
 from bk_spark.errors import BookKeeperError, NotOpenedError
 from bk_spark.version import VERSION
 from bk_spark.wire import messages
@@ -264,13 +264,15 @@ class Bookie:
         if status is Status.OK and not self._put(request, ledger_id, facts):
             if isinstance(request, messages.AddRequest):
                 return Status.BAD_REQUEST, self._refused_second_add(request)
-            return Status.UNKNOWN, f"copies of ledger {ledger_id} are being brought to this bookie: it was not deleted"
+            return Status.UNKNOWN, f"what came of ledger {ledger_id} since then belongs here: it was not deleted"
         return status, self.admission.explain(status, ledger_id)
 
     def _put(self, request: StagedRequest, ledger_id: int, facts: LedgerFacts | None) -> bool:
         """Stage an admitted request, under the ledger's key if it has one. False if a deletion came too late, or an add has
         other entries than those that are stored under its ids."""
         if isinstance(request, messages.DeleteLedgerRequest):
+            if facts is not None and request.own_key_hash and not is_foreign(facts.master_key_hash, request.own_key_hash):
+                return False
             return self.storage.delete(ledger_id, request.deleted_ms, request.decided_at)
         key = master_key_hash(request.master_key) if facts is None else facts.master_key_hash
         match request:

@@ -159,12 +159,13 @@ class BookKeeper:
         """A bookie's description of itself; None if it does not answer within ``config.read_timeout_s``."""
         return self.context.describe(bookie_id)
 
-    def administer_bookie(self, bookie_id: str, operation: AdminOperation) -> AdministerReply:
+    def administer_bookie(self, bookie_id: str, operation: AdminOperation, ledger_ids: Sequence[int] = ()) -> AdministerReply:
         """Ask a bookie to collect garbage, to scrub, or for its state. UNKNOWN if no answer came in ``config.read_timeout_s``.
 
-        The work continues after the answer; asking again is harmless.
+        The work continues after the answer; asking again is harmless. Only LIMBO_END takes ``ledger_ids``: from then on the
+        bookie may deny entries of these ledgers that it lost.
         """
-        return self.context.administer(bookie_id, operation)
+        return self.context.administer(bookie_id, operation, ledger_ids)
 
     # Logs
 

@@ -21,7 +21,7 @@ from bk_spark.bookie.inspection.sanity import check_directories, check_storage
 from bk_spark.bookie.process.run_bookie import BookiePlace, run_bookie
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.replication.peers import ClusterPeers
-from bk_spark.commands import replicate
+from bk_spark.commands import limbo, replicate
 from bk_spark.commands.arguments import Commands, add_log_option, command, group_of, port
 from bk_spark.commands.connect import bookkeeper, metadata_store
 from bk_spark.commands.output import ProgressBar, print_record, print_records, readable, say
@@ -76,6 +76,7 @@ def _add_requests(group: Commands) -> None:
     _add_request(group, "scrub", text, AdminOperation.SCRUB)
     text = "whether a running bookie takes adds, and if not, why"
     _add_request(group, "status", text, AdminOperation.BOOKIE_STATUS)
+    limbo.add(group)
 
 
 def _add_request(group: Commands, name: str, text: str, operation: AdminOperation) -> None:

@@ -77,6 +77,14 @@ def payload_bytes(payloads: pa.BinaryArray) -> int:
     return int(offsets[-1]) - int(offsets[0])
 
 
+def is_foreign(stored: bytes, own: bytes) -> bool:
+    """Whether what is stored under one hash is surely not of the ledger whose metadata give the other one.
+
+    Data with another creator's token may be another ledger's of the same id, so it does not count: nothing says that it may go.
+    """
+    return not (is_other_ledger(stored, own) or is_same_password(stored, own))
+
+
 @dataclass(frozen=True, slots=True)
 class Digester:
     """Computes and verifies the digests of one ledger."""

@@ -2,7 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -33,6 +33,8 @@ class Operation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GC_STATUS: _ClassVar[Operation]
     SCRUB: _ClassVar[Operation]
     BOOKIE_STATUS: _ClassVar[Operation]
+    LIMBO_STATUS: _ClassVar[Operation]
+    LIMBO_END: _ClassVar[Operation]
 STATUS_UNSPECIFIED: Status
 OK: Status
 NO_SUCH_LEDGER: Status
@@ -54,6 +56,8 @@ GC_RESUME: Operation
 GC_STATUS: Operation
 SCRUB: Operation
 BOOKIE_STATUS: Operation
+LIMBO_STATUS: Operation
+LIMBO_END: Operation
 
 class IdPattern(_message.Message):
     __slots__ = ("ensemble_size", "write_quorum", "slot")
@@ -254,17 +258,19 @@ class DescribeReply(_message.Message):
     def __init__(self, status: _Optional[_Union[Status, str]] = ..., bookie_id: _Optional[str] = ..., free_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., program_version: _Optional[str] = ...) -> None: ...
 
 class AdministerRequest(_message.Message):
-    __slots__ = ("version", "bookie_id", "operation")
+    __slots__ = ("version", "bookie_id", "operation", "ledger_ids")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
     OPERATION_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_IDS_FIELD_NUMBER: _ClassVar[int]
     version: int
     bookie_id: str
     operation: Operation
-    def __init__(self, version: _Optional[int] = ..., bookie_id: _Optional[str] = ..., operation: _Optional[_Union[Operation, str]] = ...) -> None: ...
+    ledger_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., bookie_id: _Optional[str] = ..., operation: _Optional[_Union[Operation, str]] = ..., ledger_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AdministerReply(_message.Message):
-    __slots__ = ("status", "detail", "figures")
+    __slots__ = ("status", "detail", "figures", "ledgers")
     class FiguresEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -272,10 +278,19 @@ class AdministerReply(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class LedgersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: str
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[str] = ...) -> None: ...
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     FIGURES_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
     status: Status
     detail: str
     figures: _containers.ScalarMap[str, int]
-    def __init__(self, status: _Optional[_Union[Status, str]] = ..., detail: _Optional[str] = ..., figures: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    ledgers: _containers.ScalarMap[int, str]
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., detail: _Optional[str] = ..., figures: _Optional[_Mapping[str, int]] = ..., ledgers: _Optional[_Mapping[int, str]] = ...) -> None: ...

@@ -10,7 +10,7 @@ Ref: proto/bookie.proto; docs/formats.md, "The wire".
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -22,7 +22,16 @@ from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import DENSE, IdPattern
 from bk_spark.wire import messages
 from bk_spark.wire.body import with_body, without_body
-from bk_spark.wire.messages import MAX_TEXT, PROTOCOL_VERSION, AddReply, AddRequest, ReadBatch, ReadEnd, Status
+from bk_spark.wire.messages import (
+    MAX_NAMED_LEDGERS,
+    MAX_TEXT,
+    PROTOCOL_VERSION,
+    AddReply,
+    AddRequest,
+    ReadBatch,
+    ReadEnd,
+    Status,
+)
 
 _STATUSES: dict[int, Status] = {status.value: status for status in Status}
 _DIGEST_TYPES = {digest_type.value: digest_type for digest_type in DigestType}
@@ -201,6 +210,11 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _first_texts(ledgers: Mapping[int, str], convert: Callable[[str], str]) -> dict[int, str]:
+    """What is said of the first MAX_NAMED_LEDGERS ledgers."""
+    return {ledger_id: convert(ledgers[ledger_id]) for ledger_id in sorted(ledgers)[:MAX_NAMED_LEDGERS]}
+
+
 _Conversion = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 """Makes a message's field of a value's, and the other way round."""
 
@@ -211,6 +225,10 @@ _CONVERSIONS: dict[str, _Conversion] = {
     "wait_ms": (_same, lambda wait_ms: min(wait_ms, messages.MAX_WAIT_MS)),
     "program_version": (_same, _printable),
     "figures": (_same, _decode_figures),
+    "ledgers": (
+        lambda ledgers: _first_texts(ledgers, lambda text: text[:MAX_TEXT]),
+        lambda ledgers: _first_texts(ledgers, _printable),
+    ),
 }
 """By the name of the field; fields that are not listed are the same in both forms."""
 
@@ -313,14 +331,18 @@ def decode_describe_request(message: pb.DescribeRequest) -> str:
     return message.bookie_id[:MAX_TEXT]
 
 
-def encode_administer_request(bookie_id: str, operation: messages.AdminOperation) -> pb.AdministerRequest:
-    return pb.AdministerRequest(version=PROTOCOL_VERSION, bookie_id=bookie_id, operation=operation.value)
+def encode_administer_request(
+    bookie_id: str, operation: messages.AdminOperation, ledger_ids: Iterable[int] = ()
+) -> pb.AdministerRequest:
+    return pb.AdministerRequest(version=PROTOCOL_VERSION, bookie_id=bookie_id, operation=operation.value, ledger_ids=ledger_ids)
 
 
-def decode_administer_request(message: pb.AdministerRequest) -> tuple[str, messages.AdminOperation]:
-    """The id of the bookie that is meant, and the operation."""
+def decode_administer_request(message: pb.AdministerRequest) -> tuple[str, messages.AdminOperation, tuple[int, ...]]:
+    """The id of the bookie that is meant, the operation, and the ledgers that it concerns."""
     _check_version("an operation", message.version)
+    if len(message.ledger_ids) > MAX_NAMED_LEDGERS:
+        raise CorruptionError("an operation", f"it names {len(message.ledger_ids)} ledgers, {MAX_NAMED_LEDGERS} are allowed")
     try:
-        return message.bookie_id[:MAX_TEXT], messages.AdminOperation(message.operation)
+        return message.bookie_id[:MAX_TEXT], messages.AdminOperation(message.operation), tuple(message.ledger_ids)
     except ValueError:
         raise CorruptionError("an operation", f"this bookie knows none with the number {message.operation}") from None

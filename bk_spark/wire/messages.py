@@ -226,7 +226,8 @@ class PlainReply:
 class DeleteLedgerRequest:
     """Delete the stored entries of a ledger durably. Not a message: garbage collection stages it.
 
-    The ledger's metadata is gone, or names only other bookies. Fence and master key stay (docs/rules.md, storage rule 10).
+    The ledger's metadata is gone, names only other bookies, or has another password. Fence and master key stay (docs/rules.md,
+    storage rule 10).
     """
 
     ledger_id: int
@@ -234,6 +235,8 @@ class DeleteLedgerRequest:
     """When, in milliseconds since 1970; 0 if the metadata still exists and names only other bookies."""
     decided_at: int | None = None
     """The next sequence number when garbage collection began to decide: if copies came in since, nothing is deleted."""
+    own_key_hash: bytes = b""
+    """Delete only what is stored under another key than this one, the ledger's own; empty: whatever is stored."""
 
     def describe(self) -> str:
         return f"delete ledger {self.ledger_id}"
@@ -258,6 +261,8 @@ class BookieDescription:
 
 HIGHEST_LEDGER_ID = "highest_ledger_id"
 """The figure of a BOOKIE_STATUS: the highest ledger id of which the bookie has anything, -1 if it has none."""
+MAX_NAMED_LEDGERS = 100
+"""Ledgers in a request of an operator, or in the answer: with a text for each some tens of KiB."""
 
 
 class AdminOperation(Enum):
@@ -269,6 +274,8 @@ class AdminOperation(Enum):
     GC_STATUS = pb.GC_STATUS
     SCRUB = pb.SCRUB
     BOOKIE_STATUS = pb.BOOKIE_STATUS
+    LIMBO_STATUS = pb.LIMBO_STATUS
+    LIMBO_END = pb.LIMBO_END
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,3 +285,5 @@ class AdministerReply:
     status: Status
     detail: str = ""
     figures: dict[str, int] = field(default_factory=dict)
+    ledgers: dict[int, str] = field(default_factory=dict)
+    """What is said of single ledgers, MAX_NAMED_LEDGERS at most."""

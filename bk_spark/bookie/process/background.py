@@ -8,21 +8,25 @@ Ref: run_bookie.py, phase 4; proto/bookie.proto, Administer; docs/rules.md, prot
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bk_spark.bookie.background_task import BackgroundTask
 from bk_spark.bookie.bookie import Bookie
+from bk_spark.bookie.pace import SYSTEM_CLOCKS
 from bk_spark.bookie.process.disk_watch import DiskWatch
 from bk_spark.bookie.process.epoch_keeper import EpochKeeper
 from bk_spark.bookie.repair.integrity import Integrity
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair, Peers
 from bk_spark.bookie.repair.scrub import Scrubber
 from bk_spark.bookie.server.server import BookieServer
+from bk_spark.bookie.space.foreign_ledgers import ForeignLedgers
 from bk_spark.bookie.space.garbage_collection import ClusterMember, LocalLedgers
 from bk_spark.bookie.space.gc_run import GarbageCollector
 from bk_spark.bookie.space.issued_ids import IssuedIds
 from bk_spark.config import BookieConfig
+from bk_spark.errors import BookKeeperError
 from bk_spark.wire.messages import HIGHEST_LEDGER_ID, AdministerReply, AdminOperation, DeleteLedgerRequest, Status
 
 logger = logging.getLogger(__name__)
@@ -38,7 +42,7 @@ class Administration:
         self.background: Background | None = None
         """None before the background has started: until then only the status can be asked for."""
 
-    def administer(self, bookie_id: str, operation: AdminOperation) -> AdministerReply:
+    def administer(self, bookie_id: str, operation: AdminOperation, ledger_ids: Sequence[int] = ()) -> AdministerReply:
         """UNKNOWN while the bookie starts, WRONG_BOOKIE if another bookie is meant."""
         if bookie_id != self._bookie_id:
             return AdministerReply(Status.WRONG_BOOKIE, f"this is bookie {self._bookie_id}")
@@ -46,7 +50,22 @@ class Administration:
             return self._bookie_status()
         if self.background is None:
             return AdministerReply(Status.UNKNOWN, "this bookie is starting: ask again")
+        if operation in (AdminOperation.LIMBO_STATUS, AdminOperation.LIMBO_END):
+            return self._limbo(self.background.repair, ledger_ids if operation is AdminOperation.LIMBO_END else ())
         return _carry_out(self.background, operation)
+
+    def _limbo(self, repair: Integrity | None, to_end: Sequence[int]) -> AdministerReply:
+        """End the limbo of some ledgers, and tell which others it waits for."""
+        if repair is None:
+            return AdministerReply(Status.UNKNOWN, "this process has no client to repair the bookie with: limbo does not end")
+        try:
+            for ledger_id in to_end:
+                repair.give_up(ledger_id)
+        except BookKeeperError as problem:
+            return AdministerReply(Status.BAD_REQUEST, str(problem), ledgers=repair.waits_for())
+        status = repair.status()
+        figures = {"limbo": int(self._bookie.limbo is not None), **status.figures()}
+        return AdministerReply(Status.OK, status.last_error, figures, repair.waits_for())
 
     def _bookie_status(self) -> AdministerReply:
         bookie, background = self._bookie, self.background
@@ -56,7 +75,7 @@ class Administration:
         flags["lapsed"] = bool(bookie.lapse)
         figures = {name: int(is_so) for name, is_so in flags.items()}
         figures[HIGHEST_LEDGER_ID] = bookie.storage.highest_ledger_id()
-        for name, task in (("scrub", background.scrub), ("repair", background.repair)) if background is not None else ():
+        for name, task in background.reported() if background is not None else ():
             if task is not None:
                 figures |= {f"{name}_{figure}": value for figure, value in task.status().figures().items()}
         problem = bookie.failure or bookie.lapse or ids_above or self._watch.state.problem
@@ -101,6 +120,8 @@ class Background:
     repair: Integrity | None
     """Ends the limbo after a possible loss of data; None without a client."""
     issued_ids: IssuedIds
+    foreign: ForeignLedgers
+    """Lets go of what is stored under foreign keys."""
 
     @classmethod
     def of(cls, running: RunningBookie) -> Background:
@@ -120,7 +141,14 @@ class Background:
         local = LocalLedgers(bookie.storage, delete_ledger, running.watch.spare_bytes, scrubber.report)
         collector = GarbageCollector(local, running.cluster, running.config)
         issued_ids = IssuedIds(bookie.storage, running.cluster, bookie.refuse_new_ledgers)
-        return cls(collector, scrubber, Integrity(bookie, repair) if repair is not None else None, issued_ids)
+        integrity = Integrity(bookie, repair) if repair is not None else None
+
+        def delete_foreign(ledger_id: int, deleted_ms: int, own_key_hash: bytes) -> None:
+            server.sync_thread.call(DeleteLedgerRequest(ledger_id, deleted_ms, own_key_hash=own_key_hash))
+
+        refused = bookie.admission.take_refused
+        foreign = ForeignLedgers(bookie.storage, running.cluster, refused, delete_foreign, SYSTEM_CLOCKS.wall_ms)
+        return cls(collector, scrubber, integrity, issued_ids, foreign)
 
     def start(self) -> None:
         for task in self._tasks():
@@ -132,4 +160,9 @@ class Background:
             task.stop()
 
     def _tasks(self) -> list[BackgroundTask[Any]]:
-        return [task for task in (self.issued_ids, self.repair, self.scrub, self.collector) if task is not None]
+        tasks = (self.issued_ids, self.repair, self.scrub, self.collector, self.foreign)
+        return [task for task in tasks if task is not None]
+
+    def reported(self) -> list[tuple[str, BackgroundTask[Any] | None]]:
+        """What the status of the bookie shows, by the prefix of its figures."""
+        return [("scrub", self.scrub), ("repair", self.repair), ("foreign", self.foreign)]

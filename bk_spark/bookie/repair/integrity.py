@@ -28,7 +28,7 @@ from bk_spark.bookie.background_task import BackgroundTask, TaskStatus
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.index.rows import MAX_UNSETTLED
 from bk_spark.bookie.repair.ledger_repair import Copied, LedgerRepair
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 PAGE_LEDGERS = 100
@@ -67,6 +67,8 @@ class Integrity(BackgroundTask[IntegrityStatus]):
         super().__init__("integrity", IntegrityStatus(), stop_s=STOP_S)
         self._bookie = bookie
         self._repair = repair
+        self._waits_for: dict[int, str] = {}
+        """Ledgers that were tried and are still in limbo, with the reason. Guarded by ``_changed``."""
 
     def start(self) -> None:
         """Does nothing if there is no limbo."""
@@ -90,12 +92,34 @@ class Integrity(BackgroundTask[IntegrityStatus]):
                 self._note(unsettled=len(unsettled))
                 return False
             through = page[-1] if len(page) == PAGE_LEDGERS else limbo.fence_watermark
-            self._bookie.admission.settle_through(through, frozenset(unsettled))
-            self._note(unsettled=len(unsettled))
+            with self._changed:  # an operator settles, too
+                self._bookie.admission.settle_through(through, frozenset(unsettled))
+                self._note(unsettled=len(unsettled))
         if unsettled:
             return False
-        self._bookie.admission.end_limbo()
+        with self._changed:
+            self._bookie.admission.end_limbo()
         return True
+
+    def waits_for(self) -> dict[int, str]:
+        """Why the ledgers that were tried are still in limbo, by id."""
+        with self._changed:
+            return dict(self._waits_for)
+
+    def give_up(self, ledger_id: int) -> None:
+        """End the limbo of a ledger though entries of it may be missing here: an operator's way out if it would never end.
+
+        The ledger is fenced first, if it has metadata: a fence that was promised may be lost. From then on this bookie denies
+        what it lost. Raises ConfigError unless limbo waits for this ledger, and BookKeeperError if it cannot be fenced.
+        """
+        limbo = self._bookie.limbo
+        if limbo is None or ledger_id not in limbo.unsettled:
+            raise ConfigError("ledger", ledger_id, "limbo does not wait for it: see 'bk-spark bookie limbo'")
+        self._repair.fence_only(ledger_id)
+        with self._changed:
+            self._bookie.admission.settle(ledger_id)
+            self._waits_for.pop(ledger_id, None)
+        logger.warning("an operator ended the limbo of ledger %d: what was lost of it here is denied from now on", ledger_id)
 
     def _pages(self, through: int, watermark: int) -> Iterator[list[int]]:
         """The ids above ``through`` up to ``watermark``. The last page is not full, and may be empty."""
@@ -143,6 +167,7 @@ class Integrity(BackgroundTask[IntegrityStatus]):
             copied = Copied() if metadata is None else self._repair.settle(metadata)
             with self._changed:  # helpers settle one at a time
                 self._bookie.admission.settle(ledger_id)
+                self._waits_for.pop(ledger_id, None)
                 before = self._status
                 self._note(
                     settled=before.settled + 1,
@@ -150,7 +175,10 @@ class Integrity(BackgroundTask[IntegrityStatus]):
                     copied_bytes=before.copied_bytes + copied.nbytes,
                 )
         except BookKeeperError as problem:
-            self._note(last_error=f"ledger {ledger_id}: {problem}")
+            with self._changed:
+                if len(self._waits_for) < MAX_UNSETTLED or ledger_id in self._waits_for:
+                    self._waits_for[ledger_id] = str(problem)
+                self._note(last_error=f"ledger {ledger_id}: {problem}")
             return False
         return True
 

@@ -110,6 +110,14 @@ class LedgerRepair:
                 self._check(metadata, pattern, start, end)
         return copied
 
+    def fence_only(self, ledger_id: int) -> None:
+        """Fence a ledger, durably, if it has metadata. Raises BookKeeperError if that failed, or its metadata is unreadable."""
+        [metadata] = self.peers.metadata([ledger_id])
+        if isinstance(metadata, BookKeeperError):
+            raise metadata
+        if metadata is not None:
+            self._fence(metadata)
+
     def copy(self, metadata: LedgerMetadata, first: int, last: int) -> Copied:
         """Copy the entries of one fragment that belong here from the other bookies, whether they are stored already or not."""
         copied = Copied()

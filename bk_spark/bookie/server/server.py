@@ -60,7 +60,7 @@ MAX_OWED = 4096
 STOP_GRACE_S = 1.0
 """How long calls under way may take to end when the bookie stops."""
 
-Administer = Callable[[str, messages.AdminOperation], messages.AdministerReply]
+Administer = Callable[[str, messages.AdminOperation, tuple[int, ...]], messages.AdministerReply]
 """Carries out an operator's request to the bookie of this id. Returns at once."""
 
 
@@ -230,10 +230,10 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
 
     async def Administer(self, message: pb.AdministerRequest, context: Any) -> pb.AdministerReply:
         try:
-            wanted, operation = codec.decode_administer_request(message)
+            asked = codec.decode_administer_request(message)
         except BookKeeperError as problem:
             return codec.encode_administer_reply(messages.AdministerReply(_refusal(problem), str(problem)))
-        reply = await self._loop.run_in_executor(self._reserved, self._administer, wanted, operation)
+        reply = await self._loop.run_in_executor(self._reserved, self._administer, *asked)
         return codec.encode_administer_reply(reply)
 
     async def Describe(self, message: pb.DescribeRequest, context: Any) -> pb.DescribeReply:

@@ -9,7 +9,7 @@ Ref: docs/rules.md, storage rules 1, 3, 4, 5 and 14.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bk_spark.bookie.index.look_up import RowWindow
@@ -20,6 +20,7 @@ from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.bookie.storage.parts import StorageParts
 from bk_spark.bookie.storage.write_cache import CachedLedger, from_summary
 from bk_spark.entries.batch import EncodedBatch
+from bk_spark.entries.digest import is_foreign
 from bk_spark.errors import CorruptionError, MissingLogError
 
 DURABLE_WAIT_S = 10.0
@@ -189,6 +190,15 @@ class StoredLedgers:
             with self._changed:
                 idle = [one for one in ledger_ids if self._layers.ledger(one) is None]
             index.purge(idle)
+
+    def forget_foreign(self, own_keys: Mapping[int, bytes]) -> set[int]:
+        """As ``purge``, tombstones under another key than the ledger's own one. Returns what is forgotten now."""
+        with self._index.changing() as index:
+            with self._changed:
+                idle = [one for one in own_keys if self._layers.ledger(one) is None]
+            found = {one: summary for one in idle if (summary := index.summary(one)) is not None}
+            index.purge([one for one, summary in found.items() if is_foreign(summary.master_key_hash, own_keys[one])])
+            return {one for one in found if index.summary(one) is None}
 
     @property
     def limbo(self) -> Limbo | None:

@@ -192,11 +192,11 @@ class ClientContext:
         except (grpc.aio.AioRpcError, BookKeeperError, OSError):
             return None
 
-    def administer(self, bookie_id: str, operation: AdminOperation) -> AdministerReply:
+    def administer(self, bookie_id: str, operation: AdminOperation, ledger_ids: Sequence[int] = ()) -> AdministerReply:
         """Have a bookie carry out an administrator's request; UNKNOWN with the reason if it does not answer."""
         bookie = self.connections.bookie(bookie_id)
         try:
-            return self.submit(bookie.administer(operation, self.config.read_timeout_s)).result()
+            return self.submit(bookie.administer(operation, self.config.read_timeout_s, ledger_ids)).result()
         except (grpc.aio.AioRpcError, BookKeeperError, OSError) as failure:
             return AdministerReply(Status.UNKNOWN, f"no answer: {describe_failure(failure)}")
 

@@ -7,7 +7,7 @@ on it is answered with UNKNOWN; the next send opens a new stream.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -184,8 +184,8 @@ class BookieConnection:
         message = codec.encode_describe_request(self.bookie_id)
         return codec.decode_description(await self._call("Describe", message, timeout_s))
 
-    async def administer(self, operation: AdminOperation, timeout_s: float) -> AdministerReply:
-        message = codec.encode_administer_request(self.bookie_id, operation)
+    async def administer(self, operation: AdminOperation, timeout_s: float, ledger_ids: Sequence[int] = ()) -> AdministerReply:
+        message = codec.encode_administer_request(self.bookie_id, operation, ledger_ids)
         return codec.decode_administer_reply(await self._call("Administer", message, timeout_s))
 
     async def _call(self, method: str, message: object, timeout_s: float) -> Any:

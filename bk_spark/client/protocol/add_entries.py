@@ -9,8 +9,8 @@ Rules, with their numbers in docs/rules.md, "Protocol":
   takes its slot from the first unconfirmed entry on. The acks of the slot are taken back from **all** unconfirmed batches
   before any is confirmed (17, 18), and the new bookie is sent all these batches. If there is no other bookie the writer goes on
   while every write set keeps Qa bookies that have not failed, and tries again later; below Qa it fails.
-* ``fenced`` ends the writer: no ensemble change, the outcome of unconfirmed entries is unknown (24). ``unauthorized`` fails only
-  the bookie, for the password is that of the metadata: this bookie has a key that somebody else gave it.
+* ``fenced`` ends the writer: no ensemble change, the outcome of unconfirmed entries is unknown (24). ``unauthorized`` fails
+  only the bookie, for the password is that of the metadata: this bookie has a key that somebody else gave it.
 * Close first rejects unconfirmed entries and waits for a metadata write under way. Then it writes CLOSED with the last
   confirmed entry by compare-and-set (25). If the ledger is in recovery, close fails: the recoverer decides the end (26).
 * A bookie that a fragment names for confirmed entries that it did not take is a known gap: the ledger is marked for it (63).

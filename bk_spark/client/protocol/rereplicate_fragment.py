@@ -96,7 +96,8 @@ class _Sent:
 class RereplicateFragment(sm.StateMachine):
     """The state machine of one fragment. ``rate`` bounds the bytes that are sent; several fragments may share it.
 
-    Finish comes with a FragmentCopied, or with the error of a read (no replica of an entry can be read), NoSuchLedgerError, MetadataConflictError, or the error of the metadata store.
+    Finish comes with a FragmentCopied, or with the error of a read (no replica of an entry can be read), NoSuchLedgerError,
+    MetadataConflictError, or the error of the metadata store.
     """
 
     def __init__(self, task: FragmentTask, limits: CopyLimits, rate: ByteRate) -> None:

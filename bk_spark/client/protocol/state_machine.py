@@ -235,8 +235,8 @@ class Consumed(Event):
 class _Answer(Event):
     """A bookie's answer. ``UNKNOWN`` also stands for a broken connection.
 
-    ``UNAUTHORIZED`` is one bookie's failure: requests carry the password of the metadata, and whoever gave another one was refused
-    before anything was sent. So this bookie has a key that is not the ledger's (docs/rules.md, protocol rule 24).
+    ``UNAUTHORIZED`` is one bookie's failure: requests carry the password of the metadata, for whoever gave another one was
+    refused before anything was sent. So this bookie has a key that is not the ledger's (docs/rules.md, protocol rule 24).
     """
 
     __slots__ = ()

@@ -22,6 +22,7 @@ from tests.simulation.engines.schedule import (
     REPLICATED_PERCENT,
     RESTORED_PERCENT,
     UNJOURNALED_PERCENT,
+    Percents,
     RecovererPlan,
     Schedule,
     Weather,

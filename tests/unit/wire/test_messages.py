@@ -134,8 +134,14 @@ def test_an_explicit_last_add_confirmed_and_a_force_survive_the_wire() -> None:
 
 def test_operations_and_their_figures_survive_the_wire() -> None:
     for operation in AdminOperation:
-        assert decode_administer_request(encode_administer_request("b1", operation)) == ("b1", operation)
-    reply = AdministerReply(Status.UNKNOWN, "it starts", {"runs": 3, "bytes_freed": 1 << 40, "last_run_ms": -1})
+        assert decode_administer_request(encode_administer_request("b1", operation)) == ("b1", operation, ())
+    ends = encode_administer_request("b1", AdminOperation.LIMBO_END, [7, 5])
+    assert decode_administer_request(ends) == ("b1", AdminOperation.LIMBO_END, (7, 5))
+    with pytest.raises(CorruptionError, match="it names 101 ledgers, 100 are allowed"):
+        decode_administer_request(encode_administer_request("b1", AdminOperation.LIMBO_END, range(101)))
+    reply = AdministerReply(
+        Status.UNKNOWN, "it starts", {"runs": 3, "bytes_freed": 1 << 40, "last_run_ms": -1}, {7: "b2: away"}
+    )
     assert decode_administer_reply(encode_administer_reply(reply)) == reply
     with pytest.raises(CorruptionError, match="knows none with the number 0"):
         decode_administer_request(pb.AdministerRequest(version=PROTOCOL_VERSION, bookie_id="b1"))

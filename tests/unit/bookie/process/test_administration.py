@@ -9,6 +9,7 @@ import pytest
 
 from bk_spark.bookie.process.background import Administration, Background
 from bk_spark.bookie.process.disk_watch import DiskState
+from bk_spark.errors import ConfigError
 from bk_spark.wire.messages import AdministerReply, AdminOperation, Status
 
 
@@ -44,7 +45,7 @@ class World:
         self.bookie.storage.highest_ledger_id.return_value = 7
         self.watch = mock.Mock(state=DiskState())
         self.collector, self.scrub = Task(), Task()
-        self.background = Background(self.collector, self.scrub, repair, mock.Mock())
+        self.background = Background(self.collector, self.scrub, repair, mock.Mock(), Task())
         self.administration = Administration(self.bookie, "b1", self.watch)
 
     def ask(self, operation: AdminOperation, bookie_id: str = "b1") -> AdministerReply:
@@ -120,4 +121,32 @@ def test_the_state_tells_how_far_scrub_and_repair_came() -> None:
     repairing.administration.background = repairing.background
     repairing.bookie.limbo = object()
     figures = repairing.ask(AdminOperation.BOOKIE_STATUS).figures
-    assert (figures["limbo"], figures["scrub_runs"], figures["repair_runs"]) == (1, 0, 0)
+    assert (figures["limbo"], figures["scrub_runs"], figures["repair_runs"], figures["foreign_runs"]) == (1, 0, 0, 0)
+
+
+class Limbo(Task):
+    """Phase two with one ledger that it waits for."""
+
+    def waits_for(self) -> dict[int, str]:
+        return {} if "give up 7" in self.asked else {7: "b2: away"}
+
+    def give_up(self, ledger_id: int) -> None:
+        if ledger_id != 7:
+            raise ConfigError("ledger", ledger_id, "limbo does not wait for it")
+        self.asked.append(f"give up {ledger_id}")
+
+
+def test_an_operator_learns_what_limbo_waits_for_and_ends_it() -> None:
+    stuck = World(Limbo())
+    stuck.administration.background = stuck.background
+    stuck.bookie.limbo = object()
+    assert stuck.ask(AdminOperation.LIMBO_STATUS).ledgers == {7: "b2: away"}
+    reply = stuck.administration.administer("b1", AdminOperation.LIMBO_END, [8])
+    assert (reply.status, reply.ledgers) == (Status.BAD_REQUEST, {7: "b2: away"})
+    assert stuck.administration.administer("b1", AdminOperation.LIMBO_STATUS, [7]).ledgers == {7: "b2: away"}
+    reply = stuck.administration.administer("b1", AdminOperation.LIMBO_END, [7])
+    assert (reply.status, reply.ledgers, reply.figures) == (Status.OK, {}, {"limbo": 1, "runs": 1})
+
+
+def test_a_process_without_a_client_says_that_limbo_does_not_end(world: World) -> None:
+    assert world.ask(AdminOperation.LIMBO_STATUS).status is Status.UNKNOWN

@@ -18,7 +18,14 @@ from bk_spark.bookie.repair import integrity
 from bk_spark.bookie.repair.integrity import Integrity
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair, missing
 from bk_spark.config import MAX_BATCH_ENTRIES
-from bk_spark.errors import BookKeeperError, CorruptionError, MetadataUnavailableError, NoSuchLedgerError, StorageError
+from bk_spark.errors import (
+    BookKeeperError,
+    ConfigError,
+    CorruptionError,
+    MetadataUnavailableError,
+    NoSuchLedgerError,
+    StorageError,
+)
 from bk_spark.metadata.ledger_metadata import LedgerState
 from bk_spark.quorum import DENSE, IdPattern
 from bk_spark.wire.messages import StagedReply, StagedRequest, Status
@@ -378,7 +385,7 @@ def test_what_is_missing_is_the_same_as_by_a_set_of_ids(harness, parts, asked) -
         pattern = DENSE if is_dense else IdPattern(3, 2, slot)
         ids = [one for one in range(first, first + count) if pattern.holds(one)]
         if ids:
-            harness.add(ledger_id, ids[0], ids[-1], pattern=pattern)
+            assert harness.add(ledger_id, ids[0], ids[-1], pattern=pattern, recovery=True).status is Status.OK
             held |= set(ids)
     first, count, is_dense, slot = asked
     pattern = DENSE if is_dense else IdPattern(3, 2, slot)
@@ -410,3 +417,47 @@ def _until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.001)
+
+
+def _stuck(world: World) -> None:
+    """Ledger 1 can be repaired; ledger 2 is open, and its recovery finds no quorum."""
+    world.cluster.add(1, (0, OURS), last=9)
+    world.cluster.add(2, (0, OURS))
+    assert not world.integrity.round()
+
+
+def test_limbo_tells_which_ledgers_it_waits_for_and_why(world: World) -> None:
+    _stuck(world)
+    waits = world.integrity.waits_for()
+    assert list(waits) == [2]
+    assert "b2: away" in waits[2]
+    world.cluster.ends[2] = 0
+    assert world.integrity.round()
+    assert world.integrity.waits_for() == {}
+
+
+def test_an_operator_ends_the_limbo_of_a_ledger_that_is_then_fenced_and_denied(world: World) -> None:
+    _stuck(world)
+    assert not world.is_denied(2, 0)
+    world.integrity.give_up(2)
+    assert world.is_denied(2, 0)
+    assert world.add_status(2) is Status.FENCED
+    assert world.integrity.waits_for() == {}
+    world.harness.kill()
+    world.start(watermark=None)
+    assert world.is_denied(2, 0)
+    assert world.add_status(2) is Status.FENCED
+    assert world.integrity.round()
+    assert world.harness.bookie.limbo is None
+
+
+def test_limbo_is_not_ended_for_ledgers_that_it_does_not_wait_for_or_that_cannot_be_fenced(world: World) -> None:
+    with pytest.raises(ConfigError, match="limbo does not wait for it"):
+        world.integrity.give_up(2)
+    _stuck(world)
+    with pytest.raises(ConfigError, match="limbo does not wait for it"):
+        world.integrity.give_up(1)
+    world.cluster.ledgers[2] = CorruptionError("the metadata of ledger 2", "it is unreadable")
+    with pytest.raises(CorruptionError):
+        world.integrity.give_up(2)
+    assert not world.is_denied(2, 0)

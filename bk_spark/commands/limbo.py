@@ -1,0 +1,48 @@
+"""``bk-spark bookie limbo``: which ledgers a bookie's limbo waits for and why, and the way out if it would never end."""
+
+from __future__ import annotations
+
+import argparse
+
+from bk_spark.commands.arguments import Commands, command
+from bk_spark.commands.connect import bookkeeper
+from bk_spark.commands.output import print_records, say
+from bk_spark.errors import ConfigError
+from bk_spark.wire.messages import MAX_NAMED_LEDGERS, AdminOperation, Status
+
+
+def add(group: Commands) -> None:
+    text = (
+        "which ledgers a running bookie cannot repair after a possible loss of data, and why; with --end it stops waiting "
+        "for some of them"
+    )
+    parser = command(group, "limbo", text, _limbo)
+    parser.add_argument("bookie_id", metavar="BOOKIE_ID", help="as 'bk-spark bookie list' shows it")
+    text = f"end the limbo of these ledgers, {MAX_NAMED_LEDGERS} at most; needs --accept-loss"
+    parser.add_argument("--end", metavar="LEDGER_ID", type=int, nargs="+", default=[], help=text)
+    text = "with --end: you accept that entries which only this bookie held are denied from then on, and may be lost for good"
+    parser.add_argument("--accept-loss", action="store_true", help=text)
+
+
+def _limbo(args: argparse.Namespace) -> None:
+    """Print a record for each ledger that limbo waits for. Raises ConfigError if the bookie refuses or does not answer."""
+    _check(args.end, is_accepted=args.accept_loss)
+    with bookkeeper(args) as client:
+        operation = AdminOperation.LIMBO_END if args.end else AdminOperation.LIMBO_STATUS
+        reply = client.administer_bookie(args.bookie_id, operation, args.end)
+        if reply.status is not Status.OK:
+            raise ConfigError("bookie", args.bookie_id, f"{reply.status.name}: {reply.detail}")
+    records = [{"ledger_id": ledger_id, "waits_for": why} for ledger_id, why in sorted(reply.ledgers.items())]
+    print_records(records, ["ledger_id", "waits_for"], as_json=args.json)
+    if not reply.figures.get("limbo"):
+        say(f"bookie {args.bookie_id} is not in limbo")
+    elif reply.figures["unsettled"] > len(records):
+        say(f"limbo waits for {reply.figures['unsettled']} ledgers in all")
+
+
+def _check(ledger_ids: list[int], *, is_accepted: bool) -> None:
+    if ledger_ids and not is_accepted:
+        remedy = "entries that only this bookie held may be lost: give --accept-loss, too, if nothing brings them back"
+        raise ConfigError("--end", ", ".join(map(str, ledger_ids)), remedy)
+    if len(ledger_ids) > MAX_NAMED_LEDGERS:
+        raise ConfigError("--end", len(ledger_ids), f"at most {MAX_NAMED_LEDGERS} ledgers at once")
