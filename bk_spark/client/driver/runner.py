@@ -28,7 +28,7 @@ from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.digest import master_key
 from bk_spark.errors import BookKeeperError, InternalError, MetadataConflictError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
-from bk_spark.metadata.store import BadVersionError, Check, NoNodeError, SetValue, TransactionFailedError
+from bk_spark.metadata.store import BadVersionError, Check, NoNodeError, SetValue, TransactionFailedError, Versioned
 from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
@@ -135,7 +135,7 @@ class Runner:
             case sm.WriteMetadata():
                 self._start(self._write_metadata(command))
             case sm.ReadMetadata():
-                self._start(self._read_metadata())
+                self._start(self._read_metadata(is_synced=command.is_synced))
             case _:
                 self._on_command(command)
                 if isinstance(command, sm.Finish | sm.Reject) and command.error is not None:
@@ -328,10 +328,16 @@ class Runner:
             raise failure.reason from None
         return version + 1
 
-    async def _read_metadata(self) -> None:
-        path = self._context.znodes.ledger(self._metadata.ledger_id)
+    async def _read_metadata(self, *, is_synced: bool = False) -> None:
+        path, store = self._context.znodes.ledger(self._metadata.ledger_id), self._context.store
+
+        def get() -> Versioned:
+            if is_synced:
+                store.sync(path)
+            return store.get(path)
+
         try:
-            found = await self._context.blocking(lambda: self._context.store.get(path))
+            found = await self._context.blocking(get)
             self.post(sm.MetadataRead(LedgerMetadata.decode(self._metadata.ledger_id, found.value), found.version))
         except NoNodeError:
             self.post(sm.MetadataGone())

@@ -141,6 +141,9 @@ class WriteMetadata(Command):
 class ReadMetadata(Command):
     """Read the ledger's metadata again. Answer: MetadataRead, MetadataGone or MetadataUnknown."""
 
+    is_synced: bool = False
+    """Read all that was written before. Otherwise a server that lags may answer with an older value, or with "gone"."""
+
 
 @dataclass(frozen=True, slots=True)
 class Confirm(Command):

@@ -135,7 +135,7 @@ class OperationRunner:
             case WriteMetadata():
                 self._write_metadata(command)
             case ReadMetadata():
-                self._read_metadata()
+                self._read_metadata(is_synced=command.is_synced)
             case _:
                 self._on_command(command)
                 self.is_over = self.is_over or isinstance(command, Finish)
@@ -247,12 +247,16 @@ class OperationRunner:
         request = SetMetadata(self._metadata.ledger_id, value, version, text, command.guard, leaving)
         self._process.call(METADATA, request, answered)
 
-    def _read_metadata(self) -> None:
-        read_metadata(self._process, self._metadata.ledger_id, self.post)
+    def _read_metadata(self, *, is_synced: bool = False) -> None:
+        read_metadata(self._process, self._metadata.ledger_id, self.post, is_synced=is_synced)
 
 
 def read_metadata(
-    process: ClientProcess, ledger_id: int, post: Callable[[MetadataRead | MetadataGone | MetadataUnknown], None]
+    process: ClientProcess,
+    ledger_id: int,
+    post: Callable[[MetadataRead | MetadataGone | MetadataUnknown], None],
+    *,
+    is_synced: bool = False,
 ) -> None:
     """Read a ledger's metadata, and post what was found."""
 
@@ -265,7 +269,7 @@ def read_metadata(
         else:
             post(MetadataUnknown(UNAVAILABLE))
 
-    process.call(METADATA, GetMetadata(ledger_id, process.seen_version), answered)
+    process.call(METADATA, GetMetadata(ledger_id, process.seen_version, is_synced), answered)
 
 
 def describe_metadata(metadata: LedgerMetadata) -> str:
