@@ -118,6 +118,8 @@ class ChooseReplacements(Command):
     excluded: frozenset[str]
     is_patient: bool = False
     """A cached list of registered bookies will do: a bookie that has gone since then only costs another choice."""
+    must_be_sound: bool = False
+    """Only bookies that are not in quarantine: they are to take the place of others that are perhaps merely slow."""
 
 
 @dataclass(frozen=True, slots=True)

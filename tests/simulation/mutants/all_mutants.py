@@ -251,6 +251,12 @@ MUTANTS = (
         Script("an_idle_tail_becomes_visible"),
         VirtualTime(),
     ),
+    _mutant(
+        "bookies that are all slow are waited for (68)",
+        writer_mutants.silent_bookies_are_given_up_whoever_is_left,
+        "I14",
+        Script("bookies_that_are_all_slow_are_waited_for"),
+    ),
     *REPLICATION_MUTANTS,
 )
 
