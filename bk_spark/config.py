@@ -100,7 +100,9 @@ class ClientConfig:
     """ZooKeeper session: after this long without contact the server forgets this client's ephemeral znodes."""
 
     add_timeout_s: float = 10.0
-    """A bookie that has not answered an add for this long counts as failed for that ledger."""
+    """A bookie that has not answered an add for this long counts as failed for that ledger.
+
+    If no ack quorum would be left, it may be overloaded like all others: it is given up only for one that takes its place."""
 
     add_quorum_timeout_s: float = 30.0
     """An entry that is not confirmed for this long fails its handle: its outcome is unknown."""

@@ -72,8 +72,9 @@ class EnsembleChoice:
     ) -> ReplacementsChosen:
         """The answer to a ChooseReplacements."""
         candidates = self._candidates(registered, now_ms)
+        excluded = wanted.excluded | self._quarantine.bookies(now_ms) if wanted.must_be_sound else wanted.excluded
         chosen = choose_replacements(
-            candidates, wanted.ensemble, wanted.slots, wanted.excluded, write_quorum=write_quorum, choose=self._choose
+            candidates, wanted.ensemble, wanted.slots, excluded, write_quorum=write_quorum, choose=self._choose
         )
         self._warn_of_racks(chosen.is_spread, tuple(bookie_id for _, bookie_id in chosen.bookies))
         return ReplacementsChosen(wanted.request_id, chosen.bookies, str(chosen.problem or ""))

@@ -2,6 +2,12 @@
 
 All of this runs on the process's one background event loop (``event_loop.py``). When a stream breaks, everything that waits
 on it is answered with UNKNOWN; the next send opens a new stream.
+
+Another bookie may answer where this one was: a port was given out anew, or the registration of a dead bookie has not ended yet.
+WRONG_BOOKIE says so, and nothing was done. Then the address is looked up anew, at most every LOOK_AGAIN_S. If the bookie has
+moved, a read or a single request is sent once more, there; an add stream ends, and the next one goes there.
+
+Ref: docs/rules.md, protocol rule 67.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from bk_spark.client.driver.answer_check import ReadAnswer
 from bk_spark.client.driver.channels import Channels, bookie_stub
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 from bk_spark.metadata.registration import BookieAddress
+from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.tls.files import TlsContent
 from bk_spark.wire import codec
 from bk_spark.wire.messages import (
@@ -50,6 +57,9 @@ has one of them under way at a bookie, and bookies reserve capacity for them."""
 
 MOST_WAITING_S = 60.0
 """How long a read waits here: twelve times as long as a reader waits for a bookie by default. Then another bookie is better."""
+
+LOOK_AGAIN_S = 0.5
+"""While another bookie answers at its address, a bookie is looked up at most twice a second, whatever is sent to it."""
 
 _DRAIN_LOOK_S = 0.005
 
@@ -115,6 +125,9 @@ class BookieConnection:
         self._content: TlsContent | None = None
         self._address: BookieAddress | None = None
         self._connecting = asyncio.Lock()
+        self._is_doubtful = False
+        """Whether another bookie gave the last answer."""
+        self._looked_s = -LOOK_AGAIN_S
         self._outgoing: asyncio.Queue[QueuedAdd] = asyncio.Queue()
         self._waiting: dict[int, QueuedAdd] = {}
         self._next_request = 0
@@ -165,9 +178,13 @@ class BookieConnection:
 
     async def _answered(self, request: ReadRequest) -> AsyncIterator[ReadBatch | ReadEnd]:
         async with self._explained():
-            stub, answer = await self._stub(), ReadAnswer(request)
-            async for data in stub.Read(codec.encode_read_request(request)):
-                yield answer.checked(codec.decode_read_reply(data))
+            channel = await self._connected()
+            async for reply in _replies(channel, request):
+                if isinstance(reply, ReadEnd) and await self._has_moved(channel, reply.status is Status.WRONG_BOOKIE):
+                    async for again in _replies(await self._connected(), request):
+                        yield again
+                    return
+                yield reply
 
     async def last_add_confirmed(self, request: LastAddConfirmedRequest, timeout_s: float) -> LastAddConfirmedReply:
         message = codec.encode_last_add_confirmed_request(request)
@@ -190,7 +207,11 @@ class BookieConnection:
 
     async def _call(self, method: str, message: object, timeout_s: float) -> Any:
         async with self._explained():
-            return await getattr(await self._stub(), method)(message, timeout=timeout_s)
+            channel = await self._connected()
+            reply = await getattr(bookie_stub(channel), method)(message, timeout=timeout_s)
+            if await self._has_moved(channel, reply.status == pb.WRONG_BOOKIE):
+                reply = await getattr(bookie_stub(await self._connected()), method)(message, timeout=timeout_s)
+            return reply
 
     async def close(self) -> None:
         """Wait up to CLOSE_GRACE_S for the remaining adds of closed ledgers, then disconnect."""
@@ -210,17 +231,25 @@ class BookieConnection:
                 return
             await asyncio.sleep(_DRAIN_LOOK_S)
 
-    async def _stub(self) -> Any:
-        """The service at the bookie's registered address, looked up again whenever the channel is not connected."""
+    async def _connected(self) -> grpc.aio.Channel:
+        """A channel to the bookie's registered address, looked up again if the channel is not connected, or in doubt."""
         async with self._connecting:
             if self._closed:
                 raise ConnectionError("the client was closed")
-            if self._channel is None or self._channel.get_state() not in CONNECTED:
+            may_look = self._is_doubtful and asyncio.get_running_loop().time() >= self._looked_s + LOOK_AGAIN_S
+            if self._channel is None or self._channel.get_state() not in CONNECTED or may_look:
                 await self._reconnect()
-            return bookie_stub(self._channel)
+            assert self._channel is not None
+            return self._channel
+
+    async def _has_moved(self, channel: grpc.aio.Channel, is_wrong: bool) -> bool:
+        """Take in whether another bookie answered over ``channel``. Whether the one that is meant has another address now."""
+        self._is_doubtful = is_wrong
+        return is_wrong and await self._connected() is not channel
 
     async def _reconnect(self) -> None:
         """Open a new channel if the bookie moved, the channel failed, or TLS files changed. An idle one connects by itself."""
+        self._looked_s = asyncio.get_running_loop().time()
         address = await self._current_address()
         content = self._channels.content()
         failed = self._channel is not None and self._channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
@@ -228,7 +257,7 @@ class BookieConnection:
             await self._disconnect()
         if self._channel is None:
             self._channel = self._channels.open(address, content)
-            self._address, self._content = address, content
+            self._address, self._content, self._is_doubtful = address, content, False
 
     async def _current_address(self) -> BookieAddress:
         """The registered address; while the metadata store does not answer the last one, as requests name their bookie."""
@@ -268,8 +297,7 @@ class BookieConnection:
         """Send the queue over one stream until it breaks; returns the reason."""
         failure: BaseException | None
         try:
-            stub = await self._stub()
-            failure = await self._pump(stub.Add())
+            failure = await self._pump(bookie_stub(await self._connected()).Add())
         except (grpc.aio.AioRpcError, BookKeeperError, OSError) as problem:
             failure = problem
         return await self._channels.explain(_details(failure), self._address) or describe_failure(failure)
@@ -308,6 +336,9 @@ class BookieConnection:
             queued = self._waiting.pop(reply.request_id, None)
             if queued is not None:
                 queued.on_reply(AddReply(queued.request_id, reply.status, reply.detail, reply.boot))
+            self._is_doubtful = reply.status is Status.WRONG_BOOKIE
+            if self._is_doubtful:
+                raise ConnectionError("another bookie answers at its address")
 
     def _answer_all(self, problem: str) -> None:
         waiting, self._waiting = list(self._waiting.values()), {}
@@ -315,6 +346,12 @@ class BookieConnection:
             waiting.append(self._outgoing.get_nowait())
         for queued in waiting:
             queued.on_reply(AddReply(queued.request_id, Status.UNKNOWN, problem))
+
+
+async def _replies(channel: grpc.aio.Channel, request: ReadRequest) -> AsyncIterator[ReadBatch | ReadEnd]:
+    answer = ReadAnswer(request)
+    async for data in bookie_stub(channel).Read(codec.encode_read_request(request)):
+        yield answer.checked(codec.decode_read_reply(data))
 
 
 def _details(failure: BaseException | None) -> str:

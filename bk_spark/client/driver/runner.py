@@ -137,7 +137,7 @@ class Runner:
             case sm.WriteMetadata():
                 self._start(self._write_metadata(command))
             case sm.ReadMetadata():
-                self._start(self._read_metadata())
+                self._start(self._read_metadata(is_synced=command.is_synced))
             case _:
                 self._on_command(command)
                 if isinstance(command, sm.Finish | sm.Reject) and command.error is not None:
@@ -348,10 +348,16 @@ class Runner:
             raise failure.reason from None
         return version + 1
 
-    async def _read_metadata(self) -> None:
-        path = self._context.znodes.ledger(self._metadata.ledger_id)
+    async def _read_metadata(self, *, is_synced: bool = False) -> None:
+        path, store = self._context.znodes.ledger(self._metadata.ledger_id), self._context.store
+
+        def get() -> Versioned:
+            if is_synced:
+                store.sync(path)
+            return store.get(path)
+
         try:
-            found = await self._context.blocking(lambda: self._context.store.get(path))
+            found = await self._context.blocking(get)
             metadata = self._decoded(found)
             is_same = self._is_of_this_ledger(metadata)
             self.post(sm.MetadataRead(metadata, found.version) if is_same else sm.MetadataGone())

@@ -2,8 +2,9 @@
 
 Appends are cut and merged into batches. A batch is handed to the state machine while fewer than ``MAX_REQUESTS`` are under
 way, a small batch only while none is. Appends that come meanwhile go together into the next batch, so batches grow with the
-load. The window bounds the bytes that are queued or unsettled; an append waits for room. This wait ends, too, because a batch
-that is not confirmed in time fails the writer and with it everything that waits.
+load. While bookies take long to confirm, fewer batches are under way (``Allowance``). The window bounds the bytes that are
+queued or unsettled; an append waits for room. This wait ends, too, because a batch that is not confirmed in time fails the
+writer and with it everything that waits.
 
 If the application chooses the ids, an append beyond a gap is stuck until the gap is filled, and must not keep out the append
 that fills it. So stuck bytes count as free for an append that fills the first gap; memory is bounded by two windows. An append
@@ -39,6 +40,10 @@ from bk_spark.errors import AppendWindowFullError, BookKeeperError, InternalErro
 MAX_REQUESTS = 16
 """Batches under way per writer: enough to cover the latency of group commit."""
 
+SLOW_MS = 2_000
+"""A batch that takes longer to be confirmed shows that bookies are overloaded: a fifteenth of the time after which it fails its
+writer, and forty times what a batch takes at a bookie that is busy with large adds."""
+
 COLUMNS_SHARE = 32
 """With its digests and offsets a batch may exceed ``add_batch_bytes`` by one part in this many: a megabyte of small entries
 stays in one piece, and below the size that bookies always accept (open_calls.py, USUAL_ADD_BYTES)."""
@@ -50,6 +55,26 @@ SMALL_BYTES = 64 * KIB
 """Less than this waits while anything is under way, and then goes out as one batch. A request costs its bookies a hundred
 times as much as an entry in it, and while one is synced the next has to wait for that sync anyway. At 1,000 adds a second on
 two cores an add takes a fifth of the time that it takes if many small batches are under way."""
+
+
+class Allowance:
+    """How many batches of one writer may be under way.
+
+    Each batch that is confirmed slowly halves the number, down to one; each that is confirmed in time adds one, up to
+    MAX_REQUESTS. Of 200 writers that each have 16 MiB under way the last adds would wait for gigabytes, and time out. Batches
+    that were handed over before the last cut say nothing about it.
+    """
+
+    def __init__(self) -> None:
+        self.requests = MAX_REQUESTS
+        self._cut_ms = 0
+
+    def confirmed(self, handed_over_ms: int, now_ms: int) -> None:
+        """Take in how long a batch took."""
+        if now_ms - handed_over_ms <= SLOW_MS:
+            self.requests = min(self.requests + 1, MAX_REQUESTS)
+        elif handed_over_ms >= self._cut_ms:
+            self.requests, self._cut_ms = max(self.requests // 2, 1), now_ms
 
 
 class WriteQueue:
@@ -75,7 +100,9 @@ class WriteQueue:
         self._is_pumped = False
         """Whether the event loop will look at the queue by itself: at once, or when something under way is confirmed."""
         self._is_pump_due = False
-        self._in_flight: dict[Token, None] = {}
+        self._allowance = Allowance()
+        self._in_flight: dict[Token, int] = {}
+        """With the time when each was handed over."""
         self._forcing = 0
         """How many of ``_in_flight`` are forces; entries need not wait for them."""
         self._broken: BookKeeperError | None = None
@@ -197,10 +224,10 @@ class WriteQueue:
 
     def _may_send(self) -> bool:
         moving = len(self._in_flight) - len(self._gapped) - self._forcing
-        return moving < MAX_REQUESTS if self._queued_bytes >= SMALL_BYTES else moving == 0
+        return moving < self._allowance.requests if self._queued_bytes >= SMALL_BYTES else moving == 0
 
     def _hand_over(self, token: Token) -> None:
-        self._in_flight[token] = None
+        self._in_flight[token] = self._context.now_ms()
         first = token.first_entry_id
         if token.force is not None:
             self._forcing += 1
@@ -251,9 +278,11 @@ class WriteQueue:
     def _on_command(self, command: sm.Command) -> None:
         if isinstance(command, (sm.Confirm, sm.Reject)):
             token = _token(command.token)
-            del self._in_flight[token]
+            handed_over_ms = self._in_flight.pop(token)
             self._forcing -= token.force is not None
             if isinstance(command, sm.Confirm):
+                if token.first_entry_id is None:  # one beyond a gap waits for the application
+                    self._allowance.confirmed(handed_over_ms, self._context.now_ms())
                 token.confirm(command.first_entry_id)
             else:
                 token.reject(command.error)

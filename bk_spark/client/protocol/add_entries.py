@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -121,7 +122,7 @@ class AddEntries(sm.StateMachine):
         elif isinstance(event, sm.AddAnswered):
             self._answered(event, now_ms)
         elif isinstance(event, sm.ReplacementsChosen):
-            self._ensemble_acted(self._ensemble.chosen(event, self._next_unconfirmed, now_ms), now_ms)
+            self._chosen(event, now_ms)
         elif isinstance(event, sm.MetadataEvent):
             self._metadata_answered(event, now_ms)
         elif isinstance(event, sm.MarkAnswered):
@@ -143,7 +144,7 @@ class AddEntries(sm.StateMachine):
             return None if self._is_recovery else self._gaps.deadline_ms()
         limits, request = self._limits, self._pending.oldest_request()
         times = [self._ensemble.retry_ms, self._explicit_lac_due_ms()]
-        times.append(request.sent_ms + limits.add_timeout_ms if request is not None else None)
+        times.append(self._ensemble.silence_due_ms(request.sent_ms + limits.add_timeout_ms) if request is not None else None)
         if self._pending.unconfirmed:
             times.append(self._pending.unconfirmed[0].appended_ms + limits.add_quorum_timeout_ms)
         times.append(None if self._is_recovery else self._gaps.deadline_ms())
@@ -283,15 +284,45 @@ class AddEntries(sm.StateMachine):
     # --- failures
 
     def _fail_slots(self, slots: list[int], reason: str, now_ms: int, *, may_delay: bool) -> None:
+        self._commands += [sm.ReportFailure(self._ensemble.bookies[slot]) for slot in slots]
+        self._mark_failed(slots, reason)
+        self._ensemble_acted(self._ensemble.replace_failed(self._next_unconfirmed, now_ms, may_delay=may_delay), now_ms)
+
+    def _mark_failed(self, slots: list[int], reason: str) -> None:
         for slot in slots:
             self._ensemble.failed.setdefault(slot, reason)
-            self._commands.append(sm.ReportFailure(self._ensemble.bookies[slot]))
             if self._forces is not None:
                 self._forces.lose(slot, reason)
             if self._pending.owes_confirmed(slot):
                 self._note_gap(slot)
         self._commands += [sm.CancelAdd(request_id) for request_id in self._pending.cancel(slots)]
-        self._ensemble_acted(self._ensemble.replace_failed(self._next_unconfirmed, now_ms, may_delay=may_delay), now_ms)
+
+    def _fell_silent(self, slots: list[int], now_ms: int) -> None:
+        """Bookies owe answers for too long. If there is no ack quorum without them they are given up for others alone."""
+        if self._ensemble.can_spare(slots):
+            self._fail_slots(slots, self._silence, now_ms, may_delay=self._limits.delay_ensemble_change)
+        else:
+            self._commands += [sm.ReportFailure(self._ensemble.bookies[slot]) for slot in slots]
+            self._commands += self._ensemble.seek(slots, now_ms)
+
+    def _chosen(self, event: sm.ReplacementsChosen, now_ms: int) -> None:
+        ensemble = self._ensemble
+        if not ensemble.found(event):
+            self._ensemble_acted(ensemble.chosen(event, self._next_unconfirmed, now_ms), now_ms)
+            return
+        overdue = self._overdue(now_ms)
+        bookies = tuple((slot, bookie) for slot, bookie in event.bookies if slot in overdue)
+        if bookies and self.error is None:
+            self._mark_failed([slot for slot, _ in bookies], self._silence)
+            found = replace(event, bookies=bookies)
+            self._ensemble_acted(ensemble.replace_by(found, self._next_unconfirmed, now_ms), now_ms)
+
+    @property
+    def _silence(self) -> str:
+        return f"no answer for {self._limits.add_timeout_ms / 1000:g} s"
+
+    def _overdue(self, now_ms: int) -> list[int]:
+        return self._pending.overdue(now_ms - self._limits.add_timeout_ms)
 
     @property
     def _next_unconfirmed(self) -> int:
@@ -335,10 +366,10 @@ class AddEntries(sm.StateMachine):
         limits = self._limits
         if self.error is not None:
             return
-        overdue = self._pending.overdue(now_ms - limits.add_timeout_ms)
+        silence_due_ms = self._ensemble.silence_due_ms(now_ms)
+        overdue = self._overdue(now_ms) if silence_due_ms is not None and silence_due_ms <= now_ms else []
         if overdue:
-            silent = f"no answer for {limits.add_timeout_ms / 1000:g} s"
-            self._fail_slots(overdue, silent, now_ms, may_delay=limits.delay_ensemble_change)
+            self._fell_silent(overdue, now_ms)
         if self._forces is not None:
             self._forced(self._forces.check_timeout(limits.add_timeout_ms, now_ms))
         self._ensemble_acted(self._ensemble.retry(self._next_unconfirmed, now_ms), now_ms)

@@ -277,11 +277,11 @@ class ReadLastAddConfirmed(sm.StateMachine):
 class ExplicitLac:
     """What an idle writer tells its bookies, until every reader who asks a quorum learns it.
 
-    An entry carries the LAC that was known when it was sent, so readers see a writer's last entry only with the next one. After
-    a pause without adds the writer tells its bookies the LAC by itself. It looks at the answers: bookies may be restarted within
-    the pause, or refuse. Those that have not taken the LAC are told again after a pause that doubles up to LONGEST_PAUSE_MS,
-    until *enough* have it: Qa slots of some write set. Every reader's quorum leaves fewer than Qa slots of each write set
-    unasked, so it has one of them.
+    An entry carries the LAC that was known when it was sent, so readers see a writer's last entry only with the next one. So
+    after a pause without adds the writer tells its bookies the LAC by itself. It looks at the answers: bookies may be restarted
+    within the pause, or refuse. Those that have not taken the LAC are told again after a pause that doubles up to
+    LONGEST_PAUSE_MS, until *enough* have it: Qa slots of some write set. Every reader's quorum leaves fewer than Qa slots of
+    each write set unasked, so it has one of them.
 
     An add that carries the LAC is as good: Qa slots of its write set confirm it, or the writer fails. With deferred sync it is
     not, because a crash may take such adds from their bookies. A new fragment starts behind the LAC, which is enough for

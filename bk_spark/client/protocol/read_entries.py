@@ -319,7 +319,7 @@ class ReadEntries(sm.StateMachine):
             return
         self._metadata_reads += 1
         self._blocked = entry_id, error
-        self._commands.append(sm.ReadMetadata())
+        self._commands.append(sm.ReadMetadata(is_synced=True))  # what a lagging server shows may be where the entry was
 
     def _on_metadata(self, event: sm.MetadataLook) -> None:
         assert self._blocked is not None, "the metadata is read only for an entry that no slot could give"

@@ -5,7 +5,8 @@
 2. *Fence* the last fragment's ensemble until no ack quorum can accept the writer's adds any more (``RecoveryFencing``).
    This ensemble stays the *recovery ensemble* to the end. Its answers give the *floor*, up to which entries are confirmed.
 3. *Measure*: read the entry at the floor, from the fragment that holds it, for the ledger's length up to there. A LAC answer
-   carries no digest; this read does, so it also proves that the ledger reaches the floor.
+   carries no digest; this read does, so it also proves that the ledger reaches the floor. Bookies of older fragments may have
+   been replaced since the metadata was read: before this read fails, it looks there once more.
 4. *Read on* from there, one id after the other, to the first absent one (``recovery_reads.py``), and at the same time *write
    back* the entries that are there (``recovery_writes.py``).
 5. *Force* the bookies that joined the ensemble in this recovery, once everything is written back: the next step names them. If
@@ -37,7 +38,13 @@ from bk_spark.client.protocol.recovery_reads import ReadTask, RecoveryReads
 from bk_spark.client.protocol.recovery_writes import RecoveryWrites
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
 from bk_spark.entries.batch import NO_ENTRY
-from bk_spark.errors import BookieUnavailableError, BookKeeperError, CorruptionError, MetadataConflictError
+from bk_spark.errors import (
+    BookieUnavailableError,
+    BookKeeperError,
+    CorruptionError,
+    MetadataConflictError,
+    NoSuchLedgerError,
+)
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from bk_spark.quorum import is_covered
 from bk_spark.wire.messages import Status, Verdict
@@ -45,6 +52,9 @@ from bk_spark.wire.messages import Status, Verdict
 MAX_STARTS = 4
 """How often one recovery begins: each further time a bookie that had just joined was started again or broke off. After that
 it fails, the ledger stays IN_RECOVERY, and whoever wants it recovers it again."""
+
+MAX_LOOKS = 3
+"""Looks at the metadata for the entry at the floor. After each the recovery goes on only if it found another ensemble."""
 
 
 class RecoveryFencing:
@@ -127,6 +137,12 @@ class RecoverLedger(sm.StateMachine):
         self._reads: RecoveryReads | None = None
         """Of the entry at the floor while there are no ``_writes``, then of the entries above it."""
         self._writes: RecoveryWrites | None = None
+        self._floor = NO_ENTRY
+        self._measured: Fragment | None = None
+        """Where the entry at the floor was last read from."""
+        self._unmeasured: BookKeeperError | None = None
+        """While the metadata is read: the error, unless the entry at the floor is somewhere else by now."""
+        self._looks = 0
         self._is_closing = False
         self._starts = 0
         self._gaps = KnownGaps()
@@ -137,6 +153,8 @@ class RecoverLedger(sm.StateMachine):
         if isinstance(event, sm.Start):
             self._commands += self._update.start()
             self._updated(now_ms)
+        elif isinstance(event, sm.MetadataLook) and self._unmeasured is not None:
+            self._looked(event, self._unmeasured, now_ms)
         elif isinstance(event, sm.MetadataEvent):
             self._metadata_answered(event, now_ms)
         elif isinstance(event, sm.MarkAnswered):
@@ -216,9 +234,12 @@ class RecoverLedger(sm.StateMachine):
             if fencing.floor == NO_ENTRY:
                 self._begin_writes(NO_ENTRY, 0, now_ms)
             else:
-                fragment = self._update.metadata.fragment_of(fencing.floor)
-                every = self._update.metadata.write_quorum
-                self._begin_reads(ReadTask(fragment, fencing.floor, fencing.floor, every), now_ms)
+                self._floor = fencing.floor
+                self._begin_measuring(self._update.metadata.fragment_of(fencing.floor), now_ms)
+
+    def _begin_measuring(self, fragment: Fragment, now_ms: int) -> None:
+        self._measured = fragment
+        self._begin_reads(ReadTask(fragment, self._floor, self._floor, self._update.metadata.write_quorum), now_ms)
 
     def _measure(self, reads: RecoveryReads, now_ms: int) -> None:
         self._commands += reads.go_on(now_ms)
@@ -227,11 +248,33 @@ class RecoverLedger(sm.StateMachine):
             self._commands += reads.cancel()
             self._begin_writes(int(found[0].entry_ids[0]), int(found[0].lengths[0]), now_ms)
         elif reads.error is not None:
-            self._end_recovery(reads.error)
+            self._look_for_floor(reads, reads.error)
         elif reads.end is not None:
             what = f"ledger {self._update.metadata.ledger_id}"
             problem = f"its entry {reads.end} is confirmed, and every bookie that should have it says that it has not"
-            self._end_recovery(CorruptionError(what, problem))
+            self._look_for_floor(reads, CorruptionError(what, problem))
+
+    def _look_for_floor(self, reads: RecoveryReads, error: BookKeeperError) -> None:
+        """Fail with ``error``, unless the metadata says by now that other bookies have the entry at the floor."""
+        if self._looks == MAX_LOOKS:
+            self._end_recovery(error)
+            return
+        self._commands += [*reads.cancel(), sm.ReadMetadata(is_synced=True)]
+        self._reads, self._unmeasured = None, error
+        self._looks += 1
+
+    def _looked(self, event: sm.MetadataLook, error: BookKeeperError, now_ms: int) -> None:
+        self._unmeasured = None
+        if isinstance(event, sm.MetadataGone):
+            self._end_recovery(NoSuchLedgerError(self._update.metadata.ledger_id))
+        elif isinstance(event, sm.MetadataUnknown):  # where the entry should be is unknown, so that these lack it says nothing
+            self._end_recovery(event.error if isinstance(error, CorruptionError) else error)
+        elif event.metadata.is_closed:
+            self._finish((event.metadata, event.version))
+        elif self._measured == event.metadata.fragment_of(self._floor):
+            self._end_recovery(error)
+        else:
+            self._begin_measuring(event.metadata.fragment_of(self._floor), now_ms)
 
     def _read_on(self, reads: RecoveryReads, writes: RecoveryWrites, now_ms: int) -> None:
         writes.write(reads.take_ready(), now_ms)

@@ -118,6 +118,8 @@ class ChooseReplacements(Command):
     excluded: frozenset[str]
     is_patient: bool = False
     """A cached list of registered bookies will do: a bookie that has gone since then only costs another choice."""
+    must_be_sound: bool = False
+    """Only bookies that are not in quarantine: they are to take the place of others that are perhaps merely slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,9 @@ class WriteMetadata(Command):
 @dataclass(frozen=True, slots=True)
 class ReadMetadata(Command):
     """Read the ledger's metadata again. Answer: MetadataRead, MetadataGone or MetadataUnknown."""
+
+    is_synced: bool = False
+    """Read all that was written before. Otherwise a server that lags may answer with an older value, or with "gone"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ When to change (``WriterEnsemble``):
 * A change may be delayed while every write set keeps Qa slots that have not failed (23).
 * A slot for which there is no other bookie stays failed. It is tried again at growing intervals; its former bookie may then
   take it again, if it is back. Below Qa in any write set, and after too many changes, there is an ``error``.
+* A bookie that is merely silent may be overloaded, as all others may be at that moment. While the others keep Qa slots of every
+  write set it counts as failed. Otherwise it is given up only for a bookie that was found to take its slot and that has not
+  failed lately; if there is none the writer waits for the silent one, and looks again after a pause.
 * While every write set keeps Qa slots, a replaced bookie may return after one such interval at the earliest. Otherwise two
   registered bookies that refuse every add would take turns, each time with a new fragment.
 
@@ -26,7 +29,7 @@ Ref: the BookKeeper protocol, "Changing ensembles". The numbers are those of doc
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.limits import AddLimits
@@ -168,6 +171,10 @@ class WriterEnsemble:
         """Recently replaced bookies, with the time."""
         self._replaced: list[int] = []
         self._attempted: Fragment | None = None
+        self._seeking = 0
+        """The request that looks for bookies in place of silent ones; 0: none does."""
+        self._patient_until_ms = 0
+        """When to look again for such bookies."""
 
     @property
     def bookies(self) -> tuple[str, ...]:
@@ -187,6 +194,40 @@ class WriterEnsemble:
         """The slots that have a new bookie; each is given once."""
         replaced, self._replaced = self._replaced, []
         return replaced
+
+    def can_spare(self, slots: Collection[int]) -> bool:
+        """Whether every write set keeps an ack quorum without ``slots``."""
+        return fewest_left(self.metadata, self.failed.keys() | set(slots)) >= self.metadata.ack_quorum
+
+    def silence_due_ms(self, due_ms: int) -> int | None:
+        """When to act on a silence that is too long from ``due_ms`` on; None while others are sought for silent ones."""
+        return None if self._seeking else max(due_ms, self._patient_until_ms)
+
+    def seek(self, silent: Collection[int], now_ms: int) -> list[sm.Command]:
+        """Look for bookies in place of silent ones, which are not given up before. The answer goes to ``found``."""
+        self._patient_until_ms = now_ms + self._limits.replacement_retry_ms
+        if not self.may_change or self._change is not None:
+            return []
+        self._seeking = next(self._numbers)
+        excluded = self._failed_bookies() | {self.bookies[slot] for slot in silent}
+        slots = tuple(sorted(silent))
+        wanted = sm.ChooseReplacements(self._seeking, self.bookies, slots, excluded, is_patient=True, must_be_sound=True)
+        return [wanted]
+
+    def found(self, event: sm.ReplacementsChosen) -> bool:
+        """Whether this answers ``seek``."""
+        if event.request_id != self._seeking or not self._seeking:
+            return False
+        self._seeking = 0
+        return True
+
+    def replace_by(self, found: sm.ReplacementsChosen, first: int, now_ms: int) -> list[sm.Command]:
+        """Give the slots of bookies that were silent, and that count as failed now, to the bookies that were found."""
+        if self._change is not None or self.error is not None:
+            return self.replace_failed(first, now_ms, may_delay=False)
+        question = self._begin(first, frozenset())
+        numbers = [one.request_id for one in question if isinstance(one, sm.ChooseReplacements)]
+        return self.chosen(replace(found, request_id=numbers[0]), first, now_ms) if numbers else []
 
     def replace_failed(self, first: int, now_ms: int, *, may_delay: bool) -> list[sm.Command]:
         """Start to replace the failed bookies from the first unconfirmed entry on, ``first``, unless a change is running."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 
 import pytest
 
@@ -29,6 +29,19 @@ from tests.cluster.live_ledgers import (
 def client(wide_cluster: LocalCluster) -> Iterator[BookKeeper]:
     with BookKeeper(wide_cluster.metadata_uri, BRISK) as client:
         yield client
+
+
+def test_writers_wait_for_bookies_that_are_all_slow_instead_of_failing(client: BookKeeper, wide_cluster: LocalCluster) -> None:
+    """Protocol rule 68: all bookies stand still for longer than the add timeout, as under overload."""
+    writers = [client.create_ledger() for _ in range(20)]
+    futures: list[Future[int]] = []
+    with suspended(*wide_cluster.bookies):
+        for _ in range(5):
+            futures += [writer.append_async(b"x") for writer in writers]
+        assert wait(futures, 2 * BRISK.add_timeout_s).done == set()
+    assert [future.result(DEADLINE_S) for future in futures] == [entry_id for entry_id in range(5) for _ in writers]
+    for writer in writers:
+        writer.close()
 
 
 def test_a_bookie_that_dies_between_adds_is_replaced_and_all_is_readable(

@@ -270,6 +270,12 @@ MUTANTS = (
         Script("an_id_that_was_given_out_twice_names_two_ledgers"),
         VirtualTime(),
     ),
+    _mutant(
+        "bookies that are all slow are waited for (68)",
+        writer_mutants.silent_bookies_are_given_up_whoever_is_left,
+        "I14",
+        Script("bookies_that_are_all_slow_are_waited_for"),
+    ),
     *REPLICATION_MUTANTS,
     *RESTORED_DISK_MUTANTS,
 )

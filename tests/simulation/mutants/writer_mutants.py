@@ -167,6 +167,10 @@ def ensemble_change_whatever_the_state() -> Any:
     return patch.object(writer_ensemble._Tail, "__call__", change)
 
 
+def silent_bookies_are_given_up_whoever_is_left() -> Any:
+    return patch.object(WriterEnsemble, "can_spare", lambda self, slots: True)
+
+
 def an_explicit_lac_is_told_once() -> Any:
     """Whatever bookies answer."""
     original = ExplicitLac.tell

@@ -21,7 +21,7 @@ from bk_spark.client.protocol.state_machine import (
 from bk_spark.config import ClientConfig
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.digest import master_key
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookKeeperError, CorruptionError, NoSuchEntryError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from tests.simulation.engines.schedule import ReaderPlan, RecovererPlan, Schedule
 from tests.simulation.world.client_process import ClientProcess
@@ -78,7 +78,13 @@ class Client(ClientProcess):
     def _read(self, metadata: LedgerMetadata, first: int, last: int, on_finish: OnFinish) -> None:
         timeout_ms = self._schedule.request_timeout_ms
         limits = ReadLimits(timeout_ms=timeout_ms, speculative_ms=timeout_ms // 2, request_bytes=600, ahead_bytes=2_000)
-        self._start(metadata, ReadEntries(metadata, first, last, limits), on_finish)
+
+        def has_read(finish: Finish) -> None:
+            problem = f"{self.name} reads confirmed entries from {first} to {last}: {finish.error}"
+            self.world.invariants.require(not isinstance(finish.error, NoSuchEntryError), "I13", problem)
+            on_finish(finish)
+
+        self._start(metadata, ReadEntries(metadata, first, last, limits), has_read)
 
     def note_finish(self, what: str, finish: Finish) -> None:
         self.world.note(self.name, f"{what} ends" + (f": {finish.error}" if finish.error is not None else ""))
@@ -106,6 +112,8 @@ class Recoverer(Client):
     def _recovered(self, finish: Finish) -> None:
         self.note_finish("recovery", finish)
         if finish.error is not None:
+            is_false = isinstance(finish.error, CorruptionError)
+            self.world.invariants.require(not is_false, "I11", f"{self.name} calls a confirmed entry lost: {finish.error}")
             self.error = finish.error
             if self._tries < self._plan.tries:
                 self.later(METADATA_RETRY_MS, lambda: self._with_metadata(self._recover))

@@ -58,6 +58,8 @@ class GetMetadata:
     ledger_id: int
     not_before: int
     """The version that this client has seen: a session never goes back in time."""
+    is_synced: bool = False
+    """A server that lags catches up first."""
 
     def describe(self) -> str:
         return "get metadata"

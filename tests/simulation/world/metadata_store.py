@@ -52,7 +52,7 @@ class SimulatedMetadataStore:
             self._world.invariants.history.marked.update(body.bookies)
             self._world.reply(envelope, LedgerMarked())
         elif isinstance(body, GetMetadata):
-            version = self._version_for(body.not_before)
+            version = len(self._values) - 1 if body.is_synced else self._version_for(body.not_before)
             self._world.reply(envelope, MetadataValue(self._values[version], version))
         elif isinstance(body, SetMetadata):
             is_guarded = not body.guard or body.guard in self.lock.guards

@@ -144,7 +144,7 @@ class OperationRunner:
             case WriteMetadata():
                 self._write_metadata(command)
             case ReadMetadata():
-                self._read_metadata()
+                self._read_metadata(is_synced=command.is_synced)
             case _:
                 self._on_command(command)
                 self.is_over = self.is_over or isinstance(command, Finish)
@@ -267,12 +267,16 @@ class OperationRunner:
 
         self._process.call(METADATA, MarkLedger(command.bookies), answered)
 
-    def _read_metadata(self) -> None:
-        read_metadata(self._process, self._metadata.ledger_id, self.post)
+    def _read_metadata(self, *, is_synced: bool = False) -> None:
+        read_metadata(self._process, self._metadata.ledger_id, self.post, is_synced=is_synced)
 
 
 def read_metadata(
-    process: ClientProcess, ledger_id: int, post: Callable[[MetadataRead | MetadataGone | MetadataUnknown], None]
+    process: ClientProcess,
+    ledger_id: int,
+    post: Callable[[MetadataRead | MetadataGone | MetadataUnknown], None],
+    *,
+    is_synced: bool = False,
 ) -> None:
     """Read a ledger's metadata, and post what was found."""
 
@@ -285,7 +289,7 @@ def read_metadata(
         else:
             post(MetadataUnknown(UNAVAILABLE))
 
-    process.call(METADATA, GetMetadata(ledger_id, process.seen_version), answered)
+    process.call(METADATA, GetMetadata(ledger_id, process.seen_version, is_synced), answered)
 
 
 def describe_metadata(metadata: LedgerMetadata) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -50,7 +51,7 @@ from bk_spark.entries.digest import Digester, master_key
 from bk_spark.errors import ConfigError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.metadata.ledger_metadata import Fragment, new_ledger
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, list_bookies, register, unregister
-from bk_spark.metadata.store import MAX_VALUE_BYTES
+from bk_spark.metadata.store import MAX_VALUE_BYTES, Versioned
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
@@ -64,14 +65,25 @@ HURRIED = ClientConfig(read_timeout_s=0.3, add_timeout_s=0.3, speculative_read_s
 
 
 class Session(MemoryStore):
-    """A session that can be cut off."""
+    """A session that can be cut off, and whose server may lag behind until a sync."""
 
     is_cut_off = False
+    looks = 0
+    """Calls of ``get_many``: a look-up of a bookie is one."""
+    stale: dict[str, Versioned] | None = None
+    """What the server still shows."""
 
     def get_many(self, paths):
+        self.looks += 1
         if self.is_cut_off:
             raise MetadataUnavailableError("memory://", "cut off")
         return super().get_many(paths)
+
+    def get(self, path):
+        return (self.stale or {}).get(path) or super().get(path)
+
+    def sync(self, path):
+        self.stale = None
 
 
 class Scripted:
@@ -137,6 +149,26 @@ class RecordingBookie(BookieServicer):
         return pb.ForceReply(status=pb.OK, detail="done")
 
 
+class OtherBookie(BookieServicer):
+    """Says to everything that it is not the one that is meant."""
+
+    def Add(self, requests, context):
+        for request in requests:
+            yield pb.AddReply(request_id=request.request_id, status=pb.WRONG_BOOKIE)
+
+    def Read(self, request, context):
+        yield pb.ReadReply(status=pb.WRONG_BOOKIE, entry_id=request.first_entry_id)
+
+    def ReadLastAddConfirmed(self, request, context):
+        return pb.ReadLastAddConfirmedReply(status=pb.WRONG_BOOKIE)
+
+    def StoreLastAddConfirmed(self, request, context):
+        return pb.StoreLastAddConfirmedReply(status=pb.WRONG_BOOKIE)
+
+    def Force(self, request, context):
+        return pb.ForceReply(status=pb.WRONG_BOOKIE)
+
+
 @pytest.fixture
 def session() -> Session:
     tree = MemoryTree(lambda: 0)
@@ -158,12 +190,18 @@ def context(session: Session) -> Iterator[ClientContext]:
 def bookie(session: Session) -> Iterator[RecordingBookie]:
     """Serves as b1."""
     recording = RecordingBookie()
+    with served(recording) as port:
+        move(session, "b1", port)
+        yield recording
+
+
+@contextmanager
+def served(servicer: BookieServicer) -> Iterator[int]:
     server = grpc.server(ThreadPoolExecutor(8))
-    add_BookieServicer_to_server(recording, server)
+    add_BookieServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    move(session, "b1", port)
-    yield recording
+    yield port
     server.stop(None).wait()
 
 
@@ -195,6 +233,12 @@ def run(context: ClientContext, operation: Scripted) -> list[Event]:
 def answer(context: ClientContext, command: Command) -> Event:
     (event,) = run(context, Scripted([command], lambda seen: True))
     return event
+
+
+def status_of(event: Event) -> Status:
+    status = getattr(event, "status", None)
+    assert isinstance(status, Status)
+    return status
 
 
 def batch() -> EncodedBatch:
@@ -257,6 +301,49 @@ def test_the_last_add_confirmed_of_an_idle_writer_is_answered_with_what_the_book
 ) -> None:
     assert answer(context, SendStoreLastAddConfirmed(3, "b1", 9)) == StoreLastAddConfirmedAnswered(3, Status.OK)
     assert [(one.ledger_id, one.last_add_confirmed) for one in bookie.requests] == [(7, 9)]
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (SendAdd(1, "b1", batch()), Status.OK),
+        (SendRead(1, "b1", 0, 0, DENSE, 1), Status.NO_SUCH_ENTRY),
+        (SendReadLastAddConfirmed(1, "b1"), Status.OK),
+        (SendStoreLastAddConfirmed(1, "b1", 9), Status.OK),
+        (SendForce(1, "b1"), Status.OK),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Command) else "",
+)
+def test_a_bookie_is_found_where_it_is_although_another_one_answers_where_it_was(
+    session: Session, context: ClientContext, command: Command, status: Status
+) -> None:
+    """Protocol rule 67: the connection to the other one stays up, so nothing else would have the address looked up."""
+    with served(OtherBookie()) as wrong, served(RecordingBookie()) as right:
+        move(session, "b1", wrong)
+        assert status_of(answer(context, command)) is Status.WRONG_BOOKIE
+        move(session, "b1", right)
+        deadline_s = time.monotonic() + 30
+        while (found := status_of(answer(context, command))) is not status:
+            assert time.monotonic() < deadline_s, found
+
+
+def test_a_bookie_that_another_one_answers_for_is_looked_up_at_a_bounded_rate(session: Session, context: ClientContext) -> None:
+    """Protocol rule 67."""
+    with served(OtherBookie()) as wrong:
+        move(session, "b1", wrong)
+        began_s, before = time.monotonic(), session.looks
+        for number in range(100):
+            assert status_of(answer(context, SendForce(number, "b1"))) is Status.WRONG_BOOKIE
+        assert session.looks - before <= 2 + (time.monotonic() - began_s) / connections.LOOK_AGAIN_S
+
+
+def test_metadata_can_be_read_so_that_a_lagging_server_hides_nothing(session: Session, context: ClientContext) -> None:
+    path = ZNODES.ledger(METADATA.ledger_id)
+    session.create(path, METADATA.encode(), make_parents=True)
+    session.stale = {path: session.get(path)}
+    session.set(path, METADATA.closed_at(3, 9).encode(), 0)
+    assert answer(context, ReadMetadata()) == MetadataRead(METADATA, 0)
+    assert answer(context, ReadMetadata(is_synced=True)) == MetadataRead(METADATA.closed_at(3, 9), 1)
 
 
 def test_a_bookie_that_cannot_be_reached_has_an_unknown_answer_to_everything(session: Session, context: ClientContext) -> None:

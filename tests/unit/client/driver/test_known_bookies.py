@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from bk_spark.client.driver.client_context import ClientContext
+from bk_spark.client.driver.client_context import ClientContext, EnsembleChoice
+from bk_spark.client.protocol.limits import milliseconds
+from bk_spark.client.protocol.state_machine import ChooseReplacements
 from bk_spark.config import ClientConfig
 from bk_spark.errors import MetadataUnavailableError, NotEnoughBookiesError
-from bk_spark.metadata.registration import BookieAddress, initialise_cluster, register, unregister
+from bk_spark.metadata.registration import BookieAddress, RegisteredBookie, initialise_cluster, register, unregister
 from bk_spark.metadata.znodes import Znodes
 from tests.memory_store import MemoryStore, MemoryTree
 
@@ -85,3 +88,17 @@ def test_a_listing_that_failed_is_tried_again(store: CountingStore, context: Cli
         context.choose_ensemble(3, 3)
     store.is_cut_off = False
     assert set(context.choose_ensemble(3, 3)) == {"b1", "b2", "b3"}
+
+
+def test_a_silent_bookie_is_replaced_by_none_that_failed_lately_itself() -> None:
+    """Protocol rule 68: under overload the spare bookies are as slow, and would only get the same adds once more."""
+    config = ClientConfig()
+    known = EnsembleChoice(config, lambda count: 0)
+    registered = [RegisteredBookie(f"b{n}", BookieAddress(f"b{n}", "127.0.0.1", n), False) for n in range(1, 6)]
+    for _ in range(config.quarantine_errors):
+        known.report_failure("b4", 0)
+    wanted = ChooseReplacements(1, ("b1", "b2", "b3"), (0, 1), frozenset({"b1", "b2"}), must_be_sound=True)
+    assert known.replacements(registered, wanted, 3, 0).bookies == ((0, "b5"),)
+    assert len(known.replacements(registered, replace(wanted, must_be_sound=False), 3, 0).bookies) == 2
+    later_ms = milliseconds(config.quarantine_s)
+    assert len(known.replacements(registered, wanted, 3, later_ms).bookies) == 2

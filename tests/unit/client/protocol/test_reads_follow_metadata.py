@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from bk_spark.client.protocol.read_entries import MAX_METADATA_READS
-from bk_spark.client.protocol.state_machine import Event, MetadataGone, MetadataRead, MetadataUnknown, SendRead
+from bk_spark.client.protocol.state_machine import Event, MetadataGone, MetadataRead, MetadataUnknown, ReadMetadata, SendRead
 from bk_spark.errors import (
     BookieUnavailableError,
     DigestMismatchError,
@@ -67,6 +67,13 @@ def test_a_reader_of_a_closed_ledger_goes_on_when_all_its_bookies_were_replaced(
     assert reader.read(0, 40) == list(range(41))
     assert reader.looks == 1
     assert reader.machine.metadata.fragments == (Fragment(0, NEW),)
+
+
+def test_no_entry_is_said_to_be_missing_on_the_word_of_a_metadata_server_that_lags() -> None:
+    """Storage rule 8: the bookies that such a server names may have dropped the entry rightly."""
+    reader = _reader(ending_before(12, Status.NO_SUCH_ENTRY), healthy, _read(_with((0, NEW), closed_at=40)), closed_at=40)
+    assert reader.read(0, 40) == list(range(41))
+    assert [c for c in reader.log if isinstance(c, ReadMetadata)] == [ReadMetadata(is_synced=True)]
 
 
 def test_a_reader_that_is_open_during_an_ensemble_change_goes_on_in_the_new_fragment() -> None:

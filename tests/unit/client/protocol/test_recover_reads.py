@@ -12,14 +12,27 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.protocol.state_machine import CancelRead, Deliver, ReadArrived, ReadEnded, SendAdd, SendRead, WriteMetadata
+from bk_spark.client.protocol.recover_ledger import MAX_LOOKS
+from bk_spark.client.protocol.state_machine import (
+    CancelRead,
+    Deliver,
+    MetadataRead,
+    MetadataUnknown,
+    ReadArrived,
+    ReadEnded,
+    ReadMetadata,
+    SendAdd,
+    SendRead,
+    WriteMetadata,
+)
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch, coalesce, decode, encode, seal
 from bk_spark.errors import (
     BookieUnavailableError,
     CorruptionError,
+    MetadataUnavailableError,
 )
-from bk_spark.metadata.ledger_metadata import LedgerState
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerState
 from bk_spark.quorum import write_set
 from bk_spark.wire.messages import Status
 from tests.unit.client.protocol.recovery_model import (
@@ -73,6 +86,51 @@ def test_a_lac_that_no_entry_bears_out_fails_recovery() -> None:
     cluster.hold("b0 b1 b2", 0, 1)
     cluster.bookies["b1"].lac = 1000
     assert isinstance(Recovery(cluster).fails(), CorruptionError)
+
+
+@pytest.mark.parametrize("old", ["denies", "is silent"])
+def test_the_floor_is_read_where_the_metadata_says_by_now_that_it_is(old: str) -> None:
+    """Rule 57: the bookies of an older fragment were replaced after this recovery had read the metadata, or before it began."""
+    cluster = Cluster(2, 2, 2, (0, "b0 b1"), (10, "b2 b3"))
+    cluster.hold("b4 b5", *range(10))
+    stale = replace(cluster.store.metadata, state=LedgerState.IN_RECOVERY)
+    cluster.store.set(replace(stale, fragments=(Fragment(0, ("b4", "b5")), stale.fragments[1])))
+    recovery = Recovery(cluster, metadata=stale)
+    recovery.silent = {"b0", "b1"} if old == "is silent" else set()
+    assert recovery.ends_at() == (9, length_up_to(9))
+    assert recovery.sent(ReadMetadata) == [ReadMetadata(is_synced=True)]
+
+
+def test_a_recovery_that_finds_the_ledger_closed_where_it_looks_for_the_floor_adopts_that_end() -> None:
+    """Rule 13."""
+    cluster = Cluster(2, 2, 2, (0, "b0 b1"), (10, "b2 b3"))
+    stale = replace(cluster.store.metadata, state=LedgerState.IN_RECOVERY)
+    cluster.store.set(replace(stale, fragments=(Fragment(0, ("b4", "b5")), stale.fragments[1])).closed_at(12, 99))
+    assert Recovery(cluster, metadata=stale).ends_at() == (12, 99)
+
+
+def test_a_floor_that_is_nowhere_is_looked_for_a_bounded_number_of_times() -> None:
+    """Somebody moves the fragment each time."""
+    cluster = Cluster(2, 2, 2, (0, "b0 b1"), (10, "b2 b3"))
+    recovery = Recovery(cluster)
+    for step in range(MAX_LOOKS):
+        recovery.run(until=lambda command: isinstance(command, ReadMetadata))
+        assert isinstance(recovery.inbox.popleft(), ReadMetadata)
+        metadata = cluster.store.metadata
+        moved = (Fragment(0, (f"b{4 + 2 * step}", f"b{5 + 2 * step}")), metadata.fragments[1])
+        cluster.store.set(replace(metadata, fragments=moved))
+        recovery.do(MetadataRead(cluster.store.metadata, cluster.store.version))
+    assert isinstance(recovery.fails(), CorruptionError)
+    assert len(recovery.sent(ReadMetadata)) == MAX_LOOKS
+
+
+def test_a_floor_that_bookies_deny_is_no_corruption_while_the_metadata_cannot_be_read() -> None:
+    cluster = Cluster(2, 2, 2, (0, "b0 b1"), (10, "b2 b3"))
+    recovery = Recovery(cluster)
+    recovery.run(until=lambda command: isinstance(command, ReadMetadata))
+    recovery.inbox.clear()
+    recovery.do(MetadataUnknown(MetadataUnavailableError("zk://somewhere", "no answer")))
+    assert isinstance(recovery.fails(), MetadataUnavailableError)
 
 
 def test_the_floor_is_not_given_up_while_one_of_its_bookies_is_unknown() -> None:

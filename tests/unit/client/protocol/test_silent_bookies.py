@@ -1,0 +1,97 @@
+"""A bookie that is silent may be overloaded, and all others with it: it is not taken for dead where nobody can do its work.
+
+Ref: protocol rule 68; situations 14 and 20.
+"""
+
+from __future__ import annotations
+
+from bk_spark.client.protocol.state_machine import CancelAdd, ChooseReplacements, ReplacementsChosen, ReportFailure, SendAdd
+from bk_spark.errors import AddQuorumTimeoutError, NotEnoughBookiesError
+from bk_spark.wire.messages import Status
+from tests.unit.client.protocol.writer_model import QUORUM_TIMEOUT_MS, RETRY_MS, TIMEOUT_MS, Writer
+
+
+def _silent_writer(**options: object) -> tuple[Writer, dict[str, SendAdd]]:
+    """All three bookies have owed an answer for the add timeout."""
+    writer = Writer(**options)  # type: ignore[arg-type]
+    sent = writer.append(b"a", token="a")
+    writer.tick(TIMEOUT_MS)
+    return writer, sent
+
+
+def test_bookies_that_are_all_silent_are_waited_for_if_no_others_can_take_their_places() -> None:
+    writer, sent = _silent_writer()
+    assert writer.machine.error is None
+    assert not any(isinstance(c, CancelAdd) for c in writer.log)
+    assert [c.bookie_id for c in writer.log if isinstance(c, ReportFailure)] == ["b0", "b1", "b2"]
+    writer.tick(RETRY_MS)
+    writer.ack(sent["b1"], sent["b2"])
+    assert writer.confirmed() == ["a"]
+    assert writer.fragments() == [(0, ("b0", "b1", "b2"))]
+
+
+def test_what_is_appended_meanwhile_goes_to_the_silent_bookies_too() -> None:
+    writer, first = _silent_writer()
+    second = writer.append(b"b", token="b")
+    assert sorted(second) == ["b0", "b1", "b2"]
+    writer.ack(*first.values(), *second.values())
+    assert writer.confirmed() == ["a", "b"]
+
+
+def test_others_are_looked_for_at_a_bounded_rate_and_only_such_that_have_not_failed_lately() -> None:
+    writer, _ = _silent_writer()
+    writer.tick(RETRY_MS - 1)
+    assert len([c for c in writer.log if isinstance(c, ChooseReplacements)]) == 1
+    writer.tick(1)
+    questions = [c for c in writer.log if isinstance(c, ChooseReplacements)]
+    assert [(c.slots, c.must_be_sound, c.is_patient) for c in questions] == [((0, 1, 2), True, True)] * 2
+    assert all({"b0", "b1", "b2"} <= c.excluded for c in questions)
+
+
+def test_the_quorum_timeout_bounds_the_wait() -> None:
+    """Situation 14."""
+    writer, _ = _silent_writer()
+    for _ in range(QUORUM_TIMEOUT_MS // RETRY_MS):
+        writer.tick(RETRY_MS)
+    assert isinstance(writer.rejected()["a"], AddQuorumTimeoutError)
+
+
+def test_silent_bookies_are_replaced_by_as_many_others_as_there_are() -> None:
+    writer, sent = _silent_writer(spares=["b3"])
+    writer.answer_write()
+    assert writer.fragments() == [(0, ("b3", "b1", "b2"))]
+    moved = [c for c in writer.log if isinstance(c, SendAdd) and c.bookie_id == "b3"]
+    writer.ack(*moved)
+    assert writer.confirmed() == []
+    writer.ack(sent["b0"])
+    assert writer.confirmed() == [], "b0 has lost its place"
+    writer.ack(sent["b2"])
+    assert writer.confirmed() == ["a"]
+
+
+def test_a_bookie_that_answers_while_another_is_looked_for_keeps_its_place() -> None:
+    writer, sent = _silent_writer(chooses_at_once=False)
+    writer.ack(*sent.values())
+    (question,) = writer.choosing
+    writer.do(ReplacementsChosen(question.request_id, ((0, "b3"), (1, "b4"))))
+    assert writer.fragments() == [(0, ("b0", "b1", "b2"))]
+    assert writer.machine.error is None
+
+
+def test_a_silent_bookie_that_its_write_sets_can_do_without_counts_as_failed() -> None:
+    """Situation 20: otherwise it would hold up its writer, whose window it fills."""
+    writer = Writer()
+    sent = writer.append(b"a", token="a")
+    writer.ack(sent["b1"], sent["b2"])
+    writer.tick(TIMEOUT_MS)
+    assert [c.request_id for c in writer.log if isinstance(c, CancelAdd)] == [sent["b0"].request_id]
+    assert writer.released() == ["a"]
+
+
+def test_bookies_that_refuse_or_break_off_are_not_waited_for() -> None:
+    """They are not slow: below an ack quorum the writer fails."""
+    writer, sent = _silent_writer()
+    writer.fail(sent["b0"])
+    assert writer.machine.error is None
+    writer.fail(sent["b1"], Status.UNKNOWN)
+    assert isinstance(writer.rejected()["a"], NotEnoughBookiesError)
