@@ -106,7 +106,7 @@ def _run_to_the_end(process: _Process, lock: DirectoryLock) -> None:
             logger.info("the bookie in %s opens its storage anew", process.place.data_dir)
             end = process.run_again(lock)
     except StopAskedError:
-        logger.info("the bookie in %s was told to stop before it served", process.place.data_dir)
+        logger.info("the bookie in %s was told to stop while it opened its storage", process.place.data_dir)
 
 
 @dataclass(frozen=True, slots=True)

@@ -385,5 +385,5 @@ def stop_during_the_start(full: Filling, place: str) -> None:
         full.disk.free()
         with pytest.raises(ProcessFailedError):
             started.result(DEADLINE_S)
-    assert "was told to stop before it served" in log.read_text()
+    assert "was told to stop while it opened its storage" in log.read_text()
     assert "Traceback" not in log.read_text()

@@ -323,6 +323,7 @@ def test_a_stop_that_comes_while_the_storage_is_opened_anew_ends_the_bookie(
     stage.before_stop = fill
     assert stage.run().count("registers") == 1
     monkeypatch.undo()
+    stage.may_stop, stage.on_open, stage.on_close = lambda: True, lambda: None, lambda: None
     assert stage.run()[-1] == "clean"
 
 
