@@ -1,4 +1,4 @@
-"""A start on a full disk: everything is replayed and served, and nothing new is written. Ref: docs/rules.md, storage rule 18."""
+"""A start on a full disk: all is replayed and served, and nothing new is written. Ref: docs/rules.md, storage rule 18."""
 
 from __future__ import annotations
 
