@@ -114,6 +114,25 @@ class Witness:
         self._file.close()
 
 
+class NoWitness(Witness):
+    """Of logs that nobody appends to: the file stays as it is."""
+
+    def __init__(self) -> None:
+        """Writes nothing."""
+
+    def note(self, durable: Sequence[tuple[int, int]]) -> None:
+        """Nothing new is durable."""
+
+    def note_index(self, incarnation: bytes, generation: int) -> None:
+        """The index does not change."""
+
+    def sync(self) -> None:
+        """Nothing was noted."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 @dataclass(frozen=True, slots=True)
 class FoundWitness:
     """The witness as a start finds it."""

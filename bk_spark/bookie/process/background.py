@@ -106,7 +106,8 @@ class RunningBookie:
     watch: DiskWatch
     administration: Administration
     server: BookieServer
-    epochs: EpochKeeper
+    epochs: EpochKeeper | None
+    """None if the bookie has no boot, and serves reads alone."""
     peers: Peers | None
     """None if this process has no client: then nothing is repaired from other bookies."""
 
