@@ -19,17 +19,18 @@ def add(group: Commands) -> None:
     parser = command(group, "limbo", text, _limbo)
     parser.add_argument("bookie_id", metavar="BOOKIE_ID", help="as 'bk-spark bookie list' shows it")
     text = f"end the limbo of these ledgers, {MAX_NAMED_LEDGERS} at most; needs --accept-loss"
-    parser.add_argument("--end", metavar="LEDGER_ID", type=int, nargs="+", default=[], help=text)
+    parser.add_argument("--end", metavar="LEDGER_ID", type=int, nargs="+", help=text)
     text = "with --end: you accept that entries which only this bookie held are denied from then on, and may be lost for good"
     parser.add_argument("--accept-loss", action="store_true", help=text)
 
 
 def _limbo(args: argparse.Namespace) -> None:
     """Print a record for each ledger that limbo waits for. Raises ConfigError if the bookie refuses or does not answer."""
-    _check(args.end, is_accepted=args.accept_loss)
+    to_end: list[int] = args.end or []
+    _check(to_end, is_accepted=args.accept_loss)
     with bookkeeper(args) as client:
-        operation = AdminOperation.LIMBO_END if args.end else AdminOperation.LIMBO_STATUS
-        reply = client.administer_bookie(args.bookie_id, operation, args.end)
+        operation = AdminOperation.LIMBO_END if to_end else AdminOperation.LIMBO_STATUS
+        reply = client.administer_bookie(args.bookie_id, operation, to_end)
         if reply.status is not Status.OK:
             raise ConfigError("bookie", args.bookie_id, f"{reply.status.name}: {reply.detail}")
     records = [{"ledger_id": ledger_id, "waits_for": why} for ledger_id, why in sorted(reply.ledgers.items())]

@@ -121,8 +121,8 @@ class Background:
     repair: Integrity | None
     """Ends the limbo after a possible loss of data; None without a client."""
     issued_ids: IssuedIds
-    foreign: ForeignLedgers
-    """Lets go of what is stored under foreign keys."""
+    foreign: ForeignLedgers | None
+    """Lets go of what is stored under foreign keys; None without a client."""
 
     @classmethod
     def of(cls, running: RunningBookie) -> Background:
@@ -147,8 +147,11 @@ class Background:
         def delete_foreign(ledger_id: int, deleted_ms: int, own_key_hash: bytes) -> None:
             server.sync_thread.call(DeleteLedgerRequest(ledger_id, deleted_ms, own_key_hash=own_key_hash))
 
-        refused = bookie.admission.take_refused
-        foreign = ForeignLedgers(bookie.storage, running.cluster, refused, delete_foreign, SYSTEM_CLOCKS.wall_ms)
+        foreign = None
+        if running.peers is not None:
+            refused, check_key = bookie.admission.take_refused, running.peers.check_key
+            clock_ms = SYSTEM_CLOCKS.wall_ms
+            foreign = ForeignLedgers(bookie.storage, running.cluster, refused, delete_foreign, check_key, clock_ms)
         return cls(collector, scrubber, integrity, issued_ids, foreign)
 
     def start(self) -> None:

@@ -64,6 +64,9 @@ class Peers(Protocol):
         They lie in one fragment, whose ensemble names that bookie. Every entry was verified.
         """
 
+    def check_key(self, metadata: LedgerMetadata) -> None:
+        """Raise BookKeeperError if enough bookies for an ack quorum may hold the ledger under another key than its own."""
+
 
 Stage = Callable[[StagedRequest], StagedReply]
 """Has the sync thread make a request durable, and waits for its reply. Raises StorageError once the bookie stops."""

@@ -3,11 +3,14 @@
 Whoever adds to a ledger first, or fences it, sets its key on a bookie, for a bookie need not know the metadata. So somebody
 who squats on an id that was not given out yet gives the id a *foreign key*. Clients of the real ledger are then answered
 UNAUTHORIZED, and go on with the other replicas. This bookie notes which ledgers it refused, and reads their metadata. If it has
-another password, nobody of the ledger ever got an ack or a fence from here, so nothing that was promised can be lost:
+another password, either what is here or the password is wrong. (Somebody may have changed the metadata, and then all bookies
+would let go of what was confirmed.) So the other bookies are asked first:
 
-1. delete what is stored, unless the key is the right one by then; a tombstone with the foreign key is left,
-2. wait for a checkpoint, so that no start finds the deleted data again,
-3. forget the tombstone, too: its fence and its key were promised to nobody.
+1. ask every ensemble: at least so many must answer with the metadata's key, or have nothing, that those which do not could not
+   have confirmed an entry (the coverage of protocol rule 3). Then nothing that is here under the foreign key was confirmed,
+2. delete what is stored, unless the key is the right one by then; a tombstone with the foreign key is left,
+3. wait for a checkpoint, so that no start finds the deleted data again,
+4. forget the tombstone, too: its fence and its key were promised to nobody.
 
 Metadata that is missing or unreadable decides nothing: garbage collection deletes what belongs to no ledger (rule 44). Data
 with another creator's token stays as well: it may be another ledger's, whose id was given out again.
@@ -58,14 +61,19 @@ class ForeignLedgers(BackgroundTask[ForeignLedgersStatus]):
         cluster: ClusterMember,
         take_refused: Callable[[], Iterable[int]],
         delete: Callable[[int, int, bytes], object],
+        check_key: Callable[[LedgerMetadata], None],
         clock_ms: Callable[[], int],
     ) -> None:
-        """``delete`` stages a DeleteLedgerRequest with an id, a time and the ledger's own key, through the sync thread."""
+        """``check_key`` raises BookKeeperError if an ack quorum may hold the ledger under another key.
+
+        ``delete`` stages a DeleteLedgerRequest with an id, a time and the ledger's own key, through the sync thread.
+        """
         super().__init__("foreign ledgers", ForeignLedgersStatus())
         self._storage = storage
         self._cluster = cluster
         self._take_refused = take_refused
         self._delete = delete
+        self._check_key = check_key
         self._clock_ms = clock_ms
         self._suspects: set[int] = set()
 
@@ -74,12 +82,13 @@ class ForeignLedgers(BackgroundTask[ForeignLedgersStatus]):
         self._suspects.update(self._take_refused())
         if not self._suspects:
             return
+        self._note(last_error="")
         own_keys = self._foreign(sorted(self._suspects))
         for ledger_id, own_key in own_keys.items():
             self._delete(ledger_id, self._clock_ms(), own_key)
         forgotten = self._forget(own_keys)
         self._suspects = own_keys.keys() - forgotten
-        self._note(ledgers_let_go=self.status().ledgers_let_go + len(forgotten), last_error="")
+        self._note(ledgers_let_go=self.status().ledgers_let_go + len(forgotten))
         for ledger_id in sorted(forgotten):
             logger.warning("ledger %d was stored here under a key that is not its own: it is gone from this bookie", ledger_id)
 
@@ -91,10 +100,23 @@ class ForeignLedgers(BackgroundTask[ForeignLedgersStatus]):
             self._cluster.sync()
             values = self._cluster.store.get_many([self._cluster.znodes.ledger(ledger_id) for ledger_id in page])
             for ledger_id, value in zip(page, values, strict=True):
-                own_key, facts = _own_key(ledger_id, value), self._storage.facts(ledger_id)
-                if own_key is not None and facts is not None and is_foreign(facts.master_key_hash, own_key):
-                    found[ledger_id] = own_key
+                metadata, facts = _metadata(ledger_id, value), self._storage.facts(ledger_id)
+                if metadata is not None and facts is not None:
+                    own_key = master_key_hash(master_key(metadata.password, metadata.creator_token))
+                    if is_foreign(facts.master_key_hash, own_key) and self._is_alone(metadata):
+                        found[ledger_id] = own_key
         return found
+
+    def _is_alone(self, metadata: LedgerMetadata) -> bool:
+        """Whether no entry can have been confirmed under the foreign key. If not, the next refusal has it asked again."""
+        try:
+            self._check_key(metadata)
+        except BookKeeperError as problem:
+            what = f"ledger {metadata.ledger_id} stays, though it is stored under another key than its metadata's: {problem}"
+            self._note(last_error=what)
+            logger.warning(what)
+            return False
+        return True
 
     def _forget(self, own_keys: dict[int, bytes]) -> set[int]:
         sequence = self._storage.logs.sequences.next_sequence
@@ -118,12 +140,9 @@ class ForeignLedgers(BackgroundTask[ForeignLedgersStatus]):
                 logger.exception("letting go of ledgers under foreign keys failed")
 
 
-def _own_key(ledger_id: int, value: Versioned | None) -> bytes | None:
-    """The hash of the ledger's own key; None if its metadata is missing or unreadable."""
-    if value is None:
-        return None
+def _metadata(ledger_id: int, value: Versioned | None) -> LedgerMetadata | None:
+    """None if it is missing or unreadable."""
     try:
-        metadata = LedgerMetadata.decode(ledger_id, value.value)
+        return None if value is None else LedgerMetadata.decode(ledger_id, value.value)
     except (CorruptionError, FormatVersionError):
         return None
-    return master_key_hash(master_key(metadata.password, metadata.creator_token))

@@ -12,14 +12,17 @@ Ref: BP-46, "The Full Boot-Up Sequence"; docs/rules.md, storage rules 8 and 11, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Self
 
 from bk_spark.client.driver.client_context import ClientContext
+from bk_spark.client.driver.run_state_machine import run_state_machine_and_wait
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.ledger.read_handle import ReadQueue
 from bk_spark.client.ledger.recovery_on_open import recovered
 from bk_spark.client.protocol.copy_batches import copies
-from bk_spark.client.protocol.limits import ReadLimits
+from bk_spark.client.protocol.last_add_confirmed import ReadLastAddConfirmed
+from bk_spark.client.protocol.limits import ReadLimits, milliseconds
 from bk_spark.client.protocol.read_entries import ReadEntries
 from bk_spark.config import ClientConfig
 from bk_spark.entries.batch import EncodedBatch
@@ -72,6 +75,20 @@ class ClusterPeers:
             yield from copies(queue, metadata, metadata.slot_pattern(slot))
         finally:
             queue.close()
+
+    def check_key(self, metadata: LedgerMetadata) -> None:
+        """Ask the bookies of every ensemble whether they hold the ledger under the metadata's key, or not at all.
+
+        Raises BookieUnavailableError if so many may hold it under another key that they could have confirmed an entry of it.
+        """
+        seen: set[tuple[str, ...]] = set()
+        for number, fragment in enumerate(metadata.fragments, 1):
+            if fragment.ensemble not in seen:
+                seen.add(fragment.ensemble)
+                up_to_here = replace(metadata, fragments=metadata.fragments[:number])
+                timeout_ms = milliseconds(self._context.config.read_timeout_s)
+                machine = ReadLastAddConfirmed(up_to_here, timeout_ms=timeout_ms)
+                run_state_machine_and_wait(self._context, up_to_here, machine)
 
     def close(self) -> None:
         """Close all connections to bookies. The metadata store stays open: it belongs to the caller."""

@@ -168,7 +168,7 @@ def test_bookies_check_the_password_themselves(client: BookKeeper) -> None:
     with client.create_ledger(password=b"right") as writer:
         writer.append(b"x")
     forged = dataclasses.replace(client.ledger_metadata(writer.ledger_id), password=b"wrong")
-    with pytest.raises(UnauthorizedAccessError):
+    with pytest.raises(BookieUnavailableError, match="UNAUTHORIZED"):
         list(ReadHandle(client.context, client._ledgers, forged).read(0, 0))
 
 

@@ -222,7 +222,7 @@ def test_bookies_do_not_fence_for_whoever_has_changed_the_password_in_the_metada
     writer.append(b"x")
     metadata, version = client._ledgers.versioned(writer.ledger_id)
     forged = dataclasses.replace(metadata, password=b"wrong")
-    with pytest.raises(UnauthorizedAccessError):
+    with pytest.raises(BookieUnavailableError, match="UNAUTHORIZED"):
         recovery_on_open.recovered(client.context, client._ledgers, forged, version)
     assert writer.append(b"y") == 1
 

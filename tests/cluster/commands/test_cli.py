@@ -82,6 +82,17 @@ def test_a_bookie_scrubs_by_command_and_tells_its_state(capsys: pytest.CaptureFi
     assert [status[name] for name in ("read_only", "failed", "limbo")] == [0, 0, 0]
 
 
+def test_the_limbo_of_a_bookie_is_shown_and_ended_by_command(capsys: pytest.CaptureFixture[str], cluster: LocalCluster) -> None:
+    bookie_id = cluster.bookies[0].bookie_id
+    assert _json(capsys, "bookie", "limbo", bookie_id) == []
+    assert main(["bookie", "limbo", bookie_id]) == 0
+    assert f"bookie {bookie_id} is not in limbo" in "".join(capsys.readouterr())
+    assert main(["bookie", "limbo", bookie_id, "--end", "5"]) == 1
+    assert "give --accept-loss, too" in capsys.readouterr().err
+    assert main(["bookie", "limbo", bookie_id, "--end", "5", "--accept-loss"]) == 1
+    assert "limbo does not wait for it" in capsys.readouterr().err
+
+
 def test_an_operation_of_a_bookie_that_is_not_there_fails_with_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bookie", "gc", "run", "nobody"]) == 1
     assert "'nobody'" in capsys.readouterr().err

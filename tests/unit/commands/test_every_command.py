@@ -34,6 +34,7 @@ PROMISED = {
     "log vacuum": "test_vacuum_takes_one_log_or_all",
     "log recover": "test_recover_closes_what_a_writer_left_open",
     "log delete": "test_log_delete_deletes_it_with_its_ledgers",
+    "bookie limbo": "test_the_limbo_of_a_bookie_is_shown_and_ended_by_command",
     "bookie gc run": "test_the_garbage_collection_of_a_bookie_is_suspended_resumed_and_run_by_command",
     "bookie gc suspend": "test_the_garbage_collection_of_a_bookie_is_suspended_resumed_and_run_by_command",
     "bookie gc resume": "test_the_garbage_collection_of_a_bookie_is_suspended_resumed_and_run_by_command",

@@ -50,6 +50,9 @@ class KnownCluster:
         self.ledgers[ledger_id] = closed = metadata.closed_at(self.ends[ledger_id], 10)
         return closed
 
+    def check_key(self, metadata: LedgerMetadata) -> None:
+        """All others have the ledger's own key."""
+
     def read(self, metadata: LedgerMetadata, first: int, last: int, without: str) -> Iterator[EncodedBatch]:
         self.reads.append((metadata.ledger_id, first, last))
         self.on_read(metadata.ledger_id, first, last)

@@ -10,8 +10,8 @@ from bk_spark.bookie.space import foreign_ledgers
 from bk_spark.bookie.space.foreign_ledgers import ForeignLedgers
 from bk_spark.config import LedgerOptions
 from bk_spark.entries.digest import master_key
-from bk_spark.errors import MetadataUnavailableError
-from bk_spark.metadata.ledger_metadata import new_ledger
+from bk_spark.errors import BookieUnavailableError, MetadataUnavailableError
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.wire.messages import DeleteLedgerRequest, Status
 from tests.unit.bookie.space.gc_cluster import OTHERS, ZNODES, GcCluster
 
@@ -25,11 +25,13 @@ class World(GcCluster):
         super().__init__()
         self.harness = harness
         self._sync = threading.Lock()
+        self.others_have_the_key = True
         self.begin()
 
     def begin(self) -> None:
         bookie = self.harness.bookie
-        self.foreign = ForeignLedgers(bookie.storage, self.cluster, bookie.admission.take_refused, self.delete, lambda: 1)
+        refused = bookie.admission.take_refused
+        self.foreign = ForeignLedgers(bookie.storage, self.cluster, refused, self.delete, self.check_key, lambda: 1)
         asked = bookie.storage.request_checkpoint
         bookie.storage.request_checkpoint = lambda: (asked(), bookie.sync(), bookie.idle())
 
@@ -38,6 +40,10 @@ class World(GcCluster):
             self.harness.bookie.stage(DeleteLedgerRequest(ledger_id, deleted_ms, own_key_hash=own_key_hash), None)
             [(_, reply)] = self.harness.bookie.sync()
             return reply.status is Status.OK
+
+    def check_key(self, metadata: LedgerMetadata) -> None:
+        if not self.others_have_the_key:
+            raise BookieUnavailableError(metadata.ledger_id, 0, ("b2: UNAUTHORIZED", "b3: UNAUTHORIZED"))
 
     def create_ledger(self, ledger_id: int, password: bytes = b"") -> None:
         options = LedgerOptions(password=password)
@@ -79,6 +85,22 @@ def test_a_ledger_under_a_foreign_key_is_let_go_and_the_real_one_is_taken(world,
     world.harness.assert_holds(7, 0, 9, tag=1)
     if world.harness.bookie.limbo is None:
         assert world.harness.add(7, 10, 10).status is Status.OK
+
+
+def test_nothing_is_let_go_if_the_other_bookies_have_that_key_too(world):
+    """Somebody has changed the password in the metadata: what is stored is confirmed."""
+    squat(world, 7)
+    world.create_ledger(7)
+    world.others_have_the_key = False
+    assert world.refuses(7)
+    world.foreign.round()
+    assert world.refuses(7)
+    assert "b2: UNAUTHORIZED" in world.foreign.status().last_error
+    assert len(world.harness.read(7, 0, 4, key=OTHER_KEY)[0]) == 1
+    world.others_have_the_key = True
+    assert world.refuses(7)
+    world.foreign.round()
+    assert not world.refuses(7)
 
 
 def test_a_tombstone_under_a_foreign_key_is_let_go(world):
