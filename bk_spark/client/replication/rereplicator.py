@@ -34,7 +34,7 @@ from bk_spark.client.replication.lock import ReplicationLock, TakenLedger
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError, NoSuchLedgerError
-from bk_spark.metadata.ledger_metadata import Fragment
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerState
 from bk_spark.metadata.under_replication import UnderReplication
 from bk_spark.telemetry.metrics import BYTES_REPLICATED, ENTRIES_REPLICATED, LEDGERS_REPLICATED, REPLICATION_FAILURES
 
@@ -140,6 +140,10 @@ class Rereplicator:
             done = await LedgerRereplication(self._means, taken.guard, bookies).run(metadata, version, fence)
         except NoSuchLedgerError:
             return RereplicatedLedger(ledger_id, True)  # deleted meanwhile: nothing is left to be copied
+        if leaving is None and done.is_whole and metadata.state is LedgerState.IN_RECOVERY:
+            # A writer that was displaced may have marked it for its last fragment, which is checked once it has an end.
+            problem = f"ledger {ledger_id} is being recovered: what its last fragment lacks is known once it is closed"
+            return replace(done, is_whole=False, is_in_vain=True, problem=problem)
         if bookies.registered and not done.is_whole:
             return replace(done, is_in_vain=True)  # the check read their replicas
         return done

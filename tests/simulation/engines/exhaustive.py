@@ -25,11 +25,15 @@ from bk_spark.client.protocol.state_machine import (
     Command,
     Confirm,
     Event,
+    ForceAnswered,
+    MarkAnswered,
+    MarkUnderReplicated,
     MetadataRead,
     MetadataWritten,
     ReadMetadata,
     ReplacementsChosen,
     SendAdd,
+    SendForce,
     SendRead,
     SendReadLastAddConfirmed,
     Start,
@@ -136,7 +140,8 @@ class _Effects:
     sent: tuple[int, ...]
     confirmed: tuple[int, ...]
     """First entry ids."""
-    question: Choose | None
+    questions: tuple[Command, ...]
+    """They are answered at once: bookies are chosen and forced, and the ledger is marked."""
 
 
 class Search:
@@ -281,8 +286,8 @@ class Search:
         for first in effects.confirmed:
             self._invariants(state).confirmed(first, 1)
             state = state._replace(acked=first)
-        if effects.question is not None:
-            state = self._act(state, client, effects.question, self._chosen(effects.question))
+        for question in effects.questions:
+            state = self._act(state, client, question, self._answer_at_once(question))
         return self._without_ignored(state, client)
 
     def _effects_of(self, client: int, step: Step) -> _Effects:
@@ -291,8 +296,10 @@ class Search:
         if key not in self._effects:
             sent = [message for message in (self._message(client, command) for command in step.commands) if message]
             confirmed = [command.first_entry_id for command in step.commands if isinstance(command, Confirm)]
-            question = next((command for command in step.commands if isinstance(command, Choose)), None)
-            self._effects[key] = _Effects(tuple(self._messages.number(one) for one in sent), tuple(confirmed), question)
+            questions = tuple(
+                command for command in step.commands if isinstance(command, Choose | SendForce | MarkUnderReplicated)
+            )
+            self._effects[key] = _Effects(tuple(self._messages.number(one) for one in sent), tuple(confirmed), questions)
         return self._effects[key]
 
     def _message(self, client: int, command: Command) -> Message | None:
@@ -303,6 +310,12 @@ class Search:
                 return Message(client, METADATA, command)
             case _:
                 return None
+
+    def _answer_at_once(self, question: Command) -> Event:
+        """No bookie of a search is ever started again, so what it acked is durable."""
+        if isinstance(question, SendForce):
+            return ForceAnswered(question.request_id, Status.OK)
+        return self._chosen(question) if isinstance(question, Choose) else MarkAnswered()
 
     def _chosen(self, question: Choose) -> ReplacementsChosen:
         free = [one for one in self._names if one not in question.ensemble and one not in question.excluded]

@@ -15,9 +15,11 @@ from bk_spark.client.protocol.state_machine import (
     ChooseReplacements,
     Event,
     LastAddConfirmedAnswered,
+    MarkUnderReplicated,
     ReadEnded,
     ReadMetadata,
     SendAdd,
+    SendForce,
     SendRead,
     SendReadLastAddConfirmed,
     Start,
@@ -155,9 +157,9 @@ class Run:
             if is_metadata and self.chance.random() < 0.7:
                 return
             recovery.inbox.popleft()
-            if isinstance(command, SendReadLastAddConfirmed | SendRead | SendAdd):
+            if isinstance(command, SendReadLastAddConfirmed | SendRead | SendAdd | SendForce):
                 self.flying.append(Flying(recovery, command, []))
-            elif is_metadata or isinstance(command, ChooseReplacements):
+            elif is_metadata or isinstance(command, ChooseReplacements | MarkUnderReplicated):
                 recovery.deliver(command)
 
     def _fly(self, message: Flying) -> None:

@@ -330,3 +330,21 @@ def test_a_worker_asks_seldom_while_autorecovery_is_disabled(
             marks.enable()
             marks.unlock(ledger_id)
         eventually(lambda: marks.count() == 0)
+
+
+def test_the_mark_of_a_ledger_that_is_being_recovered_stays_until_its_last_fragment_has_an_end(
+    wide_cluster: LocalCluster, client: BookKeeper, marks: UnderReplication
+) -> None:
+    """Protocol rule 63: a writer that was displaced marked it, and nobody can say yet what the last fragment lacks."""
+    writer = client.create_ledger(3, 3, 2)
+    writer.append(b"one")
+    ledger_id, metadata = writer.ledger_id, client.ledger_metadata(writer.ledger_id)
+    path = client.znodes.ledger(ledger_id)
+    version = client.metadata_store.get(path).version
+    client.metadata_store.set(path, dataclasses.replace(metadata, state=LedgerState.IN_RECOVERY).encode(), version)
+    marks.mark(ledger_id, [metadata.last_fragment.ensemble[1]])
+    with worker(wide_cluster) as (working, _):
+        eventually(lambda: any("is being recovered" in one.problem for one in working.results if one.ledger_id == ledger_id))
+        assert marks.mark_of(ledger_id) is not None
+        assert client.open_ledger(ledger_id).last_add_confirmed == 0
+        eventually(lambda: marks.mark_of(ledger_id) is None)
