@@ -397,7 +397,7 @@ def test_sanity_holds_a_stopped_bookie_against_the_metadata_store(
         *checks, start = _json(capsys, *sanity)
     finally:
         bookie.start()
-    assert [check["state"] for check in checks] == ["right"] * 3
+    assert [check["state"] for check in checks] == ["right"] * 4
     assert start["state"] == "serves everything at once"
 
 
