@@ -151,7 +151,8 @@ class Availability:
         self._watch = watch
         self._registration = registration
         self._may_boot = may_boot
-        self._is_writable = not registration.is_read_only
+        self._is_writable: bool | None = not registration.is_read_only
+        """As which it is registered; None after a try that failed, because the next session registers it as was tried."""
         self._is_explained = False
 
     async def keep(self, interval_s: float) -> None:
@@ -168,6 +169,7 @@ class Availability:
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._registration.set_read_only, not wanted)
         except BookKeeperError as problem:
+            self._is_writable = None
             logger.warning("the registration cannot be moved, it is tried again: %s", problem)
         else:
             self._is_writable = wanted

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from bk_spark.bookie.disk import TEMPORARY_SUFFIX
 from bk_spark.bookie.identity.cookie_file import read_znode
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
@@ -29,7 +30,7 @@ from tests.unit.bookie.identity.bookie_home import ZNODES
 
 DEADLINE_S = 60.0
 QUICK = BookieConfig(epoch_interval_s=0.2, epoch_timeout_s=60, session_timeout_s=4)
-SHORT = BookieConfig(epoch_interval_s=0.5, epoch_timeout_s=12, session_timeout_s=4, disk_check_s=0.1)
+SHORT = BookieConfig(epoch_interval_s=0.5, epoch_timeout_s=24, session_timeout_s=4, disk_check_s=0.1)
 OPEN = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
 
 
@@ -65,7 +66,8 @@ def test_a_disk_that_goes_back_to_a_copy_of_this_boot_is_refused_and_then_denies
         writer = client.create_ledger(**OPEN)
         writer.append(b"before")
         await_moves(store, bookie, 1)
-        shutil.copytree(bookie.data_dir, tmp_path / "copy")
+        temporary = shutil.ignore_patterns(f"*{TEMPORARY_SUFFIX}")  # a move renames them meanwhile
+        shutil.copytree(bookie.data_dir, tmp_path / "copy", ignore=temporary)
         for number in range(50):
             writer.append(b"after %d" % number)
         await_moves(store, bookie, 2)
@@ -98,13 +100,13 @@ def test_kills_at_any_moment_of_the_moves_put_nothing_into_limbo(quick: LocalClu
 def test_a_bookie_that_a_clone_has_taken_ends(quick: LocalCluster, store: ZooKeeperStore, tmp_path: Path) -> None:
     """The clone could start because the original was cut off from ZooKeeper for longer than its session lasts."""
     original = quick.bookies[0]
-    shutil.copytree(original.data_dir, tmp_path / "copy")
     original.suspend()
+    shutil.copytree(original.data_dir, tmp_path / "copy")
+    boot = boot_of(store, original)
     unregister(store, ZNODES, original.bookie_id)
     config = replace(QUICK, automatic_cookie_repair=True)
     clone = subprocess.Popen(bookie_command(tmp_path / "copy", quick.metadata_uri, 0, config), stderr=subprocess.DEVNULL)
     try:
-        boot = boot_of(store, original)
         until(lambda: boot_of(store, original) > boot)
         offset = original.log.stat().st_size
         original.resume()
@@ -133,7 +135,7 @@ def test_an_outage_of_zookeeper_stops_no_writer_unless_it_outlasts_the_promise(c
             writer.append(b"before")
             cluster.zookeeper.stop()
             stopped_s = time.monotonic()
-            while time.monotonic() < stopped_s + SHORT.epoch_timeout_s / 2:
+            while time.monotonic() < stopped_s + SHORT.epoch_timeout_s / 4:
                 writer.append(b"meanwhile")
             cluster.zookeeper.start()
             for number in range(20):

@@ -106,6 +106,19 @@ def test_a_bookie_that_is_lapsed_is_read_only_until_its_epoch_has_moved() -> Non
     keeping(world, story)
 
 
+def test_a_bookie_whose_registration_could_not_be_moved_while_it_lapsed_is_moved_back_afterwards() -> None:
+    """Its next session registers it as read-only: what it is registered as is unknown after a failure."""
+    world = World(unreachable=1_000_000)
+
+    async def story(_: asyncio.Task[None]) -> None:
+        world.lapse = "its epoch has not moved"
+        await some_looks(world)
+        world.lapse, world.unreachable = "", 0
+        await until(lambda: world.moves == [False])
+
+    keeping(world, story)
+
+
 def test_a_registration_that_could_not_be_moved_is_tried_again() -> None:
     world = World(unreachable=3)
 
