@@ -210,7 +210,9 @@ def hidden(tmp_path: Path) -> Iterator[Callable[[int, BookieConfig], Filling]]:
 
         def start(bookies: int, config: BookieConfig) -> Filling:
             cluster = LocalCluster(bookies, tmp_path / "cluster", bookie_config=config)
-            return Filling(undo.enter_context(cluster), LimitedDirectory(data_dir))
+            filling = Filling(undo.enter_context(cluster), LimitedDirectory(data_dir))
+            allow_any_id(cluster)
+            return filling
 
         yield start
 
