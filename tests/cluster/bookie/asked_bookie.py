@@ -9,10 +9,12 @@ from types import TracebackType
 import grpc
 import pyarrow as pa
 
+from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import decode, encode, seal
 from bk_spark.entries.digest import Digester, master_key
-from bk_spark.local.cluster import LocalBookie
+from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.metadata.ledger_ids import raise_ledger_ids
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
 from bk_spark.quorum import DENSE
@@ -38,6 +40,12 @@ KEY = master_key(b"")
 DIGESTER = Digester(DigestType.CRC32C, b"")
 OPTIONS = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.max_send_message_length", MAX_MESSAGE_BYTES)]
 TIMEOUT_S = 20
+
+
+def allow_any_id(cluster: LocalCluster) -> None:
+    """Let tests add to ledgers that nobody created, with ids up to 2 * 10**9: bookies notice ids that were never issued."""
+    with BookKeeper(cluster.metadata_uri) as client:
+        raise_ledger_ids(client.metadata_store, client.znodes, 2 * 10**9)
 
 
 class AskedBookie:

@@ -17,7 +17,7 @@ from bk_spark.config import MIB, BookieConfig
 from bk_spark.local import cluster as local_cluster
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.wire.messages import AdminOperation, Status
-from tests.cluster.bookie.asked_bookie import AskedBookie
+from tests.cluster.bookie.asked_bookie import AskedBookie, allow_any_id
 from tests.cluster.bookie.limited_bookie import limited_bookie_command, set_disk
 from tests.cluster.bookie.served import DEADLINE_S, Served
 from tests.cluster.live_ledgers import BRISK, payloads
@@ -52,6 +52,7 @@ def test_a_bookie_whose_disk_fails_serves_what_it_has_denies_nothing_and_stays_r
     cluster: LocalCluster, verb: str
 ) -> None:
     broken = cluster.bookies[0]
+    allow_any_id(cluster)
     with BookKeeper(cluster.metadata_uri, BRISK) as client, AskedBookie(broken) as raw:
         writer = client.create_ledger(3, 3, 2)
         assert writer.append(b"first") == 0

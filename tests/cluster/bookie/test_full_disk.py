@@ -20,7 +20,7 @@ from bk_spark.errors import BookKeeperError, ProcessFailedError
 from bk_spark.local import cluster as local_cluster
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.wire.messages import AdminOperation, Status
-from tests.cluster.bookie.asked_bookie import AskedBookie
+from tests.cluster.bookie.asked_bookie import AskedBookie, allow_any_id
 from tests.cluster.bookie.limited_bookie import limited_bookie_command, set_disk
 from tests.cluster.bookie.small_disks import SIZE, LimitedDirectory, SmallDisk, small_disk
 from tests.cluster.live_ledgers import BRISK, payloads
@@ -103,7 +103,9 @@ def filling(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable
 
         def start(bookies: int) -> Filling:
             cluster = LocalCluster(bookies, tmp_path / "cluster", bookie_config=CONFIG)
-            return Filling(undo.enter_context(cluster), disk)
+            filling = Filling(undo.enter_context(cluster), disk)
+            allow_any_id(cluster)
+            return filling
 
         yield start
 
@@ -209,7 +211,9 @@ def hidden(tmp_path: Path) -> Iterator[Callable[[int, BookieConfig], Filling]]:
 
         def start(bookies: int, config: BookieConfig) -> Filling:
             cluster = LocalCluster(bookies, tmp_path / "cluster", bookie_config=config)
-            return Filling(undo.enter_context(cluster), LimitedDirectory(data_dir))
+            filling = Filling(undo.enter_context(cluster), LimitedDirectory(data_dir))
+            allow_any_id(cluster)
+            return filling
 
         yield start
 

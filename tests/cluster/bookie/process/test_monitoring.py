@@ -28,11 +28,10 @@ from bk_spark.config import MIB, BookieConfig
 from bk_spark.errors import BookKeeperError, ProcessFailedError
 from bk_spark.local import cluster as local_cluster
 from bk_spark.local.cluster import LocalBookie, LocalCluster
-from bk_spark.metadata.ledger_ids import raise_ledger_ids
 from bk_spark.telemetry.metrics import DESCRIBED
 from bk_spark.version import VERSION
 from bk_spark.wire.messages import AdminOperation, Status
-from tests.cluster.bookie.asked_bookie import AskedBookie
+from tests.cluster.bookie.asked_bookie import AskedBookie, allow_any_id
 from tests.cluster.bookie.limited_bookie import limited_bookie_command, set_disk
 from tests.cluster.bookie.served import Served as ServedBookie
 from tests.cluster.live_ledgers import BRISK
@@ -111,7 +110,7 @@ def watched() -> Iterator[Watched]:
         undo.enter_context(mock.patch.object(local_cluster, "bookie_command", limited_bookie_command))
         cluster = undo.enter_context(LocalCluster(1, bookie_config=CONFIG))
         client = undo.enter_context(BookKeeper(cluster.metadata_uri, BRISK))
-        raise_ledger_ids(client.metadata_store, client.znodes, 2 * 10**9)  # tests add to ledgers that nobody created
+        allow_any_id(cluster)
         yield Watched(cluster, client)
 
 
