@@ -88,6 +88,16 @@ def test_a_silent_bookie_that_its_write_sets_can_do_without_counts_as_failed() -
     assert writer.released() == ["a"]
 
 
+def test_its_slot_is_not_given_to_one_that_failed_lately_until_the_first_retry() -> None:
+    """Such a bookie is perhaps as slow, and would be sent everything once more."""
+    writer = Writer()
+    sent = writer.append(b"a")
+    writer.ack(sent["b1"], sent["b2"])
+    writer.tick(TIMEOUT_MS)
+    writer.tick(RETRY_MS)
+    assert [c.must_be_sound for c in writer.log if isinstance(c, ChooseReplacements)] == [True, False]
+
+
 def test_bookies_that_refuse_or_break_off_are_not_waited_for() -> None:
     """They are not slow: below an ack quorum the writer fails."""
     writer, sent = _silent_writer()
