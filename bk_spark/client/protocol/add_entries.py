@@ -282,8 +282,9 @@ class AddEntries(sm.StateMachine):
             self._ensemble_acted(ensemble.chosen(event, self._next_unconfirmed, now_ms), now_ms)
             return
         overdue = self._overdue(now_ms)
-        bookies = tuple((slot, bookie) for slot, bookie in event.bookies if slot in overdue)
-        if bookies and self.error is None:
+        free = [one for one in event.bookies if one[1] not in ensemble.bookies]  # a change may have come in between
+        bookies = tuple((slot, bookie) for slot, bookie in free if slot in overdue)
+        if bookies and self.error is None and not ensemble.is_changing:
             self._mark_failed([slot for slot, _ in bookies], self._silence)
             found = replace(event, bookies=bookies)
             self._ensemble_acted(ensemble.replace_by(found, self._next_unconfirmed, now_ms), now_ms)

@@ -226,9 +226,7 @@ class WriterEnsemble:
         return True
 
     def replace_by(self, found: sm.ReplacementsChosen, first: int, now_ms: int) -> list[sm.Command]:
-        """Give the slots of bookies that were silent, and that count as failed now, to the bookies that were found."""
-        if self._change is not None or self.error is not None:
-            return self.replace_failed(first, now_ms, may_delay=False)
+        """Give the slots of silent bookies, which count as failed now, to those that were found. No change may be running."""
         question = self._begin(first, frozenset())
         numbers = [one.request_id for one in question if isinstance(one, sm.ChooseReplacements)]
         return self.chosen(replace(found, request_id=numbers[0]), first, now_ms) if numbers else []

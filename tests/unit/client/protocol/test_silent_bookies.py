@@ -78,6 +78,23 @@ def test_a_bookie_that_answers_while_another_is_looked_for_keeps_its_place() -> 
     assert writer.machine.error is None
 
 
+def test_a_bookie_that_took_another_slot_meanwhile_is_not_taken_twice() -> None:
+    """b0 broke off while others were sought, and b3 replaced it."""
+    writer, sent = _silent_writer(chooses_at_once=False)
+    seeking = writer.choosing.pop()
+    writer.fail(sent["b0"])
+    (question,) = writer.choosing
+    writer.do(ReplacementsChosen(question.request_id, ((0, "b3"),)))
+    writer.do(ReplacementsChosen(seeking.request_id, ((1, "b4"),)))
+    assert writer.machine.error is None, "a change is running: what was found waits for the next look"
+    writer.answer_write()
+    writer.tick(RETRY_MS)
+    seeking = writer.choosing.pop()
+    writer.do(ReplacementsChosen(seeking.request_id, ((1, "b3"),)))
+    assert writer.fragments() == [(0, ("b3", "b1", "b2"))]
+    assert writer.machine.error is None
+
+
 def test_a_silent_bookie_that_its_write_sets_can_do_without_counts_as_failed() -> None:
     """Situation 20: otherwise it would hold up its writer, whose window it fills."""
     writer = Writer()
