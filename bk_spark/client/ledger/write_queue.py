@@ -40,6 +40,10 @@ from bk_spark.errors import AppendWindowFullError, BookKeeperError, InternalErro
 MAX_REQUESTS = 16
 """Batches under way per writer: enough to cover the latency of group commit."""
 
+FIRST_REQUESTS = 4
+"""Batches under way before one was confirmed. As each that is confirmed in time adds one, a writer has MAX_REQUESTS after two
+round trips; and 200 writers that begin at once on slow bookies have 800 MiB under way, not 3 GiB."""
+
 SLOW_MS = 2_000
 """A batch that takes longer to be confirmed shows that bookies are overloaded: a fifteenth of the time after which it fails its
 writer, and forty times what a batch takes at a bookie that is busy with large adds."""
@@ -58,7 +62,7 @@ two cores an add takes a fifth of the time that it takes if many small batches a
 
 
 class Allowance:
-    """How many batches of one writer may be under way.
+    """How many batches of one writer may be under way: FIRST_REQUESTS to begin with.
 
     Each batch that is confirmed slowly halves the number, down to one; each that is confirmed in time adds one, up to
     MAX_REQUESTS. Of 200 writers that each have 16 MiB under way the last adds would wait for gigabytes, and time out. Batches
@@ -66,7 +70,7 @@ class Allowance:
     """
 
     def __init__(self) -> None:
-        self.requests = MAX_REQUESTS
+        self.requests = FIRST_REQUESTS
         self._cut_ms = 0
 
     def confirmed(self, handed_over_ms: int, now_ms: int) -> None:

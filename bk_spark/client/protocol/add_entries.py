@@ -283,10 +283,12 @@ class AddEntries(sm.StateMachine):
 
     # --- failures
 
-    def _fail_slots(self, slots: list[int], reason: str, now_ms: int, *, may_delay: bool) -> None:
+    def _fail_slots(self, slots: list[int], reason: str, now_ms: int, *, may_delay: bool, must_be_sound: bool = False) -> None:
         self._commands += [sm.ReportFailure(self._ensemble.bookies[slot]) for slot in slots]
         self._mark_failed(slots, reason)
-        self._ensemble_acted(self._ensemble.replace_failed(self._next_unconfirmed, now_ms, may_delay=may_delay), now_ms)
+        first = self._next_unconfirmed
+        changes = self._ensemble.replace_failed(first, now_ms, may_delay=may_delay, must_be_sound=must_be_sound)
+        self._ensemble_acted(changes, now_ms)
 
     def _mark_failed(self, slots: list[int], reason: str) -> None:
         for slot in slots:
@@ -300,7 +302,7 @@ class AddEntries(sm.StateMachine):
     def _fell_silent(self, slots: list[int], now_ms: int) -> None:
         """Bookies owe answers for too long. If there is no ack quorum without them they are given up for others alone."""
         if self._ensemble.can_spare(slots):
-            self._fail_slots(slots, self._silence, now_ms, may_delay=self._limits.delay_ensemble_change)
+            self._fail_slots(slots, self._silence, now_ms, may_delay=self._limits.delay_ensemble_change, must_be_sound=True)
         else:
             self._commands += [sm.ReportFailure(self._ensemble.bookies[slot]) for slot in slots]
             self._commands += self._ensemble.seek(slots, now_ms)
@@ -311,8 +313,9 @@ class AddEntries(sm.StateMachine):
             self._ensemble_acted(ensemble.chosen(event, self._next_unconfirmed, now_ms), now_ms)
             return
         overdue = self._overdue(now_ms)
-        bookies = tuple((slot, bookie) for slot, bookie in event.bookies if slot in overdue)
-        if bookies and self.error is None:
+        free = [one for one in event.bookies if one[1] not in ensemble.bookies]  # a change may have come in between
+        bookies = tuple((slot, bookie) for slot, bookie in free if slot in overdue)
+        if bookies and self.error is None and not ensemble.is_changing:
             self._mark_failed([slot for slot, _ in bookies], self._silence)
             found = replace(event, bookies=bookies)
             self._ensemble_acted(ensemble.replace_by(found, self._next_unconfirmed, now_ms), now_ms)

@@ -7,8 +7,9 @@ When to change (``WriterEnsemble``):
 * A slot for which there is no other bookie stays failed. It is tried again at growing intervals; its former bookie may then
   take it again, if it is back. Below Qa in any write set, and after too many changes, there is an ``error``.
 * A bookie that is merely silent may be overloaded, as all others may be at that moment. While the others keep Qa slots of every
-  write set it counts as failed. Otherwise it is given up only for a bookie that was found to take its slot and that has not
-  failed lately; if there is none the writer waits for the silent one, and looks again after a pause.
+  write set it counts as failed. Until the first retry only a bookie that has not failed lately takes its slot, because one that
+  is as slow would be sent everything once more. If the others do not keep Qa slots it is given up only for such a bookie; if
+  there is none the writer waits for the silent one, and looks again after a pause.
 * While every write set keeps Qa slots, a replaced bookie may return after one such interval at the earliest. Otherwise two
   registered bookies that refuse every add would take turns, each time with a new fragment.
 
@@ -92,11 +93,14 @@ class ChangeEnsemble:
         """The fragment that the metadata may hold, whether or not the change succeeded."""
         return self._new_fragment() if self._update is not None else None
 
-    def choose(self, request_id: int, slots: Collection[int], excluded: frozenset[str]) -> list[sm.Command]:
+    def choose(
+        self, request_id: int, slots: Collection[int], excluded: frozenset[str], *, must_be_sound: bool = False
+    ) -> list[sm.Command]:
         """Ask for bookies for ``slots``."""
         self._request_id = request_id
         self._asked.update(slots)
-        return [sm.ChooseReplacements(request_id, self._ensemble(), tuple(sorted(slots)), excluded)]
+        wanted = tuple(sorted(slots))
+        return [sm.ChooseReplacements(request_id, self._ensemble(), wanted, excluded, must_be_sound=must_be_sound)]
 
     def chosen(self, event: sm.ReplacementsChosen, failed: Mapping[int, str]) -> list[sm.Command] | None:
         """Take in the answer. None if slots have failed since the request: then call ``choose`` for those ``unasked``."""
@@ -222,14 +226,12 @@ class WriterEnsemble:
         return True
 
     def replace_by(self, found: sm.ReplacementsChosen, first: int, now_ms: int) -> list[sm.Command]:
-        """Give the slots of bookies that were silent, and that count as failed now, to the bookies that were found."""
-        if self._change is not None or self.error is not None:
-            return self.replace_failed(first, now_ms, may_delay=False)
+        """Give the slots of silent bookies, which count as failed now, to those that were found. No change may be running."""
         question = self._begin(first, frozenset())
         numbers = [one.request_id for one in question if isinstance(one, sm.ChooseReplacements)]
         return self.chosen(replace(found, request_id=numbers[0]), first, now_ms) if numbers else []
 
-    def replace_failed(self, first: int, now_ms: int, *, may_delay: bool) -> list[sm.Command]:
+    def replace_failed(self, first: int, now_ms: int, *, may_delay: bool, must_be_sound: bool = False) -> list[sm.Command]:
         """Start to replace the failed bookies from the first unconfirmed entry on, ``first``, unless a change is running."""
         if self.error is not None or self._change is not None:
             self._must_follow = self._must_follow or not may_delay
@@ -237,7 +239,7 @@ class WriterEnsemble:
         if not self.may_change or (may_delay and self._has_quorums_left()):
             self._check_quorums_left("")
             return []
-        return self._begin(first, self._excluded(now_ms))
+        return self._begin(first, self._excluded(now_ms), must_be_sound=must_be_sound)
 
     def retry(self, first: int, now_ms: int) -> list[sm.Command]:
         """Look again for bookies that were not found, if it is time."""
@@ -267,17 +269,19 @@ class WriterEnsemble:
         if self._change is not None and self._change.attempted is None:
             self._change = None
 
-    def _begin(self, first: int, excluded: frozenset[str]) -> list[sm.Command]:
+    def _begin(self, first: int, excluded: frozenset[str], *, must_be_sound: bool = False) -> list[sm.Command]:
         self.retry_ms = None
         if self._changes >= self._limits.max_ensemble_changes:
             self.error = EnsembleChangesExceededError(self.metadata.ledger_id, self._changes)
             return []
         self._change = ChangeEnsemble(self.metadata, self.version, first, is_local=self.is_local)
-        return self._choose(self._change, list(self.failed), excluded)
+        return self._choose(self._change, list(self.failed), excluded, must_be_sound=must_be_sound)
 
-    def _choose(self, change: ChangeEnsemble, slots: list[int], excluded: frozenset[str]) -> list[sm.Command]:
+    def _choose(
+        self, change: ChangeEnsemble, slots: list[int], excluded: frozenset[str], *, must_be_sound: bool = False
+    ) -> list[sm.Command]:
         self._must_follow = False
-        return change.choose(next(self._numbers), slots, excluded)
+        return change.choose(next(self._numbers), slots, excluded, must_be_sound=must_be_sound)
 
     def _end(self, change: ChangeEnsemble, first: int, now_ms: int) -> list[sm.Command]:
         if not change.is_done:

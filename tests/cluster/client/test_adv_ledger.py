@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 
@@ -13,13 +14,13 @@ from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.state_machine import Append, Event
 from bk_spark.config import ClientConfig, DigestType
 from bk_spark.errors import (
+    AddQuorumTimeoutError,
     AppendWindowFullError,
     ConfigError,
     DuplicateEntryError,
     EntryTooLargeError,
     LedgerClosedError,
     LedgerFencedError,
-    NotEnoughBookiesError,
 )
 from bk_spark.local.cluster import LocalCluster
 from tests.cluster.live_ledgers import DEADLINE_S, payloads
@@ -162,9 +163,10 @@ def test_more_small_entries_than_may_be_on_their_way_can_wait_beyond_a_gap(clien
 
 
 def test_an_append_in_order_waits_for_room_that_entries_on_their_way_will_make(
-    client: BookKeeper, cluster: LocalCluster
+    cluster: LocalCluster,
 ) -> None:
     """All bookies stand still: nothing is refused, and when the writer fails so does everything that waits."""
+    client = BookKeeper(cluster.metadata_uri, replace(NARROW, add_quorum_timeout_s=4.0))
     writer = client.create_ledger_adv()
     for bookie in cluster.bookies:
         bookie.suspend()
@@ -177,13 +179,14 @@ def test_an_append_in_order_waits_for_room_that_entries_on_their_way_will_make(
         ]
         for thread in threads:
             thread.start()
-        assert all(isinstance(future.exception(DEADLINE_S), NotEnoughBookiesError) for future in futures)
+        assert all(isinstance(future.exception(DEADLINE_S), AddQuorumTimeoutError) for future in futures)
         for thread in threads:
             thread.join(DEADLINE_S)
-        assert [type(error) for error in errors] == [NotEnoughBookiesError] * 2
+        assert [type(error) for error in errors] == [AddQuorumTimeoutError] * 2
     finally:
         for bookie in cluster.bookies:
             bookie.resume()
+        client.close()
 
 
 def test_many_threads_may_bring_the_entries(client: BookKeeper) -> None:

@@ -6,16 +6,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.ledger.write_queue import SMALL_BYTES
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.state_machine import Append, Event
 from bk_spark.config import MAX_BATCH_ENTRIES, ClientConfig
-from bk_spark.errors import BookKeeperError, ConfigError, InternalError, MetadataUnavailableError, NotEnoughBookiesError
+from bk_spark.errors import AddQuorumTimeoutError, BookKeeperError, ConfigError, InternalError, MetadataUnavailableError
 from bk_spark.local.cluster import LocalCluster
 
 DEADLINE_S = 60.0
@@ -45,7 +47,7 @@ def appended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @contextmanager
 def standing_still(cluster: LocalCluster) -> Iterator[None]:
-    """All bookies, for shorter than an add's timeout."""
+    """All bookies, for shorter than it takes until their sessions or connections end."""
     for bookie in cluster.bookies:
         bookie.suspend()
     try:
@@ -124,22 +126,21 @@ def test_an_append_above_the_whole_window_goes_alone(client: BookKeeper) -> None
         assert writer.append_batch([b"y" * 50_000] * 3) == (1, 3)
 
 
-def test_appends_wait_while_the_window_is_full_and_fail_when_the_writer_does(client: BookKeeper, cluster: LocalCluster) -> None:
+def test_appends_wait_while_the_window_is_full_and_fail_when_the_writer_does(cluster: LocalCluster) -> None:
     """All bookies stand still: what waits for room must not wait for ever."""
-    writer = client.create_ledger()
-    for bookie in cluster.bookies:
-        bookie.suspend()
-    try:
+    with BookKeeper(cluster.metadata_uri, replace(QUICK, add_quorum_timeout_s=4.0)) as client:
+        _wait_and_fail(client.create_ledger(), cluster)
+
+
+def _wait_and_fail(writer: WriteHandle, cluster: LocalCluster) -> None:
+    with standing_still(cluster):
         failed: list[BaseException | None] = []
         thread = threading.Thread(target=lambda: failed.append(writer.append_async(b"x" * 9_000).exception(DEADLINE_S)))
         futures = [writer.append_async(b"x" * 9_000) for _ in range(2)]
         thread.start()
-        assert all(isinstance(future.exception(DEADLINE_S), NotEnoughBookiesError) for future in futures)
+        assert all(isinstance(future.exception(DEADLINE_S), AddQuorumTimeoutError) for future in futures)
         thread.join(DEADLINE_S)
-        assert [type(error) for error in failed] == [NotEnoughBookiesError]
-    finally:
-        for bookie in cluster.bookies:
-            bookie.resume()
+        assert [type(error) for error in failed] == [AddQuorumTimeoutError]
 
 
 def test_a_client_that_is_closed_answers_everybody_who_waits(cluster: LocalCluster) -> None:

@@ -78,6 +78,23 @@ def test_a_bookie_that_answers_while_another_is_looked_for_keeps_its_place() -> 
     assert writer.machine.error is None
 
 
+def test_a_bookie_that_took_another_slot_meanwhile_is_not_taken_twice() -> None:
+    """b0 broke off while others were sought, and b3 replaced it."""
+    writer, sent = _silent_writer(chooses_at_once=False)
+    seeking = writer.choosing.pop()
+    writer.fail(sent["b0"])
+    (question,) = writer.choosing
+    writer.do(ReplacementsChosen(question.request_id, ((0, "b3"),)))
+    writer.do(ReplacementsChosen(seeking.request_id, ((1, "b4"),)))
+    assert writer.machine.error is None, "a change is running: what was found waits for the next look"
+    writer.answer_write()
+    writer.tick(RETRY_MS)
+    seeking = writer.choosing.pop()
+    writer.do(ReplacementsChosen(seeking.request_id, ((1, "b3"),)))
+    assert writer.fragments() == [(0, ("b3", "b1", "b2"))]
+    assert writer.machine.error is None
+
+
 def test_a_silent_bookie_that_its_write_sets_can_do_without_counts_as_failed() -> None:
     """Situation 20: otherwise it would hold up its writer, whose window it fills."""
     writer = Writer()
@@ -86,6 +103,16 @@ def test_a_silent_bookie_that_its_write_sets_can_do_without_counts_as_failed() -
     writer.tick(TIMEOUT_MS)
     assert [c.request_id for c in writer.log if isinstance(c, CancelAdd)] == [sent["b0"].request_id]
     assert writer.released() == ["a"]
+
+
+def test_its_slot_is_not_given_to_one_that_failed_lately_until_the_first_retry() -> None:
+    """Such a bookie is perhaps as slow, and would be sent everything once more."""
+    writer = Writer()
+    sent = writer.append(b"a")
+    writer.ack(sent["b1"], sent["b2"])
+    writer.tick(TIMEOUT_MS)
+    writer.tick(RETRY_MS)
+    assert [c.must_be_sound for c in writer.log if isinstance(c, ChooseReplacements)] == [True, False]
 
 
 def test_bookies_that_refuse_or_break_off_are_not_waited_for() -> None:
