@@ -25,14 +25,15 @@ from bk_spark.bookie.index.ledger_index import OpenIndex
 from bk_spark.bookie.index.look_up import next_asked
 from bk_spark.bookie.index.rows import Limbo
 from bk_spark.bookie.index.sqlite_index import open_index as open_sqlite_index
+from bk_spark.bookie.progress import Progress
 from bk_spark.bookie.storage.checkpoint import Background, run_inline
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
-from bk_spark.bookie.storage.open_storage import OpenOptions, open_storage
+from bk_spark.bookie.storage.open_storage import OpenOptions, open_frozen, open_storage
 from bk_spark.bookie.storage.stored_ledgers import DURABLE_WAIT_S, LedgerFacts
 from bk_spark.config import BookieConfig
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.digest import master_key_hash
-from bk_spark.errors import BookKeeperError, NotOpenedError
+from bk_spark.errors import BookKeeperError, NotOpenedError, StorageError
 from bk_spark.version import VERSION
 from bk_spark.wire import messages
 from bk_spark.wire.messages import StagedReply, StagedRequest, Status
@@ -69,6 +70,7 @@ class Bookie:
         self._is_synced = True
         self.report_damage: ReportDamage = lambda rows: None
         """Takes the damaged rows that clients' reads meet."""
+        self._is_frozen = False
         self._not_opened = 0
         """Requests refused for NotOpenedError so far."""
 
@@ -86,6 +88,7 @@ class Bookie:
         open_index: OpenIndex = open_sqlite_index,
         durable_wait_s: float = DURABLE_WAIT_S,
         background: Background = run_inline,
+        progress: Progress | None = None,
     ) -> Bookie:
         """Lock the directories, replay the logs, and be ready to serve.
 
@@ -97,14 +100,15 @@ class Bookie:
         served; without ``highest_issued`` such a start is refused. A limbo from an earlier start goes on.
 
         With ``durable_wait_s`` 0, a read that meets an entry whose sync is pending does not wait: the entry is unknown.
-        ``background`` runs the slow part of checkpoints.
+        ``background`` runs the slow part of checkpoints. ``progress`` is told how far the opening has come.
 
         Raises ConfigError (directory in use, missing, or another bookie's), CorruptionError, FormatVersionError, StorageError;
         its own lock is released then.
         """
         if isinstance(directories, Path):
             directories = Directories.of(directories, config)
-        options = OpenOptions(open_index, durable_wait_s, background, possible_loss, highest_issued)
+        steps = progress or Progress()
+        options = OpenOptions(open_index, durable_wait_s, background, possible_loss, highest_issued, steps)
         home = _Home(bookie_id, directories, disk, disk.lock(directories.data_dir) if lock is None else None)
         try:
             return cls(home, config, open_storage(directories, bookie_id, config, disk, options))
@@ -112,6 +116,27 @@ class Bookie:
             if home.lock is not None:
                 home.lock.release()
             raise
+
+    @classmethod
+    def open_frozen(
+        cls,
+        directories: Directories,
+        bookie_id: str,
+        config: BookieConfig,
+        disk: Disk,
+        start: OpenOptions,
+        problem: StorageError,
+    ) -> Bookie:
+        """A bookie that serves reads alone, because ``problem``, a lack of space, lets it make nothing durable.
+
+        It is as after a failed write: it takes no request that changes something, and denies nothing. The caller holds the
+        locks. Raises as ``open``.
+        """
+        opened = open_frozen(directories, bookie_id, config, disk, start, problem)
+        bookie = cls(_Home(bookie_id, directories, disk, None), config, opened.storage)
+        bookie.admission.limbo = opened.limbo
+        bookie._is_frozen = True
+        return bookie
 
     # The sync thread calls these.
 
@@ -177,7 +202,7 @@ class Bookie:
     @property
     def may_forget(self) -> bool:
         """Whether acked adds may be in memory alone after a failure: adds skip the journal."""
-        return not self._config.journal_write_data
+        return not self._config.journal_write_data and not self._is_frozen
 
     @property
     def limbo(self) -> Limbo | None:

@@ -85,6 +85,11 @@ class Boot:
         with suppress(StorageError):
             self._write(replace(self._record, skipped_journal=True))
 
+    def give_up(self) -> None:
+        """The start was ended before anything was served: a loss that was possible still is, and no other one came up."""
+        if not self.possible_loss:
+            self.end()
+
     def end(self) -> None:
         """Mark the run as clean, after a verified flush of everything. Raises StorageError: then the stop counts as unclean."""
         index = _index(self._identity, self._disk)

@@ -110,8 +110,12 @@ class LedgerIndex(Protocol):
 
 
 class OpenIndex(Protocol):
-    def __call__(self, directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool) -> LedgerIndex:
+    def __call__(
+        self, directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool, is_frozen: bool = False
+    ) -> LedgerIndex:
         """The index in ``directory``, or a new one if there is none and nothing indicates that there was one.
+
+        One that ``is_frozen`` is only read: opening it takes no space on the disk, and nothing may be changed or deleted.
 
         Raises CorruptionError (damaged, missing beside logs, an old copy), FormatVersionError, ConfigError (another bookie's,
         an older version).

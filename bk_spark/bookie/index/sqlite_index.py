@@ -37,14 +37,15 @@ WAY_OUT = "bring back the right one, or run 'bk-spark bookie rebuild-index', whi
 class SqliteIndex(VerifiedIndex):
     """Made by ``open_index``. LedgerIndex describes the methods."""
 
-    def __init__(self, database: Database, disk: Disk, state: IndexState) -> None:
+    def __init__(self, database: Database, disk: Disk, state: IndexState, *, is_frozen: bool = False) -> None:
         """Raises CorruptionError unless the tallies of all ledgers and entry logs are those of ``state``."""
         tables = Tables(database)
         super().__init__(tables, load(tables, state))
         self._database = database
         self._disk = disk
-        with writing_generation(self._disk, self._generation_file) as write:
-            write(self._generation)
+        if not is_frozen:
+            with writing_generation(self._disk, self._generation_file) as write:
+                write(self._generation)
 
     @property
     def mark(self) -> LogMark:
@@ -138,7 +139,7 @@ def with_way_out() -> Iterator[None]:
 
 
 @with_way_out()
-def open_index(directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool) -> SqliteIndex:
+def open_index(directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool, is_frozen: bool = False) -> SqliteIndex:
     """Described by OpenIndex."""
     path = directory / INDEX_FILE
     witness = read_generation(disk, directory / GENERATION_FILE)
@@ -151,7 +152,7 @@ def open_index(directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool)
         if state is None:
             raise database.damage("it is empty")
         check_state(path, state, bookie_id, witness)
-        return SqliteIndex(database, disk, state)
+        return SqliteIndex(database, disk, state, is_frozen=is_frozen)
     except BaseException:
         database.close()
         raise

@@ -20,7 +20,7 @@ from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.logs.entry_log import Copies, WritableDirectories, forget_sealed, settle_copies, sync_writers
 from bk_spark.bookie.logs.entry_log_files import EntryLogFiles
-from bk_spark.bookie.logs.log_file import FileKind, LogDirectory, LogFile
+from bk_spark.bookie.logs.log_file import NO_PREDECESSOR, FileKind, LogDirectory, LogFile, Predecessor
 from bk_spark.bookie.logs.mark import NO_MARK, EntryLogRow, LogMark, LogState
 from bk_spark.bookie.logs.record import LedgerNote
 from bk_spark.bookie.logs.replay import Damage, LogReplay, ReplayedRecord
@@ -186,25 +186,55 @@ class LogsReplay:
         for replay in (*self._entry_logs, *self._journals):
             yield from replay.records()
 
+    def total_bytes(self) -> int:
+        """What ``records`` is to read, about."""
+        return sum(replay.total_bytes() for replay in (*self._entry_logs, *self._journals))
+
+    @property
+    def scanned_bytes(self) -> int:
+        """What ``records`` has read so far, about."""
+        return sum(replay.scanned_bytes for replay in (*self._entry_logs, *self._journals))
+
     def finish(self, *, is_limbo: bool = False) -> Logs:
         """Cut, seal and sync the files that were left open. What follows from ``damages`` must be durable in the index before.
 
         In limbo the index may be an older one. Copies that it does not know are then kept.
         """
-        config, mark, known = self._config, self._mark, self._known
+        mark, known = self._mark, self._known
         journal_ids = FileIds(_next_id(self._journals, mark.next_journal_id, ()))
         entry_log_ids = FileIds(_next_id(self._entry_logs, mark.next_entry_log_id, known))
-        journal_ends = [(replay.directory, replay.finish()) for replay in self._journals]
-        entry_log_ends = [(replay.directory, replay.finish()) for replay in self._entry_logs]
+        journal_ends = [replay.finish() for replay in self._journals]
+        entry_log_ends = [replay.finish() for replay in self._entry_logs]
         keeps_all = is_limbo or (not known and mark == NO_MARK)
         settled = [file for one in self._entry_logs for file in settle_copies(one.directory, known, keeps_all=keeps_all)]
-        settings = WriterSettings(config.journal_file_bytes, MAX_BATCH_BYTES + 1, journal_ids)  # journals align nothing
-        journals = [RecordWriter(directory, settings, self.sequences, last) for directory, last in journal_ends]
+        journals = self._journal_writers(journal_ids, journal_ends)
         leftover = [*settled, *self._ended_now()]
-        aligned_from_bytes = max(config.direct_add_bytes, ALIGNED_FROM_BYTES)
-        settings = WriterSettings(config.entry_log_file_bytes, aligned_from_bytes, entry_log_ids)
-        entry_logs = [RecordWriter(directory, settings, self.sequences, last) for directory, last in entry_log_ends]
-        return Logs(journals, entry_logs, self.sequences, config.direct_add_bytes, leftover)
+        return self._logs(journals, self._entry_log_writers(entry_log_ids, entry_log_ends), leftover)
+
+    def frozen(self) -> Logs:
+        """Logs to read alone, in place of ``finish``: takes no space on the disk. Nobody may append to them."""
+        for replay in (*self._entry_logs, *self._journals):
+            replay.sync_only()
+        journals = self._journal_writers(FileIds(0), [NO_PREDECESSOR] * len(self._journals))
+        return self._logs(journals, self._entry_log_writers(FileIds(0), [NO_PREDECESSOR] * len(self._entry_logs)), ())
+
+    def _journal_writers(self, file_ids: FileIds, ends: Sequence[Predecessor]) -> list[RecordWriter]:
+        settings = WriterSettings(self._config.journal_file_bytes, MAX_BATCH_BYTES + 1, file_ids)  # journals align nothing
+        return self._writers(self._journals, settings, ends)
+
+    def _entry_log_writers(self, file_ids: FileIds, ends: Sequence[Predecessor]) -> list[RecordWriter]:
+        aligned_from_bytes = max(self._config.direct_add_bytes, ALIGNED_FROM_BYTES)
+        settings = WriterSettings(self._config.entry_log_file_bytes, aligned_from_bytes, file_ids)
+        return self._writers(self._entry_logs, settings, ends)
+
+    def _writers(
+        self, replays: Sequence[LogReplay], settings: WriterSettings, ends: Sequence[Predecessor]
+    ) -> list[RecordWriter]:
+        pairs = zip(replays, ends, strict=True)
+        return [RecordWriter(replay.directory, settings, self.sequences, end) for replay, end in pairs]
+
+    def _logs(self, journals: Sequence[RecordWriter], entry_logs: Sequence[RecordWriter], leftover: Sequence[LogFile]) -> Logs:
+        return Logs(journals, entry_logs, self.sequences, self._config.direct_add_bytes, leftover)
 
     def _entry_log_replay(self, directory: LogDirectory) -> LogReplay:
         mark = self._mark.entry_log(directory.ordinal)

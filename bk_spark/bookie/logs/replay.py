@@ -110,6 +110,8 @@ class LogReplay:
         self._mark_file_is_kept = mark_file_is_kept
         self._headers = self._read_headers()
         self._last: _LastFile | None = None
+        self.scanned_bytes = 0
+        """What ``records`` has read so far, about."""
         self._unreadable = LOG_START
         """The end of the last file with an unreadable header."""
 
@@ -125,6 +127,23 @@ class LogReplay:
             after = self._headers[successor] if successor is not None else None
             sealed = after.predecessor if after is not None and after.predecessor.file_id == file_id else None
             yield from self._file_records(file_id, sealed)
+
+    def total_bytes(self) -> int:
+        """What ``records`` is to read, about."""
+        directory, mark = self.directory, self._mark
+        sizes = {file_id: directory.disk.size(directory.file_path(file_id)) for file_id in self._headers}
+        return sum(sizes.values()) - min(mark.offset, sizes.get(mark.file_id, 0))
+
+    def sync_only(self) -> None:
+        """In place of ``finish``, on a full disk: all that ``records`` gave is durable then, and nothing was appended or cut.
+
+        Journals are written once more, too, since no checkpoint copies them.
+        """
+        last, disk = self._last, self.directory.disk
+        if last is not None and last.can_be_sealed:
+            path = self.directory.file_path(last.header.file_id)
+            disk.rewrite(path, last.durable)
+            end_file(disk, path, last.header.salt, None)
 
     def finish(self) -> Predecessor:
         """Cut, seal and sync the last file: all that ``records`` gave is durable then. Returns the directory's last file.
@@ -207,6 +226,7 @@ class LogReplay:
             if isinstance(item, Gap):
                 gaps.append(item)
                 continue
+            self.scanned_bytes += item.header.end - item.header.place.offset
             self._sequences.pass_over(item.header.sequence)
             if item.batch is not None or item.header.note is not None:
                 start, end = item.header.place.offset, item.header.end

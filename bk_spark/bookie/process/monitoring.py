@@ -2,7 +2,7 @@
 
 * ``/health`` is 200 while the process works: it starts, or stops, or its event loop answers. A bookie that takes no adds is
   healthy: to kill it would end the reads, too.
-* ``/ready`` is 200 while the bookie takes adds, 503 with the reasons while it does not.
+* ``/ready`` is 200 while the bookie takes adds, 503 with the reasons while it does not; while it starts, how far it is.
 * ``/metrics`` shows the registries BOOKIE and CLIENT (of the client that repairs this bookie), all with the label ``bookie``.
   Besides what is counted anyway, a scrape asks for states, fill levels and the figures of background tasks, and measures the
   space on the disks. It changes nothing, and holds no lock for long.
@@ -26,6 +26,7 @@ from bk_spark.bookie.index.rows import Limbo
 from bk_spark.bookie.logs.log_file import FileKind
 from bk_spark.bookie.pace import SYSTEM_CLOCKS
 from bk_spark.bookie.process.background import RunningBookie
+from bk_spark.bookie.progress import Progress
 from bk_spark.config import BookieConfig
 from bk_spark.telemetry import metrics
 from bk_spark.telemetry.http_endpoint import HttpEndpoint, Response, text_response
@@ -35,7 +36,7 @@ from bk_spark.version import VERSION
 ANSWER_S = 3.0
 """The event loop answers within milliseconds; if it has not within this time, it never will."""
 
-STARTS = "it starts: it opens its files and replays its journals"
+STARTS = "it starts"
 STOPS = "it stops"
 
 _EVERYWHERE = ("", "0.0.0.0", "::")
@@ -78,6 +79,7 @@ class Monitoring:
         """None while the bookie does not serve."""
         self._is_registered: Callable[[], bool] = lambda: False
         self._phase = STARTS
+        self._progress: Progress | None = None
         self._bookie_id = ""
         self._began_s = SYSTEM_CLOCKS.steady_s()
         self._endpoint: HttpEndpoint | None = None
@@ -98,9 +100,9 @@ class Monitoring:
             self._endpoint.close()
 
     @contextmanager
-    def of(self, bookie_id: str) -> Iterator[None]:
-        """Show the metrics of this bookie, for one run of it."""
-        self._bookie_id, self._phase = bookie_id, STARTS
+    def of(self, bookie_id: str, progress: Progress | None = None) -> Iterator[None]:
+        """Show the metrics of this bookie, for one run of it, and how far its start has come."""
+        self._bookie_id, self._phase, self._progress = bookie_id, STARTS, progress
         try:
             with asked(metrics.BOOKIE, self._figures):
                 yield
@@ -113,13 +115,14 @@ class Monitoring:
 
     def stops(self) -> None:
         """The bookie is about to leave the list of bookies."""
-        self._phase, self._running = STOPS, None
+        self._phase, self._progress, self._running = STOPS, None, None
 
     def reasons(self) -> list[str]:
         """Why it takes no adds, or clients do not know of it; empty if it takes adds."""
         running = self._running
         if running is None:
-            return [self._phase]
+            progress = self._progress
+            return [f"{self._phase}: {progress.text}" if progress is not None and progress.text else self._phase]
         bookie, problem = running.bookie, running.watch.state.problem
         reasons = []
         if not self._is_registered():

@@ -44,7 +44,13 @@ THREAD_NAME = "register-again"
 logger = logging.getLogger(__name__)
 
 
-def await_others(store: ZooKeeperStore, znodes: Znodes, address: BookieAddress, patience_s: float) -> None:
+def await_others(
+    store: ZooKeeperStore,
+    znodes: Znodes,
+    address: BookieAddress,
+    patience_s: float,
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
     """Wait until this bookie is not registered at another address any more. Call this before a boot takes its number.
 
     Otherwise a copy of a running bookie's disks could take the number. Later that number would favour the copy, which lacks
@@ -60,7 +66,7 @@ def await_others(store: ZooKeeperStore, znodes: Znodes, address: BookieAddress, 
         if time.monotonic() >= deadline:
             problem = f"a process at {other.host}:{other.port} serves it: stop that one, or wait for its session to expire"
             raise MetadataConflictError(f"bookie {address.bookie_id}", f"{problem}; a copy of its directories is no bookie")
-        time.sleep(PAUSE_S)
+        pause(PAUSE_S)
 
 
 class Registration:

@@ -7,38 +7,43 @@
 4. **Background**: repair, garbage collection and scrub run in threads beside the server, which they use.
 5. **Stop**, in reverse: leave the list of bookies, stop serving, stop the background, flush, mark the stop as clean, unlock.
 
-After a full disk the process goes through the phases again without ending (registration.py).
+After a full disk the process goes through the phases again without ending (registration.py). If there is no space to open the
+storage, at a start or then, it takes no boot number or leaves it as a crash would, and serves reads alone until there is.
 
-Ref: BP-46, "The Full Boot-Up Sequence"; docs/rules.md, protocol rules 51 and 52, storage rule 9.
+A signal to stop is honoured in every phase (stop_signals.py). Before the bookie serves, it ends the start where a crash could.
+
+Ref: BP-46, "The Full Boot-Up Sequence"; docs/rules.md, protocol rules 51 and 52, storage rules 9 and 18.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import DirectoryLock, Disk
-from bk_spark.bookie.identity.boot import Boot, MetadataPlace, begin_boot, check_startable
+from bk_spark.bookie.identity.boot import Boot, MetadataPlace, begin_boot, check_startable, possible_losses
 from bk_spark.bookie.identity.cookie import locked
-from bk_spark.bookie.identity.identity import examine
+from bk_spark.bookie.identity.identity import Identity, examine
 from bk_spark.bookie.index.ledger_index import OpenIndex
 from bk_spark.bookie.index.sqlite_index import open_index as open_sqlite_index
 from bk_spark.bookie.process.background import Administration, Background, RunningBookie
 from bk_spark.bookie.process.disk_watch import DiskWatch, is_out_of_space
 from bk_spark.bookie.process.monitoring import MeasuredDisk, Monitoring
 from bk_spark.bookie.process.registration import Availability, Registration, await_others, takes_adds
+from bk_spark.bookie.process.stop_signals import StopAskedError, StopSignals
+from bk_spark.bookie.progress import Progress
 from bk_spark.bookie.repair.ledger_repair import Peers
 from bk_spark.bookie.server.server import BookieServer, End, check_address
 from bk_spark.bookie.server.sync_thread import CheckpointThread
 from bk_spark.bookie.space.garbage_collection import ClusterMember
+from bk_spark.bookie.storage.open_storage import OpenOptions
+from bk_spark.bookie.storage.stored_ledgers import DURABLE_WAIT_S
 from bk_spark.config import BookieConfig
-from bk_spark.errors import MetadataUnavailableError, StorageError
+from bk_spark.errors import MetadataUnavailableError, NotOpenedError, StorageError
 from bk_spark.metadata.ledger_ids import highest_issued_id
 from bk_spark.metadata.registration import BookieAddress
 from bk_spark.metadata.znodes import Znodes
@@ -75,7 +80,7 @@ def run_bookie(
     open_index: OpenIndex = open_sqlite_index,
     peers: Peers | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT.
+    """Serve until SIGTERM, SIGINT or SIGHUP. On the main thread.
 
     Raises ConfigError, CorruptionError and FormatVersionError if it must not start, MetadataConflictError if another process
     runs this bookie, MetadataUnavailableError, and StorageError if a flush failed: then the stop is unclean.
@@ -84,15 +89,32 @@ def run_bookie(
     if config.tls_certificate and not config.tls_ca:
         logger.warning("without tls_ca every client is taken, and this bookie cannot repair itself from others that speak TLS")
     keep_freed()
-    process = _Process(place, store, znodes, config, disk, open_index, peers)
-    with locked(process.directories.roots, disk) as locks:
-        check_address(place.host, place.port)
-        lock = locks[place.data_dir]
-        with process.monitoring:
-            end = process.run(lock)
-            while end is End.REOPEN:
-                logger.info("the bookie in %s opens its storage anew", place.data_dir)
-                end = process.run_again(lock)
+    with StopSignals() as stop:
+        process = _Process(place, store, znodes, config, disk, open_index, peers, stop)
+        with locked(process.directories.roots, disk) as locks:
+            check_address(place.host, place.port)
+            with process.monitoring:
+                _run_to_the_end(process, locks[place.data_dir])
+        logger.info("the bookie in %s has stopped", place.data_dir)
+
+
+def _run_to_the_end(process: _Process, lock: DirectoryLock) -> None:
+    try:
+        end = process.run(lock)
+        while end is End.REOPEN:
+            process.stop.check()
+            logger.info("the bookie in %s opens its storage anew", process.place.data_dir)
+            end = process.run_again(lock)
+    except StopAskedError:
+        logger.info("the bookie in %s was told to stop while it opened its storage", process.place.data_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedBookie:
+    bookie_id: str
+    bookie: Bookie
+    boot: Boot | None
+    """None if there was no space to boot: then the bookie serves reads alone."""
 
 
 @dataclass
@@ -106,21 +128,23 @@ class _Process:
     disk: Disk
     open_index: OpenIndex
     peers: Peers | None
+    stop: StopSignals
 
     def __post_init__(self) -> None:
         self.directories = Directories.of(self.place.data_dir, self.config)
         self.monitoring = Monitoring(self.place.host, self.config)
 
     def run(self, lock: DirectoryLock) -> End:
-        """One run through all phases. ``lock`` is the data directory's."""
-        boot = self._identify()
+        """One run through all phases. ``lock`` is the data directory's. Raises StopAskedError at a stop before phase 3."""
+        identity = self._identify()
         end: End | None = None
-        with self.monitoring.of(boot.bookie_id), CheckpointThread() as checkpoints:
-            bookie = self._open(boot, checkpoints, lock)
+        progress = Progress(check=self.stop.check)
+        with self.monitoring.of(identity.bookie_id, progress), CheckpointThread() as checkpoints:
+            opened = self._open(identity, lock, checkpoints, progress)
             try:
-                end = asyncio.run(self._serve(bookie, boot, checkpoints))
+                end = asyncio.run(self._serve(opened, checkpoints))
             finally:
-                self._close(bookie, boot, end)
+                _close(opened, end)
         return end
 
     def run_again(self, lock: DirectoryLock) -> End:
@@ -130,74 +154,94 @@ class _Process:
                 return self.run(lock)
             except MetadataUnavailableError as problem:
                 logger.warning("the storage cannot be opened anew, it is tried again in %g s: %s", REOPEN_PAUSE_S, problem)
-                time.sleep(REOPEN_PAUSE_S)
+                self.stop.pause(REOPEN_PAUSE_S)
 
-    def _identify(self) -> Boot:
+    def _identify(self) -> Identity:
+        """Which bookie this is. Writes nothing."""
         identity = examine(self.directories, self.store, self.znodes, self.disk)
+        name_bookie(identity.bookie_id)
         check_startable(identity, self.config)
-        await_others(self.store, self.znodes, self._address(identity.bookie_id), self._patience_s)
+        address = self._address(identity.bookie_id)
+        await_others(self.store, self.znodes, address, self._patience_s, self.stop.pause)
+        return identity
+
+    def _open(
+        self, identity: Identity, lock: DirectoryLock, checkpoints: CheckpointThread, progress: Progress
+    ) -> _OpenedBookie:
+        """Boot and open the storage, or, if there is no space for that, open it for reads alone."""
+        try:
+            return self._boot(identity, lock, checkpoints, progress)
+        except StorageError as problem:
+            if not is_out_of_space(problem) or identity.mismatches:
+                raise
+            remedy = "it serves reads alone until there is space: delete files of others, or add disk"
+            logger.error("bookie %s cannot open its storage, because: %s; %s", identity.bookie_id, problem, remedy)
+            losses = "; ".join(possible_losses(identity, self.disk))
+            options = OpenOptions(self.open_index, DURABLE_WAIT_S, checkpoints, losses, self._highest_issued, progress)
+            bookie = Bookie.open_frozen(self.directories, identity.bookie_id, self.config, self.disk, options, problem)
+            return _OpenedBookie(identity.bookie_id, bookie, None)
+
+    def _boot(
+        self, identity: Identity, lock: DirectoryLock, checkpoints: CheckpointThread, progress: Progress
+    ) -> _OpenedBookie:
+        self.stop.check()
         boot = begin_boot(identity, MetadataPlace(self.store, self.znodes), self.config, self.disk)
-        name_bookie(boot.bookie_id)
         logger.info("bookie %s, boot %d", boot.bookie_id, boot.number)
         if boot.possible_loss:
             logger.warning("bookie %s may have lost data and starts in limbo: %s", boot.bookie_id, boot.possible_loss)
-        return boot
-
-    def _open(self, boot: Boot, checkpoints: CheckpointThread, lock: DirectoryLock) -> Bookie:
-        bookie = Bookie.open(
-            self.directories,
-            boot.bookie_id,
-            self.config,
-            self.disk,
-            highest_issued=lambda: highest_issued_id(self.store, self.znodes),
-            possible_loss=boot.possible_loss,
-            open_index=self.open_index,
-            lock=lock,
-            background=checkpoints,
-        )
+        try:
+            bookie = Bookie.open(
+                self.directories,
+                boot.bookie_id,
+                self.config,
+                self.disk,
+                highest_issued=self._highest_issued,
+                possible_loss=boot.possible_loss,
+                open_index=self.open_index,
+                lock=lock,
+                background=checkpoints,
+                progress=progress,
+            )
+        except StopAskedError:
+            boot.give_up()
+            raise
         try:
             boot.opened(skips_journal=not self.config.journal_write_data)
         except BaseException:
             bookie.close()
             raise
-        return bookie
+        return _OpenedBookie(boot.bookie_id, bookie, boot)
 
-    def _close(self, bookie: Bookie, boot: Boot, end: End | None) -> None:
-        """Flush. A run ends cleanly only if it was told to end, flushed everything, and never had a failure."""
-        try:
-            bookie.close()
-        except StorageError as problem:
-            _note(boot, problem)
-            raise
-        if bookie.failure is not None:
-            _note(boot, bookie.failure)  # it may have come after _mark_failure looked last
-        elif end is not None:
-            boot.end()
+    def _highest_issued(self) -> int:
+        return highest_issued_id(self.store, self.znodes)
 
-    async def _serve(self, bookie: Bookie, boot: Boot, checkpoints: CheckpointThread) -> End:
+    async def _serve(self, opened: _OpenedBookie, checkpoints: CheckpointThread) -> End:
         """Phases 3 to 5, up to the server's end."""
         loop = asyncio.get_running_loop()
-        running = self._running(bookie, boot)
+        running = self._running(opened)
+        checkpoints.on_failure(running.server.fail)
+        with self.stop.on_stop(lambda: loop.call_soon_threadsafe(running.server.request_stop)):
+            return await self._serve_running(opened, running)
+
+    async def _serve_running(self, opened: _OpenedBookie, running: RunningBookie) -> End:
+        loop = asyncio.get_running_loop()
         server, background = running.server, Background.of(running)
-        checkpoints.on_failure(server.fail)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, server.request_stop)
         self.place = replace(self.place, port=await server.start())  # a later run keeps the port
         registration = Registration(
             self.store,
             self.znodes,
             self._address(running.bookie_id),
             patience_s=self._patience_s,
-            is_read_only=not takes_adds(bookie),
+            is_read_only=not takes_adds(opened.bookie),
         )
         self.monitoring.serves(running, lambda: registration.is_registered)
-        marking = loop.create_task(_mark_failure(bookie, boot, self.config.disk_check_s))
-        working = loop.create_task(self._work(running, registration, background))
+        marking = loop.create_task(_mark_failure(opened, self.config.disk_check_s))
+        working = loop.create_task(self._work(running, registration, background, is_frozen=opened.boot is None))
         try:
             await asyncio.wait((working, server.ended), return_when=asyncio.FIRST_COMPLETED)
             return server.ended.result() if server.ended.done() else working.result()
         finally:
-            logger.info("bookie %s stops", boot.bookie_id)
+            logger.info("bookie %s stops: it ends its requests, then writes out what it has in memory", opened.bookie_id)
             self.monitoring.stops()
             working.cancel()
             await asyncio.wait((working,))
@@ -207,20 +251,25 @@ class _Process:
             await loop.run_in_executor(None, background.stop)
             marking.cancel()
 
-    async def _work(self, running: RunningBookie, registration: Registration, background: Background) -> End:
+    async def _work(
+        self, running: RunningBookie, registration: Registration, background: Background, *, is_frozen: bool
+    ) -> End:
         """Register, start the background, and watch the disks until the storage is to be opened anew."""
         availability = Availability(running.bookie, running.watch, registration, self._may_boot)
         await asyncio.get_running_loop().run_in_executor(None, registration.keep)
         logger.info("bookie %s serves on %s:%d", running.bookie_id, self.place.host, self.place.port)
         background.start()
         running.administration.background = background
+        if is_frozen:  # disks that seem to have space, and have not, cost a replay at each try
+            await asyncio.sleep(REOPEN_PAUSE_S)
         await availability.keep(self.config.disk_check_s)
         return End.REOPEN
 
-    def _running(self, bookie: Bookie, boot: Boot) -> RunningBookie:
+    def _running(self, opened: _OpenedBookie) -> RunningBookie:
+        bookie = opened.bookie
         watch = DiskWatch(self.directories, self.config, self.disk)
         watch.look(bookie)
-        administration = Administration(bookie, boot.bookie_id, watch)
+        administration = Administration(bookie, opened.bookie_id, watch)
         server = BookieServer(
             bookie,
             self.config,
@@ -229,8 +278,8 @@ class _Process:
             looks=lambda: watch.look(bookie),
             administer=administration.administer,
         )
-        cluster = ClusterMember.of(self.store, self.znodes, boot.bookie_id)
-        return RunningBookie(boot.bookie_id, bookie, self.config, cluster, watch, administration, server, self.peers)
+        cluster = ClusterMember.of(self.store, self.znodes, opened.bookie_id)
+        return RunningBookie(opened.bookie_id, bookie, self.config, cluster, watch, administration, server, self.peers)
 
     def _address(self, bookie_id: str) -> BookieAddress:
         return BookieAddress(bookie_id, self.place.host, self.place.port, self.config.rack, self.monitoring.address)
@@ -249,14 +298,28 @@ class _Process:
         return True
 
 
-async def _mark_failure(bookie: Bookie, boot: Boot, interval_s: float) -> None:
+def _close(opened: _OpenedBookie, end: End | None) -> None:
+    """Flush. A run ends cleanly only if it was told to end, flushed everything, and never had a failure."""
+    bookie, boot = opened.bookie, opened.boot
+    try:
+        bookie.close()
+    except StorageError as problem:
+        _note(boot, problem)
+        raise
+    if bookie.failure is not None:
+        _note(boot, bookie.failure)  # it may have come after _mark_failure looked last
+    elif end is not None and boot is not None:
+        boot.end()
+
+
+async def _mark_failure(opened: _OpenedBookie, interval_s: float) -> None:
     """Note a failed write or sync for the next boot as soon as it happens, because this process may be killed."""
-    while bookie.failure is None:
+    while (failure := opened.bookie.failure) is None:
         await asyncio.sleep(interval_s)
-    await asyncio.get_running_loop().run_in_executor(None, _note, boot, bookie.failure)
+    await asyncio.get_running_loop().run_in_executor(None, _note, opened.boot, failure)
 
 
-def _note(boot: Boot, failure: BaseException) -> None:
-    """Note a failure for the next boot, except a full disk, which leaves what was synced as it was."""
-    if not is_out_of_space(failure):
+def _note(boot: Boot | None, failure: BaseException) -> None:
+    """Note a failure for the next boot, unless it leaves what was synced as it was: a full disk, or a file not opened."""
+    if boot is not None and not is_out_of_space(failure) and not isinstance(failure, NotOpenedError):
         boot.note_failed_sync()

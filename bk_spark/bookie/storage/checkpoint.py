@@ -31,6 +31,7 @@ from bk_spark.bookie.index.rows import BatchRow, row_of
 from bk_spark.bookie.logs.entry_log import Copies
 from bk_spark.bookie.logs.log_file import LogFile
 from bk_spark.bookie.logs.mark import LogMark
+from bk_spark.bookie.progress import Progress
 from bk_spark.bookie.storage.parts import StorageParts
 from bk_spark.bookie.storage.write_cache import CachedLedger, WriteCache
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES, MIB
@@ -63,6 +64,8 @@ class _Flush:
     files: Sequence[LogFile]
     is_roll: bool = False
     is_begun: bool = False
+    progress: Progress | None = None
+    """Whom to tell how many bytes of the cache are copied."""
 
 
 class Checkpoints:
@@ -99,12 +102,14 @@ class Checkpoints:
             flush = self._freeze(is_roll=is_roll)
             self._background(lambda: self._run_quietly(flush))
 
-    def run(self, *, even_if_empty: bool = False) -> None:
+    def run(self, *, even_if_empty: bool = False, progress: Progress | None = None) -> None:
         """LedgerStorage.checkpoint."""
         self.finish()
         self._bytes_at_last = self._parts.logs.appended_bytes
         if self._parts.layers.active or even_if_empty:
-            self._run(self._freeze())
+            flush = self._freeze()
+            flush.progress = progress
+            self._run(flush)
 
     def finish(self) -> None:
         """Run the frozen checkpoint, or wait for its end if it runs already. Raises StorageError if it was not done."""
@@ -183,7 +188,12 @@ class Checkpoints:
         parts = self._parts
         if self._copies is None:
             self._copies = parts.logs.copies("checkpoint")
-        changes = [_change(ledger_id, ledger, self._copies) for ledger_id, ledger in flush.cache.ledgers()]
+        changes, copied_bytes = [], 0
+        for ledger_id, ledger in flush.cache.ledgers():
+            if flush.progress is not None:
+                flush.progress.advance(copied_bytes)
+                copied_bytes += sum(len(row.batch.body) for row in ledger.rows if row.batch is not None)
+            changes.append(_change(ledger_id, ledger, self._copies))
         self._copies.sync()
         if flush.is_roll:
             self._copies.seal()

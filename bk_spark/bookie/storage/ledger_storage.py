@@ -26,6 +26,7 @@ from bk_spark.bookie.index.ledger_index import LedgerIndex, proven_summary
 from bk_spark.bookie.index.rows import BatchRow, row_of
 from bk_spark.bookie.logs.all_logs import Logs
 from bk_spark.bookie.logs.record import LedgerNote, RecordKind
+from bk_spark.bookie.progress import Progress
 from bk_spark.bookie.storage.checkpoint import Background, Checkpoints
 from bk_spark.bookie.storage.parts import ChangeGate, LockedIndex, StorageParts
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
@@ -164,9 +165,13 @@ class LedgerStorage(StoredLedgers):
         """
         self._checkpoints.begin_if_due(may_wait=may_wait)
 
-    def checkpoint(self, *, even_if_empty: bool = False) -> None:
+    def checkpoint(self, *, even_if_empty: bool = False, progress: Progress | None = None) -> None:
         """Bring all since the mark into the index now. Everything must be synced. If it fails, the mark stays."""
-        self._checkpoints.run(even_if_empty=even_if_empty)
+        self._checkpoints.run(even_if_empty=even_if_empty, progress=progress)
+
+    def freeze(self, problem: StorageError) -> None:
+        """Take no change, as after ``problem``. Before anything was changed."""
+        self._gate.failure = problem
 
     def close(self) -> None:
         """Checkpoint, seal the logs and close all files, in this order. After a failure only close."""

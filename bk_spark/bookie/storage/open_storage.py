@@ -12,14 +12,18 @@ process that was merely killed has lost nothing: replay restores it.
 
 The torn ends of the logs are cut, sealed and synced, then a checkpoint moves the mark behind them.
 
+*On a full disk* none of that is possible, and reads do not need it. ``open_frozen`` replays into memory and writes nothing new.
+Such a storage has failed from the start: it changes nothing, and denies nothing either.
+
 Ref: docs/rules.md, storage rules 2, 7, 11, 12 and 14; docs/formats.md, "Files of a bookie".
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
@@ -29,12 +33,13 @@ from bk_spark.bookie.index.sqlite_index import with_way_out
 from bk_spark.bookie.logs.all_logs import LogsReplay, logs_exist
 from bk_spark.bookie.logs.record import LedgerNote, RecordKind
 from bk_spark.bookie.logs.replay import Damage, ReplayedRecord
+from bk_spark.bookie.progress import Progress
 from bk_spark.bookie.storage.checkpoint import Background
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.bookie.storage.write_cache import CachedLedger, CacheLayers, WriteCache
 from bk_spark.config import BookieConfig
 from bk_spark.entries.batch import EncodedBatch
-from bk_spark.errors import CorruptionError
+from bk_spark.errors import CorruptionError, StorageError
 
 MAX_NAMED_DAMAGES = 10
 """How many damages the log names. One failing disk may bring thousands."""
@@ -54,6 +59,7 @@ class OpenOptions:
     """Why durable data may be lost; empty if nothing indicates that."""
     highest_issued: Callable[[], int] | None
     """The highest ledger id that may have been issued."""
+    progress: Progress = field(default_factory=Progress)
 
 
 def open_storage(
@@ -64,30 +70,73 @@ def open_storage(
     Raises CorruptionError, FormatVersionError, StorageError, ConfigError (files of another bookie).
     """
     directories.make(disk)
+    start.progress.begin("opens its index")
     index = start.open_index(directories.index, bookie_id, disk, logs_exist=logs_exist(directories, disk))
-    try:
+    with ExitStack() as undo:
+        undo.callback(index.close)
         replay = LogsReplay(directories, bookie_id, config, disk, index.mark, index.entry_logs())
-        cache = _Replay(index).union(replay.records())
-        _begin_limbo(index, start, replay.damages)
-        logs = replay.finish(is_limbo=index.limbo is not None)
+        cache = _replayed(index, replay, start.progress)
+        limbo = _new_limbo(start, replay.damages)
+        if limbo is not None:
+            index.set_limbo(limbo)
+        start.progress.begin("seals and syncs its logs")
+        logs = undo.enter_context(closing(replay.finish(is_limbo=index.limbo is not None)))
         storage = LedgerStorage(index, logs, cache, config, start.durable_wait_s, start.background)
-        storage.checkpoint(even_if_empty=True)
-    except BaseException:
-        index.close()
-        raise
+        start.progress.begin("writes what it replayed into its entry logs and index", cache.size_bytes)
+        storage.checkpoint(even_if_empty=True, progress=start.progress)
+        undo.pop_all()
     return storage
 
 
-def _begin_limbo(index: LedgerIndex, start: OpenOptions, damages: Sequence[Damage]) -> None:
-    """Enter limbo if something may be lost. Raises CorruptionError if nobody knows the highest ledger id."""
+@dataclass(frozen=True, slots=True)
+class FrozenStorage:
+    storage: LedgerStorage
+    limbo: Limbo | None
+    """In memory: the index could not take a new one."""
+
+
+def open_frozen(
+    directories: Directories, bookie_id: str, config: BookieConfig, disk: Disk, start: OpenOptions, problem: StorageError
+) -> FrozenStorage:
+    """The storage for reads alone, after ``problem``, a lack of space. All that it shows is durable.
+
+    What is missing or damaged stays so on the disk, and the next start meets it again. Raises as ``open_storage``.
+    """
+    start.progress.begin("opens its index to be read alone")
+    index = start.open_index(directories.index, bookie_id, disk, logs_exist=logs_exist(directories, disk), is_frozen=True)
+    with ExitStack() as undo:
+        undo.callback(index.close)
+        replay = LogsReplay(directories, bookie_id, config, disk, index.mark, index.entry_logs())
+        cache = _replayed(index, replay, start.progress)
+        limbo = _new_limbo(start, replay.damages) or index.limbo
+        logs = undo.enter_context(closing(replay.frozen()))
+        storage = LedgerStorage(index, logs, cache, config, start.durable_wait_s, start.background)
+        storage.freeze(problem)
+        undo.pop_all()
+    return FrozenStorage(storage, limbo)
+
+
+def _replayed(index: LedgerIndex, replay: LogsReplay, progress: Progress) -> WriteCache:
+    progress.begin("replays its logs", replay.total_bytes())
+
+    def records() -> Iterator[ReplayedRecord]:
+        for record in replay.records():
+            progress.advance(replay.scanned_bytes)
+            yield record
+
+    return _Replay(index).union(records())
+
+
+def _new_limbo(start: OpenOptions, damages: Sequence[Damage]) -> Limbo | None:
+    """The limbo to begin if something may be lost. Raises CorruptionError if nobody knows the highest ledger id."""
     loss = start.possible_loss or "; ".join(str(one) for one in damages[:MAX_NAMED_DAMAGES])
     if not loss:
-        return
+        return None
     if start.highest_issued is None:
         raise damages[0].error() if damages else CorruptionError("the data directory", loss)
     watermark = start.highest_issued()
     logger.warning("data may be lost (%s): ledgers up to %d are in limbo until they are repaired", loss, watermark)
-    index.set_limbo(Limbo(watermark))
+    return Limbo(watermark)
 
 
 class _Replay:

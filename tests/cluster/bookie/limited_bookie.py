@@ -6,6 +6,8 @@ The file is ``disk.json`` beside the data directory; without it the disk is the 
   of a write too.
 - ``reported_bytes``: what the disk says of its size; without it, ``limit_bytes``. Larger, it hides from the watermarks that the
   disk is full.
+- ``full``: parts of paths; writes to these fail as on a full disk, though there is space.
+- ``held``: a part of a path; writes to it wait for as long as it is set.
 - ``fails``: pairs of ``write`` or ``sync`` and a part of a path; those calls fail as on a broken disk (EIO).
 
 The index is not written through the disk module: it counts, and never fails.
@@ -17,6 +19,7 @@ import errno
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -65,6 +68,10 @@ class LimitedDisk(Disk):
         return settings["limit_bytes"] - self._used() if "limit_bytes" in settings else sys.maxsize
 
     def check(self, verb: str, path: Path) -> None:
+        while (held := self.settings().get("held")) and held in str(path):
+            time.sleep(0.02)
+        if verb == "write" and any(part in str(path) for part in self.settings().get("full", [])):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if any(verb == failing and part in str(path) for failing, part in self.settings().get("fails", [])):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 

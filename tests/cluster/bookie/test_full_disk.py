@@ -6,6 +6,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from unittest import mock
@@ -15,7 +16,7 @@ import pytest
 from bk_spark import BookKeeper
 from bk_spark.cli import main
 from bk_spark.config import MIB, BookieConfig
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookKeeperError, ProcessFailedError
 from bk_spark.local import cluster as local_cluster
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.wire.messages import AdminOperation, Status
@@ -254,3 +255,135 @@ def test_without_the_journal_what_was_acked_and_found_no_space_is_brought_back_f
         while asked.administer(AdminOperation.BOOKIE_STATUS).figures["limbo"]:
             assert asked.read(writer.ledger_id, 0, acked - 1)[1] in (Status.OK, Status.UNKNOWN)
         assert asked.read(writer.ledger_id, 0, acked - 1) == ({one: small_payload(one) for one in range(acked)}, Status.OK)
+
+
+def test_a_bookie_that_was_killed_on_a_full_disk_starts_to_serve_reads_and_takes_adds_once_there_is_space(filling) -> None:
+    """Storage rule 18. What it has, it shows; what it has not, nobody knows; its fences hold."""
+    full = filling(1)
+    with BookKeeper(full.cluster.metadata_uri, CLIENT) as client, AskedBookie(full.small) as raw:
+        assert [raw.add(1, one, payload(1, one)) for one in range(8)] == [Status.OK] * 8
+        assert raw.add(3, 0, b"small, in the journal alone") is Status.OK
+        full.acked[1] = 8
+        full.disk.take()
+        for _ in range(2):
+            full.small.kill()
+            full.small.start()
+            assert full.is_read_only(client)
+            full.assert_holds_all()
+            assert raw.read(3, 0, 0) == ({0: b"small, in the journal alone"}, Status.OK)
+            assert raw.read(1, 8, 8)[1] is Status.IO_ERROR
+            assert raw.read(2, 0, 0)[1] is Status.IO_ERROR
+            assert raw.add(1, 8, payload(1, 8)) in (Status.READ_ONLY, Status.IO_ERROR)
+            assert raw.add(1, 8, payload(1, 8), recovery=True) in (Status.READ_ONLY, Status.IO_ERROR)
+            assert raw.administer(AdminOperation.BOOKIE_STATUS).figures["failed"] == 1
+        process = full.small.pid
+        full.disk.free()
+        wait_until(lambda: full.is_writable(client))
+        assert full.small.pid == process
+        full.assert_holds_all()
+        assert raw.add(1, 8, payload(1, 8)) is Status.OK
+        assert raw.read(2, 0, 0)[1] is Status.NO_SUCH_LEDGER
+        assert raw.administer(AdminOperation.BOOKIE_STATUS).figures["limbo"] == 0
+
+
+def test_a_bookie_that_reads_a_full_disk_ends_when_it_is_told_to(filling) -> None:
+    full = filling(1)
+    with AskedBookie(full.small) as raw:
+        assert raw.add(1, 0, payload(1, 0)) is Status.OK
+        full.acked[1] = 1
+        full.disk.take()
+        full.small.kill()
+        full.small.start()
+        full.small.stop()
+        full.disk.free()
+        full.small.start()
+        full.assert_holds_all()
+        assert raw.administer(AdminOperation.BOOKIE_STATUS).figures["limbo"] == 0
+
+
+@pytest.mark.parametrize("place", ["/boot", "/journal/", "/entry_log/", "generation"])
+def test_a_storage_that_finds_no_space_again_while_it_is_opened_anew_serves_reads_until_there_is(hidden, place) -> None:
+    """Storage rule 18. The disks took a file right before."""
+    full = hidden(1, CONFIG)
+    process = full.small.pid
+    with BookKeeper(full.cluster.metadata_uri, CLIENT) as client, AskedBookie(full.small) as raw:
+        acked = 0
+        while raw.add(1, acked, small_payload(acked)) is Status.OK:
+            acked += 1
+        wait_until(lambda: full.is_read_only(client))
+        set_disk(full.small.data_dir, full=[place])
+        wait_until(lambda: "cannot open its storage" in full.small.log.read_text())
+        wait_until(lambda: raw.read(1, 0, acked - 1) == ({one: small_payload(one) for one in range(acked)}, Status.OK))
+        assert full.is_read_only(client)
+        full.disk.free()
+        wait_until(lambda: full.is_writable(client))
+        assert full.small.pid == process
+        assert raw.read(1, 0, acked - 1) == ({one: small_payload(one) for one in range(acked)}, Status.OK)
+        assert raw.administer(AdminOperation.BOOKIE_STATUS).figures["limbo"] == 0
+
+
+@pytest.mark.parametrize("place", ["/boot", "/entry_log/"])
+def test_a_bookie_that_opens_its_storage_anew_ends_when_it_is_told_to(hidden, place) -> None:
+    """Storage rule 18: before its number is taken, and while it writes out what it replayed."""
+    full = hidden(1, CONFIG)
+    with BookKeeper(full.cluster.metadata_uri, CLIENT) as client, AskedBookie(full.small) as raw:
+        acked = 0
+        while raw.add(1, acked, small_payload(acked)) is Status.OK:
+            acked += 1
+        wait_until(lambda: full.is_read_only(client))
+        set_disk(full.small.data_dir, held=place)
+        wait_until(lambda: "opens its storage anew" in full.small.log.read_text())
+        full.small.ask_to_end()
+        full.disk.free()
+        wait_until(lambda: full.small.pid is None)
+        assert "Traceback" not in full.small.log.read_text()
+        full.small.start()
+        assert raw.read(1, 0, acked - 1) == ({one: small_payload(one) for one in range(acked)}, Status.OK)
+        assert raw.administer(AdminOperation.BOOKIE_STATUS).figures["limbo"] == 0
+
+
+@pytest.mark.parametrize("place", ["boot", "journal", "entry_log"])
+def test_a_bookie_that_starts_ends_when_it_is_told_to_and_nothing_is_lost(hidden, place) -> None:
+    """Storage rule 18: while it takes its number, and while it seals its journal or its entry log."""
+    full = hidden(1, CONFIG)
+    full.disk.free()
+    with AskedBookie(full.small) as raw:
+        assert raw.add(1, 0, small_payload(0)) is Status.OK
+        assert raw.add(1, 1, payload(1, 1)) is Status.OK
+        full.small.kill()
+        stop_during_the_start(full, place)
+        full.small.start()
+        assert raw.read(1, 0, 1) == ({0: small_payload(0), 1: payload(1, 1)}, Status.OK)
+        assert raw.administer(AdminOperation.BOOKIE_STATUS).figures["limbo"] == 0
+
+
+def test_a_start_without_the_journal_that_is_told_to_end_is_no_possible_loss(hidden) -> None:
+    """It acked nothing. A start that is killed counts as a possible loss."""
+    full = hidden(1, dataclasses.replace(CONFIG, journal_write_data=False))
+    full.disk.free()
+    with AskedBookie(full.small) as raw:
+        assert raw.add(1, 0, small_payload(0)) is Status.OK
+        full.small.stop()
+        stop_during_the_start(full, "boot")
+        full.small.start()
+        assert raw.read(1, 0, 0) == ({0: small_payload(0)}, Status.OK)
+        assert raw.administer(AdminOperation.BOOKIE_STATUS).figures["limbo"] == 0
+
+
+def stop_during_the_start(full: Filling, place: str) -> None:
+    """Start, hold the first write to ``place``, ask the process to end, and let the write go on."""
+    data_dir, log = full.small.data_dir, full.small.log
+    sealed = log.read_text().count("seals and syncs")
+    set_disk(data_dir, held=f"/{place}")
+    with ThreadPoolExecutor(1) as other:
+        started = other.submit(full.small.start)
+        if place == "boot":
+            wait_until((data_dir / "boot.creating").exists)
+        else:
+            wait_until(lambda: log.read_text().count("seals and syncs") > sealed)
+        full.small.ask_to_end()
+        full.disk.free()
+        with pytest.raises(ProcessFailedError):
+            started.result(DEADLINE_S)
+    assert "was told to stop while it opened its storage" in log.read_text()
+    assert "Traceback" not in log.read_text()

@@ -22,6 +22,7 @@ from bk_spark.bookie.disk import REAL_DISK, Disk
 from bk_spark.bookie.identity.boot_file import BootPhase, BootRecord, decode_boot
 from bk_spark.bookie.index.sqlite_index import open_index as open_sqlite_index
 from bk_spark.bookie.process import run_bookie as process
+from bk_spark.bookie.process.registration import Registration
 from bk_spark.bookie.process.run_bookie import BookiePlace, run_bookie
 from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError, StorageError
 from bk_spark.local.process import HOST
@@ -282,6 +283,48 @@ def test_a_storage_to_be_opened_anew_waits_for_a_metadata_store_that_is_away(
     stage.before_stop = fill
     events = stage.run()
     assert (events.count("registers"), events[-1]) == (2, "clean")
+
+
+@pytest.mark.parametrize("moment", ["leaves the list of bookies", "closes its storage", "opens it anew"])
+def test_a_stop_that_comes_while_the_storage_is_opened_anew_ends_the_bookie(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Storage rule 18."""
+    end = Registration.end
+
+    def fill() -> None:
+        try:
+            raise StorageError("writing", "no space") from OSError(errno.ENOSPC, "no space")
+        except StorageError as problem:
+            stage.before_stop = lambda: None
+            stage.may_stop = lambda: stage.events.count("registers") == 2 or moment in stage.events
+            monkeypatch.setattr(Bookie, "failure", problem)
+            at_the_end()
+
+    def at_the_end() -> None:
+        if moment == "leaves the list of bookies":
+            monkeypatch.setattr(Registration, "end", lambda registration: (tell(), end(registration)))
+        else:
+            stage.on_close = close
+
+    def close() -> None:
+        stage.on_close = lambda: None
+        monkeypatch.setattr(Bookie, "failure", None)
+        if moment == "closes its storage":
+            tell()
+        else:
+            stage.on_open = tell
+
+    def tell() -> None:
+        if moment not in stage.events:
+            stage.events.append(moment)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    stage.before_stop = fill
+    assert stage.run().count("registers") == 1
+    monkeypatch.undo()
+    stage.may_stop, stage.on_open, stage.on_close = lambda: True, lambda: None, lambda: None
+    assert stage.run()[-1] == "clean"
 
 
 def test_a_directory_that_is_not_there_is_refused_with_the_way_out(stage: Stage, tmp_path: Path) -> None:

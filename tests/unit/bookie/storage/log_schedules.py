@@ -94,8 +94,8 @@ def a_bit_flips_in_the_last_acked_record(scene: Scene) -> None:
 
 
 def begin_no_limbo_for_damage(patch: pytest.MonkeyPatch) -> None:
-    begin = replay_module._begin_limbo
-    patch.setattr(replay_module, "_begin_limbo", lambda index, start, _: begin(index, start, ()))
+    begin = replay_module._new_limbo
+    patch.setattr(replay_module, "_new_limbo", lambda start, _: begin(start, ()))
 
 
 @CASES.add(2, begin_no_limbo_for_damage, "damage that replay met begins limbo")
