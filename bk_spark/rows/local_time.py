@@ -16,13 +16,13 @@ NO_ZONE = (
 )
 """Why a time without an offset is refused where no time zone is given, and the way out."""
 
-_OFFSET = re.compile(r"([+-])(\d\d):([0-5]\d)")
+_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d\d):([0-5]\d)")
 _MOST_HOURS = 18
 _EPOCH = datetime(1970, 1, 1)
 
 
 def time_zone(text: str) -> tzinfo:
-    """The zone that ``Europe/Berlin``, ``UTC`` or ``+01:00`` names. Raises ValueError."""
+    """The zone that ``Europe/Berlin``, ``UTC``, ``+01:00`` or ``GMT+01:00`` names. Raises ValueError."""
     if text.upper() in ("UTC", "Z"):
         return UTC
     if match := _OFFSET.fullmatch(text):
