@@ -131,11 +131,6 @@ class Boot:
         if not self.possible_loss:
             self.end()
 
-    def give_up(self) -> None:
-        """The start was ended before anything was served: a loss that was possible still is, and no other one came up."""
-        if not self.possible_loss:
-            self.end()
-
     def end(self) -> None:
         """Mark the run as clean, after a verified flush of everything. Raises StorageError: then the stop counts as unclean."""
         self._change(phase=BootPhase.CLEAN, skipped_journal=False, index=_index(self._identity, self._disk))
