@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bk_spark.bookie.index.rows import BatchRow
+from bk_spark.bookie.logs.entry_log_files import EntryLogFiles
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks
 from bk_spark.bookie.repair import scrub
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair
@@ -310,7 +311,7 @@ def test_a_file_that_cannot_be_opened_for_lack_of_descriptors_is_no_damage(world
     world.bookie.report_damage = started.report
     world.ledger(1, 0)
     [row] = world.rows()
-    world.storage.logs.close()
+    EntryLogFiles.close(world.storage.logs)  # what is read next has to be opened
     world.harness.disk.fail("open", "entry_log")
     assert world.end_of_read(1, 0) is Status.IO_ERROR
     started.report([row])
