@@ -199,6 +199,8 @@ def draw_schedule(choices: Choices, percents: Percents) -> Schedule:
     if choices.chance(percents.restored, "restored disks"):
         faults = tuple(Fault(*one) for one in draw_restored(choices, schedule.bookies, schedule.chaos_ms))
         return replace(schedule, faults=schedule.faults + faults, has_cookies=True)
+    if any(fault.kind == "restart all" for fault in schedule.faults):  # without the journal that may lose what is confirmed
+        return schedule
     if not choices.chance(percents.unjournaled, "bookies without the journal"):
         return schedule
     kills = tuple(_draw_kill_of_target(choices, schedule) for _ in range(choices.choose(4, "kills of who is copied to")))

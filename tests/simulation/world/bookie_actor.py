@@ -56,6 +56,8 @@ class _Owed:
     envelope: Envelope
     was_fenced: bool
     staged_ms: int
+    deletions: int
+    """How many deletions were staged before."""
 
 
 @dataclass(slots=True)
@@ -79,6 +81,7 @@ class _Process:
     """What a deletion that was staged may take."""
     deletions: list[Callable[[PlainReply | None], None]] = field(default_factory=list)
     """Who waits for that."""
+    staged_deletions: int = 0
     early: list[AddRequest] = field(default_factory=list)
     """Adds that were answered before they were durable."""
     put_off: list[Envelope] = field(default_factory=list)
@@ -319,9 +322,10 @@ class BookieActor:
         was_fenced = self.name in self._world.invariants.history.fenced
         if isinstance(request, DeleteLedgerRequest):
             process.at_risk = self._world.invariants.deletion_begins(self.name)
+            process.staged_deletions += 1
         if self._identity is not None:
             self._identity.look(process.bookie)
-        process.bookie.stage(request, _Owed(envelope, was_fenced, self._world.now_ms))
+        process.bookie.stage(request, _Owed(envelope, was_fenced, self._world.now_ms, process.staged_deletions))
         for owed, reply in process.bookie.take_early():
             self._answer(process, owed, reply)
         if not process.is_sync_due:
@@ -392,6 +396,8 @@ class BookieActor:
                 invariants.add_answered(self.name, request, reply.status, was_fenced=owed.was_fenced)
                 if request.deferred_sync and reply.status is Status.OK:
                     self._answered_early(process, request)
+                if owed.deletions < process.staged_deletions:  # the deletion behind it takes what it brought
+                    process.at_risk |= invariants.deletion_begins(self.name)
                 self._world.reply(envelope, reply)
             case StoreLastAddConfirmedRequest() as stored:
                 if reply.status is Status.OK:
