@@ -300,8 +300,12 @@ class AddEntries(sm.StateMachine):
         self._commands += [sm.CancelAdd(request_id) for request_id in self._pending.cancel(slots)]
 
     def _fell_silent(self, slots: list[int], now_ms: int) -> None:
-        """Bookies owe answers for too long. If there is no ack quorum without them they are given up for others alone."""
-        if self._ensemble.can_spare(slots):
+        """Bookies owe answers for too long. If there is no ack quorum without them they are given up for others alone.
+
+        A recovery whose entries are all confirmed still needs the answers of bookies that joined, and no quorum timeout bounds
+        its wait. So it gives such bookies up at once, and fails if too few are left.
+        """
+        if self._ensemble.can_spare(slots) or (self._is_recovery and not self._pending.unconfirmed):
             self._fail_slots(slots, self._silence, now_ms, may_delay=self._limits.delay_ensemble_change, must_be_sound=True)
         else:
             self._commands += [sm.ReportFailure(self._ensemble.bookies[slot]) for slot in slots]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
 
 import grpc
@@ -59,7 +60,7 @@ class Served:
         """Each time the sync thread looks at the disks."""
         self.look_count += 1
 
-    def administer(self, bookie_id: str, operation: AdminOperation) -> AdministerReply:
+    def administer(self, bookie_id: str, operation: AdminOperation, ledger_ids: Sequence[int] = ()) -> AdministerReply:
         return AdministerReply(Status.OK, f"{operation.name} of {bookie_id}", {"asked": 1})
 
     def run(self, coroutine):

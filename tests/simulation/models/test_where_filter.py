@@ -61,7 +61,7 @@ COLUMNS: dict[str, Column] = {
     "raw": (pa.binary(), st.binary(max_size=2), lambda v: f"X'{v.hex()}'"),
     "day": (pa.date32(), _days, lambda v: f"'{v}'"),
     "at": (pa.timestamp("us", "UTC"), _times.map(lambda v: v.replace(tzinfo=datetime.UTC)), lambda v: f"'{v.isoformat()}'"),
-    "ntz": (pa.timestamp("us"), _times, lambda v: f"TIMESTAMP '{v.isoformat(' ')}'"),
+    "ntz": (pa.timestamp("us"), _times, lambda v: f"TIMESTAMP_NTZ '{v.isoformat(' ')}'"),
 }
 
 
