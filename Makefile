@@ -9,7 +9,8 @@
 #   make format   rewrites the code as the linters want it
 #   make simulate the protocol under faults in virtual time, on all cores, and duels for a log (SEEDS=20000; DUELS=5000;
 #                 FIRST=the first seed; COVERAGE=1)
-#   make mutants  the deliberate bugs, and after how many runs each engine catches them (an hour)
+#   make mutants  the deliberate bugs, and after how many runs each engine catches them; then how many of MUTANTS=200 bugs made from
+#                 the source each engine kills (SEED=1; two hours)
 #   make chaos    the protocol under faults of real processes (ROUNDS=200; FIRST=the first seed; KEEP=directory for all records)
 #   make lost-bookie  a bookie is killed for good, and every copy comes back (LEDGERS=10000)
 #   make duel     two processes that take one log from each other, suspended and killed (SECONDS=60; SEED=1)
@@ -41,6 +42,7 @@ ROUNDS ?= 200
 KILLS ?= 50
 LEDGERS ?= 10000
 SECONDS ?= 60
+MUTANTS ?= 200
 FUZZ_SECONDS ?= 600
 SEED ?= 1
 
@@ -77,6 +79,7 @@ simulate: $(VENV)/test-installed
 mutants: $(VENV)/test-installed
 	$(RUN) -m tests.simulation mutants
 	$(RUN) -m tests.simulation log-mutants
+	$(RUN) -m tests.simulation generated-mutants --count $(MUTANTS) --seed $(SEED)
 
 chaos: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.chaos --rounds $(ROUNDS) --first $(FIRST) $(if $(KEEP),--keep $(KEEP))

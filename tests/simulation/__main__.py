@@ -8,6 +8,7 @@ python -m tests.simulation mutants          after how many runs each deliberate 
 python -m tests.simulation run-logs [--seeds N] [--first SEED] [--processes N]    duels for a log
 python -m tests.simulation show-log SEED    the trace of one duel
 python -m tests.simulation log-mutants      after how many duels each deliberate bug of the log's code is caught
+python -m tests.simulation generated-mutants [--count N] [--seed SEED]   how many mutants made from the source each engine kills
 python -m tests.simulation exhaustive [--states N]    every schedule of small scopes, or the first N states of each
 """
 
@@ -33,6 +34,8 @@ def main(arguments: list[str]) -> int:
         return _script(options.file)
     if options.command in ("run-logs", "show-log", "log-mutants"):
         return _logs(options)
+    if options.command == "generated-mutants":
+        return _generated_mutants(options)
     if options.command in ("mutants", "exhaustive"):
         return _mutants() if options.command == "mutants" else _exhaustive(options.states)
     coverage = Coverage() if options.command == "run" and options.coverage else None
@@ -67,6 +70,10 @@ def _parser() -> argparse.ArgumentParser:
     script = commands.add_parser("script", help="play a script and print its trace")
     script.add_argument("file", type=Path)
     commands.add_parser("mutants", help="search for all deliberate bugs with all engines")
+    generated = commands.add_parser("generated-mutants", help="search for mutants made from the source with all engines")
+    generated.add_argument("--count", type=int, default=200, help="how many (default: 200)")
+    generated.add_argument("--seed", type=int, default=1, help="draws them (default: 1)")
+    generated.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one for each core")
     exhaustive = commands.add_parser("exhaustive", help="search through small scopes")
     exhaustive.add_argument("--states", type=int, default=1_000_000, help="of each scope at most (default: a million, 1 GB)")
     return parser
@@ -103,6 +110,12 @@ def _mutants() -> int:
     from tests.simulation.mutants.all_mutants import table
 
     return _print_all(table())
+
+
+def _generated_mutants(options: argparse.Namespace) -> int:
+    from tests.simulation.generated.search import report
+
+    return _print_all(report(options.count, options.seed, options.processes))
 
 
 def _exhaustive(maximum_states: int) -> int:
