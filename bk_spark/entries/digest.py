@@ -80,9 +80,10 @@ def payload_bytes(payloads: pa.BinaryArray) -> int:
 def is_foreign(stored: bytes, own: bytes) -> bool:
     """Whether what is stored under one hash is surely not of the ledger whose metadata give the other one.
 
-    Data with another creator's token may be another ledger's of the same id, so it does not count: nothing says that it may go.
+    Data with a token that is not the metadata's may be another ledger's of the same id, so it does not count: nothing says that
+    it may go.
     """
-    return not (is_other_ledger(stored, own) or is_same_password(stored, own))
+    return stored[_STORED_BYTES:] in (_NO_TOKEN, own[_STORED_BYTES:]) and not is_same_password(stored, own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,8 +234,7 @@ class LogsReplay:
         In limbo the index may be an older one. Copies that it does not know are then kept.
         """
         mark, known, witnessed = self._mark, self._known, self._witnessed
-        journal_ids = FileIds(_next_id(self._journals, mark.next_journal_id, _file_ids(witnessed.journals)))
-        entry_log_ids = FileIds(_next_id(self._entry_logs, mark.next_entry_log_id, (*known, *_file_ids(witnessed.entry_logs))))
+        journal_ids, entry_log_ids = self._next_ids()
         journal_ends = [replay.finish() for replay in self._journals]
         entry_log_ends = [replay.finish() for replay in self._entry_logs]
         keeps_all = is_limbo or (not known and mark == NO_MARK)
@@ -251,9 +250,17 @@ class LogsReplay:
         """Logs to read alone, in place of ``finish``: takes no space on the disk. Nobody may append to them."""
         for replay in (*self._entry_logs, *self._journals):
             replay.sync_only()
-        journals = self._journal_writers(FileIds(0), [NO_PREDECESSOR] * len(self._journals))
-        entry_logs = self._entry_log_writers(FileIds(0), [NO_PREDECESSOR] * len(self._entry_logs))
+        journal_ids, entry_log_ids = self._next_ids()
+        journals = self._journal_writers(journal_ids, [NO_PREDECESSOR] * len(self._journals))
+        entry_logs = self._entry_log_writers(entry_log_ids, [NO_PREDECESSOR] * len(self._entry_logs))
         return self._logs(journals, entry_logs, (), NoWitness())
+
+    def _next_ids(self) -> tuple[FileIds, FileIds]:
+        """Above all ids of journals and of entry logs that are here, in the index or in the witness."""
+        mark, witnessed = self._mark, self._witnessed
+        logs = (*self._known, *_file_ids(witnessed.entry_logs))
+        journal_id = _next_id(self._journals, mark.next_journal_id, _file_ids(witnessed.journals))
+        return FileIds(journal_id), FileIds(_next_id(self._entry_logs, mark.next_entry_log_id, logs))
 
     def _journal_writers(self, file_ids: FileIds, ends: Sequence[Predecessor]) -> list[RecordWriter]:
         settings = WriterSettings(self._config.journal_file_bytes, MAX_BATCH_BYTES + 1, file_ids)  # journals align nothing

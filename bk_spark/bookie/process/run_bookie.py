@@ -271,10 +271,11 @@ class _Process:
         availability = Availability(running.bookie, running.watch, registration, self._may_boot)
         await asyncio.get_running_loop().run_in_executor(None, registration.keep)
         logger.info("bookie %s serves on %s:%d", running.bookie_id, self.place.host, self.place.port)
-        background.start()
-        running.administration.background = background
-        if is_frozen:  # disks that seem to have space, and have not, cost a replay at each try
+        if is_frozen:  # nothing may change; and disks that seem to have space, and have not, cost a replay at each try
             await asyncio.sleep(REOPEN_PAUSE_S)
+        else:
+            background.start()
+            running.administration.background = background
         await availability.keep(self.config.disk_check_s)
         return End.REOPEN
 

@@ -84,6 +84,8 @@ class Integrity(BackgroundTask[IntegrityStatus]):
         limbo = self._bookie.limbo
         if limbo is None:
             return True
+        if self._bookie.ids_above:  # ledgers without metadata may be in a newer copy of the store
+            return False
         through, unsettled = limbo.settled_through, self._unsettled_of(sorted(limbo.unsettled))
         self._note(unsettled=len(unsettled))
         for page in self._pages(through, limbo.fence_watermark):

@@ -39,7 +39,7 @@ import numpy.typing as npt
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.config import MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import EncodedBatch
-from bk_spark.entries.digest import master_key
+from bk_spark.entries.digest import is_other_ledger, master_key, master_key_hash
 from bk_spark.errors import BookKeeperError, StorageError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from bk_spark.quorum import IdPattern
@@ -101,7 +101,7 @@ class LedgerRepair:
         is_named = any(self.bookie_id in fragment.ensemble for fragment in metadata.fragments)
         if is_named and not metadata.is_closed:
             metadata = self.peers.recover(metadata.ledger_id)
-        if metadata.state is LedgerState.OPEN:
+        if metadata.state is LedgerState.OPEN or self._is_other_ledger(metadata):
             return Copied()
         self._fence(metadata)
         if metadata.last_entry_id is None:
@@ -118,7 +118,7 @@ class LedgerRepair:
         [metadata] = self.peers.metadata([ledger_id])
         if isinstance(metadata, BookKeeperError):
             raise metadata
-        if metadata is not None:
+        if metadata is not None and not self._is_other_ledger(metadata):
             self._fence(metadata)
 
     def copy(self, metadata: LedgerMetadata, first: int, last: int) -> Copied:
@@ -137,6 +137,12 @@ class LedgerRepair:
             for fragment, start, end in metadata.fragment_ranges(last)
             if self.bookie_id in fragment.ensemble and end >= first
         ]
+
+    def _is_other_ledger(self, metadata: LedgerMetadata) -> bool:
+        """Whether another creator's ledger of this id is stored here: then every request about this one is refused as such."""
+        facts = self._storage.facts(metadata.ledger_id)
+        own_hash = master_key_hash(master_key(metadata.password, metadata.creator_token))
+        return facts is not None and is_other_ledger(facts.master_key_hash, own_hash)
 
     def _fence(self, metadata: LedgerMetadata) -> None:
         facts = self._storage.facts(metadata.ledger_id)

@@ -13,7 +13,8 @@ would let go of what was confirmed.) So the other bookies are asked first:
 4. forget the tombstone, too: its fence and its key were promised to nobody.
 
 Metadata that is missing or unreadable decides nothing: garbage collection deletes what belongs to no ledger (rule 44). Data
-with another creator's token stays as well: it may be another ledger's, whose id was given out again.
+with another creator's token stays as well: it may be another ledger's, whose id was given out again. While ids of this bookie
+are above the store's counter nothing is let go at all.
 
 Ref: docs/rules.md, protocol rules 24 and 44, storage rules 8, 10 and 14.
 """
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 
 from bk_spark.bookie.background_task import BackgroundTask, TaskStatus
 from bk_spark.bookie.space.garbage_collection import ClusterMember
+from bk_spark.bookie.space.issued_ids import ids_given_out_again
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.entries.digest import is_foreign, master_key, master_key_hash
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
@@ -80,11 +82,13 @@ class ForeignLedgers(BackgroundTask[ForeignLedgersStatus]):
     def round(self) -> None:
         """Let go of the ledgers with foreign keys among those that were refused. Raises what the store or a deletion raises."""
         self._suspects.update(self._take_refused())
-        if not self._suspects:
+        if not self._suspects or ids_given_out_again(self._storage, self._cluster):
             return
         self._note(last_error="")
         own_keys = self._foreign(sorted(self._suspects))
         for ledger_id, own_key in own_keys.items():
+            if self._is_stopped:
+                return
             self._delete(ledger_id, self._clock_ms(), own_key)
         forgotten = self._forget(own_keys)
         self._suspects = own_keys.keys() - forgotten
@@ -100,6 +104,8 @@ class ForeignLedgers(BackgroundTask[ForeignLedgersStatus]):
             self._cluster.sync()
             values = self._cluster.store.get_many([self._cluster.znodes.ledger(ledger_id) for ledger_id in page])
             for ledger_id, value in zip(page, values, strict=True):
+                if self._is_stopped:
+                    return {}
                 metadata, facts = _metadata(ledger_id, value), self._storage.facts(ledger_id)
                 if metadata is not None and facts is not None:
                     own_key = master_key_hash(master_key(metadata.password, metadata.creator_token))

@@ -82,7 +82,8 @@ def open_storage(
         undo.callback(index.close)
         replay = LogsReplay(directories, bookie_id, config, disk, index.mark, index.entry_logs(), witness.content)
         cache = _replayed(index, replay, start.progress)
-        limbo = _new_limbo(index, start, _problems(witness, index), replay.damages)
+        highest_here = max(index.highest_ledger_id(), cache.highest_ledger_id)
+        limbo = _new_limbo(highest_here, start, _problems(witness, index), replay.damages)
         if limbo is not None:
             index.set_limbo(limbo)
         start.progress.begin("seals and syncs its logs")
@@ -132,7 +133,8 @@ def open_frozen(
         undo.callback(index.close)
         replay = LogsReplay(directories, bookie_id, config, disk, index.mark, index.entry_logs(), witness.content)
         cache = _replayed(index, replay, start.progress)
-        limbo = _new_limbo(index, start, _problems(witness, index), replay.damages) or index.limbo
+        highest_here = max(index.highest_ledger_id(), cache.highest_ledger_id)
+        limbo = _new_limbo(highest_here, start, _problems(witness, index), replay.damages) or index.limbo
         logs = undo.enter_context(closing(replay.frozen()))
         storage = LedgerStorage(index, logs, cache, config, start.durable_wait_s, start.background)
         storage.freeze(problem)
@@ -151,8 +153,8 @@ def _replayed(index: LedgerIndex, replay: LogsReplay, progress: Progress) -> Wri
     return _Replay(index).union(records())
 
 
-def _new_limbo(index: LedgerIndex, start: OpenOptions, told: Sequence[str], damages: Sequence[Damage]) -> Limbo | None:
-    """The limbo to begin if something may be lost. ``told``: ``_problems``.
+def _new_limbo(highest_here: int, start: OpenOptions, told: Sequence[str], damages: Sequence[Damage]) -> Limbo | None:
+    """The limbo to begin if something may be lost. ``highest_here``: the highest ledger id found. ``told``: ``_problems``.
 
     Raises CorruptionError if nobody knows the highest ledger id.
     """
@@ -162,7 +164,7 @@ def _new_limbo(index: LedgerIndex, start: OpenOptions, told: Sequence[str], dama
     if start.highest_issued is None:
         raise damages[0].error() if damages and not told else CorruptionError("the data directory", loss)
     # A metadata store that went back to an older copy has issued less than what is here.
-    watermark = max(start.highest_issued(), index.highest_ledger_id())
+    watermark = max(start.highest_issued(), highest_here)
     logger.warning("data may be lost (%s): ledgers up to %d are in limbo until they are repaired", loss, watermark)
     return Limbo(watermark)
 

@@ -285,8 +285,8 @@ class WriteQueue:
             handed_over_ms = self._in_flight.pop(token)
             self._forcing -= token.force is not None
             if isinstance(command, sm.Confirm):
-                if token.first_entry_id is None:  # one beyond a gap waits for the application
-                    self._allowance.confirmed(handed_over_ms, self._context.now_ms())
+                now_ms = self._context.now_ms()  # an entry with a chosen id may have waited for the application to fill a gap
+                self._allowance.confirmed(handed_over_ms if token.first_entry_id is None else now_ms, now_ms)
                 token.confirm(command.first_entry_id)
             else:
                 token.reject(command.error)

@@ -302,10 +302,10 @@ class AddEntries(sm.StateMachine):
     def _fell_silent(self, slots: list[int], now_ms: int) -> None:
         """Bookies owe answers for too long. If there is no ack quorum without them they are given up for others alone.
 
-        A recovery whose entries are all confirmed still needs the answers of bookies that joined, and no quorum timeout bounds
-        its wait. So it gives such bookies up at once, and fails if too few are left.
+        While every entry is confirmed no quorum timeout bounds the wait. So the bookies are given up at once then, and the
+        writer fails if too few are left.
         """
-        if self._ensemble.can_spare(slots) or (self._is_recovery and not self._pending.unconfirmed):
+        if self._ensemble.can_spare(slots) or not self._pending.unconfirmed:
             self._fail_slots(slots, self._silence, now_ms, may_delay=self._limits.delay_ensemble_change, must_be_sound=True)
         else:
             self._commands += [sm.ReportFailure(self._ensemble.bookies[slot]) for slot in slots]
@@ -354,8 +354,12 @@ class AddEntries(sm.StateMachine):
         if self.error is not None:
             return
         self.error = error
-        void = self._pending.cancel(range(self.metadata.ensemble_size))
+        slots = range(self.metadata.ensemble_size)
+        owing = [slot for slot in slots if self._pending.owes_confirmed(slot)]
+        void = self._pending.cancel(slots)
         if not self._close_requested:  # on a close, adds of confirmed entries still go to their whole write quorum
+            for slot in owing:
+                self._note_gap(slot)
             self._commands += [sm.CancelAdd(request_id) for request_id in void]
         rejected = [token for batch in self._pending.unconfirmed for token, _ in batch.appends]
         rejected += [token for _, token in self._flushes]

@@ -3,7 +3,7 @@
 It is ``bk-spark`` with such a disk for ``bookie start``. Flags take parts of the protection out:
 
 - ``--forget-fences``: syncs of journals do nothing, as if fences were not journalled; they too are lost at SIGKILL.
-- ``--without-limbo``: what the boot says of a possible loss is not passed on, so no ledger is in limbo.
+- ``--without-limbo``: what the boot and the witness say of a possible loss is ignored, so no ledger is in limbo.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from unittest import mock
 from bk_spark.bookie.disk import TEMPORARY_SUFFIX, AppendFile, Buffer, Disk, ReadFile
 from bk_spark.bookie.identity import boot
 from bk_spark.bookie.process import run_bookie
+from bk_spark.bookie.storage import open_storage
 from bk_spark.cli import main
 from bk_spark.commands import bookie
 from bk_spark.config import BookieConfig
@@ -109,4 +110,5 @@ if __name__ == "__main__":
         changes.enter_context(mock.patch.object(bookie, "run_bookie", partial(run_bookie.run_bookie, disk=disk)))
         if WITHOUT_LIMBO in sys.argv:
             changes.enter_context(mock.patch.object(run_bookie, "begin_boot", _without_limbo(boot.begin_boot)))
+            changes.enter_context(mock.patch.object(open_storage, "_new_limbo", return_value=None))
         sys.exit(main(given))

@@ -124,20 +124,27 @@ class Stage:
         self.on_close: Callable[[], None] = lambda: None
         self.session_type = Session
         self._is_stopping = False
+        self._stopper: threading.Thread | None = None
 
     def run(self, **settings: object) -> list[str]:
         """What happened, in order."""
         self.events.clear()
         self._is_stopping = False
         self.home.configure(**{"disk_check_s": 0.01, **settings})
-        run_bookie(
-            BookiePlace(self.home.data, HOST, 0),
-            self.session_type(self.home.tree, self._registers),  # type: ignore[arg-type]
-            ZNODES,
-            self.home.config,
-            disk=self.disk,
-            open_index=self._open_index,
-        )
+        before = signal.signal(signal.SIGINT, lambda *_: None)  # a stop that comes after the end is for nobody
+        try:
+            run_bookie(
+                BookiePlace(self.home.data, HOST, 0),
+                self.session_type(self.home.tree, self._registers),  # type: ignore[arg-type]
+                ZNODES,
+                self.home.config,
+                disk=self.disk,
+                open_index=self._open_index,
+            )
+        finally:
+            if self._stopper is not None:
+                self._stopper.join()
+            signal.signal(signal.SIGINT, before)
         return self.events
 
     def lose_what_was_acked(self) -> None:
@@ -151,7 +158,8 @@ class Stage:
         self.before_stop()
         if not self._is_stopping:
             self._is_stopping = True
-            threading.Thread(target=self._stop).start()
+            self._stopper = threading.Thread(target=self._stop)
+            self._stopper.start()
 
     def _stop(self) -> None:
         try:

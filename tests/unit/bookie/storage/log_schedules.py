@@ -101,7 +101,7 @@ def a_bit_flips_in_the_last_acked_record(scene: Scene) -> None:
 
 def begin_no_limbo_for_damage(patch: pytest.MonkeyPatch) -> None:
     begin = replay_module._new_limbo
-    patch.setattr(replay_module, "_new_limbo", lambda index, start, told, _: begin(index, start, told, ()))
+    patch.setattr(replay_module, "_new_limbo", lambda highest, start, told, _: begin(highest, start, told, ()))
 
 
 @CASES.add(2, begin_no_limbo_for_damage, "damage that replay met begins limbo")
