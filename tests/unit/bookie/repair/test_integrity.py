@@ -18,6 +18,7 @@ from bk_spark.bookie.repair import integrity
 from bk_spark.bookie.repair.integrity import Integrity
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair, missing
 from bk_spark.config import MAX_BATCH_ENTRIES
+from bk_spark.entries.digest import master_key
 from bk_spark.errors import (
     BookKeeperError,
     ConfigError,
@@ -461,3 +462,14 @@ def test_limbo_is_not_ended_for_ledgers_that_it_does_not_wait_for_or_that_cannot
     with pytest.raises(CorruptionError):
         world.integrity.give_up(2)
     assert not world.is_denied(2, 0)
+
+
+def test_a_ledger_whose_id_another_creators_ledger_has_here_holds_up_no_end_of_limbo(world: World) -> None:
+    """Protocol rule 64: requests about it are refused as another ledger's, so nothing of it is ever denied."""
+    own = world.cluster.add(1, (0, OURS), last=9)
+    former = master_key(own.password, own.creator_token + 1)
+    assert world.harness.add(1, 0, 4, key=former, recovery=True).status is Status.OK
+    assert world.integrity.round()
+    assert world.harness.bookie.limbo is None
+    key = master_key(own.password, own.creator_token)
+    assert world.harness.read(1, 0, 9, key=key)[1].status is Status.OTHER_LEDGER

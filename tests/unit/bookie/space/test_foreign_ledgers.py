@@ -179,3 +179,17 @@ def test_only_so_many_refused_ledgers_are_remembered(world, monkeypatch):
         assert world.refuses(ledger_id)
     assert world.harness.bookie.admission.take_refused() == {5, 6}
     assert world.harness.bookie.admission.take_refused() == set()
+
+
+def test_data_with_another_creators_token_is_never_let_go(world):
+    """Protocol rule 64: it may be confirmed data of another ledger, whose id was given out again to a client without tokens."""
+    former = master_key(b"another password", creator_token=7)
+    world.harness.add(7, 0, 4, key=former, recovery=True)
+    options = LedgerOptions(password=b"")
+    metadata = new_ledger(7, options, OTHERS, created_ms=0, creator_token=0)
+    world.store.ensure_path(ZNODES.ledger(7).rsplit("/", 1)[0])
+    world.store.create(ZNODES.ledger(7), metadata.encode())
+    assert world.harness.read(7, 0, 0, key=master_key(b""))[1].status is Status.UNAUTHORIZED
+    world.foreign.round()
+    assert world.foreign.status().ledgers_let_go == 0
+    assert len(world.harness.read(7, 0, 4, key=former)[0]) == 1

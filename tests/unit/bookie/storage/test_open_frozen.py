@@ -113,3 +113,20 @@ def test_after_a_possible_loss_it_is_in_limbo_in_memory_and_the_next_start_finds
     bookie.close()
     killed.highest_issued = lambda: 9
     assert killed.start(possible_loss=loss).limbo == Limbo(9)
+
+
+def test_no_file_that_is_there_would_be_written_over_though_something_were_appended(killed: Harness) -> None:
+    """Nothing may append to a frozen storage; if something does, it begins files of new names."""
+    before = contents(killed.data_dir)
+    bookie = open_frozen(killed)
+    marked = bookie.storage.logs.mark()
+    ids = [int(Path(name).stem) for name in before if name.endswith((".log", ".journal"))]
+    assert min(marked.next_journal_id, marked.next_entry_log_id) > 0
+    assert max(marked.next_journal_id, marked.next_entry_log_id) > max(ids)
+    bookie.close()
+    assert {name: data for name, data in contents(killed.data_dir).items() if name in before} == before
+
+
+def test_limbo_reaches_ledgers_that_only_the_journal_tells_of(killed: Harness) -> None:
+    """The metadata store may have gone back, and know of fewer ids than are here."""
+    assert open_frozen(killed, loss="a disk was lost", highest_issued=lambda: 0).limbo == Limbo(2)

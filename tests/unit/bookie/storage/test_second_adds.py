@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from bk_spark.bookie.logs.entry_log_files import EntryLogFiles
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import encode, seal
 from bk_spark.entries.crc import crc32c
@@ -193,3 +194,16 @@ def test_the_adds_of_a_writer_in_order_look_nothing_up(harness, monkeypatch):
     monkeypatch.setattr(harness.bookie.storage, "rows", lambda *_: pytest.fail("a look-up"))
     for first in range(10, 60, 5):
         assert harness.add(1, first, first + 4).status is Status.OK
+
+
+def test_a_copy_that_cannot_be_opened_for_lack_of_descriptors_does_not_count_as_damaged(harness):
+    """Storage rule 17. A damaged copy would be replaced by what the recovery brings."""
+    harness.start()
+    harness.add(1, 0, 4)
+    harness.bookie.storage.checkpoint()
+    EntryLogFiles.close(harness.bookie.storage.logs)  # what is read next has to be opened
+    harness.disk.fail("open", "entry_log")
+    reply = reply_to(harness, batch_with(1, 0, 4, lac=-1, tag=1), recovery=True)
+    assert (reply.status, "Too many open files" in reply.detail) == (Status.IO_ERROR, True)
+    harness.disk.failing.clear()
+    harness.assert_holds(1, 0, 4)

@@ -218,3 +218,22 @@ def test_a_delayed_ensemble_change_leaves_a_gap_that_is_marked() -> None:
     writer.do(CloseRequested())
     writer.answer_write()
     assert writer.marks == [("b1",)]
+
+
+@pytest.mark.parametrize("end", ["fenced", "no ack quorum in time"])
+def test_a_writer_that_fails_marks_the_bookies_whose_adds_of_confirmed_entries_it_gave_up(end: str) -> None:
+    writer = Writer()
+    owed = writer.append(b"0", token=0)
+    writer.ack(owed["b0"], owed["b1"])
+    sent = writer.append(b"1", token=1)
+    if end == "fenced":
+        writer.ack(sent["b0"], status=Status.FENCED)
+    else:
+        while writer.machine.error is None:
+            writer.tick(RETRY_MS)
+    assert writer.machine.last_add_confirmed == 0
+    assert writer.machine.lacking == {"b2"}
+    writer.do(CloseRequested())
+    writer.answer_write()
+    assert writer.stored.last_entry_id == 0
+    assert writer.marks == [("b2",)]

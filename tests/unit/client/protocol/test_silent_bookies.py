@@ -122,3 +122,17 @@ def test_bookies_that_refuse_or_break_off_are_not_waited_for() -> None:
     assert writer.machine.error is None
     writer.fail(sent["b1"], Status.UNKNOWN)
     assert isinstance(writer.rejected()["a"], NotEnoughBookiesError)
+
+
+def test_no_writer_waits_for_silent_bookies_while_every_entry_is_confirmed() -> None:
+    """No quorum timeout bounds that wait, and with striping too few bookies may be left to go on with."""
+    writer = Writer(e=4, w=3, a=2)
+    for acked in (("b0", "b1"), ("b1", "b3"), ("b3", "b0")):
+        sent = writer.append(b"x")
+        writer.ack(*(sent[bookie] for bookie in acked))
+    last = writer.append(b"x")
+    writer.ack(last["b0"], last["b1"])
+    assert writer.machine.last_add_confirmed == 3
+    writer.fail(last["b3"])
+    writer.tick(TIMEOUT_MS)
+    assert isinstance(writer.machine.error, NotEnoughBookiesError)
