@@ -9,12 +9,14 @@ import grpc
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.replication.rereplicator import Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import BatchHeader, EncodedBatch
 from bk_spark.entries.crc import crc32c
 from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.metadata.ledger_ids import raise_ledger_ids
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
 from bk_spark.quorum import DENSE
 from bk_spark.wire.codec import encode_add_request
@@ -34,21 +36,29 @@ def client(wide_cluster: LocalCluster) -> Iterator[BookKeeper]:
 
 
 @pytest.fixture
-def squatted(wide_cluster: LocalCluster, client: BookKeeper) -> LocalBookie:
-    """A bookie that was sent adds of the next ids, which are not given out yet."""
-    bookie = wide_cluster.bookies[1]
-    with client.create_ledger(3, 3, 2) as writer, AskedBookie(bookie) as raw:
+def squatted(wide_cluster: LocalCluster) -> LocalBookie:
+    return wide_cluster.bookies[1]
+
+
+@pytest.fixture
+def writers(client: BookKeeper, squatted: LocalBookie) -> list[WriteHandle]:
+    """Of ledgers whose ids were not given out yet when ``squatted`` was sent adds of them.
+
+    If the bookie looked meanwhile it has taken its ids for those of a former metadata store: the operator's command ends that.
+    """
+    with client.create_ledger(3, 3, 2) as writer, AskedBookie(squatted) as raw:
         for ledger_id in range(writer.ledger_id + 1, writer.ledger_id + 1 + SQUATTED):
             assert raw.add(ledger_id, 0, b"x") is Status.OK
-    return bookie
+    made = [client.create_ledger(3, 3, 2, password=SECRET) for _ in range(SQUATTED)]
+    raise_ledger_ids(client.metadata_store, client.znodes, made[-1].ledger_id)
+    return made
 
 
 def test_ledgers_whose_ids_one_bookie_holds_under_a_foreign_key_are_written_recovered_read_and_copied(
-    client: BookKeeper, squatted: LocalBookie
+    client: BookKeeper, squatted: LocalBookie, writers: list[WriteHandle]
 ) -> None:
     rereplicator = Rereplicator(client.context, AutoRecoveryConfig(open_fragment_grace_s=0.05, retry_s=0.2))
-    for number in range(6):
-        writer = client.create_ledger(3, 3, 2, password=SECRET)
+    for number, writer in enumerate(writers[:6]):
         if number % 3 == 0:
             with writer:
                 writer.append_batch(ENTRIES)

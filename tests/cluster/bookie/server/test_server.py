@@ -21,6 +21,7 @@ from bk_spark.proto.bookie_pb2_grpc import BookieStub
 from bk_spark.quorum import DENSE
 from bk_spark.wire.codec import encode_add_request, encode_last_add_confirmed_request, encode_read_request
 from bk_spark.wire.messages import MAX_MESSAGE_BYTES, AddRequest, LastAddConfirmedRequest, ReadRequest
+from tests.cluster.bookie.asked_bookie import allow_any_id
 
 KEY = master_key(b"")
 DEADLINE_S = 60.0
@@ -30,6 +31,7 @@ LEDGERS = iter(range(5_000_000, 6_000_000))
 
 @pytest.fixture
 def bookie(cluster: LocalCluster) -> LocalBookie:
+    allow_any_id(cluster)
     return cluster.bookies[0]
 
 
