@@ -82,7 +82,7 @@ def single_conditions(draw: st.DrawFn) -> tuple[str, str, str, list[Value]]:
     _, values, spell = COLUMNS[name]
     operator = draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "IN", "IS NULL", "IS NOT NULL"]))
     if name in ("i8", "i64", "dec"):
-        values = values | st.sampled_from([Decimal("0.5"), Decimal("-1.255"), Decimal("1e20"), Decimal("-1e20"), 200])
+        values = values | st.sampled_from([Decimal("0.5"), Decimal("-1.255"), Decimal(10**20), Decimal(-(10**20)), 200])
         spell = str
     literals = draw(st.lists(values, min_size=1, max_size=3 if operator == "IN" else 1))
     if operator.startswith("IS"):
