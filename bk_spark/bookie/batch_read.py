@@ -14,7 +14,7 @@ from bk_spark.bookie.index.look_up import newest_holding, next_asked, stretch_en
 from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
 from bk_spark.entries.batch import EncodedBatch, cut
-from bk_spark.errors import BookKeeperError, CorruptionError, NotOpenedError, StorageError
+from bk_spark.errors import BookKeeperError, CorruptionError, StorageError
 from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
 
 ReportDamage = Callable[[Sequence[BatchRow]], None]
@@ -97,8 +97,6 @@ class BatchRead:
     def _stored(self, row: BatchRow) -> EncodedBatch:
         try:
             return self._storage.get(row)
-        except NotOpenedError:
-            raise
         except (CorruptionError, StorageError):
             self._report([row])
             raise

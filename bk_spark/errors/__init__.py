@@ -5,7 +5,8 @@
     BookKeeperError
     ├── ConfigError ── MetadataAccessError
     ├── FormatVersionError, CorruptionError, UnauthorizedAccessError
-    ├── StorageError ── MissingLogError, NotOpenedError
+    ├── StorageError ── MissingLogError
+    ├── NotOpenedError
     ├── MetadataUnavailableError, MetadataConflictError
     ├── NotEnoughBookiesError, BookieUnavailableError, AddQuorumTimeoutError, EnsembleChangesExceededError
     ├── NoSuchLedgerError, LedgerExistsError, LedgerClosedError, LedgerFencedError, LedgerNotClosedError
@@ -142,9 +143,15 @@ class MissingLogError(StorageError):
 
 
 @dataclass(eq=False)
-class NotOpenedError(StorageError):
-    """A file could not be opened, because the process has no descriptor or memory left. Nothing was written."""
+class NotOpenedError(BookKeeperError):
+    """A file could not be opened, because the process has no descriptor or memory left. Nothing was written.
 
+    It says nothing about a disk, so whoever handles a StorageError as damage or as a possible loss does not handle this.
+    """
+
+    what: str
+    problem: str
+    sentence = "{what} failed: {problem}"
     retryable = True
 
 

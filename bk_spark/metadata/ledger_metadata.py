@@ -15,6 +15,7 @@ from enum import Enum
 
 from bk_spark.config import DigestType, LedgerOptions
 from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.entries.digest import master_key
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
 from bk_spark.metadata.ledger_metadata_versions import read, written
 from bk_spark.proto.ledger_metadata_pb2 import LedgerMetadataFormat
@@ -63,6 +64,11 @@ class LedgerMetadata:
         problem = self._problem()
         if problem:
             raise CorruptionError(f"the metadata of ledger {self.ledger_id}", problem)
+
+    @property
+    def master_key(self) -> bytes:
+        """What requests show bookies (entries/digest.py)."""
+        return master_key(self.password, self.creator_token)
 
     @property
     def is_closed(self) -> bool:

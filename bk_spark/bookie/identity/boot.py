@@ -42,7 +42,7 @@ from bk_spark.bookie.identity.identity import Identity, Root, latest
 from bk_spark.bookie.index.generation import IndexGeneration, read_generation
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, WAY_OUT
 from bk_spark.config import BookieConfig
-from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError, StorageError
+from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError, NotOpenedError, StorageError
 from bk_spark.metadata.registration import lookup
 from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
@@ -123,7 +123,7 @@ class Boot:
 
     def note_failed_sync(self) -> None:
         """Have the next boot distrust the disk, whose content is unknown now. Does nothing if the disk takes no write."""
-        with suppress(StorageError):
+        with suppress(StorageError, NotOpenedError):
             self._change(skipped_journal=True)
 
     def give_up(self) -> None:

@@ -34,7 +34,7 @@ from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk, Space
 from bk_spark.config import MAX_BATCH_BYTES, BookieConfig
-from bk_spark.errors import StorageError
+from bk_spark.errors import NotOpenedError, StorageError
 
 INDEX_JOURNAL_FACTOR = 4
 """Pages of 4 KiB in the index's rollback journal for each KiB of the write cache."""
@@ -140,7 +140,7 @@ class DiskWatch:
         try:
             for root in self._directories.roots:
                 self._disk.probe(root, MAX_BATCH_BYTES)
-        except StorageError as problem:
+        except (StorageError, NotOpenedError) as problem:
             logger.info("the disks do not take writes yet: %s", problem)
             return False
         return True

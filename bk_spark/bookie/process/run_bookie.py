@@ -45,7 +45,7 @@ from bk_spark.bookie.space.garbage_collection import ClusterMember
 from bk_spark.bookie.storage.open_storage import OpenOptions
 from bk_spark.bookie.storage.stored_ledgers import DURABLE_WAIT_S
 from bk_spark.config import BookieConfig
-from bk_spark.errors import MetadataUnavailableError, NotOpenedError, StorageError
+from bk_spark.errors import MetadataUnavailableError, StorageError
 from bk_spark.metadata.ledger_ids import highest_issued_id
 from bk_spark.metadata.registration import BookieAddress
 from bk_spark.metadata.znodes import Znodes
@@ -234,7 +234,7 @@ class _Process:
     async def _serve_running(self, opened: _OpenedBookie, running: RunningBookie) -> End:
         loop = asyncio.get_running_loop()
         server, background = running.server, Background.of(running)
-        background.issued_ids.look()
+        await loop.run_in_executor(None, background.issued_ids.look)
         self.place = replace(self.place, port=await server.start())  # a later run keeps the port
         registration = Registration(
             self.store,
@@ -340,6 +340,6 @@ async def _mark_failure(opened: _OpenedBookie, interval_s: float) -> None:
 
 
 def _note(boot: Boot | None, failure: BaseException) -> None:
-    """Note a failure for the next boot, unless it leaves what was synced as it was: a full disk, or a file not opened."""
-    if boot is not None and not is_out_of_space(failure) and not isinstance(failure, NotOpenedError):
+    """Note a failure for the next boot, except a full disk, which leaves what was synced as it was."""
+    if boot is not None and not is_out_of_space(failure):
         boot.note_failed_sync()

@@ -18,7 +18,7 @@ from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.config import MAX_BATCH_ENTRIES
-from bk_spark.errors import BookKeeperError, CorruptionError, NotOpenedError, StorageError
+from bk_spark.errors import BookKeeperError, CorruptionError, StorageError
 from bk_spark.quorum import IdPattern
 
 MAX_DAMAGED = 1_000
@@ -99,8 +99,6 @@ class DamagedRows:
             try:
                 self._storage.get(row)
                 return None
-            except NotOpenedError:
-                raise
             except (CorruptionError, StorageError):
                 now = self._storage.row(row.ledger_id, row.first_entry_id, row.sequence)
                 if now is None or now.location == row.location:

@@ -85,6 +85,7 @@ class Integrity(BackgroundTask[IntegrityStatus]):
         if limbo is None:
             return True
         if self._bookie.ids_above:  # ledgers without metadata may be in a newer copy of the store
+            self._note(last_error=self._bookie.ids_above)
             return False
         through, unsettled = limbo.settled_through, self._unsettled_of(sorted(limbo.unsettled))
         self._note(unsettled=len(unsettled))

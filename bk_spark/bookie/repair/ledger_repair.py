@@ -21,8 +21,8 @@ after it there is nothing to lose (client/protocol/force_adds.py, protocol rule 
 To find missing entries takes only a look at the index and at which entry logs exist: a disk of entry logs may be lost while the
 index is not. Data is read only to copy it; damaged records are left to the scrub.
 
-Ref: BP-46, "Protection Mechanism"; docs/rules.md, storage rules 10 and 11, protocol rules 12, 18, 20, 50
-and 61, situation 72.
+Ref: BP-46, "Protection Mechanism"; docs/rules.md, storage rules 10 and 11, protocol rules 12, 18, 20, 50,
+61 and 64, situation 72.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ import numpy.typing as npt
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.config import MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import EncodedBatch
-from bk_spark.entries.digest import is_other_ledger, master_key, master_key_hash
 from bk_spark.errors import BookKeeperError, StorageError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from bk_spark.quorum import IdPattern
@@ -125,8 +124,7 @@ class LedgerRepair:
         """Copy the entries of one fragment that belong here from the other bookies, whether they are stored already or not."""
         copied = Copied()
         for batch in self.peers.read(metadata, first, last, self.bookie_id):
-            key = master_key(metadata.password, metadata.creator_token)
-            self._done(AddRequest(next(self._numbers), self.bookie_id, key, batch, recovery=True))
+            self._done(AddRequest(next(self._numbers), self.bookie_id, metadata.master_key, batch, recovery=True))
             copied += Copied(batch.header.count, len(batch.body))
         return copied
 
@@ -141,14 +139,12 @@ class LedgerRepair:
     def _is_other_ledger(self, metadata: LedgerMetadata) -> bool:
         """Whether another creator's ledger of this id is stored here: then every request about this one is refused as such."""
         facts = self._storage.facts(metadata.ledger_id)
-        own_hash = master_key_hash(master_key(metadata.password, metadata.creator_token))
-        return facts is not None and is_other_ledger(facts.master_key_hash, own_hash)
+        return facts is not None and facts.is_of_another_creator(metadata.master_key)
 
     def _fence(self, metadata: LedgerMetadata) -> None:
         facts = self._storage.facts(metadata.ledger_id)
         if facts is None or not facts.is_durably_fenced:
-            key = master_key(metadata.password, metadata.creator_token)
-            self._done(FenceRequest(self.bookie_id, metadata.ledger_id, key))
+            self._done(FenceRequest(self.bookie_id, metadata.ledger_id, metadata.master_key))
 
     def _done(self, request: AddRequest | FenceRequest) -> None:
         reply = self._stage(request)

@@ -34,7 +34,7 @@ from bk_spark.bookie.pace import RateLimiter
 from bk_spark.bookie.space.garbage_collection import GoOn, LocalLedgers
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.config import MIB
-from bk_spark.errors import CorruptionError, NotOpenedError, StorageError
+from bk_spark.errors import CorruptionError, StorageError
 
 STEP_BYTES = 16 * MIB
 """Copies that are synced and entered together: a larger sync would delay the syncs of adds for longer."""
@@ -209,8 +209,6 @@ class _Reading:
                     row = self.storage.row(found.batch.ledger_id, found.batch.first_entry_id, found.sequence)
                     if row is not None and row.location == location:
                         yield row, found
-        except NotOpenedError:
-            raise
         except (CorruptionError, StorageError):
             self.has_gaps = True
 
@@ -239,8 +237,6 @@ class _Copying:
         self.limiter.take(row.location.length)
         try:
             _, batch = self.local.storage.logs.read(row.location)
-        except NotOpenedError:
-            raise
         except (CorruptionError, StorageError):
             return False
         if row_of(batch, header.sequence, row.location) != row:

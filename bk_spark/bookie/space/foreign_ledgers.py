@@ -29,7 +29,7 @@ from bk_spark.bookie.background_task import BackgroundTask, TaskStatus
 from bk_spark.bookie.space.garbage_collection import ClusterMember
 from bk_spark.bookie.space.issued_ids import ids_given_out_again
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
-from bk_spark.entries.digest import is_foreign, master_key, master_key_hash
+from bk_spark.entries.digest import is_foreign, master_key_hash
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import Versioned
@@ -86,6 +86,9 @@ class ForeignLedgers(BackgroundTask[ForeignLedgersStatus]):
             return
         self._note(last_error="")
         own_keys = self._foreign(sorted(self._suspects))
+        if not own_keys:
+            self._suspects.clear()
+            return
         for ledger_id, own_key in own_keys.items():
             if self._is_stopped:
                 return
@@ -108,7 +111,7 @@ class ForeignLedgers(BackgroundTask[ForeignLedgersStatus]):
                     return {}
                 metadata, facts = _metadata(ledger_id, value), self._storage.facts(ledger_id)
                 if metadata is not None and facts is not None:
-                    own_key = master_key_hash(master_key(metadata.password, metadata.creator_token))
+                    own_key = master_key_hash(metadata.master_key)
                     if is_foreign(facts.master_key_hash, own_key) and self._is_alone(metadata):
                         found[ledger_id] = own_key
         return found
@@ -127,7 +130,7 @@ class ForeignLedgers(BackgroundTask[ForeignLedgersStatus]):
     def _forget(self, own_keys: dict[int, bytes]) -> set[int]:
         sequence = self._storage.logs.sequences.next_sequence
         for _ in range(CHECKPOINT_LOOKS):
-            if self._storage.is_indexed(sequence) or not own_keys:
+            if self._storage.is_indexed(sequence):
                 break
             self._storage.request_checkpoint()
             if self._pause(CHECKPOINT_LOOK_S):

@@ -12,7 +12,6 @@ Ref: docs/rules.md, protocol rule 45, storage rules 8 and 10, situation 65; Apac
 from __future__ import annotations
 
 from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS, ClusterMember, GoOn, LocalLedgers
-from bk_spark.entries.digest import is_other_ledger, master_key, master_key_hash
 from bk_spark.errors import CorruptionError, FormatVersionError
 from bk_spark.metadata.ledger_locks import LedgerLocks
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
@@ -88,5 +87,4 @@ class OverReplicatedLedgers:
     def _is_other_ledger(self, metadata: LedgerMetadata) -> bool:
         """Whether the metadata is of a later ledger of the same id, and says nothing about what is stored here."""
         facts = self._local.storage.facts(metadata.ledger_id)
-        key = master_key(metadata.password, metadata.creator_token)
-        return facts is not None and is_other_ledger(facts.master_key_hash, master_key_hash(key))
+        return facts is not None and facts.is_of_another_creator(metadata.master_key)

@@ -6,10 +6,9 @@ record with a lower sequence than a deletion of its ledger stays away, whichever
 and compaction are not scanned: what the index does not know of them does not count.
 
 *After a possible loss* (the caller knows of one, replay met damage, or the witness of logs and index is lost or says more than
-there is) nobody knows any more what this bookie once had or
-promised. Limbo begins anew, up to the highest ledger id that was issued. It is durable in the index before the logs are
-touched, so that a crash at any moment leaves the damage or the limbo. If nobody knows that ledger id, the start is refused. A
-process that was merely killed has lost nothing: replay restores it.
+there is) nobody knows any more what this bookie once had or promised. Limbo begins anew, up to the highest ledger id that was
+issued. It is durable in the index before the logs are touched, so that a crash at any moment leaves the damage or the limbo. If
+nobody knows that ledger id, the start is refused. A process that was merely killed has lost nothing: replay restores it.
 
 The torn ends of the logs are cut, sealed and synced, then a checkpoint moves the mark behind them.
 

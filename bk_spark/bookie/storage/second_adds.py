@@ -26,7 +26,7 @@ from bk_spark.bookie.index.rows import BatchRow, row_of
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode
 from bk_spark.entries.digest import Digester
-from bk_spark.errors import CorruptionError, NotOpenedError, StorageError
+from bk_spark.errors import CorruptionError, StorageError
 
 _CRC32C = Digester(DigestType.CRC32C, b"")
 
@@ -60,8 +60,6 @@ class SecondAdd:
     def _is_readable(self, row: BatchRow) -> bool:
         try:
             return bool(self.read(row))
-        except NotOpenedError:
-            raise
         except (CorruptionError, StorageError):
             return False
 
@@ -86,8 +84,6 @@ class SecondAdd:
         """What is found of entries whose newest copies are all in ``row``."""
         try:
             stored = decode(self.read(row))
-        except NotOpenedError:
-            raise
         except (CorruptionError, StorageError):
             if self.is_recovery:
                 return Judgement.STORE

@@ -25,7 +25,6 @@ from bk_spark.client.driver.connections import (
 from bk_spark.client.driver.request_metrics import ReadMeter, count_choice, count_error, counted_add
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.entries.batch import NO_ENTRY
-from bk_spark.entries.digest import master_key
 from bk_spark.errors import BookKeeperError, InternalError, MetadataConflictError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import BadVersionError, Check, NoNodeError, SetValue, TransactionFailedError, Versioned, find
@@ -72,7 +71,7 @@ class Runner:
     ) -> None:
         self._context = context
         self._metadata = metadata
-        self._master_key = master_key(metadata.password, metadata.creator_token)
+        self._master_key = metadata.master_key
         self._machine = machine
         self._on_command = on_command
         self._timer: asyncio.TimerHandle | None = None

@@ -225,7 +225,7 @@ class AddEntries(sm.StateMachine):
             if self._forces is not None:
                 self._forces.acked(request.slot, event.boot)
             return
-        if request.batch.confirmed:
+        if request.batch.first <= self.last_add_confirmed:
             self._note_gap(request.slot)
         if event.status is Status.FENCED:
             self._fail(LedgerFencedError(self.metadata.ledger_id))
@@ -245,11 +245,11 @@ class AddEntries(sm.StateMachine):
         while unconfirmed and not self._ensemble.is_changing and has_ack_quorum(unconfirmed[0], self.metadata):
             batch = unconfirmed.popleft()
             batch.confirmed = True
-            for slot in self._ensemble.failed:
-                if batch.encoded[slot] is not None and slot not in batch.acked:
-                    self._note_gap(slot)
             self._last_acked, self._length_acked = batch.last, batch.length
             if self._forces is None:
+                for slot in self._ensemble.failed:
+                    if batch.encoded[slot] is not None and slot not in batch.acked:
+                        self._note_gap(slot)
                 self.last_add_confirmed, self.length = batch.last, batch.length
             self._commands += [sm.Confirm(token, first) for token, first in batch.appends]
         while self._flushes and self._flushes[0][0] <= self.last_add_confirmed:
@@ -295,7 +295,7 @@ class AddEntries(sm.StateMachine):
             self._ensemble.failed.setdefault(slot, reason)
             if self._forces is not None:
                 self._forces.lose(slot, reason)
-            if self._pending.owes_confirmed(slot):
+            if self._pending.owes(slot, self.last_add_confirmed):
                 self._note_gap(slot)
         self._commands += [sm.CancelAdd(request_id) for request_id in self._pending.cancel(slots)]
 
@@ -355,7 +355,7 @@ class AddEntries(sm.StateMachine):
             return
         self.error = error
         slots = range(self.metadata.ensemble_size)
-        owing = [slot for slot in slots if self._pending.owes_confirmed(slot)]
+        owing = [slot for slot in slots if self._pending.owes(slot, self.last_add_confirmed)]
         void = self._pending.cancel(slots)
         if not self._close_requested:  # on a close, adds of confirmed entries still go to their whole write quorum
             for slot in owing:
@@ -423,9 +423,8 @@ class AddEntries(sm.StateMachine):
     # --- gaps
 
     def _note_gap(self, slot: int) -> None:
-        """With deferred sync an entry that the LAC covers is on all bookies, and the others are cut off by the close."""
-        if self._forces is None:
-            self._gaps.note(self._ensemble.bookies[slot])
+        """An entry that the LAC covers is not on a slot's bookie, or may not be. What lies behind the LAC a close cuts off."""
+        self._gaps.note(self._ensemble.bookies[slot])
 
     def _report_gaps(self, now_ms: int) -> None:
         """Mark the ledger; a writer that is closed ends after that. A recovery marks when it has closed the ledger."""

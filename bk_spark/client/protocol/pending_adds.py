@@ -99,9 +99,9 @@ class PendingAdds:
             self.answered(request_id)
         return void
 
-    def owes_confirmed(self, slot: int) -> bool:
-        """Whether ``slot`` owes an answer for a batch that is confirmed without it."""
-        return any(batch.confirmed and slot in batch.waiting for batch in self.unsettled)
+    def owes(self, slot: int, last_add_confirmed: int) -> bool:
+        """Whether ``slot`` owes an answer for an entry that is confirmed without it."""
+        return any(batch.first <= last_add_confirmed and slot in batch.waiting for batch in self.unsettled)
 
     def oldest_request(self) -> SentAdd | None:
         """Requests are numbered in the order in which they are sent."""

@@ -321,6 +321,11 @@ class ReadEntries(sm.StateMachine):
         self._blocked = entry_id, error
         self._commands.append(sm.ReadMetadata(is_synced=True))  # what a lagging server shows may be where the entry was
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether an answer to ReadMetadata is still to come."""
+        return self._blocked is not None
+
     def _on_metadata(self, event: sm.MetadataLook) -> None:
         assert self._blocked is not None, "the metadata is read only for an entry that no slot could give"
         (entry_id, error), self._blocked = self._blocked, None

@@ -222,7 +222,7 @@ class RecoverLedger(sm.StateMachine):
             self._measure(self._reads, now_ms)
         if self._reads is not None and self._writes is not None:
             self._read_on(self._reads, self._writes, now_ms)
-        if self._writes is not None:
+        if self._writes is not None and not self._finished:
             self._end_writes(self._writes, now_ms)
 
     def _fence(self, fencing: RecoveryFencing, now_ms: int) -> None:

@@ -118,6 +118,8 @@ class RereplicateFragment(sm.StateMachine):
         """Slots whose new bookie acked everything, which may not be durable yet."""
         self._copies = ForcedCopies(self._numbers, limits.add_timeout_ms)
         self._reads: ReadEntries | None = None
+        self._vain_looks = 0
+        """Looks at the metadata under way for reads that were dropped since: their answers are for nobody."""
         self._open_reads: set[int] = set()
         self._unconsumed_bytes = 0
         self._sent: dict[int, _Sent] = {}
@@ -137,6 +139,8 @@ class RereplicateFragment(sm.StateMachine):
         elif isinstance(event, sm.ForceAnswered):
             self._copies.answered(event)
             self._forced(now_ms)
+        elif isinstance(event, sm.MetadataLook) and self._vain_looks:
+            self._vain_looks -= 1
         elif isinstance(event, sm.MetadataEvent) and self._update is not None:
             self._commands += [self._guarded(command) for command in self._update.handle(event)]
             self._updated()
@@ -299,6 +303,7 @@ class RereplicateFragment(sm.StateMachine):
         self._copies.forget(bookie_id)
 
     def _drop_reads(self) -> None:
+        self._vain_looks += self._reads is not None and self._reads.is_looking
         self._reads = None
         self._unconsumed_bytes = 0
         self._commands += [sm.CancelRead(request_id) for request_id in sorted(self._open_reads)]

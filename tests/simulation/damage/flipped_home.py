@@ -23,6 +23,7 @@ from bk_spark.bookie.repair.integrity import Integrity
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair
 from bk_spark.bookie.repair.scrub import Scrubber
 from bk_spark.entries.batch import EncodedBatch, decode
+from bk_spark.errors import BookKeeperError
 from bk_spark.quorum import DENSE, IdPattern
 from bk_spark.wire.messages import (
     AddRequest,
@@ -40,6 +41,12 @@ from bk_spark.wire.messages import (
 from tests.unit.bookie.harness import DIGESTER, Harness, payload
 from tests.unit.bookie.identity.bookie_home import QUICK_DISK, ZNODES, Home
 from tests.unit.bookie.repair.known_cluster import OTHERS, KnownCluster
+
+MEMORY = Path("/dev/shm")
+"""A file system without a disk where there is one: thousands of starts write and sync."""
+
+RIGHT = {Status.NO_SUCH_ENTRY, Status.NO_SUCH_LEDGER, Status.FENCED}
+"""What a whole bookie answers beside yes."""
 
 HIGHEST_ISSUED = 90
 UNKNOWN_LEDGERS = (50, HIGHEST_ISSUED + 7)
@@ -367,3 +374,19 @@ class Neighbours:
             request_checkpoint()
             self._home.stage()
             self._home.bookie.idle()
+
+
+def outcome(home: FlippedHome, kept: Kept) -> str:
+    """Start with these files and ask everything: what the bookie made of them. An AssertionError names a wrong answer."""
+    home.put(kept)
+    try:
+        bookie = home.start()
+    except BookKeeperError:
+        return "refused"
+    try:
+        answers = ask_everything(home)
+        if bookie.limbo is not None:
+            return "limbo"
+        return "right" if answers.keys() <= RIGHT else "damaged"
+    finally:
+        home.abandon()

@@ -26,18 +26,12 @@ from bk_spark.bookie.inspection.rebuild_index import rebuild_index
 from bk_spark.bookie.logs import all_logs
 from bk_spark.errors import BookKeeperError
 from bk_spark.wire.messages import Status
-from tests.simulation.damage.flipped_home import FlippedHome, Kept, Neighbours, ask_everything, live
+from tests.simulation.damage.flipped_home import MEMORY, RIGHT, FlippedHome, Kept, Neighbours, ask_everything, live, outcome
 from tests.unit.bookie.identity.bookie_home import QUICK_DISK, ZNODES
-
-MEMORY = Path("/dev/shm")
-"""A file system without a disk where there is one: thousands of starts write and sync."""
 
 PAGE_BYTES = 4096
 PAGE_HEAD_BYTES = 16
 """Of the index: what a page is and how many rows it has; an error there can hide many."""
-
-RIGHT = {Status.NO_SUCH_ENTRY, Status.NO_SUCH_LEDGER, Status.FENCED}
-"""What a whole bookie answers beside yes."""
 
 SMALL = ("index/generation", "boot", "cookie")
 SMALL_BITS = 8 * 600
@@ -79,22 +73,6 @@ def past() -> Iterator[Past]:
         root = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
         yield Past(root)
         shutil.rmtree(root)
-
-
-def outcome(home: FlippedHome, kept: Kept) -> str:
-    """Start with these files and ask everything: what the bookie made of them."""
-    home.put(kept)
-    try:
-        bookie = home.start()
-    except BookKeeperError:
-        return "refused"
-    try:
-        answers = ask_everything(home)
-        if bookie.limbo is not None:
-            return "limbo"
-        return "right" if answers.keys() <= RIGHT else "damaged"
-    finally:
-        home.abandon()
 
 
 def outcomes(past: Past, end: str, kind: str, number: int) -> Counter[str]:

@@ -19,15 +19,8 @@ import pytest
 
 from bk_spark.bookie.disk import SECTOR_BYTES
 from bk_spark.bookie.logs import all_logs
-from bk_spark.errors import BookKeeperError
-from bk_spark.wire.messages import StagedReply, StagedRequest, Status
-from tests.simulation.damage.flipped_home import FlippedHome, Kept, ask_everything, live
-
-MEMORY = Path("/dev/shm")
-"""A file system without a disk where there is one: thousands of starts write and sync."""
-
-RIGHT = {Status.NO_SUCH_ENTRY, Status.NO_SUCH_LEDGER, Status.FENCED}
-"""What a whole bookie answers beside yes."""
+from bk_spark.wire.messages import StagedReply, StagedRequest
+from tests.simulation.damage.flipped_home import MEMORY, FlippedHome, Kept, live, outcome
 
 INDEX_STEP = 4096
 """A page of the index. The other files are small: they are cut at every sector."""
@@ -93,22 +86,6 @@ def past() -> Iterator[Past]:
         shutil.rmtree(root)
 
 
-def _outcome(home: FlippedHome, kept: Kept) -> str:
-    """Start with these files and ask everything: what the bookie made of them. An AssertionError names a wrong answer."""
-    home.put(kept)
-    try:
-        bookie = home.start()
-    except BookKeeperError:
-        return "refused"
-    try:
-        answers = ask_everything(home)
-        if bookie.limbo is not None:
-            return "limbo"
-        return "right" if answers.keys() <= RIGHT else "damaged"
-    finally:
-        home.abandon()
-
-
 def _without(kept: Kept, name: str, left: bytes | None) -> Kept:
     files = {one: data for one, data in kept.files.items() if one != name}
     return Kept(files if left is None else {**files, name: left}, kept.nodes)
@@ -121,11 +98,11 @@ def test_one_lost_file_denies_nothing_that_was_acked_and_serves_nothing_wrong(pa
     for how, name, left in past.losses(end):
         kind = name.partition("/")[0]
         try:
-            outcome = _outcome(past.home, _without(getattr(past, end), name, left))
+            made = outcome(past.home, _without(getattr(past, end), name, left))
         except AssertionError as problem:
-            outcome = "WRONG"
+            made = "WRONG"
             wrong.append(f"{name} {how} {'' if left is None else len(left)}: {problem}")
-        found[f"{kind} {how}: {outcome}"] += 1
+        found[f"{kind} {how}: {made}"] += 1
     print(end, sum(found.values()), "losses:", dict(sorted(found.items())))
     record_property("outcomes", dict(found))
     assert wrong == []

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from bk_spark.errors import NotOpenedError, StorageError
+from bk_spark.errors import NotOpenedError
 from bk_spark.wire.messages import Status
 
 LARGE = 5000
@@ -129,7 +129,7 @@ def test_a_stop_that_cannot_open_a_file_says_so_and_loses_nothing(harness):
     harness.start()
     harness.add(1, 0, 4)
     harness.disk.fail("open", "entry_log")
-    with pytest.raises(StorageError, match="Too many open files"):
+    with pytest.raises(NotOpenedError, match="Too many open files"):
         harness.bookie.close()
     harness.disk.failing.clear()
     harness.bookie = None

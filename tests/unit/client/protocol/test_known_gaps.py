@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 
 from bk_spark.client.protocol.pending_adds import MARK_PATIENCE_MS, MARK_RETRY_MS, MARK_TRIES
-from bk_spark.client.protocol.state_machine import CloseRequested, Finish, MarkUnderReplicated, ReplacementsChosen
+from bk_spark.client.protocol.state_machine import (
+    CloseRequested,
+    Finish,
+    ForceAnswered,
+    ForceRequested,
+    MarkUnderReplicated,
+    ReplacementsChosen,
+    SendForce,
+)
 from bk_spark.errors import LedgerFencedError
 from bk_spark.metadata.ledger_metadata import LedgerState
 from bk_spark.wire.messages import Status
@@ -237,3 +245,18 @@ def test_a_writer_that_fails_marks_the_bookies_whose_adds_of_confirmed_entries_i
     writer.answer_write()
     assert writer.stored.last_entry_id == 0
     assert writer.marks == [("b2",)]
+
+
+def test_with_deferred_sync_an_entry_that_was_forced_is_marked_for_a_bookie_that_refuses_it_afterwards() -> None:
+    """A force may overtake an add that waits for a slow bookie."""
+    writer = Writer(deferred_sync=True)
+    sent = writer.append(b"0")
+    writer.ack(sent["b0"], sent["b1"], boot=1)
+    for force in writer.do(ForceRequested("all")):
+        if isinstance(force, SendForce):
+            writer.do(ForceAnswered(force.request_id, Status.OK, boot=1))
+    assert writer.machine.last_add_confirmed == 0
+    writer.fail(sent["b2"])
+    writer.do(CloseRequested())
+    writer.answer_write()
+    assert (writer.stored.last_entry_id, writer.marks) == (0, [("b2",)])

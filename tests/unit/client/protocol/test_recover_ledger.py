@@ -13,6 +13,7 @@ import pytest
 
 from bk_spark.client.protocol.state_machine import (
     AddAnswered,
+    Finish,
     LastAddConfirmedAnswered,
     MarkUnderReplicated,
     MetadataGone,
@@ -463,3 +464,17 @@ def test_a_mark_that_cannot_be_made_does_not_fail_the_recovery() -> None:
     recovery = Recovery(cluster)
     assert recovery.ends_at() == (2, length_up_to(2))
     assert 1 < len(recovery.sent(MarkUnderReplicated)) < 10
+
+
+def test_nothing_is_asked_for_once_a_recovery_has_ended() -> None:
+    """Its patience and the time of an add may end at once."""
+    cluster = Cluster()
+    cluster.hold("b0 b1 b2", 0)
+    recovery = Recovery(cluster, limits(patience_ms=TIMEOUT_MS))
+    answers = recovery.answers
+    silent = {(SendAdd, "b2"), (SendRead, "b1"), (SendRead, "b2")}
+    recovery.answers = lambda request: [] if (type(request), request.bookie_id) in silent else answers(request)  # type: ignore[method-assign]
+    recovery.run()
+    assert isinstance(recovery.log[-1], Finish)
+    assert recovery.finish is not None
+    assert isinstance(recovery.finish.error, BookieUnavailableError)

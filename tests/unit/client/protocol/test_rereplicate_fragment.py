@@ -10,8 +10,11 @@ import pytest
 from bk_spark.client.protocol.replace_bookies import ReplaceBookies, last_entry_of
 from bk_spark.client.protocol.rereplicate_fragment import FragmentCopied
 from bk_spark.client.protocol.state_machine import (
+    AddAnswered,
     ChooseReplacements,
     Finish,
+    MetadataRead,
+    ReadMetadata,
     ReportFailure,
     SendAdd,
     SendForce,
@@ -23,6 +26,7 @@ from bk_spark.entries.batch import decode
 from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookieUnavailableError, MetadataConflictError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerState
+from bk_spark.wire.messages import Status
 from tests.unit.client.protocol.copy_model import LIMITS, Copying, World, by_chance, ledger
 
 SHAPES = [(1, 1), (3, 3), (3, 2), (4, 2), (5, 3)]
@@ -459,3 +463,22 @@ def test_a_bookie_that_gets_its_own_entries_back_is_forced_too() -> None:
     copied = Copying(world, world.task("b1", alive=frozenset({"b1"}))).copied()
     assert copied.restored == {"b1"}
     assert world.bookies["b1"].durable == set(range(40))
+
+
+def test_a_look_at_the_metadata_for_copies_that_were_given_up_is_for_nobody() -> None:
+    world = World(ledger(10), spares=3)
+    for bookie_id in ("b0", "b1", "b2"):
+        world.bookies[bookie_id].holds -= set(range(5, 10))
+    copying = Copying(world, world.task("b0"), replace(LIMITS, batch_bytes=60))
+    while not any(isinstance(one, ReadMetadata) for one in copying.waiting):
+        copying.step(next((i for i, one in enumerate(copying.waiting) if not isinstance(one, SendAdd)), 0))
+    sent = next(one for one in copying.waiting if isinstance(one, SendAdd))
+    copying.waiting[:] = [one for one in copying.waiting if not isinstance(one, SendAdd | ReadMetadata)]
+    copying.post(AddAnswered(sent.request_id, Status.UNKNOWN, "its connection broke"))
+    [choice] = [one for one in copying.waiting if isinstance(one, ChooseReplacements)]
+    copying.waiting.remove(choice)
+    copying.post(world.choose(choice))
+    assert world.stored is not None
+    copying.post(MetadataRead(world.stored, world.version))
+    assert any(isinstance(one, SendRead) for one in copying.waiting)
+    assert copying.end is None
