@@ -290,6 +290,7 @@ class _Process:
 
         look()
         administration = Administration(bookie, opened.bookie_id, watch)
+        cluster = ClusterMember.of(self.store, self.znodes, opened.bookie_id)
         server = BookieServer(
             bookie,
             self.config,
@@ -297,8 +298,8 @@ class _Process:
             port=self.place.port,
             looks=look,
             administer=administration.administer,
+            next_ledger_id=cluster.next_ledger_id,
         )
-        cluster = ClusterMember.of(self.store, self.znodes, opened.bookie_id)
         return RunningBookie(opened.bookie_id, bookie, self.config, cluster, watch, administration, server, epochs, self.peers)
 
     def _address(self, bookie_id: str) -> BookieAddress:

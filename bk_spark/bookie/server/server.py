@@ -11,8 +11,9 @@ owed by MAX_OWED; adds that wait for their place by ``waiting_add_bytes``; and a
 open_calls.py. Behind these are two write caches, each of ``write_cache_bytes`` and at most one group of requests more, of which
 one is being written out. While both are full the sync thread waits, and so does everything before it, up to the senders.
 
-The way of an add: event loop (check the message) → sync thread (stage; one sync for everything that waits) → event loop
-(reply). A read that fences first takes the same way as a fence; the read itself begins once the fence is durable.
+The way of an add: event loop (check the message, and that a new ledger's id was given out) → sync thread (stage; one sync for
+everything that waits) → event loop (reply). A read that fences first takes the same way as a fence; the read itself begins once
+the fence is durable.
 
 Ref: docs/rules.md, protocol rules 34 and 35.
 """
@@ -32,6 +33,7 @@ import grpc.aio
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.server.fair_turns import FairTurns
 from bk_spark.bookie.server.long_poll import LongPolls
+from bk_spark.bookie.server.new_ledgers import NewLedgers
 from bk_spark.bookie.server.open_calls import OpenCalls
 from bk_spark.bookie.server.options import server_options
 from bk_spark.bookie.server.request_metrics import ServedReadMeter, count_confirmed_read, count_refused_add
@@ -102,9 +104,18 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
     """Serves one bookie on one port."""
 
     def __init__(
-        self, bookie: Bookie, config: BookieConfig, *, host: str, port: int, looks: Callable[[], None], administer: Administer
+        self,
+        bookie: Bookie,
+        config: BookieConfig,
+        *,
+        host: str,
+        port: int,
+        looks: Callable[[], None],
+        administer: Administer,
+        next_ledger_id: Callable[[], int],
     ) -> None:
-        """``port`` 0 takes a free one; ``looks`` is called on the sync thread (SyncListener).
+        """``port`` 0 takes a free one; ``looks`` is called on the sync thread (SyncListener); ``next_ledger_id`` asks the
+        metadata store (NewLedgers).
 
         Must be created on the event loop that it runs on. Raises ConfigError if the TLS files cannot be used.
         """
@@ -114,6 +125,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         self.polls = LongPolls()
         self.sync_thread = SyncThread(bookie, config.sync_queue_bytes, SyncListener(looks, self.polls.wake, self._fail))
         self._administer = administer
+        self._new_ledgers = NewLedgers(next_ledger_id, lambda ledger_id: bookie.storage.facts(ledger_id) is not None)
         self._max_connections = config.max_connections
         self._calls = OpenCalls(config)
         self._watching: asyncio.Task[None] | None = None
@@ -188,13 +200,17 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
                     busy = "this bookie is busy: too many large adds wait for its disk"
                     _refuse_add(stream, AddReply(message.request_id, Status.UNKNOWN, busy))
                     continue
-                await self.sync_thread.wait_for_room()
                 try:
                     request = codec.decode_add_request(message, body)
                 except BookKeeperError as problem:
                     _refuse_add(stream, AddReply(message.request_id, _refusal(problem), str(problem)))
-                else:
-                    self.sync_thread.put(request, stream.put)
+                    continue
+                refusal = await self._new_ledgers.refusal(request.ledger_id)
+                if refusal:
+                    _refuse_add(stream, AddReply(request.request_id, Status.READ_ONLY, refusal))
+                    continue
+                await self.sync_thread.wait_for_room()
+                self.sync_thread.put(request, stream.put)
             await stream.wait_until_owed_below(1)  # the client sends no more, and a call must not end with a reply cut short
         finally:
             self.add_streams -= 1
@@ -287,6 +303,9 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
 
     async def _store(self, request: StagedRequest) -> PlainReply:
         """Have a request made durable."""
+        refusal = await self._new_ledgers.refusal(request.ledger_id)
+        if refusal:
+            return PlainReply(Status.UNKNOWN, refusal)
         try:
             reply = await self.sync_thread.answer(request)
         except StorageError as problem:

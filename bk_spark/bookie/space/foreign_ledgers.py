@@ -1,7 +1,7 @@
 """Lets go of data that is stored under another key than the ledger's: the metadata's password says which one is right.
 
 Whoever adds to a ledger first, or fences it, sets its key on a bookie, for a bookie need not know the metadata. So somebody
-who squats on an id that was not given out yet gives the id a *foreign key*. Clients of the real ledger are then answered
+who adds under an id before the ledger's own writer does gives it a *foreign key*. Clients of the real ledger are then answered
 UNAUTHORIZED, and go on with the other replicas. This bookie notes which ledgers it refused, and reads their metadata. If it has
 another password, either what is here or the password is wrong. (Somebody may have changed the metadata, and then all bookies
 would let go of what was confirmed.) So the other bookies are asked first:

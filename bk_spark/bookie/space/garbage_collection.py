@@ -25,7 +25,7 @@ from typing import Protocol
 from bk_spark.bookie.index.rows import BatchRow, LedgerSummary
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.errors import StorageError
-from bk_spark.metadata.ledger_ids import listed_among
+from bk_spark.metadata.ledger_ids import listed_among, next_ledger_id
 from bk_spark.metadata.registration import instance_id, sync_same_cluster
 from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
@@ -66,6 +66,11 @@ class ClusterMember:
     def sync(self) -> None:
         """Have later reads see all earlier changes. Raises MetadataConflictError if the store is another cluster's."""
         sync_same_cluster(self.store, self.znodes, self.instance_id)
+
+    def next_ledger_id(self) -> int:
+        """The id that the store issues next; all that it issued before the call are lower. Raises as ``sync``."""
+        self.sync()
+        return next_ledger_id(self.store, self.znodes)
 
 
 class DeleteLedger(Protocol):

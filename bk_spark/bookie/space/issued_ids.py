@@ -1,8 +1,8 @@
 """Notices that the metadata store went back to an older copy, and gives ledger ids out again that this bookie holds.
 
-A store issues an id before anything is stored under it, so its next id is above all that a bookie holds. If it is not, the
-store forgot ledgers that exist here. Their metadata is missing, although nobody deleted them. Until an operator has raised the
-store's counter (``bk-spark cluster raise-ledger-ids``), the bookie
+A store issues an id before anything is stored under it (server/new_ledgers.py), so its next id is above all that a bookie
+holds. If it is not, the store forgot ledgers that exist here. Their metadata is missing, although nobody deleted them. Until an
+operator has raised the store's counter (``bk-spark cluster raise-ledger-ids``), the bookie
 
 - deletes no ledger: that a ledger has no metadata, or metadata that names other bookies, proves nothing now,
 - takes no normal add to a ledger of which it has nothing, and registers as read-only.
@@ -23,7 +23,6 @@ from bk_spark.bookie.background_task import BackgroundTask, TaskStatus
 from bk_spark.bookie.space.garbage_collection import ClusterMember
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
 from bk_spark.errors import BookKeeperError
-from bk_spark.metadata.ledger_ids import next_ledger_id
 from bk_spark.metadata.store import NodeExistsError, find
 
 LOOK_S = 10.0
@@ -38,9 +37,8 @@ def ids_given_out_again(storage: StoredLedgers, cluster: ClusterMember) -> str:
     Raises MetadataUnavailableError, MetadataConflictError.
     """
     held = storage.highest_ledger_id()  # first: what is issued and stored later is no finding
-    cluster.sync()
+    next_id = cluster.next_ledger_id()
     path = cluster.znodes.ids_above_of(cluster.bookie_id)
-    next_id = next_ledger_id(cluster.store, cluster.znodes)
     if find(cluster.store, path) is None:
         if held < next_id:
             return ""
@@ -81,3 +79,6 @@ class IssuedIds(BackgroundTask[TaskStatus]):
             except BookKeeperError as problem:
                 self._note(last_error=str(problem))
                 logger.info("whether ledger ids are given out again is not known, it is asked again: %s", problem)
+            except Exception as problem:
+                self._note(last_error=f"{type(problem).__name__}: {problem}")
+                logger.exception("the look whether ledger ids are given out again failed")

@@ -13,7 +13,8 @@ Rules, with their numbers in docs/rules.md, "Protocol":
   only the bookie, for the password is that of the metadata: this bookie has a key that somebody else gave it.
 * Close first rejects unconfirmed entries and waits for a metadata write under way. Then it writes CLOSED with the last
   confirmed entry by compare-and-set (25). If the ledger is in recovery, close fails: the recoverer decides the end (26).
-* A bookie that a fragment names for confirmed entries that it did not take is a known gap: the ledger is marked for it (63).
+* A bookie that a fragment names for confirmed entries that it did not take is a known gap: the ledger is marked for it (63). A
+  close waits a moment for the answers that bookies owe for confirmed entries; who does not answer may lack them.
 * With deferred sync acks do not move the LAC. ``force`` moves it, once the whole ensemble has answered; the ensemble cannot
   change (30).
 
@@ -37,7 +38,14 @@ from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.force_adds import ForceAdds
 from bk_spark.client.protocol.last_add_confirmed import ExplicitLac
 from bk_spark.client.protocol.limits import AddLimits
-from bk_spark.client.protocol.pending_adds import HeldAppends, KnownGaps, PendingAdds, PendingBatch, has_ack_quorum
+from bk_spark.client.protocol.pending_adds import (
+    OWED_PATIENCE_MS,
+    HeldAppends,
+    KnownGaps,
+    PendingAdds,
+    PendingBatch,
+    has_ack_quorum,
+)
 from bk_spark.client.protocol.update_metadata import CloseLedger, UpdateMetadata
 from bk_spark.client.protocol.writer_ensemble import WriterEnsemble
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch, encode, seal
@@ -90,6 +98,11 @@ class AddEntries(sm.StateMachine):
         self._gaps = KnownGaps()
         self._close_requested = False
         self._closing: UpdateMetadata | None = None
+        self._owed: dict[int, str] = {}
+        """Of a close: the requests that bookies have not answered, with entries that are confirmed."""
+        self._owed_until_ms = 0
+        self._is_reporting = False
+        """Whether the close has ended but for the marks of the gaps."""
 
     @classmethod
     def for_recovery(
@@ -134,14 +147,14 @@ class AddEntries(sm.StateMachine):
         elif isinstance(event, sm.StoreLastAddConfirmedAnswered):
             self._explicit_lac.answered(event)
         elif isinstance(event, sm.CloseRequested):
-            self._close()
+            self._close(now_ms)
         self._check_times(now_ms)
         self._settle()
         self._report_gaps(now_ms)
 
     def deadline_ms(self) -> int | None:
         if self.error is not None:
-            return None if self._is_recovery else self._gaps.deadline_ms()
+            return None if self._is_recovery else self._report_due_ms()
         limits, request = self._limits, self._pending.oldest_request()
         times = [self._ensemble.retry_ms, self._explicit_lac_due_ms()]
         times.append(self._ensemble.silence_due_ms(request.sent_ms + limits.add_timeout_ms) if request is not None else None)
@@ -218,6 +231,9 @@ class AddEntries(sm.StateMachine):
     def _answered(self, event: sm.AddAnswered, now_ms: int) -> None:
         request = self._pending.answered(event.request_id)
         if request is None:
+            bookie_id = self._owed.pop(event.request_id, None)
+            if bookie_id is not None and event.status is not Status.OK:
+                self._gaps.note(bookie_id)
             return
         if event.status is Status.OK:
             request.batch.acked.add(request.slot)
@@ -394,8 +410,11 @@ class AddEntries(sm.StateMachine):
 
     # --- closing
 
-    def _close(self) -> None:
+    def _close(self, now_ms: int) -> None:
         self._close_requested = True
+        owed = self._pending.owed(self.last_add_confirmed)
+        self._owed = {request_id: self._ensemble.bookies[slot] for request_id, slot in owed.items()}
+        self._owed_until_ms = now_ms + OWED_PATIENCE_MS
         self._fail(LedgerClosedError(self.metadata.ledger_id))
         self._begin_close()
 
@@ -415,10 +434,8 @@ class AddEntries(sm.StateMachine):
         elif not self._closing.is_done:
             closing = self._closing
             self._commands += closing.handle(event)
-            if closing.is_done:
-                if closing.error is None:
-                    self._ensemble.metadata, self._ensemble.version = closing.metadata, closing.version
-                self._gaps.ledger_closed()
+            if closing.is_done and closing.error is None:
+                self._ensemble.metadata, self._ensemble.version = closing.metadata, closing.version
 
     # --- gaps
 
@@ -430,6 +447,18 @@ class AddEntries(sm.StateMachine):
         """Mark the ledger; a writer that is closed ends after that. A recovery marks when it has closed the ledger."""
         if self._is_recovery:
             return
+        closing = self._closing if self._closing is not None and self._closing.is_done else None
+        if closing is not None and not self._is_reporting and (not self._owed or now_ms >= self._owed_until_ms):
+            self._is_reporting = True
+            for bookie_id in self._owed.values():
+                self._gaps.note(bookie_id)
+            self._gaps.ledger_closed()
         self._commands += self._gaps.go_on(now_ms)
-        if self._closing is not None and self._closing.is_done and self._gaps.is_reported:
-            self._finish(error=self._closing.error)
+        if closing is not None and self._is_reporting and self._gaps.is_reported:
+            self._finish(error=closing.error)
+
+    def _report_due_ms(self) -> int | None:
+        """Of a writer that has an error."""
+        if self._closing is not None and self._closing.is_done and not self._is_reporting:
+            return self._owed_until_ms
+        return self._gaps.deadline_ms()

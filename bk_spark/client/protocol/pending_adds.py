@@ -32,6 +32,10 @@ from bk_spark.quorum import write_set
 RUN_BYTES = 1 * MIB
 """Payload bytes of held appends that go out as one batch: larger ones gain nothing measurable."""
 
+OWED_PATIENCE_MS = 1_000
+"""So long a writer or a recovery that ends waits for answers about confirmed entries. A bookie that is well takes milliseconds.
+One that does not answer may lack the entries, so the ledger is marked for it."""
+
 MARK_PATIENCE_MS = 60_000
 """A bookie that was replaced gets this long before its gap is marked, as long as an auditor waits for a bookie by default: who
 re-replicates while it is away copies whole fragments for a few entries."""
@@ -102,6 +106,10 @@ class PendingAdds:
     def owes(self, slot: int, last_add_confirmed: int) -> bool:
         """Whether ``slot`` owes an answer for an entry that is confirmed without it."""
         return any(batch.first <= last_add_confirmed and slot in batch.waiting for batch in self.unsettled)
+
+    def owed(self, last_add_confirmed: int) -> dict[int, int]:
+        """The unanswered requests with an entry that is confirmed, and the slot of each."""
+        return {one: sent.slot for one, sent in self._requests.items() if sent.batch.first <= last_add_confirmed}
 
     def oldest_request(self) -> SentAdd | None:
         """Requests are numbered in the order in which they are sent."""

@@ -25,6 +25,7 @@ from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.force_adds import ForcedCopies
 from bk_spark.client.protocol.limits import RecoverLimits
+from bk_spark.client.protocol.pending_adds import OWED_PATIENCE_MS
 from bk_spark.config import MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES, EntryBatch
 from bk_spark.entries.digest import payload_sizes
@@ -48,6 +49,10 @@ class RecoveryWrites:
         self._copies = ForcedCopies(numbers, limits.adds.add_timeout_ms)
         self._sent: dict[int, str] = {}
         """Request of an unanswered add → bookie."""
+        self._owed_until_ms: int | None = None
+        """Once everything is confirmed: how long to wait for the other answers."""
+        self._is_late = False
+        """Whether that has passed."""
         self._request_bytes = limits.request_bytes
         self._unreleased_bytes = 0
         self._commands: list[sm.Command] = []
@@ -64,8 +69,8 @@ class RecoveryWrites:
 
     @property
     def lacking(self) -> frozenset[str]:
-        """Bookies that ``metadata`` names for entries that were confirmed without them."""
-        return self._adder.lacking
+        """Bookies that ``metadata`` names for confirmed entries that they did not take, or have not answered for."""
+        return self._adder.lacking.union(self._sent.values())
 
     @property
     def is_done(self) -> bool:
@@ -89,8 +94,12 @@ class RecoveryWrites:
 
     @property
     def is_durable(self) -> bool:
-        """Whether, once everything is confirmed, the closing write may name every bookie that joined."""
-        return not (self._copies.is_waiting or self.lost or self._owing)
+        """Whether, once everything is confirmed, the closing write may name every bookie that joined.
+
+        Bookies that owe answers get a moment to give them, so that the ledger is not marked for them.
+        """
+        is_waiting = bool(self._sent) and not self._is_late
+        return not (self._copies.is_waiting or self.lost or self._owing or is_waiting)
 
     @property
     def lost(self) -> str:
@@ -100,6 +109,9 @@ class RecoveryWrites:
 
     def make_durable(self, now_ms: int) -> None:
         """Force the bookies that joined. To be called once everything is confirmed, and again until ``is_durable``."""
+        if self._owed_until_ms is None:
+            self._owed_until_ms = now_ms + OWED_PATIENCE_MS
+        self._is_late = now_ms >= self._owed_until_ms
         self._commands += self._copies.force(self._joined - self._owing, now_ms)
 
     def handle(
@@ -123,7 +135,8 @@ class RecoveryWrites:
         return commands
 
     def deadline_ms(self) -> int | None:
-        times = (self._adder.deadline_ms(), self._copies.deadline_ms())
+        owed_until_ms = None if self._is_late else self._owed_until_ms
+        times = (self._adder.deadline_ms(), self._copies.deadline_ms(), owed_until_ms)
         return min((time for time in times if time is not None), default=None)
 
     @property

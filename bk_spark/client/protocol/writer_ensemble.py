@@ -171,6 +171,8 @@ class WriterEnsemble:
         self._retries = 0
         self._must_follow = False
         """Whether a slot failed during the current change for a reason that allows no delay of the next one."""
+        self._must_be_sound = False
+        """Whether a slot failed during the current change by silence."""
         self._left: dict[str, int] = {}
         """Recently replaced bookies, with the time."""
         self._replaced: list[int] = []
@@ -235,6 +237,7 @@ class WriterEnsemble:
         """Start to replace the failed bookies from the first unconfirmed entry on, ``first``, unless a change is running."""
         if self.error is not None or self._change is not None:
             self._must_follow = self._must_follow or not may_delay
+            self._must_be_sound = self._must_be_sound or must_be_sound
             return []
         if not self.may_change or (may_delay and self._has_quorums_left()):
             self._check_quorums_left("")
@@ -280,7 +283,8 @@ class WriterEnsemble:
     def _choose(
         self, change: ChangeEnsemble, slots: list[int], excluded: frozenset[str], *, must_be_sound: bool = False
     ) -> list[sm.Command]:
-        self._must_follow = False
+        must_be_sound = must_be_sound or self._must_be_sound
+        self._must_follow = self._must_be_sound = False
         return change.choose(next(self._numbers), slots, excluded, must_be_sound=must_be_sound)
 
     def _end(self, change: ChangeEnsemble, first: int, now_ms: int) -> list[sm.Command]:

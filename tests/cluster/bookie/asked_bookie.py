@@ -43,7 +43,7 @@ TIMEOUT_S = 20
 
 
 def allow_any_id(cluster: LocalCluster) -> None:
-    """Let tests add to ledgers that nobody created, with ids up to 2 * 10**9: bookies notice ids that were never issued."""
+    """Let tests add to ledgers that nobody created, with ids up to 2 * 10**9: bookies refuse ids that were never issued."""
     with BookKeeper(cluster.metadata_uri) as client:
         raise_ledger_ids(client.metadata_store, client.znodes, 2 * 10**9)
 

@@ -16,11 +16,10 @@ from bk_spark.config import DigestType
 from bk_spark.entries.batch import BatchHeader, EncodedBatch
 from bk_spark.entries.crc import crc32c
 from bk_spark.local.cluster import LocalBookie, LocalCluster
-from bk_spark.metadata.ledger_ids import raise_ledger_ids
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
 from bk_spark.quorum import DENSE
 from bk_spark.wire.codec import encode_add_request
-from bk_spark.wire.messages import AddRequest, AdminOperation, Status
+from bk_spark.wire.messages import HIGHEST_LEDGER_ID, AddRequest, AdminOperation, Status
 from tests.cluster.bookie.asked_bookie import KEY, TIMEOUT_S, AskedBookie
 from tests.cluster.live_ledgers import BRISK, DEADLINE_S, payloads, result_of
 
@@ -42,16 +41,24 @@ def squatted(wide_cluster: LocalCluster) -> LocalBookie:
 
 @pytest.fixture
 def writers(client: BookKeeper, squatted: LocalBookie) -> list[WriteHandle]:
-    """Of ledgers whose ids were not given out yet when ``squatted`` was sent adds of them.
-
-    If the bookie looked meanwhile it has taken its ids for those of a former metadata store: the operator's command ends that.
-    """
-    with client.create_ledger(3, 3, 2) as writer, AskedBookie(squatted) as raw:
-        for ledger_id in range(writer.ledger_id + 1, writer.ledger_id + 1 + SQUATTED):
-            assert raw.add(ledger_id, 0, b"x") is Status.OK
+    """Of ledgers that had no entry yet when somebody else added to them at ``squatted``."""
     made = [client.create_ledger(3, 3, 2, password=SECRET) for _ in range(SQUATTED)]
-    raise_ledger_ids(client.metadata_store, client.znodes, made[-1].ledger_id)
+    with AskedBookie(squatted) as raw:
+        for writer in made:
+            assert raw.add(writer.ledger_id, 0, b"x") is Status.OK
     return made
+
+
+def test_ids_that_were_not_given_out_cannot_be_squatted_on(client: BookKeeper, squatted: LocalBookie) -> None:
+    with client.create_ledger(3, 3, 2) as writer, AskedBookie(squatted) as raw:
+        for ledger_id in (*range(writer.ledger_id + 1, writer.ledger_id + 1 + SQUATTED), 2**62):
+            assert raw.add(ledger_id, 0, b"x") is Status.READ_ONLY
+            assert raw.add(ledger_id, 0, b"x", recovery=True) is Status.READ_ONLY
+            assert raw.read(ledger_id, 0, 0, fence=True) == ({}, Status.UNKNOWN)
+        assert raw.administer(AdminOperation.BOOKIE_STATUS).figures[HIGHEST_LEDGER_ID] <= writer.ledger_id
+    for _ in range(SQUATTED):
+        with client.create_ledger(3, 3, 2, password=SECRET) as writer:
+            writer.append_batch(ENTRIES)
 
 
 def test_ledgers_whose_ids_one_bookie_holds_under_a_foreign_key_are_written_recovered_read_and_copied(

@@ -174,5 +174,6 @@ def recovery_writes_carry_a_growing_lac() -> Any:
 def recovery_does_not_wait_for_its_writes() -> Any:
     return all_of(
         patch.object(RecoveryWrites, "is_done", property(lambda self: True)),
+        patch.object(RecoveryWrites, "is_durable", property(lambda self: True)),
         patch.object(RecoveryWrites, "confirmed", property(lambda self: self._adder.last_add_pushed)),
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-from bk_spark.bookie.disk import REAL_DISK, ReadFile
+from bk_spark.bookie.disk import REAL_DISK, SECTOR_BYTES, ReadFile
 from bk_spark.bookie.identity.boot_file import BootPhase, BootRecord, decode_boot, encode_boot
 from bk_spark.bookie.identity.cookie_file import BootNumber, Cookie, DirectoryPlace, decode_cookie, encode_cookie
 from bk_spark.bookie.index.generation import IndexGeneration, read_generation, writing_generation
@@ -19,6 +19,7 @@ from bk_spark.bookie.logs.log_file import (
     NO_PREDECESSOR,
     FileHeader,
     FileKind,
+    FilePosition,
     Predecessor,
     pack_file_header,
     unpack_file_header,
@@ -34,6 +35,7 @@ from bk_spark.bookie.logs.record import (
     unpack,
 )
 from bk_spark.bookie.logs.scan import Gap, LogScan
+from bk_spark.bookie.logs.witness import WITNESS_FILE, Witnessed, read_witness, write_witness
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import BookKeeperError, CorruptionError
 from tests.simulation.damage.flipped_home import FlippedHome, Kept, ask_everything, live
@@ -47,7 +49,7 @@ KEY_HASH = bytes(24)
 
 
 def targets() -> list[Target]:
-    return [_record(), _file_header(), _log_file(), _generation(), *_texts(), home_target()]
+    return [_record(), _file_header(), _log_file(), _generation(), _witness(), *_texts(), home_target()]
 
 
 def _sealed(mutate: Mutator, size: int) -> Mutator:
@@ -148,8 +150,40 @@ def _log(count: int) -> bytes:
 # --- small files
 
 
+def _directory() -> Path:
+    return Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
+
+
+def _witness() -> Target:
+    directory = _directory()
+    told = Witnessed((FilePosition(3, 70_000),), (FilePosition(9, 512), FilePosition(8, 0)), bytes(range(16)), 42)
+    path = directory / WITNESS_FILE
+
+    def run(data: bytes) -> None:
+        path.write_bytes(data)
+        found = read_witness(REAL_DISK, directory)
+        assert found is not None
+        write_witness(REAL_DISK, directory, found)
+        assert read_witness(REAL_DISK, directory) == found
+
+    def seeds() -> Sequence[bytes]:
+        directory.mkdir(exist_ok=True)
+        write_witness(REAL_DISK, directory, told)
+        return [path.read_bytes()]
+
+    return Target("witness", seeds, run, _spoil_sector, close=lambda: shutil.rmtree(directory, True))
+
+
+def _spoil_sector(data: bytes, others: Sequence[bytes], chance: random.Random) -> bytes:
+    """Spoil the fields of one sector, often with a right checksum behind them."""
+    at = chance.randrange(max(1, len(data) // SECTOR_BYTES)) * SECTOR_BYTES
+    sizes = {0: 20, SECTOR_BYTES: 24}
+    spoil = _sealed(spoil_bytes if chance.random() < 0.9 else spoil_end, sizes.get(at, 16))
+    return data[:at] + spoil(data[at : at + SECTOR_BYTES], others, chance) + data[at + SECTOR_BYTES :]
+
+
 def _generation() -> Target:
-    directory = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
+    directory = _directory()
     path = directory / "generation"
 
     def run(data: bytes) -> None:
@@ -204,7 +238,7 @@ def home_target() -> Target:
     It was stopped before, cleanly: after a crash, the loss of the end of a file looks as if its last records had never been
     durable, and nothing there could tell. A value is the number of the file, then its content.
     """
-    root = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
+    root = _directory()
     past: list[tuple[FlippedHome, Kept]] = []
 
     def made() -> tuple[FlippedHome, Kept]:

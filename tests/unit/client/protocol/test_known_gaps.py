@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.client.protocol.pending_adds import MARK_PATIENCE_MS, MARK_RETRY_MS, MARK_TRIES
+from bk_spark.client.protocol.pending_adds import MARK_PATIENCE_MS, MARK_RETRY_MS, MARK_TRIES, OWED_PATIENCE_MS
 from bk_spark.client.protocol.state_machine import (
     CloseRequested,
     Finish,
@@ -14,6 +14,7 @@ from bk_spark.client.protocol.state_machine import (
     ForceRequested,
     MarkUnderReplicated,
     ReplacementsChosen,
+    SendAdd,
     SendForce,
 )
 from bk_spark.errors import LedgerFencedError
@@ -260,3 +261,50 @@ def test_with_deferred_sync_an_entry_that_was_forced_is_marked_for_a_bookie_that
     writer.do(CloseRequested())
     writer.answer_write()
     assert (writer.stored.last_entry_id, writer.marks) == (0, [("b2",)])
+
+
+def _owing_at_the_close(writer: Writer) -> SendAdd:
+    """Entry 0 is confirmed and the ledger is closed while b2 owes its answer."""
+    sent = writer.append(b"0")
+    writer.ack(sent["b0"], sent["b1"])
+    writer.do(CloseRequested())
+    writer.answer_write()
+    assert writer.stored.is_closed
+    assert not _closed(writer)
+    return sent["b2"]
+
+
+def test_a_close_waits_for_the_answers_about_confirmed_entries() -> None:
+    writer = Writer()
+    writer.ack(_owing_at_the_close(writer))
+    assert _closed(writer) == [Finish()]
+    assert writer.marks == []
+
+
+def test_a_bookie_that_does_not_answer_about_confirmed_entries_is_marked_a_moment_after_the_close() -> None:
+    writer = Writer()
+    _owing_at_the_close(writer)
+    assert writer.machine.deadline_ms() == OWED_PATIENCE_MS
+    writer.tick(OWED_PATIENCE_MS - 1)
+    assert not _closed(writer)
+    writer.tick(1)
+    assert writer.marks == [("b2",)]
+    assert _closed(writer) == [Finish()]
+
+
+def test_a_bookie_that_refuses_a_confirmed_entry_during_the_close_is_marked() -> None:
+    writer = Writer()
+    writer.fail(_owing_at_the_close(writer))
+    assert writer.marks == [("b2",)]
+    assert _closed(writer) == [Finish()]
+
+
+def test_answers_about_entries_that_the_close_cuts_off_are_not_waited_for() -> None:
+    writer = Writer()
+    sent = writer.append(b"0")
+    writer.ack(sent["b0"])
+    writer.do(CloseRequested())
+    writer.answer_write()
+    assert writer.stored.last_entry_id == -1
+    assert _closed(writer) == [Finish()]
+    assert writer.marks == []

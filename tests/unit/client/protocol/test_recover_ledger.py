@@ -11,6 +11,8 @@ from dataclasses import replace
 
 import pytest
 
+from bk_spark.client.protocol.limits import RecoverLimits
+from bk_spark.client.protocol.pending_adds import OWED_PATIENCE_MS
 from bk_spark.client.protocol.state_machine import (
     AddAnswered,
     Finish,
@@ -196,11 +198,16 @@ def test_what_is_written_back_is_what_was_read() -> None:
         assert all(copy.matching(DIGESTER).all() and copy.lengths[0] == length_up_to(entry_id) for copy in copies)
 
 
+def _patient() -> RecoverLimits:
+    """No bookie is given up while the recovery waits for the last answers."""
+    return replace(limits(), adds=replace(limits().adds, add_timeout_ms=10 * TIMEOUT_MS, add_quorum_timeout_ms=30 * TIMEOUT_MS))
+
+
 def test_the_ledger_is_not_closed_before_every_write_back_has_its_ack_quorum() -> None:
     """Rule 11."""
     cluster = Cluster()
     cluster.hold("b0", 0)
-    recovery = Recovery(cluster)
+    recovery = Recovery(cluster, _patient())
     recovery.run(until=lambda command: isinstance(command, SendAdd))
     adds = {add.bookie_id: add for add in recovery.adds}
     recovery.inbox = type(recovery.inbox)(c for c in recovery.inbox if not isinstance(c, SendAdd))
@@ -210,6 +217,8 @@ def test_the_ledger_is_not_closed_before_every_write_back_has_its_ack_quorum() -
     recovery.do(AddAnswered(adds["b0"].request_id, Status.OK))
     assert len(recovery.sent(WriteMetadata)) == 1
     recovery.do(AddAnswered(adds["b2"].request_id, Status.OK))
+    recovery.pass_time()  # b1 owes its answer
+    assert recovery.now_ms == OWED_PATIENCE_MS
     assert len(recovery.sent(WriteMetadata)) == 2
 
 
@@ -445,6 +454,24 @@ def test_a_slot_that_nobody_took_is_marked_once_the_ledger_is_closed() -> None:
     assert cluster.store.metadata.is_closed
     assert recovery.ends_at() == (2, length_up_to(2))
     assert cluster.marked == {"b1"}
+
+
+def test_a_bookie_that_does_not_answer_the_last_adds_is_marked_and_one_that_answers_late_is_not() -> None:
+    for is_late in (False, True):
+        cluster = Cluster()
+        cluster.hold("b0 b1 b2", 0, 1, 2)
+        recovery = Recovery(cluster, _patient())
+        recovery.run(until=lambda command: isinstance(command, SendAdd))
+        recovery.silent.add("b1")
+        if is_late:
+            recovery.run(until=lambda command: isinstance(command, WriteMetadata))
+            for add in recovery.adds:
+                if add.bookie_id == "b1":
+                    for event in recovery.answers(add):
+                        recovery.do(event)
+        assert recovery.ends_at() == (2, length_up_to(2))
+        assert recovery.now_ms <= OWED_PATIENCE_MS
+        assert cluster.marked == (set() if is_late else {"b1"})
 
 
 def test_a_bookie_that_no_fragment_names_any_more_is_not_marked() -> None:

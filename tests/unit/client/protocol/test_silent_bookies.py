@@ -115,6 +115,19 @@ def test_its_slot_is_not_given_to_one_that_failed_lately_until_the_first_retry()
     assert [c.must_be_sound for c in writer.log if isinstance(c, ChooseReplacements)] == [True, False]
 
 
+def test_nor_if_it_falls_silent_while_another_slot_is_changed() -> None:
+    writer = Writer(e=4, w=4, a=2, chooses_at_once=False)
+    sent = writer.append(b"a")
+    writer.ack(sent["b2"], sent["b3"])
+    writer.tick(TIMEOUT_MS - 1)
+    writer.fail(sent["b0"])
+    writer.tick(1)
+    first = writer.choosing.pop()
+    writer.do(ReplacementsChosen(first.request_id, ()))
+    [second] = writer.choosing
+    assert [(c.slots, c.must_be_sound) for c in (first, second)] == [((0,), False), ((1,), True)]
+
+
 def test_bookies_that_refuse_or_break_off_are_not_waited_for() -> None:
     """They are not slow: below an ack quorum the writer fails."""
     writer, sent = _silent_writer()
