@@ -30,7 +30,7 @@ from dataclasses import replace
 
 from bk_spark.bookie.index.rows import MAX_UNSETTLED, Limbo
 from bk_spark.bookie.storage.stored_ledgers import LedgerFacts
-from bk_spark.entries.digest import is_other_ledger, is_same_password, master_key_hash
+from bk_spark.entries.digest import is_other_ledger, is_same_key, is_same_password, master_key_hash
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.wire.messages import (
     AddRequest,
@@ -177,6 +177,8 @@ class Admission:
         if facts is None:
             return Status.OK
         asked = master_key_hash(request.master_key)
+        if is_same_key(facts.master_key_hash, asked):
+            return Status.OK
         if is_other_ledger(facts.master_key_hash, asked):
             return Status.OTHER_LEDGER
         if is_same_password(facts.master_key_hash, asked):

@@ -75,6 +75,8 @@ class Bookie:
         """Ledgers that the log names, because of an add with other entries than those that are stored."""
         self.report_damage: ReportDamage = lambda rows: None
         """Takes the damaged rows that clients' reads meet."""
+        self.lapse_now: Callable[[], str] = lambda: ""
+        """Why nothing may be acknowledged at this moment; "" if it may. Any thread."""
         self._is_frozen = False
         self._not_opened = 0
         """Requests refused for NotOpenedError so far."""
@@ -334,16 +336,13 @@ class Bookie:
         return status, position, self.admission.explain(status, ledger_id)
 
     def _after(self, step: Callable[[], None], replies: _Replies) -> _Replies:
-        """Run ``step``, then return the replies. If it fails, no reply says that anything was stored."""
+        """Run ``step``, then return the replies. If it fails, or lasts until the bookie lapses, none says OK."""
         try:
             step()
         except BookKeeperError as problem:
-            detail = f"whether it was stored is unknown: {problem}"
-            return [
-                (reply_to, replace(reply, status=Status.IO_ERROR, detail=detail) if reply.status is Status.OK else reply)
-                for reply_to, reply in replies
-            ]
-        return replies
+            return _without_ok(replies, Status.IO_ERROR, f"whether it was stored is unknown: {problem}")
+        lapse = self.lapse_now()
+        return _without_ok(replies, Status.UNKNOWN, lapse) if lapse else replies
 
     def _warn(self, problem: BookKeeperError) -> None:
         """Log, not too often, that a file cannot be opened. Other errors are logged where they happen."""
@@ -363,3 +362,11 @@ class Bookie:
                 self._warn(problem)
             elif known is None:
                 logger.error("bookie %s takes no more adds: %s", self._home.bookie_id, problem)
+
+
+def _without_ok(replies: _Replies, status: Status, detail: str) -> _Replies:
+    """The replies with ``status`` in place of OK."""
+    return [
+        (reply_to, replace(reply, status=status, detail=detail) if reply.status is Status.OK else reply)
+        for reply_to, reply in replies
+    ]

@@ -62,6 +62,11 @@ def is_other_ledger(stored: bytes, asked: bytes) -> bool:
     return len(tokens) == 2 and _NO_TOKEN not in tokens
 
 
+def is_same_key(stored: bytes, asked: bytes) -> bool:
+    """Whether two hashes of master keys are the same: the password and the token."""
+    return hmac.compare_digest(stored, asked)
+
+
 def is_same_password(stored: bytes, asked: bytes) -> bool:
     return hmac.compare_digest(stored[:_STORED_BYTES], asked[:_STORED_BYTES])
 

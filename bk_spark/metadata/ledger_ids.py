@@ -70,9 +70,17 @@ def highest_issued_id(store: MetadataStore, znodes: Znodes) -> int:
 
 def next_ledger_id(store: MetadataStore, znodes: Znodes) -> int:
     """The id that is issued next. Uses up none. After a ``sync``, every id issued before it is lower."""
-    bucket = _last_bucket(store, znodes)
-    source = znodes.id_generator if bucket is None else znodes.id_bucket(bucket)
-    found = find(store, source)
+    return _next_in(store, znodes, _last_bucket(store, znodes))
+
+
+def next_ledger_id_from(store: MetadataStore, znodes: Znodes, known: int) -> int:
+    """The same with one read and without a ``sync``, if ``known`` was the next id before. All lower ids were issued; others may
+    have been, too."""
+    return _next_in(store, znodes, known >> 32 or None)
+
+
+def _next_in(store: MetadataStore, znodes: Znodes, bucket: int | None) -> int:
+    found = find(store, znodes.id_generator if bucket is None else znodes.id_bucket(bucket))
     return (bucket or 0) << 32 | (0 if found is None else found.next_sequence)
 
 

@@ -382,6 +382,7 @@ def _add_to(request: Any, change: StoreChange) -> None:
 
 def _versioned(answer: Any) -> Versioned:
     value, stat = answer
-    # ZooKeeper numbers sequential children by the creations so far. It tells them only in cversion: creations and deletions.
-    creations = (stat.cversion + stat.numChildren) // 2
+    # ZooKeeper numbers sequential children by the creations so far. It tells them only in cversion, creations and deletions,
+    # which has 32 bits and is negative from 2**30 creations on.
+    creations = (stat.cversion + stat.numChildren) % 2**32 // 2
     return Versioned(value or b"", stat.version, stat.mtime, stat.numChildren, creations)

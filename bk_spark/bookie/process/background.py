@@ -141,7 +141,7 @@ class Background:
         bookie.report_damage = scrubber.report
         local = LocalLedgers(bookie.storage, delete_ledger, running.watch.spare_bytes, scrubber.report)
         collector = GarbageCollector(local, running.cluster, running.config)
-        issued_ids = IssuedIds(bookie.storage, running.cluster, bookie.refuse_new_ledgers)
+        issued_ids = IssuedIds(bookie.storage, running.cluster, bookie.refuse_new_ledgers, server.new_ledgers.note)
         integrity = Integrity(bookie, repair) if repair is not None else None
 
         def delete_foreign(ledger_id: int, deleted_ms: int, own_key_hash: bytes) -> None:

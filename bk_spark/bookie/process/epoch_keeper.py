@@ -9,7 +9,8 @@ So an outage of the metadata store shorter than ``epoch_timeout_s - epoch_interv
 writers of open ledgers fail, which could not have replaced a bookie or closed their ledgers either.
 
 The sync thread looks at the clock before groups of requests, as it looks at the disks (sync_thread.py, LOOK_S): also right
-after the process stood still. A request costs one comparison (admission.py).
+after the process stood still. It looks once more after each sync, which may have stalled. A request costs one comparison
+(admission.py).
 
 If another process has taken the bookie, this one ends: both would answer under one id, and each lacks what the other took.
 

@@ -289,6 +289,8 @@ class _Process:
                 epochs.look(bookie)
 
         look()
+        if epochs is not None:
+            bookie.lapse_now = epochs.lapse
         administration = Administration(bookie, opened.bookie_id, watch)
         cluster = ClusterMember.of(self.store, self.znodes, opened.bookie_id)
         server = BookieServer(
@@ -298,7 +300,7 @@ class _Process:
             port=self.place.port,
             looks=look,
             administer=administration.administer,
-            next_ledger_id=cluster.next_ledger_id,
+            ledger_ids=cluster,
         )
         return RunningBookie(opened.bookie_id, bookie, self.config, cluster, watch, administration, server, epochs, self.peers)
 

@@ -15,39 +15,62 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 from bk_spark.errors import BookKeeperError
 
-LOOK_TIMEOUT_S = 2.0
-"""A request waits no longer for a look: well below the ten seconds for which a client waits for its answer."""
+LOOK_TIMEOUT_S = 0.5
+"""A look takes milliseconds. A request waits no longer, because the other ledgers of its connection wait behind it."""
 
 BLIND_S = 10.0
-"""So long no look is tried after one that failed or took too long, and all ids count as given out."""
+"""So long no request waits after a look that failed or took too long, and all ids count as given out."""
 
 logger = logging.getLogger(__name__)
+
+
+class LedgerIds(Protocol):
+    """The metadata store's counter. Its methods may block, and raise BookKeeperError."""
+
+    def next_ledger_id(self) -> int:
+        """All ids that were given out before the call are lower, and no others."""
+
+    def next_ledger_id_from(self, known: int) -> int:
+        """The same, quicker, from what it was ``known`` to be: some that were given out may be missing."""
 
 
 class NewLedgers:
     """Lives on the event loop."""
 
-    def __init__(self, next_id: Callable[[], int], holds: Callable[[int], bool]) -> None:
-        """``next_id`` asks the store: all ids that were given out before the call are lower. ``holds`` says whether this bookie
-        has something of a ledger. Both may block, and raise BookKeeperError."""
-        self._next_id = next_id
+    def __init__(self, ids: LedgerIds, holds: Callable[[int], bool]) -> None:
+        """``holds`` says whether this bookie has something of a ledger. It may block, and raise BookKeeperError."""
+        self._ids = ids
         self._holds = holds
         self._below = 0
-        """The highest answer of ``next_id`` so far."""
+        """The counter, as it is known."""
+        self._highest_asked = 0
         self._blind_until_s = 0.0
         self._due: asyncio.Task[None] | None = None
         """A look that has not begun: it waits for the one under way."""
         self._turn = asyncio.Lock()
+        self._looker = ThreadPoolExecutor(1, thread_name_prefix="ids")
+
+    def note(self, next_id: int) -> None:
+        """What somebody else asked the store. Any thread."""
+        self._below = next_id
 
     async def refusal(self, ledger_id: int) -> str:
         """Why requests for this ledger are refused; "" if they are not."""
+        if self._may_begin(ledger_id):
+            return ""
+        await self._look(ledger_id)
         if self._may_begin(ledger_id) or await asyncio.to_thread(self._has, ledger_id):
             return ""
-        await self._look()
-        return "" if self._may_begin(ledger_id) else f"ledger id {ledger_id} was not given out yet: create the ledger first"
+        return f"ledger id {ledger_id} was not given out yet: create the ledger first"
+
+    def stop(self) -> None:
+        """No look begins any more."""
+        self._looker.shutdown(wait=False, cancel_futures=True)
 
     def _may_begin(self, ledger_id: int) -> bool:
         return ledger_id < self._below or asyncio.get_running_loop().time() < self._blind_until_s
@@ -58,22 +81,28 @@ class NewLedgers:
         except BookKeeperError:
             return True  # the request itself meets the error, and is answered with it
 
-    async def _look(self) -> None:
+    async def _look(self, ledger_id: int) -> None:
         """Wait for the end of a look that begins after this call."""
+        self._highest_asked = max(self._highest_asked, ledger_id)
         if self._due is None:
             self._due = asyncio.create_task(self._next_look())
         try:
             await asyncio.wait_for(asyncio.shield(self._due), LOOK_TIMEOUT_S)
         except TimeoutError:
-            self._go_blind(f"no answer in {LOOK_TIMEOUT_S:g} s")
+            if not self._may_begin(ledger_id):
+                self._go_blind(f"no answer in {LOOK_TIMEOUT_S:g} s")
 
     async def _next_look(self) -> None:
         async with self._turn:
-            self._due = None
+            highest, self._due, self._highest_asked = self._highest_asked, None, 0
             try:
-                self._below = max(self._below, await asyncio.to_thread(self._next_id))
-            except BookKeeperError as problem:
-                self._go_blind(str(problem))
+                self._below = await asyncio.get_running_loop().run_in_executor(self._looker, self._ask, highest)
+            except Exception as problem:
+                self._go_blind(str(problem) or type(problem).__name__)
+
+    def _ask(self, highest: int) -> int:
+        seen = self._ids.next_ledger_id_from(self._below)
+        return seen if highest < seen else self._ids.next_ledger_id()
 
     def _go_blind(self, problem: str) -> None:
         self._blind_until_s = asyncio.get_running_loop().time() + BLIND_S

@@ -33,7 +33,7 @@ import grpc.aio
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.server.fair_turns import FairTurns
 from bk_spark.bookie.server.long_poll import LongPolls
-from bk_spark.bookie.server.new_ledgers import NewLedgers
+from bk_spark.bookie.server.new_ledgers import LedgerIds, NewLedgers
 from bk_spark.bookie.server.open_calls import OpenCalls
 from bk_spark.bookie.server.options import server_options
 from bk_spark.bookie.server.request_metrics import ServedReadMeter, count_confirmed_read, count_refused_add
@@ -112,10 +112,10 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         port: int,
         looks: Callable[[], None],
         administer: Administer,
-        next_ledger_id: Callable[[], int],
+        ledger_ids: LedgerIds,
     ) -> None:
-        """``port`` 0 takes a free one; ``looks`` is called on the sync thread (SyncListener); ``next_ledger_id`` asks the
-        metadata store (NewLedgers).
+        """``port`` 0 takes a free one; ``looks`` is called on the sync thread (SyncListener); ``ledger_ids`` asks the
+        metadata store.
 
         Must be created on the event loop that it runs on. Raises ConfigError if the TLS files cannot be used.
         """
@@ -125,7 +125,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         self.polls = LongPolls()
         self.sync_thread = SyncThread(bookie, config.sync_queue_bytes, SyncListener(looks, self.polls.wake, self._fail))
         self._administer = administer
-        self._new_ledgers = NewLedgers(next_ledger_id, lambda ledger_id: bookie.storage.facts(ledger_id) is not None)
+        self.new_ledgers = NewLedgers(ledger_ids, lambda ledger_id: bookie.storage.facts(ledger_id) is not None)
         self._max_connections = config.max_connections
         self._calls = OpenCalls(config)
         self._watching: asyncio.Task[None] | None = None
@@ -165,6 +165,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             self._watching.cancel()
         await self._server.stop(STOP_GRACE_S)
         await self.sync_thread.stop()
+        self.new_ledgers.stop()
         for pool in (self._readers, self._recoveries, self._reserved):
             pool.shutdown()
 
@@ -205,7 +206,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
                 except BookKeeperError as problem:
                     _refuse_add(stream, AddReply(message.request_id, _refusal(problem), str(problem)))
                     continue
-                refusal = await self._new_ledgers.refusal(request.ledger_id)
+                refusal = await self.new_ledgers.refusal(request.ledger_id)
                 if refusal:
                     _refuse_add(stream, AddReply(request.request_id, Status.READ_ONLY, refusal))
                     continue
@@ -303,7 +304,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
 
     async def _store(self, request: StagedRequest) -> PlainReply:
         """Have a request made durable."""
-        refusal = await self._new_ledgers.refusal(request.ledger_id)
+        refusal = await self.new_ledgers.refusal(request.ledger_id)
         if refusal:
             return PlainReply(Status.UNKNOWN, refusal)
         try:

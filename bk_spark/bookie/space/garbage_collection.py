@@ -25,7 +25,7 @@ from typing import Protocol
 from bk_spark.bookie.index.rows import BatchRow, LedgerSummary
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.errors import StorageError
-from bk_spark.metadata.ledger_ids import listed_among, next_ledger_id
+from bk_spark.metadata.ledger_ids import listed_among, next_ledger_id, next_ledger_id_from
 from bk_spark.metadata.registration import instance_id, sync_same_cluster
 from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
@@ -71,6 +71,10 @@ class ClusterMember:
         """The id that the store issues next; all that it issued before the call are lower. Raises as ``sync``."""
         self.sync()
         return next_ledger_id(self.store, self.znodes)
+
+    def next_ledger_id_from(self, known: int) -> int:
+        """What is seen of it without a ``sync``, if it was ``known`` before: all lower ids were issued."""
+        return next_ledger_id_from(self.store, self.znodes, known)
 
 
 class DeleteLedger(Protocol):

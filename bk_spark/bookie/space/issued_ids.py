@@ -31,13 +31,16 @@ LOOK_S = 10.0
 logger = logging.getLogger(__name__)
 
 
-def ids_given_out_again(storage: StoredLedgers, cluster: ClusterMember) -> str:
+def ids_given_out_again(
+    storage: StoredLedgers, cluster: ClusterMember, note: Callable[[int], None] = lambda next_id: None
+) -> str:
     """Why the store may give out ids again that are held here; "" if it does not. Keeps the finding in the store.
 
-    Raises MetadataUnavailableError, MetadataConflictError.
+    ``note`` is told the id that the store issues next. Raises MetadataUnavailableError, MetadataConflictError.
     """
     held = storage.highest_ledger_id()  # first: what is issued and stored later is no finding
     next_id = cluster.next_ledger_id()
+    note(next_id)
     path = cluster.znodes.ids_above_of(cluster.bookie_id)
     if find(cluster.store, path) is None:
         if held < next_id:
@@ -53,17 +56,20 @@ def ids_given_out_again(storage: StoredLedgers, cluster: ClusterMember) -> str:
 class IssuedIds(BackgroundTask[TaskStatus]):
     """Looks every LOOK_S seconds."""
 
-    def __init__(self, storage: StoredLedgers, cluster: ClusterMember, tell: Callable[[str], None]) -> None:
-        """``tell`` is told each finding, "" if there is none."""
+    def __init__(
+        self, storage: StoredLedgers, cluster: ClusterMember, tell: Callable[[str], None], note: Callable[[int], None]
+    ) -> None:
+        """``tell`` is told each finding, "" if there is none; ``note`` the id that the store issues next."""
         super().__init__("issued ids", TaskStatus())
         self._storage = storage
         self._cluster = cluster
         self._tell = tell
+        self._note_next_id = note
         self._known = ""
 
     def look(self) -> None:
         """Raises MetadataUnavailableError, MetadataConflictError; then what was known stays."""
-        found = ids_given_out_again(self._storage, self._cluster)
+        found = ids_given_out_again(self._storage, self._cluster, self._note_next_id)
         known, self._known = self._known, found
         self._tell(found)
         if found and not known:

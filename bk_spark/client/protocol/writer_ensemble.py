@@ -240,6 +240,7 @@ class WriterEnsemble:
             self._must_be_sound = self._must_be_sound or must_be_sound
             return []
         if not self.may_change or (may_delay and self._has_quorums_left()):
+            self._must_be_sound = False
             self._check_quorums_left("")
             return []
         return self._begin(first, self._excluded(now_ms), must_be_sound=must_be_sound)

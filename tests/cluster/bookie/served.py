@@ -37,6 +37,16 @@ BOOKIE_ID = "bookie-1"
 KEY = master_key(b"")
 
 
+class EveryId:
+    """The counter of no store: every id was given out."""
+
+    def next_ledger_id(self) -> int:
+        return 1 << 62
+
+    def next_ledger_id_from(self, known: int) -> int:
+        return 1 << 62
+
+
 class Served:
     """A bookie's server and a client of it."""
 
@@ -61,7 +71,7 @@ class Served:
             port=0,
             looks=self.looks,
             administer=self.administer,
-            next_ledger_id=lambda: 1 << 62,  # of no store: every id was given out
+            ledger_ids=EveryId(),
         )
 
     def looks(self) -> None:

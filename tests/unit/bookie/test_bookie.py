@@ -255,6 +255,18 @@ def test_after_a_failed_sync_nothing_is_acked_until_a_restart(harness, size):
     assert harness.add(1, 5, 9, size=size).status is Status.OK
 
 
+def test_a_bookie_that_lapses_during_a_sync_acknowledges_nothing_of_it(harness):
+    harness.start()
+    harness.bookie.lapse_now = lambda: "its epoch has not moved"
+    for reply in (harness.add(1, 0, 4), harness.fence(1), harness.confirm(1, 3)):
+        assert (reply.status, reply.detail) == (Status.UNKNOWN, "its epoch has not moved")
+    harness.stage(harness.batch(2, 0, 4), deferred_sync=True)
+    assert [reply.status for reply in harness.early()] == [Status.UNKNOWN]
+    harness.bookie.lapse_now = lambda: ""
+    harness.sync()
+    assert harness.add(3, 0, 4).status is Status.OK
+
+
 def test_many_small_files_are_rolled_and_all_is_read_after_a_kill(harness, size):
     harness.start(journal_file_bytes=6000, entry_log_file_bytes=15000)
     for first in range(0, 200, 5):

@@ -21,11 +21,11 @@ class Store:
 
     def __init__(self, next_id: int) -> None:
         self.next_id = next_id
-        self.looks = 0
+        self.looks = self.quick_looks = self.seen_quickly = 0
         self.may_answer = threading.Event()
         self.may_answer.set()
-        self.problem: MetadataUnavailableError | None = None
-        self.new_ledgers = NewLedgers(self.next_ledger_id, self.holds)
+        self.problem: Exception | None = None
+        self.new_ledgers = NewLedgers(self, self.holds)
 
     def next_ledger_id(self) -> int:
         self.looks += 1
@@ -34,6 +34,11 @@ class Store:
         if self.problem is not None:
             raise self.problem
         return seen
+
+    def next_ledger_id_from(self, known: int) -> int:
+        """Lags: some that were given out are missing."""
+        self.quick_looks += 1
+        return max(known, self.seen_quickly)
 
     def holds(self, ledger_id: int) -> bool:
         if ledger_id == HELD + 1:
@@ -75,10 +80,22 @@ def test_what_is_known_to_be_given_out_costs_no_look() -> None:
 
 
 @pytest.mark.parametrize("ledger_id", [HELD, HELD + 1])
-def test_what_this_bookie_has_or_cannot_look_up_is_not_asked_of_the_store(ledger_id: int) -> None:
+def test_what_this_bookie_has_or_cannot_look_up_is_not_refused(ledger_id: int) -> None:
     store = Store(7)
     assert run(store.new_ledgers.refusal(ledger_id)) == ""
-    assert store.looks == 0
+
+
+def test_a_quick_look_is_enough_if_it_shows_that_the_id_was_given_out() -> None:
+    store = Store(9)
+    store.seen_quickly = 8
+
+    async def work() -> None:
+        assert await store.new_ledgers.refusal(7) == ""
+        assert store.looks == 0
+        assert await store.new_ledgers.refusal(8) == ""
+
+    run(work())
+    assert (store.quick_looks, store.looks) == (2, 1)
 
 
 def test_requests_that_come_during_a_look_share_the_next_one_and_not_that_which_began_before_them() -> None:
@@ -123,6 +140,22 @@ def test_a_store_that_hangs_holds_no_request_up_for_long(monkeypatch: pytest.Mon
 
     run(work())
     assert store.looks == 1
+
+
+def test_an_error_that_nobody_expects_counts_as_no_answer() -> None:
+    store = Store(7)
+    store.problem = ValueError("no number")
+    assert run(store.new_ledgers.refusal(7)) == ""
+    assert run(store.new_ledgers.refusal(8)) == ""
+
+
+def test_what_another_look_found_counts_and_the_counter_may_have_gone_back() -> None:
+    store = Store(7)
+    store.new_ledgers.note(9)
+    assert run(store.new_ledgers.refusal(8)) == ""
+    assert store.looks == 0
+    store.new_ledgers.note(7)
+    assert run(store.new_ledgers.refusal(8)) != ""
 
 
 def test_after_a_while_the_store_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

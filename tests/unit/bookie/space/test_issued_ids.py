@@ -15,7 +15,13 @@ from bk_spark.bookie.space.over_replication import OverReplicatedLedgers
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.metadata import ledger_ids
-from bk_spark.metadata.ledger_ids import highest_issued_id, issue_ledger_id, next_ledger_id, raise_ledger_ids
+from bk_spark.metadata.ledger_ids import (
+    highest_issued_id,
+    issue_ledger_id,
+    next_ledger_id,
+    next_ledger_id_from,
+    raise_ledger_ids,
+)
 from bk_spark.metadata.ledger_layout import LedgerLayout
 from bk_spark.metadata.ledger_metadata import new_ledger
 from bk_spark.metadata.registration import initialise_cluster
@@ -35,7 +41,8 @@ class World(CollectedBookie):
         self.store = MemoryStore(MemoryTree(lambda: 0))
         initialise_cluster(self.store, ZNODES)
         self.cluster = ClusterMember.of(self.store, ZNODES, BOOKIE_ID)
-        self.ids = IssuedIds(self.bookie.storage, self.cluster, self.bookie.refuse_new_ledgers)
+        self.next_ids: list[int] = []
+        self.ids = IssuedIds(self.bookie.storage, self.cluster, self.bookie.refuse_new_ledgers, self.next_ids.append)
         self.collector = GcRun(
             self.local, self.cluster, RateLimiter(1 << 40, lambda: 0.0, lambda _: None), lambda: 1, self._pause
         )
@@ -77,6 +84,7 @@ def test_a_store_that_issued_all_that_is_held_is_no_finding(world: World) -> Non
     assert world.bookie.ids_above == ""
     assert world.status_of_add(15)[0] is Status.OK
     assert takes_adds(world.bookie)
+    assert world.next_ids == [10]
 
 
 def test_the_highest_id_counts_whether_it_is_in_the_cache_or_in_the_index_and_although_it_was_deleted(world: World) -> None:
@@ -188,3 +196,21 @@ def test_ids_that_are_far_behind_go_on_in_a_new_bucket(
     assert raise_ledger_ids(store, znodes, held) == first
     assert issue_ledger_id(store, znodes).ledger_id == first
     assert raise_ledger_ids(store, znodes, first + 9) == first + 10
+
+
+@pytest.mark.parametrize("layout", [LedgerLayout.HIERARCHICAL, LedgerLayout.LONG_HIERARCHICAL])
+def test_the_next_id_is_found_by_one_read_from_what_it_was_before(layout: LedgerLayout) -> None:
+    store, znodes = MemoryStore(MemoryTree(lambda: 0)), Znodes("/ledgers", layout)
+    initialise_cluster(store, znodes)
+    for _ in range(3):
+        known = next_ledger_id(store, znodes)
+        issue_ledger_id(store, znodes)
+        assert next_ledger_id_from(store, znodes, known) == next_ledger_id(store, znodes) == known + 1
+    known = next_ledger_id(store, znodes)
+    store.ensure_path(znodes.id_bucket(5))
+    issue_ledger_id(store, znodes)
+    assert next_ledger_id_from(store, znodes, known) == known, "a later bucket is not seen"
+    known = next_ledger_id(store, znodes)
+    assert known == 5 << 32 | 1
+    issue_ledger_id(store, znodes)
+    assert next_ledger_id_from(store, znodes, known) == known + 1
