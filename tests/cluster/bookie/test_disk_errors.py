@@ -100,6 +100,7 @@ def test_a_process_without_a_free_descriptor_refuses_what_needs_one_and_loses_no
     config = BookieConfig(disk_check_s=0.1, session_timeout_s=2.0, write_cache_bytes=MIB, direct_add_bytes=100_000)
     with LocalCluster(1, tmp_path, bookie_config=config) as one, AskedBookie(one.bookies[0]) as raw:
         bookie = one.bookies[0]
+        allow_any_id(one)
         assert raw.add(1, 0, b"small") is Status.OK
         usual = resource.prlimit(bookie.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(bookie.pid, resource.RLIMIT_NOFILE, (3, usual[1]))
