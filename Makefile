@@ -22,8 +22,8 @@
 #   make proto    the generated code in bk_spark/proto, after a change of a .proto file
 #   make clean    removes what the others made
 #
-# All but `clean` make .venv when it is missing. PYTHON names another interpreter than python3; JOBS=2 test files run at a time;
-# PYTEST_ARGS go to pytest.
+# All but `clean` make .venv when it is missing. PYTHON names another interpreter than python3; JOBS=3 test files run at a time, because
+# tests with real processes wait for two fifths of their time; PYTEST_ARGS go to pytest.
 
 PYTHON ?= python3
 VENV := .venv
@@ -32,7 +32,7 @@ SOURCES := $(shell find bk_spark -name '*.py') pyspark_bookkeeper.py setup.cfg p
 
 export PYSPARK_PYTHON := $(abspath $(RUN))
 
-JOBS ?= 2
+JOBS ?= 3
 PYTEST := $(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 QUICK_JVM := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(abspath $(VENV)/spark.jsa) -Xlog:disable"
 SEEDS ?= 20000

@@ -37,6 +37,21 @@ logger = logging.getLogger(__name__)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
     args = build_parser().parse_args(arguments)
+    try:
+        code = _run(args)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 1
+    except OSError as problem:
+        # What was printed cannot be written: Python is not to try again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(problem, BrokenPipeError):
+            print(f"bk-spark: {problem}", file=sys.stderr)
+        return 1
+    return code
+
+
+def _run(args: argparse.Namespace) -> int:
     handler: Handler = args.handler
     try:
         handler(args)
@@ -45,11 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             logger.error("%s", problem)
         else:
             print(f"bk-spark: {problem}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 1
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
 

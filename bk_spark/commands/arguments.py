@@ -26,6 +26,8 @@ Handler = Callable[[argparse.Namespace], None]
 MAX_ERROR_CHARACTERS = 1_000
 """Limit of an error about wrong usage, which repeats what was typed: a screenful."""
 
+_BOOKIE_ID = re.compile(r"[A-Za-z0-9:._-]{1,250}")
+
 _parse_size = size(0, 2**62)
 
 
@@ -47,7 +49,10 @@ def command(commands: Commands, name: str, text: str, handler: Handler) -> argpa
     """One command, with the options that every command has."""
     parser = commands.add_parser(name, help=text, description=text)
     parser.add_argument(
-        "--metadata", metavar="URI", default=os.environ.get("BK_SPARK_METADATA"), help="the cluster: zk://host:port[,…]/ledgers"
+        "--metadata",
+        metavar="URI",
+        default=os.environ.get("BK_SPARK_METADATA"),
+        help="the cluster: zk://host:port[,...]/ledgers",
     )
     add_security(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON value a line")
@@ -125,6 +130,13 @@ def positive_size_bytes(text: str) -> int:
 def or_none(parse: Callable[[str], int]) -> Callable[[str], int | None]:
     """What ``parse`` takes, or the word ``none``."""
     return lambda text: None if text == "none" else parse(text)
+
+
+def valid_bookie_id(text: str) -> str:
+    """What may be the id of a bookie. Nothing else may become a part of a path in the metadata store."""
+    if not _BOOKIE_ID.fullmatch(text) or text in (".", ".."):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the id of a bookie, such as host:3181-0a1b2c3d")
+    return text
 
 
 def log_position(text: str) -> LogPosition:

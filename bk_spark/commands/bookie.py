@@ -22,7 +22,7 @@ from bk_spark.bookie.process.run_bookie import BookiePlace, run_bookie
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.replication.peers import ClusterPeers
 from bk_spark.commands import limbo, replicate
-from bk_spark.commands.arguments import Commands, add_log_option, command, group_of, port
+from bk_spark.commands.arguments import Commands, add_log_option, command, group_of, port, valid_bookie_id
 from bk_spark.commands.connect import bookkeeper, metadata_store
 from bk_spark.commands.output import ProgressBar, print_record, print_records, readable, say
 from bk_spark.commands.settings import add_settings, bookie_config, bookie_directories, data_dir_command
@@ -81,7 +81,7 @@ def _add_requests(group: Commands) -> None:
 
 def _add_request(group: Commands, name: str, text: str, operation: AdminOperation) -> None:
     parser = command(group, name, text, partial(_request, operation))
-    parser.add_argument("bookie_id", metavar="BOOKIE_ID", help="as 'bk-spark bookie list' shows it")
+    parser.add_argument("bookie_id", type=valid_bookie_id, metavar="BOOKIE_ID", help="as 'bk-spark bookie list' shows it")
     if operation in _WAITED:
         parser.add_argument("--wait", action="store_true", help="wait for its end, and then print what it did")
 
@@ -210,9 +210,9 @@ def _await_end(
     while True:
         reply = _ask(client, bookie_id, report)
         figures = {name.removeprefix(prefix): value for name, value in reply.figures.items()}
-        if figures["runs"] >= last_run:
+        if figures.get("runs", 0) >= last_run:  # a bookie that was started again has no figures yet
             return reply
-        if figures["is_running"]:
+        if figures.get("is_running"):
             idle_since_s = time.monotonic()
         elif figures.get("is_suspended"):
             raise ConfigError("bookie", bookie_id, "it is suspended: run 'bk-spark bookie gc resume' first")
@@ -221,5 +221,5 @@ def _await_end(
         if "logs_compacted" in figures:
             bar.count("entry logs compacted", figures["logs_compacted"])
         else:
-            bar.count("batches", figures["rows_checked"])
+            bar.count("batches", figures.get("rows_checked", 0))
         time.sleep(LOOK_S)

@@ -12,7 +12,7 @@ from bk_spark.bookie.identity.boot import MetadataPlace, fix_cookies
 from bk_spark.bookie.identity.cookie import locked
 from bk_spark.bookie.identity.cookie_file import read_znode
 from bk_spark.bookie.identity.identity import Identity, examine
-from bk_spark.commands.arguments import Commands, command, group_of
+from bk_spark.commands.arguments import Commands, command, group_of, valid_bookie_id
 from bk_spark.commands.connect import metadata_store
 from bk_spark.commands.output import Record, print_record, print_records
 from bk_spark.commands.settings import add_settings, bookie_config
@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
         ),
     ):
         parser = command(group, name, text, handler)
-        parser.add_argument("bookie_id", metavar="BOOKIE_ID", help="as 'bk-spark bookie id' prints it")
+        parser.add_argument("bookie_id", type=valid_bookie_id, metavar="BOOKIE_ID", help="as 'bk-spark bookie id' prints it")
         if name != "delete":
             parser.add_argument("--data-dir", metavar="D", required=name == "fix", help="the bookie's directory")
             add_settings(parser)

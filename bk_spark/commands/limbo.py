@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bk_spark.commands.arguments import Commands, command
+from bk_spark.commands.arguments import Commands, command, valid_bookie_id
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import print_records, say
 from bk_spark.errors import ConfigError
@@ -17,7 +17,7 @@ def add(group: Commands) -> None:
         "for some of them"
     )
     parser = command(group, "limbo", text, _limbo)
-    parser.add_argument("bookie_id", metavar="BOOKIE_ID", help="as 'bk-spark bookie list' shows it")
+    parser.add_argument("bookie_id", type=valid_bookie_id, metavar="BOOKIE_ID", help="as 'bk-spark bookie list' shows it")
     text = f"end the limbo of these ledgers, {MAX_NAMED_LEDGERS} at most; needs --accept-loss"
     parser.add_argument("--end", metavar="LEDGER_ID", type=int, nargs="+", help=text)
     text = "with --end: you accept that entries which only this bookie held are denied from then on, and may be lost for good"

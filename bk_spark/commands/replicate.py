@@ -12,7 +12,14 @@ from dataclasses import asdict
 
 from bk_spark.client.replication.decommission import STOP_TIMEOUT_S, DecommissionOptions, decommission
 from bk_spark.client.replication.settings import AutoRecoveryConfig
-from bk_spark.commands.arguments import Commands, command, positive_count, positive_number, positive_size_bytes
+from bk_spark.commands.arguments import (
+    Commands,
+    command,
+    positive_count,
+    positive_number,
+    positive_size_bytes,
+    valid_bookie_id,
+)
 from bk_spark.commands.connect import bookkeeper, metadata_uri
 from bk_spark.commands.output import ProgressBar, print_record, readable, say
 from bk_spark.errors import ConfigError
@@ -34,7 +41,9 @@ DECOMMISSION_TEXT = (
 def add(commands: Commands) -> None:
     parser = command(commands, "replicate", "copy what a lost bookie held to other bookies, as a Spark job", _replicate)
     parser.description = REPLICATE_TEXT
-    parser.add_argument("bookie_id", metavar="BOOKIE_ID", help="the lost bookie, as 'bk-spark ledger show' names it")
+    parser.add_argument(
+        "bookie_id", type=valid_bookie_id, metavar="BOOKIE_ID", help="the lost bookie, as 'bk-spark ledger show' names it"
+    )
     parser.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs the job (default %(default)s)")
     text = "also a bookie that is registered; make it read-only first, or writers choose it again"
     parser.add_argument("--force", action="store_true", help=text)
@@ -43,7 +52,9 @@ def add(commands: Commands) -> None:
 
 def add_decommission(group: Commands) -> None:
     parser = command(group, "decommission", DECOMMISSION_TEXT, _decommission)
-    parser.add_argument("bookie_id", metavar="BOOKIE_ID", help="the bookie, as 'bk-spark bookie list' names it")
+    parser.add_argument(
+        "bookie_id", type=valid_bookie_id, metavar="BOOKIE_ID", help="the bookie, as 'bk-spark bookie list' names it"
+    )
     _add_pace(parser, "are copied", "is given, once the bookie is gone, to replace it itself")
     text = "seconds that a bookie which runs is waited for to be stopped (default %(default)s)"
     parser.add_argument("--stop-timeout-s", type=positive_number, default=STOP_TIMEOUT_S, metavar="S", help=text)

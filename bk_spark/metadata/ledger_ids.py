@@ -94,6 +94,10 @@ def raise_ledger_ids(store: MetadataStore, znodes: Znodes, held: int) -> int:
     A session that lags may for a moment still take ids from the bucket before a new one.
     Raises MetadataUnavailableError, and ConfigError if the layout has no such ids; it may be called again.
     """
+    if znodes.layout is LedgerLayout.FLAT and held >= LARGEST_INT - 1:
+        raise ConfigError(
+            "the highest ledger id that a bookie holds", held, f"the flat layout has no ids from {LARGEST_INT} on"
+        )
     store.sync(znodes.root)
     missing = held + 1 - next_ledger_id(store, znodes)
     if missing > MAX_STEPS and znodes.layout is not LedgerLayout.FLAT:

@@ -43,13 +43,15 @@ class Administration:
         """None before the background has started: until then only the status can be asked for."""
 
     def administer(self, bookie_id: str, operation: AdminOperation, ledger_ids: Sequence[int] = ()) -> AdministerReply:
-        """UNKNOWN while the bookie starts, WRONG_BOOKIE if another bookie is meant."""
+        """UNKNOWN while the bookie starts or serves reads alone, WRONG_BOOKIE if another bookie is meant."""
         if bookie_id != self._bookie_id:
             return AdministerReply(Status.WRONG_BOOKIE, f"this is bookie {self._bookie_id}")
         if operation is AdminOperation.BOOKIE_STATUS:
             return self._bookie_status()
         if self.background is None:
-            return AdministerReply(Status.UNKNOWN, "this bookie is starting: ask again")
+            failure = self._bookie.failure
+            detail = f"this bookie serves reads alone: {failure}" if failure else "this bookie is starting: ask again"
+            return AdministerReply(Status.UNKNOWN, detail)
         if operation in (AdminOperation.LIMBO_STATUS, AdminOperation.LIMBO_END):
             return self._limbo(self.background.repair, ledger_ids if operation is AdminOperation.LIMBO_END else ())
         return _carry_out(self.background, operation)

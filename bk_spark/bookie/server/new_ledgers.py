@@ -5,7 +5,8 @@ would shut the real ledgers out of this bookie. It would also look as if the met
 (space/issued_ids.py). So a request for a ledger of which this bookie has nothing waits for a look at the store's counter. That
 takes some milliseconds, and ledgers that begin at once share a look. Once an id is known to be below the counter nothing waits.
 
-If the store does not answer, every id counts as given out: an outage of the store stops no writer.
+If the store does not answer, an id counts as given out unless it is far above the counter: an outage of the store stops no
+writer.
 
 Ref: docs/rules.md, protocol rule 64.
 """
@@ -24,7 +25,11 @@ LOOK_TIMEOUT_S = 0.5
 """A look takes milliseconds. A request waits no longer, because the other ledgers of its connection wait behind it."""
 
 BLIND_S = 10.0
-"""So long no request waits after a look that failed or took too long, and all ids count as given out."""
+"""So long no request waits after a look that failed or took too long."""
+
+BLIND_IDS = 100_000
+"""So many ids from the known counter on count as given out meanwhile: more than a cluster uses up in an outage. An id far above
+would leave no others above it once the operator has to raise the counter."""
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +68,8 @@ class NewLedgers:
         """Why requests for this ledger are refused; "" if they are not."""
         if self._may_begin(ledger_id):
             return ""
-        await self._look(ledger_id)
+        if asyncio.get_running_loop().time() >= self._blind_until_s:
+            await self._look(ledger_id)
         if self._may_begin(ledger_id) or await asyncio.to_thread(self._has, ledger_id):
             return ""
         return f"ledger id {ledger_id} was not given out yet: create the ledger first"
@@ -73,7 +79,9 @@ class NewLedgers:
         self._looker.shutdown(wait=False, cancel_futures=True)
 
     def _may_begin(self, ledger_id: int) -> bool:
-        return ledger_id < self._below or asyncio.get_running_loop().time() < self._blind_until_s
+        if asyncio.get_running_loop().time() < self._blind_until_s:
+            return ledger_id < self._below + BLIND_IDS
+        return ledger_id < self._below
 
     def _has(self, ledger_id: int) -> bool:
         try:
@@ -89,7 +97,7 @@ class NewLedgers:
         try:
             await asyncio.wait_for(asyncio.shield(self._due), LOOK_TIMEOUT_S)
         except TimeoutError:
-            if not self._may_begin(ledger_id):
+            if asyncio.get_running_loop().time() >= self._blind_until_s and not self._may_begin(ledger_id):
                 self._go_blind(f"no answer in {LOOK_TIMEOUT_S:g} s")
 
     async def _next_look(self) -> None:
@@ -106,4 +114,4 @@ class NewLedgers:
 
     def _go_blind(self, problem: str) -> None:
         self._blind_until_s = asyncio.get_running_loop().time() + BLIND_S
-        logger.warning("for %g s new ledgers are taken whether or not their ids were given out: %s", BLIND_S, problem)
+        logger.warning("for %g s new ledgers are taken though their ids may not have been given out: %s", BLIND_S, problem)

@@ -212,9 +212,15 @@ class Invariants:
         was_fenced = status is Status.NO_SUCH_LEDGER and bookie in fenced
         self._require(not was_fenced, "I11", f"{bookie} answered {status.name}, though it had fenced the ledger")
 
-    def repaired(self, bookie: str, held: set[int]) -> None:
-        """The bookie's limbo is over; ``held`` is what it has. What it lost of what nothing wants of it, it owes no more."""
+    def repaired(self, bookie: str, held: set[int] | None) -> None:
+        """The bookie's limbo is over; ``held`` is what it has. What it lost of what nothing wants of it, it owes no more.
+
+        None: it has another creator's ledger of this id, so it denies nothing of this one, and never acknowledged any of it.
+        """
         known = self.history.acknowledged.get(bookie, set())
+        if held is None:
+            self._require(not known, "I15", f"{bookie} has another ledger, and had acknowledged entries {sorted(known)}")
+            return
         if self.history.current.is_closed:
             lost = sorted(wanted_of(bookie, self.history.current) - held)
             self._require(not lost, "I15", f"{bookie} is out of limbo and named, without entries {lost}")

@@ -102,15 +102,18 @@ class SelfRepair(Client):
         if number != self._limbo or not self._bookie.is_in_limbo:
             return
         name, storage = self._bookie.name, self._bookie.bookie.storage
-        held: set[int] | None = None
+        is_settled, held = False, None
         try:
             with self._bookie.stopping() as process:
                 LedgerRepair(name, storage, _Fetched(metadata, found), self._bookie.stage_now).settle(metadata)
                 process.bookie.admission.end_limbo()
-                held = entries_of(process.bookie, self.world)
+                facts = process.bookie.storage.facts(self.world.ledger_id)
+                if facts is None or not facts.is_of_another_creator(metadata.master_key):
+                    held = entries_of(process.bookie, self.world)
+                is_settled = True
         except BookKeeperError as problem:
             self._again(number, problem)
-        if held is None:
+        if not is_settled:
             return
         self.world.count("limbos that ended")
         self.world.note(name, "is out of limbo")

@@ -129,3 +129,17 @@ def test_a_wrong_usage_repeats_a_screenful_of_what_was_typed_at_most(capsys: pyt
     with pytest.raises(SystemExit, match="2"):
         build_parser().parse_args(["cluster", "init", "--" + "m" * 20_000])
     assert len(capsys.readouterr().err) < 5_000
+
+
+TAKE_A_BOOKIE = [words for words, parser in LEAVES.items() if any(one.dest == "bookie_id" for one in parser._actions)]
+
+
+@pytest.mark.parametrize("words", TAKE_A_BOOKIE)
+@pytest.mark.parametrize("bookie_id", ["", "..", ".", "a/b", "../x", "a b", "x" * 300])
+def test_what_cannot_be_the_id_of_a_bookie_is_wrong_usage(
+    words: str, bookie_id: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be a part of a path in the metadata store."""
+    with pytest.raises(SystemExit, match="2"):
+        build_parser().parse_args([*words.split(), bookie_id])
+    assert "is not the id of a bookie" in capsys.readouterr().err

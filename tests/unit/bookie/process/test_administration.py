@@ -59,6 +59,14 @@ def world() -> World:
     return made
 
 
+def test_a_bookie_that_serves_reads_alone_says_why_it_does_nothing_else() -> None:
+    world = World()
+    assert world.ask(AdminOperation.GC_RUN) == AdministerReply(Status.UNKNOWN, "this bookie is starting: ask again")
+    world.bookie.failure = OSError("no space left")
+    detail = "this bookie serves reads alone: no space left"
+    assert world.ask(AdminOperation.GC_RUN) == AdministerReply(Status.UNKNOWN, detail)
+
+
 @pytest.mark.parametrize(
     ("operation", "asked"),
     [

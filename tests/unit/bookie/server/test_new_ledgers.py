@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bk_spark.bookie.server import new_ledgers
-from bk_spark.bookie.server.new_ledgers import NewLedgers
+from bk_spark.bookie.server.new_ledgers import BLIND_IDS, NewLedgers
 from bk_spark.errors import MetadataUnavailableError, StorageError
 
 HELD = 500
@@ -123,6 +123,20 @@ def test_while_the_store_does_not_answer_ids_count_as_given_out_and_it_is_not_as
     async def work() -> None:
         for ledger_id in (7, 8, 9):
             assert await store.new_ledgers.refusal(ledger_id) == ""
+
+    run(work())
+    assert store.looks == 1
+
+
+def test_an_id_far_above_the_counter_is_refused_even_then() -> None:
+    store = Store(7)
+    store.new_ledgers.note(7)
+    store.problem = MetadataUnavailableError("memory://", "no answer")
+
+    async def work() -> None:
+        assert await store.new_ledgers.refusal(7 + BLIND_IDS - 1) == ""
+        assert await store.new_ledgers.refusal(7 + BLIND_IDS) != ""
+        assert await store.new_ledgers.refusal(HELD + BLIND_IDS) != ""
 
     run(work())
     assert store.looks == 1

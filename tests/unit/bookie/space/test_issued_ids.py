@@ -13,7 +13,7 @@ from bk_spark.bookie.space.gc_run import GcPlan, GcRun
 from bk_spark.bookie.space.issued_ids import IssuedIds, ids_given_out_again
 from bk_spark.bookie.space.over_replication import OverReplicatedLedgers
 from bk_spark.config import LedgerOptions
-from bk_spark.errors import MetadataUnavailableError
+from bk_spark.errors import ConfigError, MetadataUnavailableError
 from bk_spark.metadata import ledger_ids
 from bk_spark.metadata.ledger_ids import (
     highest_issued_id,
@@ -214,3 +214,11 @@ def test_the_next_id_is_found_by_one_read_from_what_it_was_before(layout: Ledger
     assert known == 5 << 32 | 1
     issue_ledger_id(store, znodes)
     assert next_ledger_id_from(store, znodes, known) == known + 1
+
+
+def test_a_flat_cluster_has_no_ids_above_an_id_that_is_none_of_its_own() -> None:
+    store, znodes = MemoryStore(MemoryTree(lambda: 0)), Znodes("/ledgers", LedgerLayout.FLAT)
+    initialise_cluster(store, znodes)
+    with pytest.raises(ConfigError, match="the flat layout has no ids from 2147483647 on"):
+        raise_ledger_ids(store, znodes, 2**40)
+    assert next_ledger_id(store, znodes) < 5
