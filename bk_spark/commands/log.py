@@ -24,7 +24,7 @@ from bk_spark.commands.ledger import entry_line
 from bk_spark.commands.log_changes import add_password, log_command
 from bk_spark.commands.output import Record, print_json, print_record, print_records, readable, say
 from bk_spark.errors import ConfigError, NoSuchLogError
-from bk_spark.rows.codec import decode_stored
+from bk_spark.rows.codec import decode_stored, without_text
 
 
 def add(commands: Commands) -> None:
@@ -199,8 +199,17 @@ def _lines(
                 yield entry_line({"ledger_id": ledger_id}, entry_id, payload.as_py(), as_json=as_json)
                 continue
             rows = decode_stored(payload.as_buffer(), f"entry {entry_id} of ledger {ledger_id}")
-            for row in rows.slice(0, limit).to_pylist():
+            for row in _listed(rows.slice(0, limit)):
                 yield json.dumps({name: _plain(value) for name, value in row.items()}, default=str)
+
+
+def _listed(rows: pa.RecordBatch) -> list[dict[str, object]]:
+    """Text is given as bytes if some of the rows' text is no UTF-8."""
+    try:
+        return list(rows.to_pylist())
+    except UnicodeDecodeError:
+        plain = [column.cast(without_text(column.type)) for column in rows.columns]
+        return list(pa.record_batch(plain, rows.schema.names).to_pylist())
 
 
 def _plain(value: object) -> object:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError
-from bk_spark.rows.codec import PayloadFormat, RowDecoder, RowEncoder, cut, decode_stored, layout, without_large
+from bk_spark.rows.codec import PayloadFormat, RowDecoder, RowEncoder, cut, decode_stored, layout, without_large, without_text
 from bk_spark.rows.statistics import ColumnStatistics
 
 PLAIN = PayloadFormat(compression="none", max_rows=1000, max_bytes=1 << 20)
@@ -70,6 +70,20 @@ def test_nan_and_negative_zero_keep_their_bits() -> None:
     values = np.array([0x7FF8000000000001, 0x8000000000000000], dtype=np.uint64).view(np.float64)
     back = round_trip(pa.record_batch({"d": pa.array(values)}))
     assert back["d"].combine_chunks().to_numpy().view(np.uint64).tolist() == [0x7FF8000000000001, 0x8000000000000000]
+
+
+def test_text_may_be_any_bytes_as_in_spark() -> None:
+    raw = pa.array([b"caf\xe9", None, b"plain"])
+    text = raw.cast(pa.string(), safe=False)
+    listed = pa.ListArray.from_arrays([0, 1, 2, 3], text)
+    mapped = pa.MapArray.from_arrays([0, 1, 1, 2], pa.array([b"\xff", b"k"]).cast(pa.string(), safe=False), pa.array([1, 2]))
+    nested = pa.StructArray.from_arrays([text, listed], ["x", "y"])
+    batch = pa.record_batch([text, listed, mapped, nested], ["s", "l", "m", "n"])
+    for name, column in zip(batch.schema.names, round_trip(batch).columns, strict=True):
+        [chunk] = column.chunks
+        plain = without_text(chunk.type)
+        assert chunk.cast(plain).equals(batch.column(name).cast(plain)), name
+    assert round_trip(batch).column("s").cast(pa.binary(), safe=False).to_pylist() == raw.to_pylist()
 
 
 def test_large_types_are_cast_to_small_ones() -> None:
