@@ -94,6 +94,16 @@ def test_vectors_of_spark_ml_are_read_back_equal(logs, log) -> None:
     assert rows(logs.read(log)) == rows(frame)
 
 
+def test_text_that_is_no_utf8_is_read_back_and_shown(logs, log, capsys) -> None:
+    """As ``spark.read.text`` gives it for a file in Latin-1."""
+    text = "cast(X'636166E9' AS string)"
+    logs.write(logs.spark.sql(f"SELECT {text} AS s, array(named_struct('t', {text})) AS nested, 'plain' AS plain"), log)
+    back = logs.read(log).selectExpr("hex(s)", "hex(nested[0].t)", "plain")
+    assert [tuple(row) for row in back.collect()] == [("636166E9", "636166E9", "plain")]
+    assert main(["log", "read", log, "--metadata", logs.uri]) == 0
+    assert json.loads(capsys.readouterr().out)["s"] == "Y2Fm6Q=="
+
+
 def test_an_empty_dataframe_keeps_its_schema(logs, log) -> None:
     frame = logs.spark.sql(TYPES).where("id < 0")
     logs.write(frame, log)

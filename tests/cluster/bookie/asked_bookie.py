@@ -42,10 +42,10 @@ OPTIONS = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.max_se
 TIMEOUT_S = 20
 
 
-def allow_any_id(cluster: LocalCluster) -> None:
-    """Let tests add to ledgers that nobody created, with ids up to 2 * 10**9: bookies refuse ids that were never issued."""
+def allow_any_id(cluster: LocalCluster, highest: int = 2 * 10**9) -> None:
+    """Let tests add to ledgers that nobody created, with ids up to ``highest``: bookies refuse ids that were never issued."""
     with BookKeeper(cluster.metadata_uri) as client:
-        raise_ledger_ids(client.metadata_store, client.znodes, 2 * 10**9)
+        raise_ledger_ids(client.metadata_store, client.znodes, highest)
 
 
 class AskedBookie:

@@ -131,7 +131,7 @@ def test_an_outage_of_zookeeper_stops_no_writer_unless_it_outlasts_the_promise(c
     with LocalCluster(bookies=1, bookie_config=SHORT) as cluster:
         bookie = cluster.bookies[0]
         with BookKeeper(cluster.metadata_uri) as client:
-            writer = client.create_ledger(**OPEN)
+            writer, empty = client.create_ledger(**OPEN), client.create_ledger(**OPEN).ledger_id
             writer.append(b"before")
             cluster.zookeeper.stop()
             stopped_s = time.monotonic()
@@ -145,12 +145,12 @@ def test_an_outage_of_zookeeper_stops_no_writer_unless_it_outlasts_the_promise(c
         cluster.zookeeper.stop()
         until(lambda: "takes no changes and serves reads alone: its epoch in the metadata store has not moved" in said(bookie))
         with AskedBookie(bookie) as asked:
-            assert asked.add(1 << 40, 0, payload(0, 10)) is Status.READ_ONLY
-            assert asked.add(1 << 40, 0, payload(0, 10), recovery=True) is Status.READ_ONLY
+            assert asked.add(empty, 0, payload(0, 10)) is Status.READ_ONLY
+            assert asked.add(empty, 0, payload(0, 10), recovery=True) is Status.READ_ONLY
             assert asked.read(writer.ledger_id, 0, 0)[0] == {0: b"before"}
         cluster.zookeeper.start()
         until(lambda: "takes changes again: its epoch has moved" in said(bookie))
-        until(lambda: add(bookie, 1 << 40, 0) is Status.OK)
+        until(lambda: add(bookie, empty, 0) is Status.OK)
         until(lambda: is_listed_as_writable(cluster))
         with BookKeeper(cluster.metadata_uri) as client:
             client.create_ledger(**OPEN).append(b"again")

@@ -23,6 +23,7 @@ from bk_spark import BookKeeper
 from bk_spark.config import MIB, BookieConfig
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from tests.checkout import ROOT
+from tests.cluster.bookie.asked_bookie import allow_any_id
 from tests.cluster.bookie.hostile_clients import ATTACKS
 
 CONNECTIONS = int(os.environ.get("BK_SPARK_HOSTILE", "12"))
@@ -37,6 +38,7 @@ OVERSHOOT_BYTES = 384 * MIB
 def attacked() -> Iterator[LocalCluster]:
     config = BookieConfig(disk_usage_high=0.99, disk_usage_low=0.98, memory_limit_bytes=LIMIT_BYTES)
     with LocalCluster(bookies=1, bookie_config=config) as cluster:
+        allow_any_id(cluster, 1 << 45)
         yield cluster
 
 
