@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 failed, with one line on stderr; 2 wrong usage.
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import sys
@@ -31,6 +32,9 @@ from bk_spark.version import VERSION
 MODULES = (cluster, bookie, inspect, cookie, ledger, log, replicate, bench, dashboard, autorecovery, doctor)
 """In the order of the help."""
 
+_OUTPUT_ERRORS = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Of a write to stdout. A command makes all other errors of files its own."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -43,10 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 1
     except OSError as problem:
-        # What was printed cannot be written: Python is not to try again at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if problem.errno not in _OUTPUT_ERRORS:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python is not to try again at its end
         if not isinstance(problem, BrokenPipeError):
-            print(f"bk-spark: {problem}", file=sys.stderr)
+            print(f"bk-spark: what is printed cannot be written: {problem.strerror}", file=sys.stderr)
         return 1
     return code
 

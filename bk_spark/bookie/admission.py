@@ -68,8 +68,8 @@ class Admission:
         self.is_exhausted = False
         self.ids_above = ""
         """Why adds to new ledgers are refused; "" if they are not."""
-        self.lapse = ""
-        """Why the bookie is lapsed; "" if it is not."""
+        self.lapse: Callable[[], str] = lambda: ""
+        """Why the bookie is lapsed at this moment; "" if it is not. Any thread."""
         self.limbo = limbo
         self._bookie_id = bookie_id
         self._store = store
@@ -128,7 +128,7 @@ class Admission:
         status = self._of_key(request, facts)
         if status is not Status.OK:
             return status
-        if self.lapse:
+        if self.lapse():
             return Status.READ_ONLY if isinstance(request, AddRequest) else Status.UNKNOWN
         if isinstance(request, FenceRequest):
             return status
@@ -165,7 +165,8 @@ class Admission:
         unknown = "bookie {bookie}: ledger {ledger} is in limbo, or the fence asked for is not durable"
         problem = f" for new ledgers: {self.ids_above}" if self.ids_above else ""
         text = _REFUSALS.get(status, unknown).format(bookie=self._bookie_id, ledger=ledger_id, problem=problem)
-        return f"{text}: {self.lapse}" if self.lapse and status in (Status.READ_ONLY, Status.UNKNOWN) else text
+        lapse = self.lapse() if status in (Status.READ_ONLY, Status.UNKNOWN) else ""
+        return f"{text}: {lapse}" if lapse else text
 
     def _change(self, limbo: Limbo | None) -> None:
         self._store(limbo)

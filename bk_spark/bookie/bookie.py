@@ -75,8 +75,6 @@ class Bookie:
         """Ledgers that the log names, because of an add with other entries than those that are stored."""
         self.report_damage: ReportDamage = lambda rows: None
         """Takes the damaged rows that clients' reads meet."""
-        self.lapse_now: Callable[[], str] = lambda: ""
-        """Why nothing may be acknowledged at this moment; "" if it may. Any thread."""
         self._is_frozen = False
         self._not_opened = 0
         """Requests refused for NotOpenedError so far."""
@@ -236,11 +234,11 @@ class Bookie:
 
     @property
     def lapse(self) -> str:
-        """Why the bookie takes no changes although its storage does; "" if it takes them."""
-        return self.admission.lapse
+        """Why the bookie takes no changes at this moment although its storage does; "" if it takes them."""
+        return self.admission.lapse()
 
-    def set_lapse(self, lapse: str) -> None:
-        """Take no add, fence or other change, for the reason ``lapse``; or, with "", everything again."""
+    def ask_lapse(self, lapse: Callable[[], str]) -> None:
+        """Take no add, fence or other change while ``lapse`` gives a reason, and acknowledge none whose sync ends then."""
         self.admission.lapse = lapse
 
     def read(self, request: messages.ReadRequest) -> Iterator[messages.ReadBatch | messages.ReadEnd]:
@@ -341,7 +339,7 @@ class Bookie:
             step()
         except BookKeeperError as problem:
             return _without_ok(replies, Status.IO_ERROR, f"whether it was stored is unknown: {problem}")
-        lapse = self.lapse_now()
+        lapse = self.lapse
         return _without_ok(replies, Status.UNKNOWN, lapse) if lapse else replies
 
     def _warn(self, problem: BookKeeperError) -> None:

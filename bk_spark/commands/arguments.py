@@ -19,14 +19,13 @@ from bk_spark.client.log.log import LogPosition
 from bk_spark.config import MAX_SETTING, ZOOKEEPER_AUTH_VARIABLE
 from bk_spark.datasource.option_values import size
 from bk_spark.errors import ConfigError
+from bk_spark.metadata.znodes import is_bookie_id
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Handler = Callable[[argparse.Namespace], None]
 
 MAX_ERROR_CHARACTERS = 1_000
 """Limit of an error about wrong usage, which repeats what was typed: a screenful."""
-
-_BOOKIE_ID = re.compile(r"[A-Za-z0-9:._-]{1,250}")
 
 _parse_size = size(0, 2**62)
 
@@ -133,8 +132,8 @@ def or_none(parse: Callable[[str], int]) -> Callable[[str], int | None]:
 
 
 def valid_bookie_id(text: str) -> str:
-    """What may be the id of a bookie. Nothing else may become a part of a path in the metadata store."""
-    if not _BOOKIE_ID.fullmatch(text) or text in (".", ".."):
+    """What may be the id of a bookie."""
+    if not is_bookie_id(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not the id of a bookie, such as host:3181-0a1b2c3d")
     return text
 

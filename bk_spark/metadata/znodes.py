@@ -29,9 +29,18 @@ Ref: Apache BookKeeper's ledger managers and id generators; docs/formats.md for 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from bk_spark.metadata.ledger_layout import LedgerLayout
+
+_BOOKIE_ID = re.compile(r"[A-Za-z0-9:._-]{1,250}")
+"""The characters of Apache BookKeeper's BookieId."""
+
+
+def is_bookie_id(text: str) -> bool:
+    """Whether a text may be the id of a bookie. No other text may become a part of a path."""
+    return _BOOKIE_ID.fullmatch(text) is not None and text not in (".", "..")
 
 
 class _Path:

@@ -8,7 +8,6 @@ Ref: Apache BookKeeper's Cookie; docs/formats.md, "Cookie"; docs/rules.md, proto
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,13 +21,13 @@ from bk_spark.bookie.identity.identity import FORMAT_FIRST, content_of
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.registration import check_layout, instance_id
 from bk_spark.metadata.store import MetadataStore
-from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.znodes import Znodes, is_bookie_id
 
 _SUFFIX_BYTES = 4
 """Random bytes of a bookie id: two formattings of one host and port get the same id with a chance of 1 in 4 billion."""
 
-_ID_PREFIX = re.compile(r"[A-Za-z0-9:._-]{1,200}")
-"""The characters of Apache BookKeeper's BookieId."""
+_PREFIX_CHARACTERS = 200
+"""Room for the suffix is left."""
 
 
 def format_bookie(
@@ -39,8 +38,9 @@ def format_bookie(
     The znode is durable before the files, and the data directory's cookie is written last: a crash in between leaves a znode
     that nothing refers to. Raises ConfigError if a directory is in use or not empty, or the cluster is not initialised.
     """
-    if not _ID_PREFIX.fullmatch(prefix):
-        raise ConfigError("the bookie id prefix", prefix, "use letters, digits and : . _ - only, at most 200 of them")
+    if not is_bookie_id(prefix) or len(prefix) > _PREFIX_CHARACTERS:
+        remedy = f"use letters, digits and : . _ - only, at most {_PREFIX_CHARACTERS} of them"
+        raise ConfigError("the bookie id prefix", prefix, remedy)
     check_layout(store, znodes)
     for root in directories.roots:
         _check_empty(root, disk)

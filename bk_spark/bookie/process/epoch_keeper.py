@@ -8,9 +8,7 @@ as read-only; reads go on. It takes changes again with the next move that succee
 So an outage of the metadata store shorter than ``epoch_timeout_s - epoch_interval_s`` stops no writer. After a longer one the
 writers of open ledgers fail, which could not have replaced a bookie or closed their ledgers either.
 
-The sync thread looks at the clock before groups of requests, as it looks at the disks (sync_thread.py, LOOK_S): also right
-after the process stood still. It looks once more after each sync, which may have stalled. A request costs one comparison
-(admission.py).
+The bookie asks the clock for each change, and once more after each sync: the process may have stood still, or the sync stalled.
 
 If another process has taken the bookie, this one ends: both would answer under one id, and each lacks what the other took.
 
@@ -24,7 +22,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bk_spark.bookie.background_task import BackgroundTask, TaskStatus
-from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.identity.boot import Boot, MetadataPlace
 from bk_spark.bookie.identity.epoch import move_epoch
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks
@@ -66,6 +63,8 @@ class EpochKeeper(BackgroundTask[EpochStatus]):
         self._next_began_s: float | None = None
         """When the epoch began that is not known to be in the metadata store yet."""
         self._fail: Callable[[BaseException], None]
+        self._is_told = False
+        """Whether the log says that the bookie is lapsed."""
 
     def on_failure(self, fail: Callable[[BaseException], None]) -> None:
         """Have ``fail`` called, on this thread, with the error that ends it."""
@@ -76,8 +75,8 @@ class EpochKeeper(BackgroundTask[EpochStatus]):
         return self._now_s() - self.status().began_s
 
     def lapse(self) -> str:
-        """Why the bookie must acknowledge nothing now; "" if it may. Any thread."""
-        status = self.status()
+        """Why the bookie must acknowledge nothing now; "" if it may. Any thread, without waiting."""
+        status = self._status  # frozen, and replaced as a whole
         if status.is_taken:
             return status.last_error
         if self._now_s() - status.began_s < self._timeout_s:
@@ -85,13 +84,13 @@ class EpochKeeper(BackgroundTask[EpochStatus]):
         cause = status.last_error or "the next try is under way"
         return f"its epoch in the metadata store has not moved for {self._timeout_s:g} s (epoch_timeout_s): {cause}"
 
-    def look(self, bookie: Bookie) -> None:
-        """Tell the bookie whether it may acknowledge anything. For the sync thread, before it takes requests."""
+    def look(self) -> None:
+        """Log it when the bookie has lapsed, and when it takes changes again. On the sync thread, now and then."""
         lapse = self.lapse()
-        if bool(lapse) != bool(bookie.lapse):
+        if bool(lapse) != self._is_told:
             what = f"takes no changes and serves reads alone: {lapse}" if lapse else "takes changes again: its epoch has moved"
             logger.log(logging.ERROR if lapse else logging.WARNING, "bookie %s %s", self._boot.bookie_id, what)
-        bookie.set_lapse(lapse)
+        self._is_told = bool(lapse)
 
     def turn(self) -> float:
         """Move the epoch if that is due. Returns after how many seconds to call this again. One thread at a time.

@@ -286,11 +286,11 @@ class _Process:
         def look() -> None:
             watch.look(bookie)
             if epochs is not None:
-                epochs.look(bookie)
+                epochs.look()
 
-        look()
         if epochs is not None:
-            bookie.lapse_now = epochs.lapse
+            bookie.ask_lapse(epochs.lapse)
+        look()
         administration = Administration(bookie, opened.bookie_id, watch)
         cluster = ClusterMember.of(self.store, self.znodes, opened.bookie_id)
         server = BookieServer(

@@ -55,7 +55,7 @@ class NewLedgers:
         """The counter, as it is known."""
         self._highest_asked = 0
         self._blind_until_s = 0.0
-        self._due: asyncio.Task[None] | None = None
+        self._due: asyncio.Task[int] | None = None
         """A look that has not begun: it waits for the one under way."""
         self._turn = asyncio.Lock()
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="ids")
@@ -66,11 +66,11 @@ class NewLedgers:
 
     async def refusal(self, ledger_id: int) -> str:
         """Why requests for this ledger are refused; "" if they are not."""
-        if self._may_begin(ledger_id):
+        if ledger_id < self._below or (not self._is_blind and ledger_id < await self._look(ledger_id)):
             return ""
-        if asyncio.get_running_loop().time() >= self._blind_until_s:
-            await self._look(ledger_id)
-        if self._may_begin(ledger_id) or await asyncio.to_thread(self._has, ledger_id):
+        if self._is_blind and ledger_id < self._below + BLIND_IDS:
+            return ""
+        if await asyncio.to_thread(self._has, ledger_id):
             return ""
         return f"ledger id {ledger_id} was not given out yet: create the ledger first"
 
@@ -78,10 +78,9 @@ class NewLedgers:
         """No look begins any more."""
         self._looker.shutdown(wait=False, cancel_futures=True)
 
-    def _may_begin(self, ledger_id: int) -> bool:
-        if asyncio.get_running_loop().time() < self._blind_until_s:
-            return ledger_id < self._below + BLIND_IDS
-        return ledger_id < self._below
+    @property
+    def _is_blind(self) -> bool:
+        return asyncio.get_running_loop().time() < self._blind_until_s
 
     def _has(self, ledger_id: int) -> bool:
         try:
@@ -89,29 +88,36 @@ class NewLedgers:
         except BookKeeperError:
             return True  # the request itself meets the error, and is answered with it
 
-    async def _look(self, ledger_id: int) -> None:
-        """Wait for the end of a look that begins after this call."""
+    async def _look(self, ledger_id: int) -> int:
+        """The counter, from a look that begins after this call; 0 if there was no answer.
+
+        The caller goes by it, and not by ``_below``, which somebody else's earlier answer may have replaced since.
+        """
         self._highest_asked = max(self._highest_asked, ledger_id)
         if self._due is None:
             self._due = asyncio.create_task(self._next_look())
         try:
-            await asyncio.wait_for(asyncio.shield(self._due), LOOK_TIMEOUT_S)
+            return await asyncio.wait_for(asyncio.shield(self._due), LOOK_TIMEOUT_S)
         except TimeoutError:
-            if asyncio.get_running_loop().time() >= self._blind_until_s and not self._may_begin(ledger_id):
-                self._go_blind(f"no answer in {LOOK_TIMEOUT_S:g} s")
+            self._go_blind(f"no answer in {LOOK_TIMEOUT_S:g} s")
+            return 0
 
-    async def _next_look(self) -> None:
+    async def _next_look(self) -> int:
         async with self._turn:
             highest, self._due, self._highest_asked = self._highest_asked, None, 0
             try:
                 self._below = await asyncio.get_running_loop().run_in_executor(self._looker, self._ask, highest)
             except Exception as problem:
                 self._go_blind(str(problem) or type(problem).__name__)
+                return 0
+            return self._below
 
     def _ask(self, highest: int) -> int:
         seen = self._ids.next_ledger_id_from(self._below)
         return seen if highest < seen else self._ids.next_ledger_id()
 
     def _go_blind(self, problem: str) -> None:
+        if self._is_blind:
+            return  # one of many that waited for the same answer
         self._blind_until_s = asyncio.get_running_loop().time() + BLIND_S
         logger.warning("for %g s new ledgers are taken though their ids may not have been given out: %s", BLIND_S, problem)

@@ -31,16 +31,16 @@ LOOK_S = 10.0
 logger = logging.getLogger(__name__)
 
 
-def ids_given_out_again(
-    storage: StoredLedgers, cluster: ClusterMember, note: Callable[[int], None] = lambda next_id: None
-) -> str:
+def ids_given_out_again(storage: StoredLedgers, cluster: ClusterMember) -> str:
     """Why the store may give out ids again that are held here; "" if it does not. Keeps the finding in the store.
 
-    ``note`` is told the id that the store issues next. Raises MetadataUnavailableError, MetadataConflictError.
+    Raises MetadataUnavailableError, MetadataConflictError.
     """
     held = storage.highest_ledger_id()  # first: what is issued and stored later is no finding
-    next_id = cluster.next_ledger_id()
-    note(next_id)
+    return _finding(held, cluster.next_ledger_id(), cluster)
+
+
+def _finding(held: int, next_id: int, cluster: ClusterMember) -> str:
     path = cluster.znodes.ids_above_of(cluster.bookie_id)
     if find(cluster.store, path) is None:
         if held < next_id:
@@ -69,7 +69,9 @@ class IssuedIds(BackgroundTask[TaskStatus]):
 
     def look(self) -> None:
         """Raises MetadataUnavailableError, MetadataConflictError; then what was known stays."""
-        found = ids_given_out_again(self._storage, self._cluster, self._note_next_id)
+        held, next_id = self._storage.highest_ledger_id(), self._cluster.next_ledger_id()  # in this order
+        self._note_next_id(next_id)
+        found = _finding(held, next_id, self._cluster)
         known, self._known = self._known, found
         self._tell(found)
         if found and not known:

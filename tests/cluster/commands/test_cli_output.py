@@ -17,5 +17,5 @@ def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(unbuffered: s
             command, stdout=full, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": unbuffered}
         )
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].endswith("No space left on device")
+    assert done.stderr.splitlines()[-1] == "bk-spark: what is printed cannot be written: No space left on device"
     assert "Traceback" not in done.stderr

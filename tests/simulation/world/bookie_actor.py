@@ -174,6 +174,7 @@ class BookieActor:
             )
             if self._identity is not None:
                 self._identity.opened()
+                bookie.ask_lapse(self._identity.lapse)
         except MachineStops:
             world.count("crashes while starting")
             self._ended(is_machine=True)
@@ -323,8 +324,6 @@ class BookieActor:
         if isinstance(request, DeleteLedgerRequest):
             process.at_risk = self._world.invariants.deletion_begins(self.name)
             process.staged_deletions += 1
-        if self._identity is not None:
-            self._identity.look(process.bookie)
         process.bookie.stage(request, _Owed(envelope, was_fenced, self._world.now_ms, process.staged_deletions))
         for owed, reply in process.bookie.take_early():
             self._answer(process, owed, reply)

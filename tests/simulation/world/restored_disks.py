@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.identity.boot import Boot, MetadataPlace, begin_boot
@@ -94,12 +93,9 @@ class SimulatedIdentity:
         assert self._keeper is not None
         return max(LEAST_MS, round(1000 * self._keeper.turn()))
 
-    def look(self, bookie: Bookie) -> None:
-        """Before the bookie takes a request."""
-        if self.is_stopped:
-            bookie.set_lapse("")
-        elif self._keeper is not None:
-            self._keeper.look(bookie)
+    def lapse(self) -> str:
+        """Why the bookie must acknowledge nothing now; "" if it may."""
+        return "" if self.is_stopped or self._keeper is None else self._keeper.lapse()
 
     def _now_s(self) -> float:
         return self._around.now_ms() / 1000

@@ -256,15 +256,16 @@ def test_after_a_failed_sync_nothing_is_acked_until_a_restart(harness, size):
 
 
 def test_a_bookie_that_lapses_during_a_sync_acknowledges_nothing_of_it(harness):
-    harness.start()
-    harness.bookie.lapse_now = lambda: "its epoch has not moved"
-    for reply in (harness.add(1, 0, 4), harness.fence(1), harness.confirm(1, 3)):
-        assert (reply.status, reply.detail) == (Status.UNKNOWN, "its epoch has not moved")
-    harness.stage(harness.batch(2, 0, 4), deferred_sync=True)
+    bookie = harness.start()
+    harness.stage(harness.batch(1, 0, 4))
+    harness.stage_fence(2)
+    harness.stage(harness.batch(3, 0, 4), deferred_sync=True)
+    bookie.ask_lapse(lambda: "its epoch has not moved")
     assert [reply.status for reply in harness.early()] == [Status.UNKNOWN]
-    harness.bookie.lapse_now = lambda: ""
-    harness.sync()
-    assert harness.add(3, 0, 4).status is Status.OK
+    for reply in harness.sync():
+        assert (reply.status, reply.detail) == (Status.UNKNOWN, "its epoch has not moved")
+    bookie.ask_lapse(lambda: "")
+    assert harness.add(4, 0, 4).status is Status.OK
 
 
 def test_many_small_files_are_rolled_and_all_is_read_after_a_kill(harness, size):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -41,7 +40,6 @@ class World:
         self.boot = self.home.run()
         place = MetadataPlace(Outage(self.home.tree, self), ZNODES)
         self.keeper = EpochKeeper(self.boot, place, CONFIG, self.now_s, Clocks(lambda: 0, lambda: self.now_s))
-        self.bookie = SimpleNamespace(lapse="", set_lapse=lambda lapse: setattr(self.bookie, "lapse", lapse))
 
     @property
     def epoch(self) -> int:
@@ -52,7 +50,7 @@ class World:
         end_s = self.now_s + seconds
         while self.now_s < end_s:
             self.now_s = min(end_s, self.now_s + self.keeper.turn())
-        self.keeper.look(self.bookie)  # type: ignore[arg-type]
+        self.keeper.look()
 
 
 @pytest.fixture
@@ -65,14 +63,14 @@ def test_the_epoch_moves_once_an_interval(world: World) -> None:
     assert world.epoch == 0
     world.run(600)
     assert world.epoch == 10
-    assert world.bookie.lapse == ""
+    assert world.keeper.lapse() == ""
 
 
 def test_an_outage_of_the_metadata_store_of_nine_minutes_is_not_noticed(world: World) -> None:
     world.run(125)
     world.is_away = True
     world.run(9 * 60 - 6)
-    assert world.bookie.lapse == ""
+    assert world.keeper.lapse() == ""
     world.is_away = False
     world.run(2)
     assert world.keeper.age_s() < 60
@@ -85,13 +83,13 @@ def test_a_bookie_lapses_when_its_last_stored_epoch_is_too_old_and_says_so_once(
     world.is_away = True
     with caplog.at_level(logging.WARNING):
         world.run(590)
-        assert world.bookie.lapse == ""
+        assert world.keeper.lapse() == ""
         world.run(9)
-        assert "has not moved for 600 s (epoch_timeout_s): the metadata store" in world.bookie.lapse
+        assert "has not moved for 600 s (epoch_timeout_s): the metadata store" in world.keeper.lapse()
         world.run(3_000)
         world.is_away = False
         world.run(RETRY_S)
-    assert world.bookie.lapse == ""
+    assert world.keeper.lapse() == ""
     said = [record.getMessage() for record in caplog.records]
     assert ["cannot move its epoch" in line for line in said] == [True, False, False]
     assert "takes no changes and serves reads alone" in said[1]
@@ -106,18 +104,18 @@ def test_an_epoch_that_is_stored_late_counts_from_its_beginning(world: World) ->
     world.is_away = False
     assert world.keeper.turn() == 0.0
     assert world.epoch == 2
-    world.keeper.look(world.bookie)  # type: ignore[arg-type]
-    assert world.bookie.lapse != ""
+    world.keeper.look()
+    assert world.keeper.lapse() != ""
     world.keeper.turn()
     assert world.epoch == 3
-    world.keeper.look(world.bookie)  # type: ignore[arg-type]
-    assert world.bookie.lapse == ""
+    world.keeper.look()
+    assert world.keeper.lapse() == ""
 
 
 def test_a_process_that_stood_still_is_lapsed_when_it_goes_on(world: World) -> None:
     world.now_s += 3_600
-    world.keeper.look(world.bookie)  # type: ignore[arg-type]
-    assert "the next try is under way" in world.bookie.lapse
+    world.keeper.look()
+    assert "the next try is under way" in world.keeper.lapse()
 
 
 def test_a_bookie_that_another_process_has_taken_is_lapsed_at_once_and_ends(world: World) -> None:

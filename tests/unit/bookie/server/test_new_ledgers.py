@@ -107,7 +107,7 @@ def test_requests_that_come_during_a_look_share_the_next_one_and_not_that_which_
         await _waits_for(1, store)
         store.next_id = 20  # given out after the first look
         others = [asyncio.create_task(store.new_ledgers.refusal(ledger_id)) for ledger_id in range(10, 30)]
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)  # each waits for its look by now
         store.may_answer.set()
         await first
         return [await one for one in others]
@@ -161,6 +161,19 @@ def test_an_error_that_nobody_expects_counts_as_no_answer() -> None:
     store.problem = ValueError("no number")
     assert run(store.new_ledgers.refusal(7)) == ""
     assert run(store.new_ledgers.refusal(8)) == ""
+
+
+def test_an_older_answer_that_somebody_else_notes_last_does_not_refuse_what_a_look_has_found() -> None:
+    store = Store(8)
+    look = store.new_ledgers._next_look
+
+    async def overtaken() -> int:
+        found = await look()
+        store.new_ledgers.note(7)  # before whoever waits for the look goes on
+        return found
+
+    store.new_ledgers._next_look = overtaken  # type: ignore[method-assign]
+    assert run(store.new_ledgers.refusal(7)) == ""
 
 
 def test_what_another_look_found_counts_and_the_counter_may_have_gone_back() -> None:
