@@ -10,7 +10,7 @@
 #   make simulate the protocol under faults in virtual time, on all cores, and duels for a log (SEEDS=20000; DUELS=5000;
 #                 FIRST=the first seed; COVERAGE=1)
 #   make mutants  the deliberate bugs, and after how many runs each engine catches them; then how many of MUTANTS=200 bugs made from
-#                 the source each engine kills (SEED=1; two hours)
+#                 the source each engine kills (SEED=1)
 #   make chaos    the protocol under faults of real processes (ROUNDS=200; FIRST=the first seed; KEEP=directory for all records)
 #   make lost-bookie  a bookie is killed for good, and every copy comes back (LEDGERS=10000)
 #   make duel     two processes that take one log from each other, suspended and killed (SECONDS=60; SEED=1)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 from tests.checkout import ROOT
 
@@ -48,6 +50,13 @@ Apply = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
+class _Change:
+    text: str
+    lines: range
+    apply: Apply
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """``function`` and ``text`` name it for people, and stay the same when other lines of the module change."""
 
@@ -56,6 +65,8 @@ class Site:
     text: str
     number: int
     """Its place in the module, in the order of ``_sites``."""
+    lines: range
+    """Of the module. A run that executes none of them plays the shipped code."""
 
     @property
     def module(self) -> str:
@@ -68,7 +79,11 @@ class Site:
 
 def all_sites() -> list[Site]:
     """In the order of files and lines."""
-    return [Site(path, function, text, number) for path in _files() for number, function, text, _ in _sites(_parse(path))]
+    return [
+        Site(path, function, change.text, number, change.lines)
+        for path in _files()
+        for number, (function, change) in enumerate(_sites(_parse(path)))
+    ]
 
 
 def sample(count: int, seed: int) -> list[Site]:
@@ -80,8 +95,7 @@ def sample(count: int, seed: int) -> list[Site]:
 def mutated(site: Site) -> ast.Module:
     """The module's tree with this one change."""
     tree = _parse(site.path)
-    apply = next(apply for number, _, _, apply in _sites(tree) if number == site.number)
-    apply()
+    next(itertools.islice(_sites(tree), site.number, None))[1].apply()
     return ast.fix_missing_locations(tree)
 
 
@@ -98,10 +112,9 @@ def _parse(path: str) -> ast.Module:
     return ast.parse(Path(ROOT, path).read_text())
 
 
-def _sites(tree: ast.Module) -> Iterator[tuple[int, str, str, Apply]]:
-    found = (one for function, name in _functions(tree) for one in _of_function(function, name))
-    for number, (name, text, apply) in enumerate(found):
-        yield number, name, text, apply
+def _sites(tree: ast.Module) -> Iterator[tuple[str, _Change]]:
+    """The name of a function, and what may be changed in it."""
+    return ((name, change) for function, name in _functions(tree) for change in _of_function(function))
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, str]]:
@@ -112,23 +125,29 @@ def _functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, str]]:
             yield from ((one, f"{node.name}.{one.name}") for one in node.body if isinstance(one, ast.FunctionDef))
 
 
-def _of_function(function: ast.FunctionDef, name: str) -> Iterator[tuple[str, str, Apply]]:
+def _of_function(function: ast.FunctionDef) -> Iterator[_Change]:
     for node in list(ast.walk(function)):
         for body in (getattr(node, field, None) for field in ("body", "orelse", "finalbody")):
             for index, statement in enumerate(body) if isinstance(body, list) else ():
                 if _is_guard(statement):
-                    yield name, f"drop: {_first_line(statement)}", _drop(body, index)
+                    yield _Change(f"drop: {_first_line(statement)}", _lines(statement.test), _drop(body, index))
                 elif _is_command(statement):
-                    yield name, f"skip: {_first_line(statement)}", _drop(body, index)
+                    yield _Change(f"skip: {_first_line(statement)}", _lines(statement), _drop(body, index))
         if isinstance(node, ast.Compare):
             for index, operator in enumerate(node.ops):
-                yield name, f"flip {type(operator).__name__}: {_first_line(node)}", _flip(node, index)
+                text = f"flip {type(operator).__name__}: {_first_line(node)}"
+                yield _Change(text, _lines(node), _flip(node, index))
         elif isinstance(node, ast.BoolOp):
             for index, value in enumerate(node.values):
-                yield name, f"drop {_first_line(value)} from: {_first_line(node)}", _leave_out(node, index)
+                text = f"drop {_first_line(value)} from: {_first_line(node)}"
+                yield _Change(text, _lines(node), _leave_out(node, index))
 
 
-def _is_guard(statement: ast.stmt) -> bool:
+def _lines(node: ast.expr | ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def _is_guard(statement: ast.stmt) -> TypeGuard[ast.If]:
     """An ``if`` that leaves early."""
     if not isinstance(statement, ast.If) or statement.orelse:
         return False
