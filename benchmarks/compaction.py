@@ -38,6 +38,7 @@ from bk_spark.bookie.space.gc_run import GcPlan, GcReport, GcRun
 from bk_spark.config import MIB, BookieConfig, DigestType, LedgerOptions
 from bk_spark.entries.batch import EncodedBatch, encode, seal
 from bk_spark.entries.digest import Digester, master_key
+from bk_spark.metadata.ledger_ids import raise_ledger_ids
 from bk_spark.metadata.ledger_metadata import new_ledger
 from bk_spark.metadata.registration import initialise_cluster
 from bk_spark.metadata.znodes import Znodes
@@ -90,6 +91,7 @@ class Storage:
         self.bookie = Bookie.open(directory, BOOKIE_ID, config, background=checkpoints)
         self.store = MemoryStore(MemoryTree(lambda: time.time_ns() // 1_000_000))
         initialise_cluster(self.store, ZNODES)
+        raise_ledger_ids(self.store, ZNODES, LEDGERS)
         self.entry_logs = directory / "entry_log"
         self.compacts = threading.Event()
         self.written_bytes = 0
