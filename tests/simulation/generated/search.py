@@ -2,15 +2,13 @@
 
 A process for each mutant loads the mutated module in place of the shipped one, and plays those runs of each engine that reach
 the mutant. A mutant is *killed* by an engine that meets a violation, that stops with an error, or that takes many times the
-CPU of the shipped code. What no engine kills is a survivor: ``explained.txt`` says of each that was read why it does no harm,
-or what else holds it.
+CPU of the shipped code. The unit tests that reach it try what no engine kills. ``explained.txt`` says of each mutant that
+survives them, too, why it does no harm, or what else holds it.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.abc
-import importlib.machinery
 import logging
 import multiprocessing
 import os
@@ -19,15 +17,14 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
-from typing import Any
+from types import FrameType
 
-from tests.checkout import ROOT
+from tests.simulation.generated.loading import load_in_place
 from tests.simulation.generated.reach import Reach, measure
 from tests.simulation.generated.runs import ENGINES, runs
-from tests.simulation.generated.sites import Site, mutated, sample
+from tests.simulation.generated.sites import Site, sample
+from tests.simulation.generated.unit_tests import kills
 
 EXPLAINED = Path(__file__).with_name("explained.txt")
 
@@ -49,7 +46,8 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    name: str
+    site: Site | None
+    """None stands for the shipped code."""
     is_reached: bool
     fates: tuple[Fate, ...]
 
@@ -72,21 +70,28 @@ def search(count: int, seed: int, processes: int) -> Iterator[Tried]:
 
 def report(count: int, seed: int, processes: int) -> Iterator[tuple[str, bool]]:
     """Lines to print, and whether each is good news: a survivor that nobody explained is not."""
-    explained = explanations()
     found = search(count, seed, processes)
-    shipped, mutants = next(found), []
+    shipped, mutants = next(found), list(found)
     told = ", ".join(f"{fate.engine} {fate.how or 'clean'} in {fate.cpu_s:.1f} s" for fate in shipped.fates)
     yield f"the shipped code: {told}", not shipped.is_killed
-    for one in found:
-        mutants.append(one)
-        if not one.is_killed:
-            reached = "" if one.is_reached else " (no run reaches it)"
-            yield f"survives: {one.name}{reached}: {explained.get(one.name, 'NOT EXPLAINED')}", one.name in explained
     for index, engine in enumerate(ENGINES):
         fates = [one.fates[index] for one in mutants]
         killed = sum(bool(fate.how) for fate in fates)
         yield f"{engine:<16} kills {killed:4} of {len(fates)} in {sum(fate.cpu_s for fate in fates):7.1f} s of CPU", True
-    yield f"{'all together':<16} kill {sum(one.is_killed for one in mutants):5} of {len(mutants)}", True
+    survivors = [one for one in mutants if not one.is_killed]
+    yield f"{'all together':<16} kill {len(mutants) - len(survivors):5} of {len(mutants)}", True
+    yield from _judged_by_unit_tests(survivors, processes)
+
+
+def _judged_by_unit_tests(survivors: list[Tried], processes: int) -> Iterator[tuple[str, bool]]:
+    explained, left = explanations(), 0
+    reached = {one.site: one.is_reached for one in survivors if one.site is not None}
+    for site, killer in kills(sorted(reached, key=lambda one: one.name), processes):
+        left += not killer
+        if not killer:
+            note = "" if reached[site] else " (no run reaches it)"
+            yield f"survives: {site.name}{note}: {explained.get(site.name, 'NOT EXPLAINED')}", site.name in explained
+    yield f"{'unit tests':<16} kill {len(reached) - left:5} of {len(reached)} that no engine kills", True
 
 
 def explanations() -> dict[str, str]:
@@ -116,8 +121,8 @@ def _try(site: Site | None, reach: Reach) -> Tried:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     signal.signal(signal.SIGPROF, _stop)
     if site is not None:
-        sys.meta_path.insert(0, _Finder(site))
-    return Tried(site.name if site else "", any(reach.values()), tuple(_fate(engine, reach[engine]) for engine in ENGINES))
+        load_in_place(site)
+    return Tried(site, any(reach.values()), tuple(_fate(engine, reach[engine]) for engine in ENGINES))
 
 
 def _fate(engine: str, numbers: list[int]) -> Fate:
@@ -143,22 +148,3 @@ def _play(engine: str, numbers: list[int]) -> str:
     """The first violation, "" if there is none."""
     played = runs(engine)
     return next((str(violation) for violation in (played[number]() for number in numbers) if violation is not None), "")
-
-
-class _Loader(SourceFileLoader):
-    def __init__(self, site: Site) -> None:
-        super().__init__(site.module, str(ROOT / site.path))
-        self._site = site
-
-    def get_code(self, fullname: str) -> CodeType:
-        return compile(mutated(self._site), self.path, "exec")
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, site: Site) -> None:
-        self._site = site
-
-    def find_spec(self, fullname: str, _: Any, __: ModuleType | None = None) -> ModuleSpec | None:
-        if fullname != self._site.module:
-            return None
-        return importlib.machinery.ModuleSpec(fullname, _Loader(self._site), origin=str(ROOT / self._site.path))
