@@ -93,7 +93,7 @@ def _logs(options: argparse.Namespace) -> int:
     from tests.simulation.logs.duel import run_duel
 
     if options.command == "log-mutants":
-        return _print_all(mutants.table())
+        return _print_all(mutants.table(os.cpu_count() or 1))
     if options.command == "show-log":
         outcome = run_duel(SeededChoices(options.seed), is_traced=True)
         print("\n".join(outcome.trace))
@@ -109,7 +109,7 @@ def _logs(options: argparse.Namespace) -> int:
 def _mutants() -> int:
     from tests.simulation.mutants.all_mutants import table
 
-    return _print_all(table())
+    return _print_all(table(os.cpu_count() or 1))
 
 
 def _generated_mutants(options: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ three times as many as it took when it was measured.
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -192,8 +193,13 @@ LOG_MUTANTS = (
 )
 
 
-def table() -> Iterator[tuple[str, bool]]:
+def table(processes: int) -> Iterator[tuple[str, bool]]:
     """Search for all mutants: a line each, and whether it was caught."""
-    for mutant in LOG_MUTANTS:
-        number = mutant.caught()
-        yield f"{mutant.name:<60} log rule {mutant.rule}, duels: {number or 'not caught'}", number is not None
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        yield from pool.imap(_line, range(len(LOG_MUTANTS)))
+
+
+def _line(number: int) -> tuple[str, bool]:
+    mutant = LOG_MUTANTS[number]
+    duels = mutant.caught()
+    return f"{mutant.name:<60} log rule {mutant.rule}, duels: {duels or 'not caught'}", duels is not None

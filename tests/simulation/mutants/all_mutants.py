@@ -3,14 +3,15 @@
 A *mutant* takes one guard out of the shipped code (bookie_mutants.py, recovery_mutants.py,
 replication_mutants.py, restored_disk_mutants.py, writer_mutants.py). It is caught if
 an engine meets a violation of one of the named invariants within its budget; a script that breaks an expectation has caught a
-bug of liveness, I14. ``make test`` uses the first engine named, a script or a small scope; ``make mutants`` uses all of them,
-and takes an hour.
+bug of liveness, I14. ``make test`` uses the first engine named, a script or a small scope; ``make mutants`` uses all of
+them.
 
 *Survivors* are guards behind which another one stands. Each is caught together with the other one.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterator
 
 from tests.simulation.engines.exhaustive import Scope
@@ -338,13 +339,22 @@ SURVIVORS = (
 )
 
 
-def table() -> Iterator[tuple[str, bool]]:
+def table(processes: int) -> Iterator[tuple[str, bool]]:
     """Search for all mutants with all their engines: a line each, and whether at least one of the engines caught it."""
     yield f"{'mutant':<60} engine: runs until caught", True
-    for mutant in MUTANTS:
-        yield _line(mutant.name, mutant.patch, mutant.invariants, mutant.engines)
-    for one in SURVIVORS:
-        yield _line(f"{one.name}, with its partner", together(one.patch, one.partner), one.invariants, (one.engine,))
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        yield from pool.imap(_line_of_mutant, range(len(MUTANTS)))
+        yield from pool.imap(_line_of_survivor, range(len(SURVIVORS)))
+
+
+def _line_of_mutant(number: int) -> tuple[str, bool]:
+    mutant = MUTANTS[number]
+    return _line(mutant.name, mutant.patch, mutant.invariants, mutant.engines)
+
+
+def _line_of_survivor(number: int) -> tuple[str, bool]:
+    one = SURVIVORS[number]
+    return _line(f"{one.name}, with its partner", together(one.patch, one.partner), one.invariants, (one.engine,))
 
 
 def _line(name: str, patch: Patch, invariants: tuple[str, ...], engines: tuple[Engine, ...]) -> tuple[str, bool]:

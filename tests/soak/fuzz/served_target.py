@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from bk_spark.proto import bookie_pb2 as pb
-from bk_spark.wire.messages import Status
+from bk_spark.wire.messages import MAX_WAIT_MS, Status
 from tests.cluster.bookie.served import Served
 from tests.soak.fuzz.engine import Target
 from tests.soak.fuzz.mutations import spoil_message
@@ -22,7 +22,8 @@ from tests.soak.fuzz.storage_targets import MEMORY
 from tests.soak.fuzz.wire_targets import requests
 from tests.unit.bookie.harness import BOOKIE_ID, Harness
 
-TIMEOUT_S = 10
+TIMEOUT_S = MAX_WAIT_MS / 1000 + 10
+"""A long poll may wait for MAX_WAIT_MS."""
 METHODS = tuple(requests())
 _STREAMED = {"Add", "Read"}
 _REFUSALS = (grpc.StatusCode.INTERNAL, grpc.StatusCode.INVALID_ARGUMENT)
