@@ -19,6 +19,7 @@ from bk_spark.client.log.log import LogPosition
 from bk_spark.config import MAX_SETTING, ZOOKEEPER_AUTH_VARIABLE
 from bk_spark.datasource.option_values import size
 from bk_spark.errors import ConfigError
+from bk_spark.metadata.ledger_layout import MAX_LEDGER_ID
 from bk_spark.metadata.znodes import is_bookie_id
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -82,6 +83,14 @@ def count(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
     return int(text)
+
+
+def ledger_id(text: str) -> int:
+    """The id of a ledger, from 0 to MAX_LEDGER_ID."""
+    number = count(text)
+    if number > MAX_LEDGER_ID:
+        raise argparse.ArgumentTypeError(f"{number} is no ledger id: the highest is {MAX_LEDGER_ID}")
+    return number
 
 
 def positive_count(text: str) -> int:

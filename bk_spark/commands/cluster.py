@@ -33,7 +33,10 @@ def add(commands: Commands) -> None:
     command(group, "show", "instance id, layout and number of bookies", _show)
     text = "after the metadata store went back to an older copy: have new ledger ids above all that bookies hold; see its page"
     raise_ids = command(group, "raise-ledger-ids", text, _raise_ledger_ids)
-    text = "the highest ledger id of the bookies that do not answer ('bk-spark inspect index' shows it of a stopped bookie)"
+    text = (
+        "the highest ledger id of the bookies that do not answer ('bk-spark inspect index' shows it of a bookie that was "
+        "stopped; one that was killed may hold higher ones in its journal: start it instead)"
+    )
     raise_ids.add_argument("--held", type=int, metavar="ID", help=text)
     local = command(commands, "local", "run a local cluster in the foreground: one ZooKeeper, some bookies", _local)
     local.add_argument("--bookies", type=int, default=3, metavar="N", help="how many bookies (default %(default)s)")
@@ -78,7 +81,10 @@ def _raise_ledger_ids(args: argparse.Namespace) -> None:
         held = {bookie_id: _highest_ledger_id(client, bookie_id) for bookie_id in bookies}
         silent = [bookie_id for bookie_id, highest in held.items() if highest is None]
         if silent and args.held is None:
-            remedy = "start them, or give with --held the highest ledger id that they hold ('bk-spark inspect index' shows it)"
+            remedy = (
+                "start them, or give with --held the highest ledger id that they hold ('bk-spark inspect index' shows it of a "
+                "bookie that was stopped, not killed)"
+            )
             raise ConfigError("bookies that do not answer", ", ".join(silent), remedy)
         highest = max([-1 if args.held is None else args.held, *(one for one in held.values() if one is not None)])
         before = next_ledger_id(store, znodes)

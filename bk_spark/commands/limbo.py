@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bk_spark.commands.arguments import Commands, command, valid_bookie_id
+from bk_spark.commands.arguments import Commands, command, ledger_id, valid_bookie_id
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import print_records, say
 from bk_spark.errors import ConfigError
@@ -19,7 +19,7 @@ def add(group: Commands) -> None:
     parser = command(group, "limbo", text, _limbo)
     parser.add_argument("bookie_id", type=valid_bookie_id, metavar="BOOKIE_ID", help="as 'bk-spark bookie list' shows it")
     text = f"end the limbo of these ledgers, {MAX_NAMED_LEDGERS} at most; needs --accept-loss"
-    parser.add_argument("--end", metavar="LEDGER_ID", type=int, nargs="+", help=text)
+    parser.add_argument("--end", metavar="LEDGER_ID", type=ledger_id, nargs="+", help=text)
     text = "with --end: you accept that entries which only this bookie held are denied from then on, and may be lost for good"
     parser.add_argument("--accept-loss", action="store_true", help=text)
 
@@ -33,7 +33,7 @@ def _limbo(args: argparse.Namespace) -> None:
         reply = client.administer_bookie(args.bookie_id, operation, to_end)
         if reply.status is not Status.OK:
             raise ConfigError("bookie", args.bookie_id, f"{reply.status.name}: {reply.detail}")
-    records = [{"ledger_id": ledger_id, "waits_for": why} for ledger_id, why in sorted(reply.ledgers.items())]
+    records = [{"ledger_id": one, "waits_for": why} for one, why in sorted(reply.ledgers.items())]
     print_records(records, ["ledger_id", "waits_for"], as_json=args.json)
     if not reply.figures.get("limbo"):
         say(f"bookie {args.bookie_id} is not in limbo")
