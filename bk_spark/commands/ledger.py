@@ -67,8 +67,8 @@ def _read(args: argparse.Namespace) -> None:
     password = args.password.encode()
     with bookkeeper(args) as client, client.open_ledger(args.ledger_id, password, recover=args.recover) as reader:
         last = reader.last_add_confirmed if args.last is None else args.last
-        if last < args.first:
-            if args.last is not None or args.first > 0:
+        if args.last is None and last < args.first:
+            if args.first > 0:
                 raise NoSuchEntryError(args.ledger_id, args.first)
             say(f"ledger {args.ledger_id} has no entries that can be read")
             return

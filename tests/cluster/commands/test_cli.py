@@ -117,6 +117,11 @@ def test_ledger_read_prints_text_as_text_and_bytes_in_hexadecimal(capsys: pytest
     assert records == [{"entry_id": 1, "payload": "dHdv"}]
 
 
+def test_ledger_read_refuses_a_range_that_ends_before_it_starts(capsys: pytest.CaptureFixture[str], ledger_id: int) -> None:
+    assert main(["ledger", "read", str(ledger_id), "--first", "1", "--last", "0"]) == 1
+    assert "not end before it starts" in capsys.readouterr().err
+
+
 def test_ledger_recover_closes_what_a_vanished_writer_left_open(
     capsys: pytest.CaptureFixture[str], cluster: LocalCluster
 ) -> None:
