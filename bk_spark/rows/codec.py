@@ -123,7 +123,10 @@ class RowEncoder:
             self._same_layout = self._check(batch.schema)
         if self._same_layout:
             return batch
-        columns = [column.cast(field.type) for column, field in zip(batch.columns, self._schema, strict=True)]
+        columns = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(batch.columns, self._schema, strict=True)
+        ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _check(self, arriving: pa.Schema) -> bool:
@@ -244,7 +247,11 @@ def _validate(rows: pa.RecordBatch) -> None:
     """Raise ArrowInvalid if the buffers are malformed. Text may be any bytes: a STRING of Spark need not be UTF-8."""
     rows.validate()  # a cast relies on what this looks at
     for column in rows.columns:
-        column.cast(without_text(column.type)).validate(full=True)
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            # Only where it must be: what a cast makes of a struct of nulls in a list is malformed, though the column is not.
+            column.cast(without_text(column.type)).validate(full=True)
 
 
 def without_large(kind: pa.DataType) -> pa.DataType:

@@ -86,6 +86,12 @@ def test_text_may_be_any_bytes_as_in_spark() -> None:
     assert round_trip(batch).column("s").cast(pa.binary(), safe=False).to_pylist() == raw.to_pylist()
 
 
+def test_structs_of_nulls_beside_a_null_in_a_list_come_back() -> None:
+    kind = pa.list_(pa.struct([("b", pa.null())]))
+    batch = pa.record_batch([pa.array([[{"b": None}, None]], kind)], ["c"])
+    assert round_trip(batch).column("c").to_pylist() == [[{"b": None}, None]]
+
+
 def test_large_types_are_cast_to_small_ones() -> None:
     nested = pa.map_(pa.large_string(), pa.field("value", pa.large_list(pa.large_binary()), nullable=False))
     batch = pa.record_batch(
