@@ -50,6 +50,7 @@ def _killer(site: Site, tests: list[str]) -> str:
     if not tests:
         return ""
     ended = _pytest(["-x", *tests], **{MUTANT: f"{site.path}:{site.number}"})
+    assert "ERROR: not found" not in ended.stderr, f"a test of {site.name} cannot be named again: {ended.stderr}"
     return ended.stdout.strip().rpartition("\n")[2] if ended.returncode else ""
 
 

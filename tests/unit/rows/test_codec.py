@@ -86,10 +86,11 @@ def test_text_may_be_any_bytes_as_in_spark() -> None:
     assert round_trip(batch).column("s").cast(pa.binary(), safe=False).to_pylist() == raw.to_pylist()
 
 
-def test_structs_of_nulls_beside_a_null_in_a_list_come_back() -> None:
+@pytest.mark.parametrize("text", [pa.string(), pa.large_string()], ids=["as it is stored", "cast when it is written"])
+def test_structs_of_nulls_beside_a_null_in_a_list_come_back(text: pa.DataType) -> None:
     kind = pa.list_(pa.struct([("b", pa.null())]))
-    batch = pa.record_batch([pa.array([[{"b": None}, None]], kind)], ["c"])
-    assert round_trip(batch).column("c").to_pylist() == [[{"b": None}, None]]
+    batch = pa.record_batch([pa.array([[{"b": None}, None]], kind), pa.array(["x"], text)], ["c", "s"])
+    assert round_trip(batch).to_pylist() == [{"c": [{"b": None}, None], "s": "x"}]
 
 
 def test_large_types_are_cast_to_small_ones() -> None:
