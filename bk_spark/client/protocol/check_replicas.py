@@ -202,7 +202,7 @@ class CheckReplicas(sm.StateMachine):
     # --- requests
 
     def _request(self, now_ms: int) -> None:
-        if self._finished or now_ms < self._rate.due_ms(now_ms):
+        if now_ms < self._rate.due_ms(now_ms):
             return
         for replica in self._replicas:
             if not replica.is_done and replica.request is None:

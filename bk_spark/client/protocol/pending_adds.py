@@ -188,8 +188,8 @@ class KnownGaps:
 
     @property
     def is_reported(self) -> bool:
-        """Whether no mark is under way or still to be tried."""
-        return not self._under_way and not self._due_ms
+        """Of a writer that has ended: whether no mark is left to try. One that is under way is left until it is answered."""
+        return not self._due_ms
 
     def note(self, bookie_id: str) -> None:
         """A bookie of the last fragment did not take a confirmed entry, or may not have taken it."""

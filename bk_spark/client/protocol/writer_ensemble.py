@@ -178,7 +178,7 @@ class WriterEnsemble:
         self._replaced: list[int] = []
         self._attempted: Fragment | None = None
         self._seeking = 0
-        """The request that looks for bookies in place of silent ones; 0: none does."""
+        """The request that looks for bookies in place of silent ones; 0, which no request has: none does."""
         self._patient_until_ms = 0
         """When to look again for such bookies."""
 
@@ -222,7 +222,7 @@ class WriterEnsemble:
 
     def found(self, event: sm.ReplacementsChosen) -> bool:
         """Whether this answers ``seek``."""
-        if event.request_id != self._seeking or not self._seeking:
+        if event.request_id != self._seeking:
             return False
         self._seeking = 0
         return True

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import copy
+import hashlib
 import itertools
-import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,9 +88,14 @@ def all_sites() -> list[Site]:
 
 
 def sample(count: int, seed: int) -> list[Site]:
-    """``count`` sites by chance, the same for a seed and a source."""
-    sites = all_sites()
-    return random.Random(seed).sample(sites, min(count, len(sites)))
+    """``count`` sites by chance, the same for a seed. A change of the source exchanges only the sites that it changes."""
+    copies: Counter[str] = Counter()
+
+    def rank(site: Site) -> bytes:
+        copies[site.name] += 1
+        return hashlib.sha256(f"{seed}/{site.name}/{copies[site.name]}".encode()).digest()
+
+    return sorted(all_sites(), key=rank)[:count]
 
 
 def mutated(site: Site) -> ast.Module:

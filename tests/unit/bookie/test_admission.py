@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bk_spark.bookie.admission import Admission
 from bk_spark.bookie.index.rows import MAX_UNSETTLED, Limbo
 from bk_spark.entries.digest import master_key
 from bk_spark.errors import StorageError
@@ -256,3 +257,20 @@ def test_a_lapsed_bookie_promises_nothing_and_answers_reads(harness):
     assert harness.read(2, 0, 4, fence=True)[1].status is Status.OK
     harness.bookie.ask_lapse(lambda: "")
     assert harness.add(1, 5, 9).status is Status.OK
+
+
+# --- limbo, by itself
+
+
+def test_settling_a_ledger_of_a_bookie_whose_limbo_has_ended_changes_nothing():
+    """A repair that is under way may end another one's limbo."""
+    stored = []
+    admission = Admission("b1", None, stored.append)
+    admission.settle(3)
+    assert (stored, admission.limbo) == ([], None)
+
+
+def test_a_ledger_that_is_settled_durably_stays_settled():
+    admission = Admission("b1", Limbo(WATERMARK, settled_through=5), lambda limbo: None)
+    admission.settle_through(8, frozenset({4, 5, 6}))
+    assert [one for one in range(WATERMARK + 2) if admission.is_limbo(one)] == [6, 9, 10]

@@ -12,7 +12,10 @@ import pytest
 
 from bk_spark.bookie.disk import ReadFile
 from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.logs.all_logs import LogsReplay
 from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
+from bk_spark.bookie.logs.witness import WITNESS_FILE
+from bk_spark.bookie.progress import Progress
 from bk_spark.errors import CorruptionError, MissingLogError, StorageError
 from bk_spark.wire.messages import AddRequest, Status
 from tests.simulation.engines.choices import SeededChoices
@@ -271,3 +274,48 @@ def test_every_directory_has_a_mark_of_its_own(harness, size, tmp_path):
             assert harness.confirmed(ledger_id).is_fenced == (ledger_id < 3)
         harness.stop()
     assert all(any((root / "entry_log").iterdir()) for root in roots[2:])
+
+
+def test_a_record_that_is_found_twice_is_taken_once(harness, monkeypatch):
+    harness.start()
+    for first in (0, 5):
+        harness.add(1, first, first + 4)
+    harness.fence(1)
+    harness.kill()
+    records = LogsReplay.records
+    monkeypatch.setattr(LogsReplay, "records", lambda replay: (one for one in records(replay) for _ in range(2)))
+    harness.start()
+    harness.assert_holds(1, 0, 9)
+    assert [(row.first_entry_id, row.last_entry_id) for row in harness.bookie.storage.rows_from((-1, -1, -1), 10)] == [(0, 9)]
+
+
+@pytest.mark.parametrize("kept", ["index", "witness"])
+def test_a_bookie_of_which_only_one_thing_is_left_has_lost_something(harness, kept):
+    """Storage rule 15: as long as nobody knows how far the loss may reach, each start finds it again."""
+    harness.start()
+    harness.fence(1)
+    harness.stop()
+    for kind in ("journal", "entry_log", *(["index"] if kept == "witness" else [])):
+        for path in harness.files(kind):
+            path.unlink()
+    if kept == "index":
+        (harness.data_dir / WITNESS_FILE).unlink()
+    for _ in range(2):
+        with pytest.raises(CorruptionError):
+            harness.start()
+
+
+def test_a_start_says_what_it_does(harness):
+    texts = []
+    harness.start()
+    harness.add(1, 0, 4)
+    harness.kill()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Progress, "begin", lambda progress, what, total_bytes=0: texts.append(what))
+        harness.start()
+    assert texts == [
+        "opens its index",
+        "replays its logs",
+        "seals and syncs its logs",
+        "writes what it replayed into its entry logs and index",
+    ]

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from bk_spark.bookie import bookie
 from bk_spark.bookie.logs.entry_log_files import EntryLogFiles
 from bk_spark.config import DigestType
-from bk_spark.entries.batch import encode, seal
+from bk_spark.entries.batch import decode, encode, seal
 from bk_spark.entries.crc import crc32c
 from bk_spark.entries.digest import Digester
 from bk_spark.errors import CorruptionError
@@ -207,3 +208,27 @@ def test_a_copy_that_cannot_be_opened_for_lack_of_descriptors_does_not_count_as_
     assert (reply.status, "Too many open files" in reply.detail) == (Status.IO_ERROR, True)
     harness.disk.failing.clear()
     harness.assert_holds(1, 0, 4)
+
+
+def test_after_so_many_ledgers_the_log_names_them_again(harness, caplog, monkeypatch):
+    """What is remembered of them stays bounded."""
+    monkeypatch.setattr(bookie, "MAX_TOLD", 2)
+    harness.start()
+    for ledger_id in (1, 2, 3):
+        harness.add(ledger_id, 0, 4)
+    with caplog.at_level(logging.WARNING, "bk_spark"):
+        for ledger_id in (1, 2, 3, 1):
+            harness.add(ledger_id, 0, 4, tag=1)
+    assert len(caplog.records) == 4
+
+
+@pytest.mark.parametrize("other", ["last_add_confirmed", "lengths"])
+def test_a_writer_that_changes_the_numbers_of_an_entry_is_refused_though_payload_and_digest_are_the_same(harness, other):
+    """Not every digest covers them."""
+    harness.start()
+    harness.stage(harness.batch(1, 5, 9))
+    part = decode(harness.batch(1, 5, 9)).slice(0, 4)
+    for entries, status in ((part, Status.OK), (replace(part, **{other: getattr(part, other) - 1}), Status.BAD_REQUEST)):
+        encoded = encode(entries, DigestType.CRC32C)
+        assert encoded is not None
+        assert reply_to(harness, encoded).status is status

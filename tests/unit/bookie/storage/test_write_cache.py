@@ -50,6 +50,12 @@ def test_an_older_deletion_takes_nothing_that_came_behind_it_and_changes_nothing
     assert (ledger.deleted_at, ledger.deleted_ms, ledger.is_deleted, len(ledger.rows)) == (8, 99, False, 1)
 
 
+def test_a_deletion_that_the_index_knows_is_not_new_when_its_record_is_replayed():
+    ledger = CachedLedger(KEY, fenced_at=0, deleted_at=8, deleted_ms=99, is_deleted=True)
+    ledger.delete(8, 99)
+    assert not ledger.is_deletion_new
+
+
 def test_a_ledger_takes_over_what_the_index_says_of_it():
     summary = LedgerSummary(1, 3, NO_TALLY, 5, 17, 12, KEY, FENCED | DELETED, 6, 55)
     layers = CacheLayers(WriteCache())

@@ -491,3 +491,18 @@ def test_the_new_fragment_of_a_striped_ledger_holds_what_its_slots_hold() -> Non
 def test_a_metadata_event_that_nobody_waits_for_is_ignored() -> None:
     writer = Writer()
     assert writer.do(MetadataRead(writer.stored, 7)) == []
+
+
+def test_a_bookie_that_takes_its_slot_again_before_anything_was_confirmed_needs_no_write() -> None:
+    """The fragment is what it was, and the metadata has it already."""
+    writer = Writer()
+    sent = writer.append(b"a", token="a")
+    writer.fail(sent["b1"])
+    writer.chooses_at_once = False
+    writer.tick(RETRY_MS)
+    again = sends(writer.do(ReplacementsChosen(writer.choosing.pop().request_id, ((1, "b1"),))))
+    assert list(again) == ["b1"]
+    assert _writes(writer) == []
+    writer.ack(again["b1"], sent["b2"])
+    assert writer.confirmed() == ["a"]
+    assert sorted(writer.append(b"b")) == ["b0", "b1", "b2"]

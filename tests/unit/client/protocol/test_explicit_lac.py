@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from bk_spark.client.protocol.last_add_confirmed import LONGEST_PAUSE_MS
+from bk_spark.client.protocol.last_add_confirmed import LONGEST_PAUSE_MS, ExplicitLac
 from bk_spark.client.protocol.state_machine import (
     CloseRequested,
     ForceAnswered,
@@ -184,3 +186,16 @@ def test_with_deferred_sync_an_add_that_carries_it_is_not_enough() -> None:
     writer.ack(*writer.append(b"b").values())
     writer.tick(IDLE_MS)
     assert _told(writer) == [("b0", 0), ("b1", 0), ("b2", 0)]
+
+
+def test_a_bookie_that_takes_a_slot_is_told_what_its_predecessor_took() -> None:
+    told = ExplicitLac(Writer().stored, IDLE_MS, itertools.count(1))
+    first, *others = told.tell(5, ("b0", "b1", "b2"), (), 0)
+    assert isinstance(first, SendStoreLastAddConfirmed)
+    told.answered(StoreLastAddConfirmedAnswered(first.request_id, Status.OK))
+    for one in others:
+        assert isinstance(one, SendStoreLastAddConfirmed)
+        told.answered(StoreLastAddConfirmedAnswered(one.request_id, Status.IO_ERROR))
+    told.replaced([0])
+    again = told.tell(5, ("s0", "b1", "b2"), (), IDLE_MS)
+    assert [one.bookie_id for one in again if isinstance(one, SendStoreLastAddConfirmed)] == ["s0", "b1", "b2"]

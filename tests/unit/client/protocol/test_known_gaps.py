@@ -6,12 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.client.protocol.pending_adds import MARK_PATIENCE_MS, MARK_RETRY_MS, MARK_TRIES, OWED_PATIENCE_MS
+from bk_spark.client.protocol.pending_adds import (
+    MARK_PATIENCE_MS,
+    MARK_RETRY_MS,
+    MARK_TRIES,
+    OWED_PATIENCE_MS,
+    KnownGaps,
+)
 from bk_spark.client.protocol.state_machine import (
     CloseRequested,
     Finish,
     ForceAnswered,
     ForceRequested,
+    MarkAnswered,
     MarkUnderReplicated,
     ReplacementsChosen,
     SendAdd,
@@ -308,3 +315,25 @@ def test_answers_about_entries_that_the_close_cuts_off_are_not_waited_for() -> N
     assert writer.stored.last_entry_id == -1
     assert _closed(writer) == [Finish()]
     assert writer.marks == []
+
+
+def test_an_idle_writer_wakes_up_to_mark_a_gap() -> None:
+    writer = Writer(spares=["s0"])
+    sent = writer.append(b"0")
+    writer.ack(sent["b0"], sent["b2"])
+    writer.fail(sent["b1"])
+    writer.answer_write()
+    assert writer.fragments() == [(0, ("b0", "b1", "b2")), (1, ("b0", "s0", "b2"))]
+    assert writer.machine.deadline_ms() == MARK_PATIENCE_MS
+
+
+def test_a_gap_that_a_failed_writer_has_marked_is_not_marked_again_at_its_close() -> None:
+    gaps = KnownGaps()
+    gaps.note("b1")
+    gaps.fragment_ended(["b0", "b1", "b2"], 0)
+    gaps.writer_failed()
+    assert gaps.go_on(0) == [MarkUnderReplicated(("b1",))]
+    gaps.answered(MarkAnswered(None), 0)
+    gaps.ledger_closed()
+    assert gaps.is_reported
+    assert gaps.go_on(0) == []

@@ -274,6 +274,14 @@ def test_slots_leave_each_other_the_bookies_that_they_need() -> None:
         assert (chosen.bookies, chosen.is_spread) == (((0, "bookie-0"), (2, "bookie-4")), True)
 
 
+def test_exactly_as_many_bookies_as_slots_are_placed_so_that_every_write_set_is_spread() -> None:
+    """One slot after the other, in the preferred order, would leave slots 2 and 3 to the two of one rack."""
+    kept, fresh = [Candidate("kept", "/a")], [Candidate("s0", "/c"), Candidate("s1", "/b"), Candidate("s2", "/b")]
+    ensemble = ("gone-0", "kept", "gone-2", "gone-3")
+    chosen = choose_replacements(kept + fresh, ensemble, [0, 2, 3], frozenset(), write_quorum=2, choose=lambda n: 0)
+    assert chosen.is_spread
+
+
 def test_a_slot_that_can_keep_its_bookie_leaves_the_free_one_to_another_slot() -> None:
     candidates, ensemble = in_racks("/a", "/a"), ("bookie-0", "gone")
     for seed in range(10):

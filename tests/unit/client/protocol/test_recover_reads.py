@@ -23,6 +23,7 @@ from bk_spark.client.protocol.state_machine import (
     ReadMetadata,
     SendAdd,
     SendRead,
+    Tick,
     WriteMetadata,
 )
 from bk_spark.config import DigestType
@@ -99,6 +100,17 @@ def test_the_floor_is_read_where_the_metadata_says_by_now_that_it_is(old: str) -
     recovery.silent = {"b0", "b1"} if old == "is silent" else set()
     assert recovery.ends_at() == (9, length_up_to(9))
     assert recovery.sent(ReadMetadata) == [ReadMetadata(is_synced=True)]
+
+
+def test_what_happens_while_the_metadata_is_looked_at_for_the_floor_does_not_end_the_look() -> None:
+    cluster = Cluster(2, 2, 2, (0, "b0 b1"), (10, "b2 b3"))
+    cluster.hold("b4 b5", *range(10))
+    stale = replace(cluster.store.metadata, state=LedgerState.IN_RECOVERY)
+    cluster.store.set(replace(stale, fragments=(Fragment(0, ("b4", "b5")), stale.fragments[1])))
+    recovery = Recovery(cluster, metadata=stale)
+    recovery.run(until=lambda command: isinstance(command, ReadMetadata))
+    recovery.do(Tick())
+    assert recovery.ends_at() == (9, length_up_to(9))
 
 
 def test_a_recovery_that_finds_the_ledger_closed_where_it_looks_for_the_floor_adopts_that_end() -> None:

@@ -15,6 +15,7 @@ from bk_spark.client.protocol.state_machine import (
     Finish,
     MetadataRead,
     ReadMetadata,
+    ReplacementsChosen,
     ReportFailure,
     SendAdd,
     SendForce,
@@ -388,6 +389,8 @@ def test_a_new_bookie_that_was_started_again_between_two_batches_is_copied_to_fr
     assert _ensembles(world) == [(0, ("b0", "s0", "b2"))]
     assert world.lacking() == []
     assert world.bookies["s0"].durable == set(range(40))
+    kinds = [type(one) for one in copying.log if isinstance(one, SendAdd | ChooseReplacements)]
+    assert kinds[:5] == [ChooseReplacements, *[SendAdd] * 3, ChooseReplacements], "the first ack of the new boot ends it"
 
 
 def test_a_slot_that_is_complete_while_another_is_copied_is_copied_anew_if_its_bookie_was_started_again() -> None:
@@ -465,7 +468,8 @@ def test_a_bookie_that_gets_its_own_entries_back_is_forced_too() -> None:
     assert world.bookies["b1"].durable == set(range(40))
 
 
-def test_a_look_at_the_metadata_for_copies_that_were_given_up_is_for_nobody() -> None:
+def _gives_up_while_it_looks() -> Copying:
+    """No replica has entries from 5 on, so the copying looks at the metadata; meanwhile the new bookie breaks off."""
     world = World(ledger(10), spares=3)
     for bookie_id in ("b0", "b1", "b2"):
         world.bookies[bookie_id].holds -= set(range(5, 10))
@@ -478,7 +482,31 @@ def test_a_look_at_the_metadata_for_copies_that_were_given_up_is_for_nobody() ->
     [choice] = [one for one in copying.waiting if isinstance(one, ChooseReplacements)]
     copying.waiting.remove(choice)
     copying.post(world.choose(choice))
-    assert world.stored is not None
-    copying.post(MetadataRead(world.stored, world.version))
+    return copying
+
+
+def test_a_look_at_the_metadata_for_copies_that_were_given_up_is_for_nobody() -> None:
+    copying = _gives_up_while_it_looks()
+    assert copying.world.stored is not None
+    copying.post(MetadataRead(copying.world.stored, copying.world.version))
     assert any(isinstance(one, SendRead) for one in copying.waiting)
     assert copying.end is None
+
+
+def test_what_new_copies_read_counts_while_the_answer_for_those_that_were_given_up_is_awaited() -> None:
+    copying = _gives_up_while_it_looks()
+    for bookie_id in ("b1", "b2"):
+        copying.world.bookies[bookie_id].holds = set(range(10))
+    reads = sum(isinstance(one, SendRead) for one in copying.log)
+    assert copying.copied().problem == ""
+    assert sum(isinstance(one, SendRead) for one in copying.log) == reads
+    assert copying.world.bookies["s1"].durable == set(range(10))
+
+
+def test_a_slot_for_which_there_is_no_bookie_is_named_though_the_answer_gives_no_reason() -> None:
+    world = World(ledger(10), spares=0)
+    copying = Copying(world, world.task("b1"))
+    (choice,) = (one for one in copying.waiting if isinstance(one, ChooseReplacements))
+    copying.waiting.remove(choice)
+    copying.post(ReplacementsChosen(choice.request_id, ()))
+    assert copying.copied().problem == "there is no bookie for every slot"

@@ -149,3 +149,13 @@ def test_no_writer_waits_for_silent_bookies_while_every_entry_is_confirmed() -> 
     writer.fail(last["b3"])
     writer.tick(TIMEOUT_MS)
     assert isinstance(writer.machine.error, NotEnoughBookiesError)
+
+
+def test_nobody_is_looked_for_while_a_change_of_the_ensemble_is_written() -> None:
+    """What was found would have to wait for its end, and may be taken by then."""
+    writer = Writer(spares=["b3", "b4"])
+    sent = writer.append(b"a")
+    writer.fail(sent["b0"])
+    assert len([c for c in writer.log if isinstance(c, ChooseReplacements)]) == 1
+    writer.tick(TIMEOUT_MS)
+    assert len([c for c in writer.log if isinstance(c, ChooseReplacements)]) == 1

@@ -21,6 +21,7 @@ from tests.unit.client.protocol.reader_model import (
     failing,
     healthy,
     ledger,
+    reader_of,
     small_answers,
 )
 
@@ -159,3 +160,10 @@ def test_with_striping_slow_bookies_deliver_every_entry_once_and_in_order(e: int
         replicas: dict[str, Replica | Late] = {f"b{s}": Late(100 + 170 * s, small_answers) for s in range(e)}
         replicas[f"b{slot}"] = Late(700, healthy)
         assert Reader(ledger(e, w, 1), replicas).read(0, 40) == list(range(41))
+
+
+def test_a_last_entry_that_only_the_silent_bookie_holds_is_still_waited_for() -> None:
+    """Slot 1 holds entries 0 and 1 and is late; slot 0, which overtakes it, holds entry 0 alone."""
+    reader = reader_of(healthy, Late(900, healthy), SILENT, e=3, w=2)
+    assert reader.read(0, 1) == [0, 1]
+    assert reader.now_ms == 900
