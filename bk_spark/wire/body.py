@@ -30,7 +30,7 @@ def without_body(message: memoryview, field: int, what: str) -> tuple[bytes, mem
     Raises CorruptionError for bytes that are no message; ``what`` names it.
     """
     others: list[memoryview] = []
-    body, at, fields = message[:0], 0, 0
+    body, at, begin, fields = message[:0], 0, 0, 0
     while at < len(message):
         fields += 1
         if fields > _MAX_FIELDS:
@@ -38,10 +38,10 @@ def without_body(message: memoryview, field: int, what: str) -> tuple[bytes, mem
         tag, value, end = _field(message, at, what)
         if tag == field << 3 | _BYTES:
             body = message[value:end]
-        else:
-            others.append(message[at:end])
+            others.append(message[begin:at])
+            begin = end
         at = end
-    return b"".join(others), body
+    return b"".join((*others, message[begin:])), body
 
 
 def _field(message: memoryview, at: int, what: str) -> tuple[int, int, int]:
@@ -64,6 +64,8 @@ def _field(message: memoryview, at: int, what: str) -> tuple[int, int, int]:
 
 def _read_varint(message: memoryview, at: int, what: str) -> tuple[int, int]:
     """A number, and the offset behind it."""
+    if at < len(message) and message[at] < 128:  # most have one byte
+        return message[at], at + 1
     number = 0
     for shift, byte in enumerate(message[at : at + _MAX_VARINT_BYTES]):
         number |= (byte & 127) << 7 * shift
