@@ -112,6 +112,13 @@ def positive_number(text: str) -> float:
     return number
 
 
+def client_host(text: str) -> str:
+    """A host name or address that clients can connect to."""
+    if not text.strip() or text in ("0.0.0.0", "::"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no address that clients can connect to: name one of this machine's")
+    return text
+
+
 def port(text: str) -> int:
     """A TCP port, or 0 for a free one."""
     if not text.isascii() or not text.isdigit() or int(text) > 65_535:

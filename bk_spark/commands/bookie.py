@@ -22,7 +22,7 @@ from bk_spark.bookie.process.run_bookie import BookiePlace, run_bookie
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.replication.peers import ClusterPeers
 from bk_spark.commands import limbo, replicate
-from bk_spark.commands.arguments import Commands, add_log_option, command, group_of, port, valid_bookie_id
+from bk_spark.commands.arguments import Commands, add_log_option, client_host, command, group_of, port, valid_bookie_id
 from bk_spark.commands.connect import bookkeeper, metadata_store
 from bk_spark.commands.output import ProgressBar, print_record, print_records, readable, say
 from bk_spark.commands.settings import add_settings, bookie_config, bookie_directories, data_dir_command
@@ -45,7 +45,8 @@ def add(commands: Commands) -> None:
     start = data_dir_command(group, "start", "run one bookie in the foreground", _start)
     add_log_option(start)
     for parser in (format_, start):
-        parser.add_argument("--host", default="127.0.0.1", help="the address that clients use (default %(default)s)")
+        text = "the address that clients use (default %(default)s)"
+        parser.add_argument("--host", type=client_host, default="127.0.0.1", help=text)
         parser.add_argument("--port", type=port, default=0, help="the port; 0 takes a free one (default %(default)s)")
     data_dir_command(group, "id", "print the id of the bookie whose directory this is", _show_id)
     text = (

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from bk_spark.commands.arguments import ledger_id
+from bk_spark.commands.arguments import client_host, ledger_id
 
 
 def test_a_ledger_id_is_a_whole_number_of_63_bits() -> None:
@@ -17,3 +17,10 @@ def test_a_ledger_id_is_a_whole_number_of_63_bits() -> None:
 def test_another_text_is_refused_with_the_text_itself(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=text or "''"):
         ledger_id(text)
+
+
+@pytest.mark.parametrize("text", ["", " ", "0.0.0.0", "::"])
+def test_a_bookie_is_not_registered_under_an_address_that_no_client_can_use(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=f"{text!r} is no address"):
+        client_host(text)
+    assert [client_host(one) for one in ("10.0.0.1", "bookie-1.example", "::1")] == ["10.0.0.1", "bookie-1.example", "::1"]
