@@ -85,7 +85,9 @@ class IdPattern:
         return every if self.is_dense else every[self.mask(every)]
 
     def count(self, first: int, last: int) -> int:
-        return last - first + 1 if self.is_dense else len(self.ids(first, last))
+        """How many ids from ``first`` to ``last``, inclusive, are held."""
+        rounds, rest = divmod(last - first + 1, self.ensemble_size)
+        return rounds * self.write_quorum + sum(map(self.holds, range(last - rest + 1, last + 1)))
 
 
 DENSE = IdPattern(1, 1, 0)

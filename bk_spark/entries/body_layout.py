@@ -10,7 +10,8 @@ Ref: docs/formats.md, "A batch of entries"; Apache Arrow, "Encapsulated message 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from operator import itemgetter
 
@@ -22,27 +23,15 @@ from bk_spark.entries.arrow_message import metadata_end, number_places
 _ALIGNMENT = 8
 _OFFSET_BYTES = 4
 _NUMBER_BYTES = 8
-_FEW_ROWS = 16
+_FEW_ROWS = 64
 """Up to so many offsets are compared faster without numpy."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Good:
-    """What is known of a good body."""
-
-    metadata: bytes
-    rows: int
-    nbytes: int
-    """Of the body."""
-    at: int
-    """Where the offsets of the last column begin."""
-    data_bytes: int
-    """How much they may point to."""
-    offsets: bytes
-    """These themselves."""
+_KEPT = 1024
+"""Beginnings of bodies that were looked at: entries of one size travel in batches of one to some hundred, and batches of one
+size begin alike."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BodyLayout:
     """The beginning of every body of one schema, whose last column is binary and whose other columns have a fixed width."""
 
@@ -53,24 +42,13 @@ class BodyLayout:
     take_numbers: itemgetter[tuple[int, ...]]
     value_bytes: tuple[int | None, ...]
     """For each buffer the bytes of a value there, 0 where they differ; None for a bitmap of nulls, which is empty."""
-    last_good: _Good | None = None
-    """Of the last good body: adds of one size have the same."""
 
     def is_body(self, body: bytes | memoryview, rows: int) -> bool:
         """True if the body certainly holds ``rows`` rows that Arrow can read, without nulls. False says nothing."""
-        good, metadata, nbytes = self.last_good, bytes(body[: self.form.size]), len(body)
-        if good is None or (good.metadata, good.rows, good.nbytes) != (metadata, rows, nbytes):
-            found = self._offsets(metadata, rows, nbytes - self.form.size)
-            if found is None:
-                return False
-            good = _Good(metadata, rows, nbytes, self.form.size + found[0], found[1], b"")
-        offsets = bytes(body[good.at : good.at + (rows + 1) * _OFFSET_BYTES])
-        if offsets != good.offsets:
-            if not _are_offsets(offsets, rows, good.data_bytes):
-                return False
-            self.last_good = replace(good, offsets=offsets)
-        return True
+        found = self._offsets(bytes(body[: self.form.size]), rows, len(body) - self.form.size)
+        return found is not None and _are_offsets(body, self.form.size + found[0], rows, found[1])
 
+    @lru_cache(_KEPT)  # noqa: B019 - there are as many layouts as schemas, and they live as long as the process
     def _offsets(self, metadata: bytes, rows: int, body_bytes: int) -> tuple[int, int] | None:
         """Where the offsets of the last column are, and the bytes that they point to. None for metadata of another form."""
         if len(metadata) < self.form.size:
@@ -94,12 +72,12 @@ class BodyLayout:
         return end <= body_bytes and buffers[-3] >= (rows + 1) * _OFFSET_BYTES
 
 
-def _are_offsets(packed: bytes, rows: int, data_bytes: int) -> bool:
-    """Whether the offsets of ``rows`` values ascend within so many bytes."""
+def _are_offsets(body: bytes | memoryview, at: int, rows: int, data_bytes: int) -> bool:
+    """Whether the offsets of ``rows`` values, at this place, ascend within so many bytes."""
     if rows <= _FEW_ROWS:
-        offsets = (0, *struct.unpack(f"<{rows + 1}i", packed), data_bytes)
-        return sorted(offsets) == list(offsets)
-    every = np.frombuffer(packed, dtype="<i4")
+        offsets = [0, *struct.unpack_from(f"<{rows + 1}i", body, at), data_bytes]
+        return sorted(offsets) == offsets
+    every = np.frombuffer(body, dtype="<i4", count=rows + 1, offset=at)
     return bool(every[0] >= 0 and every[-1] <= data_bytes and (every[1:] >= every[:-1]).all())
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -19,7 +20,7 @@ from bk_spark.config import DigestType
 from bk_spark.entries.batch import MAX_ENTRY_ID, NO_ENTRY, BatchHeader, EncodedBatch
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.proto import bookie_pb2 as pb
-from bk_spark.quorum import DENSE, IdPattern
+from bk_spark.quorum import IdPattern
 from bk_spark.wire import messages
 from bk_spark.wire.body import with_body, without_body
 from bk_spark.wire.messages import (
@@ -35,10 +36,12 @@ from bk_spark.wire.messages import (
 
 _STATUSES: dict[int, Status] = {status.value: status for status in Status}
 _DIGEST_TYPES = {digest_type.value: digest_type for digest_type in DigestType}
-_DENSE_NUMBERS = (DENSE.ensemble_size, DENSE.write_quorum, DENSE.slot)
 
 LARGE_BYTES = 16 * 1024
 """Adds of at least this size bypass protobuf's copies of the body (body.py); below it protobuf is as quick."""
+
+_KEPT_PATTERNS = 256
+"""More than the slots of all shapes of ensembles that a cluster uses."""
 
 # Adds and answers to reads
 
@@ -169,13 +172,14 @@ def _encode_pattern(pattern: IdPattern) -> pb.IdPattern:
 
 
 def _decode_pattern(message: pb.IdPattern) -> IdPattern:
-    numbers = (message.ensemble_size, message.write_quorum, message.slot)
-    if numbers == _DENSE_NUMBERS:
-        return DENSE
     try:
-        return IdPattern(*numbers)
+        return _pattern(message.ensemble_size, message.write_quorum, message.slot)
     except BookKeeperError as problem:
         raise CorruptionError("a message's id pattern", str(problem)) from None
+
+
+_pattern = lru_cache(_KEPT_PATTERNS)(IdPattern)
+"""A pattern is checked when it is made, which takes as long as all the rest of a header."""
 
 
 def _decode_figures(figures: Mapping[str, int]) -> dict[str, int]:

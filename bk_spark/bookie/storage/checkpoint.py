@@ -119,7 +119,7 @@ class Checkpoints:
             with parts.changed:
                 parts.changed.wait_for(lambda: not flush.is_begun or self._flush is None or parts.gate.failure is not None)
         parts.gate.check()
-        if self._flush is not None and self.waits_because is not None:
+        if self.waits_because is not None:
             raise self.waits_because
 
     def seal(self) -> None:

@@ -165,7 +165,7 @@ class RecoverLedger(sm.StateMachine):
             self._reads.arrived(event, now_ms)
         elif isinstance(event, sm.ReadEnded) and self._reads is not None:
             self._reads.ended(event, now_ms)
-        elif isinstance(event, _WriteEvent) and self._writes is not None:
+        elif self._writes is not None:
             self._writes.handle(event, now_ms)
         self._go_on(now_ms)
         self._end_if_reported(now_ms)
@@ -315,7 +315,7 @@ class RecoverLedger(sm.StateMachine):
         self._gaps.ledger_closed()
 
     def _end_if_reported(self, now_ms: int) -> None:
-        if self._finished or not self._update.is_done or not self._update.metadata.is_closed:
+        if not self._update.is_done or not self._update.metadata.is_closed:
             return
         self._commands += self._gaps.go_on(now_ms)
         if self._gaps.is_reported:
@@ -334,14 +334,9 @@ class RecoverLedger(sm.StateMachine):
         return Asking(self._update.metadata.ledger_id, fragment.ensemble, self._limits, self._numbers, now_ms)
 
     def _end_recovery(self, error: BookKeeperError | None) -> None:
-        if self._finished:
-            return
         if self._reads is not None:
             self._commands += self._reads.cancel()
         self._finish(None if error is not None else (self._update.metadata, self._update.version), error=error)
-
-
-_WriteEvent = sm.AddAnswered | sm.ForceAnswered | sm.ReplacementsChosen | sm.Tick
 
 
 def _in_recovery(current: LedgerMetadata) -> LedgerMetadata:

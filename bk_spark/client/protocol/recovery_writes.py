@@ -94,12 +94,12 @@ class RecoveryWrites:
 
     @property
     def is_durable(self) -> bool:
-        """Whether, once everything is confirmed, the closing write may name every bookie that joined.
+        """Whether, once everything is confirmed and nothing is ``lost``, the closing write may name every bookie that joined.
 
         Bookies that owe answers get a moment to give them, so that the ledger is not marked for them.
         """
         is_waiting = bool(self._sent) and not self._is_late
-        return not (self._copies.is_waiting or self.lost or self._owing or is_waiting)
+        return not (self._copies.is_waiting or self._owing or is_waiting)
 
     @property
     def lost(self) -> str:
@@ -114,9 +114,7 @@ class RecoveryWrites:
         self._is_late = now_ms >= self._owed_until_ms
         self._commands += self._copies.force(self._joined - self._owing, now_ms)
 
-    def handle(
-        self, event: sm.Append | sm.AddAnswered | sm.ForceAnswered | sm.ReplacementsChosen | sm.Tick, now_ms: int
-    ) -> None:
+    def handle(self, event: sm.Event, now_ms: int) -> None:
         if isinstance(event, sm.ForceAnswered):
             self._copies.answered(event)
         elif isinstance(event, sm.AddAnswered):

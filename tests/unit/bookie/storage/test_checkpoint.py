@@ -29,6 +29,13 @@ def _row_count(data_dir):
     return count
 
 
+def _log_states(data_dir):
+    connection = sqlite3.connect(f"file:{data_dir}/index/ledgers.sqlite?immutable=1", uri=True)
+    states = [LogState(state) for (state,) in connection.execute("SELECT state FROM entry_logs ORDER BY file_id")]
+    connection.close()
+    return states
+
+
 def _entry_count(data_dir):
     connection = sqlite3.connect(f"file:{data_dir}/index/ledgers.sqlite?immutable=1", uri=True)
     (count,) = connection.execute("SELECT sum(last_entry_id - first_entry_id + 1) FROM batches").fetchone()
@@ -325,8 +332,48 @@ def test_a_clean_stop_tells_the_index_that_all_logs_are_sealed(harness):
     harness.add(1, 0, 4)
     harness.add(1, 5, 9, size=2000)
     harness.stop()
+    assert _log_states(harness.data_dir) == [LogState.SEALED] * 2
     harness.start()
     assert {one.state for one in harness.bookie.storage.entry_logs()} == {LogState.SEALED}
+
+
+def test_a_clean_stop_seals_the_copies_of_its_checkpoints_too(harness):
+    """There is no other entry log: all adds were small."""
+    harness.start()
+    harness.add(1, 0, 4)
+    harness.stop()
+    assert _log_states(harness.data_dir) == [LogState.SEALED]
+
+
+def test_what_the_index_knows_as_sealed_is_not_told_it_again(harness):
+    """Otherwise each checkpoint would write a row for every log of the bookie's life."""
+    harness.start(entry_log_file_bytes=8000)
+    for first in range(0, 30, 3):
+        harness.add(1, first, first + 2, size=2000)
+    harness.bookie.storage.checkpoint()
+    assert len(harness.files("entry_log")) > 3
+    assert len(harness.bookie.storage.logs.files()) <= 1
+
+
+def test_the_cache_stays_bounded_behind_a_checkpoint_that_nobody_begins(harness, held_background):
+    harness.background = held_background
+    harness.start(write_cache_bytes=20_000)
+    for first in range(100):
+        assert harness.add(1, first, first, size=1000).status is Status.OK
+    assert sum(harness.bookie.storage.cache_bytes) < 50_000
+
+
+def test_a_reader_of_a_staged_entry_goes_on_as_soon_as_it_is_durable(harness):
+    harness.durable_wait_s = 3600.0
+    harness.start()
+    harness.stage(harness.batch(1, 0, 4))
+    reader = threading.Thread(target=lambda: harness.read(1, 0, 4), daemon=True)
+    reader.start()
+    reader.join(0.05)
+    assert reader.is_alive()
+    harness.sync()
+    reader.join(10)
+    assert not reader.is_alive()
 
 
 def test_a_requested_roll_seals_all_logs_with_data_and_adds_go_on(harness):

@@ -232,3 +232,12 @@ def test_a_writer_that_changes_the_numbers_of_an_entry_is_refused_though_payload
         encoded = encode(entries, DigestType.CRC32C)
         assert encoded is not None
         assert reply_to(harness, encoded).status is status
+
+
+def test_a_recovery_changes_no_payload_under_an_hmac_whose_password_the_bookie_does_not_know(harness):
+    harness.start()
+    keyed = Digester(DigestType.HMAC, b"secret")
+    assert reply_to(harness, batch_with(1, 0, 4, lac=-1, digester=keyed)).status is Status.OK
+    for recovery in (False, True):
+        other = batch_with(1, 0, 4, lac=-1, tag=1, digester=keyed)
+        assert reply_to(harness, other, recovery=recovery).status is Status.BAD_REQUEST

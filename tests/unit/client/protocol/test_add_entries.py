@@ -281,3 +281,11 @@ def test_close_of_a_deleted_ledger_says_so() -> None:
     [finish] = writer.do(MetadataGone())
     assert isinstance(finish, Finish)
     assert isinstance(finish.error, NoSuchLedgerError)
+
+
+def test_a_writer_that_is_closed_twice_writes_its_end_once() -> None:
+    writer = Writer()
+    writer.ack(*writer.append(b"a").values())
+    writer.do(CloseRequested())
+    writer.do(CloseRequested())
+    assert len([c for c in writer.log if isinstance(c, WriteMetadata)]) == 1

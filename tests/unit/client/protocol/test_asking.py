@@ -20,7 +20,7 @@ from bk_spark.client.protocol.state_machine import (
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.wire.messages import Status
 from tests.unit.client.protocol.reader_model import LEDGER, ledger
-from tests.unit.client.protocol.recovery_model import TIMEOUT_MS, UNKNOWN, limits
+from tests.unit.client.protocol.recovery_model import PATIENCE_MS, TIMEOUT_MS, UNKNOWN, limits
 
 
 def _asking(size: int) -> Asking:
@@ -87,3 +87,12 @@ def test_a_read_that_is_silent_for_too_long_is_cancelled() -> None:
     reads.ended(ReadEnded(asked["b1"], Status.IO_ERROR), 0)
     cancelled = [one.request_id for one in reads.go_on(TIMEOUT_MS) if isinstance(one, CancelRead)]
     assert cancelled == [asked["b0"], asked["b2"]]
+
+
+def test_reads_that_have_found_the_end_do_not_run_out_of_patience() -> None:
+    reads = _reads(3, 3)
+    asked = _asked(reads.go_on(0))
+    reads.ended(ReadEnded(asked["b0"], Status.NO_SUCH_ENTRY, "", 0), 0)
+    assert reads.is_done
+    reads.go_on(2 * PATIENCE_MS)
+    assert reads.error is None

@@ -506,3 +506,25 @@ def test_a_bookie_that_takes_its_slot_again_before_anything_was_confirmed_needs_
     writer.ack(again["b1"], sent["b2"])
     assert writer.confirmed() == ["a"]
     assert sorted(writer.append(b"b")) == ["b0", "b1", "b2"]
+
+
+def test_an_answer_to_a_question_that_is_not_asked_any_more_chooses_nobody() -> None:
+    writer = Writer(chooses_at_once=False)
+    writer.do(ReplacementsChosen(99, ((0, "s9"),)))
+    writer.fail(writer.append(b"a")["b0"])
+    writer.do(ReplacementsChosen(99, ((0, "s9"),)))
+    assert _writes(writer) == []
+    writer.do(ReplacementsChosen(writer.choosing.pop().request_id, ((0, "s0"),)))
+    writer.answer_write()
+    assert writer.fragments() == [(0, ("s0", "b1", "b2"))]
+
+
+def test_one_that_breaks_off_after_one_that_became_read_only_during_a_change_delays_nothing() -> None:
+    """Ref: protocol rule 23."""
+    writer = Writer(e=5, w=5, a=2, spares=["s0", "s1", "s2"], limits=limits(delay_ensemble_change=True))
+    sent = writer.append(b"a")
+    writer.fail(sent["b0"], Status.READ_ONLY)
+    writer.fail(sent["b1"], Status.READ_ONLY)
+    writer.fail(sent["b2"])
+    writer.answer_write()
+    assert [change.slots for change in _changes(writer)] == [(0,), (1, 2)]

@@ -82,6 +82,7 @@ class Check:
                 self.log.append(command)
                 if isinstance(command, Finish):
                     assert isinstance(command.result, ReplicasChecked)
+                    assert machine.deadline_ms() is None
                     return command.result
                 if isinstance(command, SendRead):
                     self._answer(command)

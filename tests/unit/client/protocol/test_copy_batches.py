@@ -66,9 +66,9 @@ def test_large_answers_are_cut_into_batches_that_a_bookie_takes() -> None:
 def test_no_batch_spans_more_ids_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_batches, "MAX_BATCH_ENTRIES", 10)
     metadata = _metadata()
-    arrivals = [_sealed(metadata, 0, [b"x"] * 25, -1), _sealed(metadata, 25, [b"x"] * 4, 24)]
-    made = list(copies(arrivals, metadata, DENSE))
-    assert list(_entries(made)) == list(range(29))
+    arrivals = [(0, 25), (25, 4), (29, 10), (39, 1)]
+    made = list(copies([_sealed(metadata, first, [b"x"] * count, first - 1) for first, count in arrivals], metadata, DENSE))
+    assert list(_entries(made)) == list(range(40))
     assert max(one.header.last_entry_id - one.header.first_entry_id for one in made) < 10
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
+from bk_spark.client.protocol.force_adds import ForcedCopies
 from bk_spark.client.protocol.state_machine import (
     ChooseReplacements,
     CloseRequested,
@@ -125,3 +128,22 @@ def test_a_force_of_a_writer_that_fails_is_rejected() -> None:
         assert "force" in writer.rejected()
         _force(writer, "after")
         assert "after" in writer.rejected()
+
+
+def test_a_writer_wakes_up_for_a_force_that_is_not_answered() -> None:
+    writer, sent = _deferred()
+    writer.ack(*sent.values())
+    _force(writer)
+    assert writer.machine.deadline_ms() == TIMEOUT_MS
+
+
+def test_a_copier_that_forgets_one_bookie_still_waits_for_the_others() -> None:
+    copies = ForcedCopies(itertools.count(1), TIMEOUT_MS)
+    for bookie_id in ("b1", "b2"):
+        copies.acked(bookie_id, 1)
+    forces = copies.force(["b1", "b2"], 0)
+    copies.forget("b1")
+    assert copies.is_waiting
+    (second,) = (one for one in forces if isinstance(one, SendForce) and one.bookie_id == "b2")
+    copies.answered(ForceAnswered(second.request_id, Status.OK, "", 1))
+    assert not copies.is_waiting

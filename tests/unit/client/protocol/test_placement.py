@@ -72,6 +72,14 @@ def test_every_write_set_of_an_ensemble_spans_two_zones_wherever_any_ensemble_ca
     assert is_spread(zones, write_quorum) or not is_possible
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_two_zones_are_spread_over_and_in_a_single_zone_two_racks(seed: int) -> None:
+    for racks, of_rack in ((("/x/1", "/x/2", "/y/1", "/y/2"), zone_of), (("/x/1", "/x/1", "/x/2", "/x/2"), str)):
+        candidates = in_racks(*racks)
+        chosen = choose_ensemble(candidates, 2, 2, random.Random(seed).randrange)
+        assert is_spread([of_rack(rack) for rack in racks_of(candidates, chosen.bookies)], 2)
+
+
 @pytest.mark.parametrize(
     ("racks", "size", "write_quorum", "expected"),
     [

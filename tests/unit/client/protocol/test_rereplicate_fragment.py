@@ -11,15 +11,18 @@ from bk_spark.client.protocol.replace_bookies import ReplaceBookies, last_entry_
 from bk_spark.client.protocol.rereplicate_fragment import FragmentCopied
 from bk_spark.client.protocol.state_machine import (
     AddAnswered,
+    CancelAdd,
     ChooseReplacements,
     Finish,
     MetadataRead,
+    ReadEnded,
     ReadMetadata,
     ReplacementsChosen,
     ReportFailure,
     SendAdd,
     SendForce,
     SendRead,
+    Tick,
     WriteMetadata,
 )
 from bk_spark.config import MIB
@@ -510,3 +513,24 @@ def test_a_slot_for_which_there_is_no_bookie_is_named_though_the_answer_gives_no
     copying.waiting.remove(choice)
     copying.post(ReplacementsChosen(choice.request_id, ()))
     assert copying.copied().problem == "there is no bookie for every slot"
+
+
+def test_what_is_under_way_to_a_bookie_that_failed_is_cancelled() -> None:
+    world = World(ledger(40))
+    copying = Copying(world, world.task("b1"), replace(LIMITS, batch_bytes=200))
+    while not any(isinstance(one, SendAdd) for one in copying.waiting):
+        copying.step()
+    first, *others = [one for one in copying.waiting if isinstance(one, SendAdd)]
+    copying.post(AddAnswered(first.request_id, Status.IO_ERROR))
+    assert len(others) > 1
+    assert [one.request_id for one in copying.log if isinstance(one, CancelAdd)] == [one.request_id for one in others]
+
+
+def test_the_write_of_the_metadata_goes_on_whatever_happens_meanwhile() -> None:
+    world = World(ledger(40))
+    copying = Copying(world, world.task("b1"))
+    while not any(isinstance(one, WriteMetadata) for one in copying.waiting):
+        copying.step()
+    copying.post(Tick())
+    copying.post(ReadEnded(99, Status.OK))
+    assert copying.copied().problem == ""

@@ -159,3 +159,14 @@ def test_nobody_is_looked_for_while_a_change_of_the_ensemble_is_written() -> Non
     assert len([c for c in writer.log if isinstance(c, ChooseReplacements)]) == 1
     writer.tick(TIMEOUT_MS)
     assert len([c for c in writer.log if isinstance(c, ChooseReplacements)]) == 1
+
+
+def test_a_silent_bookie_that_others_can_spare_is_given_up_while_entries_wait_for_these() -> None:
+    """Exactly an ack quorum is left, and that is enough."""
+    writer = Writer()
+    first = writer.append(b"a", token="a")
+    writer.ack(first["b1"], first["b2"])
+    writer.tick(TIMEOUT_MS - 1)
+    writer.append(b"b")
+    writer.tick(1)
+    assert first["b0"].request_id in [c.request_id for c in writer.log if isinstance(c, CancelAdd)]
