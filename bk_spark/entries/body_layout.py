@@ -18,13 +18,16 @@ from operator import itemgetter
 import numpy as np
 import pyarrow as pa
 
+from bk_spark.config import KIB, MAX_BATCH_ENTRIES
 from bk_spark.entries.arrow_message import metadata_end, number_places
 
 _ALIGNMENT = 8
 _OFFSET_BYTES = 4
 _NUMBER_BYTES = 8
-_FEW_ROWS = 64
-"""Up to so many offsets are compared faster without numpy."""
+_OFFSET = struct.Struct("<i")
+
+_UNIFORM_BYTES = 16 * KIB
+"""Offsets of values of one size are compared with known ones up to this size. Of larger values a batch has few."""
 
 _KEPT = 1024
 """Beginnings of bodies that were looked at: entries of one size travel in batches of one to some hundred, and batches of one
@@ -74,11 +77,18 @@ class BodyLayout:
 
 def _are_offsets(body: bytes | memoryview, at: int, rows: int, data_bytes: int) -> bool:
     """Whether the offsets of ``rows`` values, at this place, ascend within so many bytes."""
-    if rows <= _FEW_ROWS:
-        offsets = [0, *struct.unpack_from(f"<{rows + 1}i", body, at), data_bytes]
-        return sorted(offsets) == offsets
-    every = np.frombuffer(body, dtype="<i4", count=rows + 1, offset=at)
+    packed = bytes(body[at : at + (rows + 1) * _OFFSET_BYTES])
+    size: int = _OFFSET.unpack_from(packed, _OFFSET_BYTES)[0]
+    if 0 < size <= _UNIFORM_BYTES and packed == _uniform(size)[: len(packed)]:
+        return rows * size <= data_bytes
+    every = np.frombuffer(packed, dtype="<i4")
     return bool(every[0] >= 0 and every[-1] <= data_bytes and (every[1:] >= every[:-1]).all())
+
+
+@lru_cache(16)
+def _uniform(size: int) -> bytes:
+    """The offsets of as many values of one size as a batch may have."""
+    return np.arange(0, (MAX_BATCH_ENTRIES + 1) * size, size, dtype="<i4").tobytes()
 
 
 def layout_of(schema: pa.Schema) -> BodyLayout:
