@@ -16,6 +16,7 @@
 #   make duel     two processes that take one log from each other, suspended and killed (SECONDS=60; SEED=1)
 #   make streams  a real stream, exactly once while its processes are killed (KILLS=50; SEED=1; KEEP=directory for all logs)
 #   make fuzz     spoilt messages and files against everything that reads them (FUZZ_SECONDS=600; SEED=1; TARGET=…)
+#   make interop  our client on Apache's bookies beside Apache's client: every combination
 #   make bench    every benchmark but those beside peers (SMALL=1: each as small as it goes; an hour otherwise)
 #   make bench-peers  beside Kafka and Apache BookKeeper, which Maven fetches (SMALL=1)
 #   make bench-page   docs/benchmarks.md, from what the two wrote into build/benchmarks
@@ -46,7 +47,7 @@ MUTANTS ?= 200
 FUZZ_SECONDS ?= 600
 SEED ?= 1
 
-.PHONY: demo check test soak lint format simulate mutants chaos lost-bookie duel streams fuzz bench bench-peers bench-page proto clean check-java
+.PHONY: demo check test soak lint format simulate mutants chaos lost-bookie duel streams fuzz interop bench bench-peers bench-page proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -96,6 +97,9 @@ streams: $(VENV)/test-installed check-java
 fuzz: $(VENV)/test-installed
 	$(RUN) -m tests.soak.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED) $(if $(TARGET),--target $(TARGET))
 
+interop: $(VENV)/test-installed check-java
+	BK_SPARK_INTEROP=1 $(RUN) -m pytest tests/interop --timeout 3600 $(PYTEST_ARGS)
+
 bench: $(VENV)/test-installed check-java
 	@mkdir -p build/benchmarks
 	$(RUN) benchmarks/run_all.py --json build/benchmarks/speed.json $(if $(SMALL),--small)
@@ -109,7 +113,7 @@ bench-page: $(VENV)/test-installed
 
 proto: $(VENV)/test-installed
 	$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. bk_spark/proto/bookie.proto
-	$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. bk_spark/proto/ledger_metadata.proto bk_spark/proto/under_replication.proto
+	$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. bk_spark/proto/ledger_metadata.proto bk_spark/proto/under_replication.proto bk_spark/proto/apache_wire.proto
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis simulation-failures

@@ -55,8 +55,10 @@ ZOOKEEPER_AUTH = r"(?!(?:sasl|world|ip|auth):)[a-z0-9_-]+:[^\r\n]+"
 class DigestType(Enum):
     """How an entry is protected on its way from writer to reader. The numbers are those of Apache BookKeeper's metadata."""
 
+    CRC32 = 1
     HMAC = 2
     CRC32C = 3
+    DUMMY = 4
 
     @staticmethod
     def of(given: DigestType | str) -> DigestType:
@@ -66,7 +68,9 @@ class DigestType(Enum):
         try:
             return DigestType[given.upper()]
         except KeyError:
-            raise ConfigError("digest type (digestType)", given, "it must be CRC32C or HMAC") from None
+            raise ConfigError(
+                "digest type (digestType)", given, f"it must be one of {', '.join(DigestType.__members__)}"
+            ) from None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -56,7 +56,7 @@ _OPEN = [
 ]
 """What Apache's own start scripts open: without it netty and the checksums take slower ways."""
 
-_JAVA_OPTIONS = (
+JAVA_OPTIONS = (
     *_OPEN,
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dio.netty.leakDetectionLevel=disabled",
@@ -126,9 +126,13 @@ class BookKeeperCluster:
     @contextmanager
     def client(self, payloads: Path, entry_bytes: int, *, v2: bool = True) -> Iterator[Peer]:
         """``payloads`` is a file of entries, which the client adds one after the other, again from the start at its end."""
-        source = str(HERE / "BookKeeperPeer.java")
-        arguments = [*self._java, source, self._metadata_uri, str(payloads), str(entry_bytes), str(v2).lower()]
-        peer = Peer(arguments, self._directory / "client.log")
+        with self.program(HERE / "BookKeeperPeer.java", str(payloads), str(entry_bytes), str(v2).lower()) as peer:
+            yield peer
+
+    @contextmanager
+    def program(self, source: Path, *arguments: str) -> Iterator[Peer]:
+        """A Java program of one file, started with the metadata URI and ``arguments``."""
+        peer = Peer([*self._java, str(source), self._metadata_uri, *arguments], self._directory / f"{source.stem}.log")
         try:
             yield peer
         finally:
@@ -137,10 +141,10 @@ class BookKeeperCluster:
 
 @contextmanager
 def bookkeeper_cluster(
-    ours: LocalCluster, directory: Path, settings: Mapping[str, str] = DB_STORAGE
+    ours: LocalCluster, directory: Path, settings: Mapping[str, str] = DB_STORAGE, java_options: Sequence[str] = JAVA_OPTIONS
 ) -> Iterator[BookKeeperCluster]:
     """In a new directory, whose name is its root's in ZooKeeper too. Raises SkippedError where the jars are not to be had."""
-    java = _java_command()
+    java = _java_command(java_options)
     metadata_uri = f"zk+hierarchical://{ours.zookeeper.address}/{directory.name}"
     directory.mkdir()
     with ExitStack() as stack:
@@ -161,9 +165,9 @@ def bookkeeper_cluster(
         yield BookKeeperCluster(bookies, metadata_uri, java, directory)
 
 
-def _java_command() -> list[str]:
+def _java_command(options: Sequence[str]) -> list[str]:
     class_path = os.pathsep.join(map(str, jars(POM)))
-    return [find_java(), *_JAVA_OPTIONS, "-cp", class_path]
+    return [find_java(), *options, "-cp", class_path]
 
 
 def _format(java: Sequence[str], config: Path) -> None:

@@ -101,13 +101,18 @@ class BookKeeper:
         options = _options(ensemble_size, write_quorum, ack_quorum, digest_type, password, custom_metadata)
         return AdvWriteHandle(self.context, self._create(options, None), version=0, deferred_sync=deferred_sync)
 
-    def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> ReadHandle:
+    def open_ledger(
+        self, ledger_id: int, password: bytes = b"", recover: bool = True, *, of_application: str = ""
+    ) -> ReadHandle:
         """Open a ledger for reading.
 
         With ``recover=True`` a ledger that is not closed is taken from its writer. It is fenced, so that the writer confirms
         nothing more, and closed after the last entry that may have been confirmed. Call it again after any error: until it
         succeeds the ledger stays IN_RECOVERY and takes no entries. With ``recover=False`` the writer is never disturbed,
         and the ledger can be read as far as it is confirmed.
+
+        A ledger whose custom metadata says that an application owns it, such as Apache Pulsar, is recovered only if
+        ``of_application`` names that application: its writer would be fenced. Otherwise ConfigError is raised.
 
         Raises NoSuchLedgerError; UnauthorizedAccessError (a wrong password fences nothing); BookieUnavailableError if too
         few bookies answer to tell how far the ledger is confirmed; NotEnoughBookiesError if recovery cannot write the
@@ -117,7 +122,7 @@ class BookKeeper:
         if metadata.password != password:
             raise UnauthorizedAccessError(ledger_id)
         if recover:
-            metadata = recovered(self.context, self._ledgers, metadata, version)
+            metadata = recovered(self.context, self._ledgers, metadata, version, of_application)
         handle = ReadHandle(self.context, self._ledgers, metadata)
         handle.begin()
         return handle
@@ -138,12 +143,15 @@ class BookKeeper:
         """The ids of all ledgers from ``first`` on, ascending. They are listed bit by bit: millions need no memory."""
         return self._ledgers.ids(first - 1)
 
-    def delete_ledger(self, ledger_id: int, force: bool = False) -> None:
+    def delete_ledger(self, ledger_id: int, force: bool = False, *, of_application: str = "") -> None:
         """Delete a ledger for good. Raises NoSuchLedgerError.
 
-        Without ``force``, raises ConfigError for a ledger that was written for a log, listed or not: the log may need it.
+        Without ``force``, raises ConfigError for a ledger that was written for a log, listed or not: the log may need it. So
+        it does for a ledger of an application that ``of_application`` does not name.
         """
-        log = self.ledger_metadata(ledger_id).custom(LOG_TAG)
+        metadata = self.ledger_metadata(ledger_id)
+        metadata.check_may_change(of_application)
+        log = metadata.custom(LOG_TAG)
         if log is not None and not force:
             remedy = f"it belongs to the log with uid {log.decode(errors='replace')}: delete the log, or force it"
             raise ConfigError("ledger to delete", ledger_id, remedy)

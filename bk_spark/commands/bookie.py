@@ -40,7 +40,7 @@ BEGIN_S = 60.0
 
 def add(commands: Commands) -> None:
     group = group_of(commands, "bookie", "bookies: the servers that keep the entries")
-    command(group, "list", "the cluster's bookies, writable and read-only, with free space", _list)
+    command(group, "list", "the cluster's bookies, Apache's among them, writable and read-only, with free space", _list)
     format_ = data_dir_command(group, "format", "prepare an empty directory for a new bookie; prints its id", _format)
     start = data_dir_command(group, "start", "run one bookie in the foreground", _start)
     add_log_option(start)
@@ -97,6 +97,7 @@ def _list(args: argparse.Namespace) -> None:
                 {
                     "bookie_id": bookie.bookie_id,
                     "address": f"{bookie.address.host}:{bookie.address.port}",
+                    "kind": "Apache" if bookie.is_apache else "bk_spark",
                     "rack": bookie.rack,
                     "mode": "read-only" if bookie.read_only else "writable",
                     "http": bookie.http,
@@ -104,7 +105,8 @@ def _list(args: argparse.Namespace) -> None:
                     "answers": description is not None,
                 }
             )
-        print_records(records, ["bookie_id", "address", "rack", "mode", "http", "free", "answers"], as_json=args.json)
+        columns = ["bookie_id", "address", "kind", "rack", "mode", "http", "free", "answers"]
+        print_records(records, columns, as_json=args.json)
 
 
 def _format(args: argparse.Namespace) -> None:

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 
+from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.commands.arguments import Commands, command
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import print_records
 from bk_spark.errors import BookKeeperError, ConfigError
+from bk_spark.metadata.registration import RegisteredBookie
 from bk_spark.wire.messages import AdminOperation, Status
 
 ANSWER_S = 20
@@ -103,10 +105,21 @@ def _discovery() -> Diagnosis:
 def _cluster(args: argparse.Namespace) -> Diagnosis:
     try:
         with bookkeeper(args) as client:
-            writable = [bookie for bookie in client.list_bookies() if not bookie.read_only]
-            replies = [client.administer_bookie(bookie.bookie_id, AdminOperation.BOOKIE_STATUS) for bookie in writable]
+            registered = client.list_bookies()
+            writable = [bookie for bookie in registered if not bookie.read_only]
+            silent = [problem for bookie in writable if (problem := _silence(client, bookie))]
+            missing = set(client.metadata_store.children(client.znodes.cookies)) - {bookie.bookie_id for bookie in registered}
     except BookKeeperError as problem:
         return Diagnosis("cluster", False, str(problem))
-    silent = [reply.detail for reply in replies if reply.status is Status.UNKNOWN]
-    answering = f"{len(writable) - len(silent)} of {len(writable)} writable bookies of {args.metadata} answer"
-    return Diagnosis("cluster", bool(writable) and not silent, "; ".join([answering, *silent[:1]]))
+    found = [f"{len(writable) - len(silent)} of {len(writable)} writable bookies of {args.metadata} answer", *silent[:1]]
+    if missing:
+        found.append(f"{len(missing)} more have cookies and are not registered, such as {min(missing)}")
+    return Diagnosis("cluster", bool(writable) and not silent, "; ".join(found))
+
+
+def _silence(client: BookKeeper, bookie: RegisteredBookie) -> str:
+    """Why a bookie counts as silent; "" if it answers."""
+    if bookie.is_apache:
+        return "" if client.describe_bookie(bookie.bookie_id) else f"no answer from {bookie.bookie_id}"
+    reply = client.administer_bookie(bookie.bookie_id, AdminOperation.BOOKIE_STATUS)
+    return reply.detail if reply.status is Status.UNKNOWN else ""

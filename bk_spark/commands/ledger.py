@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.commands.arguments import Commands, Handler, command, count, group_of
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import ProgressBar, print_pages, print_record, say
@@ -35,6 +36,9 @@ def add(commands: Commands) -> None:
         parser.add_argument("--password", default="", help="the ledger's password (default: none)")
     delete = _ledger_command(group, "delete", "delete one ledger for good", _delete)
     delete.add_argument("--force", action="store_true", help="also a ledger that belongs to a log")
+    for parser in (read, recover, delete):
+        text = "take a ledger that belongs to this application, such as pulsar, from its writer"
+        parser.add_argument("--of-application", default="", metavar="NAME", help=text)
 
 
 def _ledger_command(group: Commands, name: str, text: str, handler: Handler) -> argparse.ArgumentParser:
@@ -64,8 +68,7 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _read(args: argparse.Namespace) -> None:
-    password = args.password.encode()
-    with bookkeeper(args) as client, client.open_ledger(args.ledger_id, password, recover=args.recover) as reader:
+    with bookkeeper(args) as client, _opened(client, args, recover=args.recover) as reader:
         last = reader.last_add_confirmed if args.last is None else args.last
         if args.last is None and last < args.first:
             if args.first > 0:
@@ -82,13 +85,17 @@ def _read(args: argparse.Namespace) -> None:
 
 def _recover(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client:
-        reader = client.open_ledger(args.ledger_id, args.password.encode(), recover=True)
-        print_record(_summary(reader.metadata), as_json=args.json)
+        print_record(_summary(_opened(client, args, recover=True).metadata), as_json=args.json)
+
+
+def _opened(client: BookKeeper, args: argparse.Namespace, *, recover: bool) -> ReadHandle:
+    password = args.password.encode()
+    return client.open_ledger(args.ledger_id, password, recover=recover, of_application=args.of_application)
 
 
 def _delete(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client:
-        client.delete_ledger(args.ledger_id, force=args.force)
+        client.delete_ledger(args.ledger_id, force=args.force, of_application=args.of_application)
 
 
 def entry_line(place: Mapping[str, object], entry_id: int, payload: bytes, *, as_json: bool) -> str:

@@ -94,7 +94,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("ensembleSize", "write", "3", values.integer(1, 64), "how many bookies a ledger is spread over"),
     Option("writeQuorum", "write", "3", values.integer(1, 64), "how many bookies store each entry"),
     Option("ackQuorum", "write", "2", values.integer(1, 64), "how many bookies must have an entry on disk to confirm it"),
-    Option("digestType", "all", "CRC32C", values.digest_type, "`CRC32C` or `HMAC`: protects entries from writer to reader"),
+    Option(
+        "digestType",
+        "all",
+        "CRC32C",
+        values.digest_type,
+        "`CRC32C`, `HMAC`, `CRC32` or `DUMMY`: proves entries to readers",
+    ),
     Option("password", "all", "", values.password, "authenticates adds and reads; never shown"),
     Option("compression", "write", "zstd", _COMPRESSION, "of row payloads: `none`, `lz4` or `zstd`", rows_only=True),
     Option(

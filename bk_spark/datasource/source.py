@@ -93,7 +93,7 @@ class BookKeeperDataSource(DataSource):
     ensembleSize         write       3                        how many bookies a ledger is spread over
     writeQuorum          write       3                        how many bookies store each entry
     ackQuorum            write       2                        how many bookies must have an entry on disk to confirm it
-    digestType           all         CRC32C                   `CRC32C` or `HMAC`: protects entries from writer to reader
+    digestType           all         CRC32C                   `CRC32C`, `HMAC`, `CRC32` or `DUMMY`: proves entries to readers
     password             all         (none)                   authenticates adds and reads; never shown
     compression          write       zstd                     of row payloads: `none`, `lz4` or `zstd`
     maxRowsPerEntry      write       65536                    most rows of an entry; smaller batches are joined

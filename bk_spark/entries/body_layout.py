@@ -106,6 +106,6 @@ def layout_of(schema: pa.Schema) -> BodyLayout:
 
 def _sample(kind: pa.DataType) -> pa.Array:
     """One value without the help of ``pa.array``, which would import pandas."""
-    width = 0 if kind == pa.binary() else kind.bit_width // 8
-    buffers = [None, pa.py_buffer(bytes(width or 2 * _OFFSET_BYTES))]
-    return pa.Array.from_buffers(kind, 1, buffers if width else [*buffers, pa.py_buffer(b"")])
+    if kind == pa.binary():
+        return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(2 * _OFFSET_BYTES)), pa.py_buffer(b"")])
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(kind.bit_width // 8))])

@@ -1,14 +1,15 @@
-"""CRC32C, the only checksum of this package: on the wire, in files, in digests.
+"""CRC32C: the checksum of this package's messages and files, and of most entries.
 
-**Many digests at once** (``verify_together``). A digest is the CRC32C of a payload, continued over the entry's header. Instead
-of one checksum for each entry, a few checksums of long messages tell whether all digests are right: a CRC is linear over GF(2),
-so what a piece adds to the checksum of a long message is the piece's own checksum, moved by its distance from the message's
-end. So the digests of all entries, each moved by the size of the payloads behind its own, give the checksum that all payloads
-in a row must have. The moving needs no arithmetic: the checksum of a word in an otherwise empty message is that word, moved. In
-that message each entry has its header where its payload ends, and its digest right behind the header.
+**Many digests at once** (``verify_together``). A digest is the CRC32C of an entry's header followed by its payload. Instead of
+one checksum for each entry, a few checksums of long messages tell whether all digests are right: a CRC is linear over GF(2), so
+what a piece adds to the checksum of a long message is the piece's own checksum, moved by its distance from the message's end.
+So the digests of all entries, each moved by the size of the payloads behind its own, give the checksum of all payloads in a row
+and of all headers, each moved by its own payload and those behind it. The moving needs no arithmetic: what a header or a word
+adds is the checksum of a message that is otherwise empty. In that message each entry's header ends where its payload begins,
+and right behind the header is the digest of the entry before.
 
-A checksum's register starts with all ones, and all ones are added to its last state. For each entry but the last both stand
-beside its digest: all ones, and all ones moved over a header, which together are the checksum of an empty header.
+A checksum's register starts with all ones, and all ones are added to its last state. The first ones are added to the first word
+of the header, the last ones to the digest.
 
 Ref: zlib's ``crc32_combine`` uses the same identity.
 """
@@ -42,28 +43,22 @@ _VECTOR_ROWS = 128
 _REFLECTED_POLYNOMIAL = np.uint32(0x82F63B78)
 
 
-def crc32c_each(pieces: Iterable[bytes | memoryview]) -> Words:
-    """The checksum of each piece. Pieces are short: only from 32 KiB on is Python's lock released."""
-    return np.array(array("I", map(_crc32c, pieces)), dtype=np.uint32)
+def crc32c_each(pieces: Iterable[bytes | memoryview], values: Iterable[int] | None = None) -> Words:
+    """The checksum of each piece, which continues that of ``values``. Pieces are short: Python's lock is kept below 32 KiB."""
+    found = map(_crc32c, pieces) if values is None else map(_crc32c, pieces, values)
+    return np.array(array("I", found), dtype=np.uint32)
 
 
-def crc32c_continued(values: Words, blocks: Blocks) -> Words:
-    """For each row the checksum that continues ``values`` with that row of ``blocks`` (n rows of 8, 16, 24… bytes)."""
-    if len(values) < _VECTOR_ROWS:
-        return np.array([_crc32c(row, value) for row, value in zip(blocks, values.tolist(), strict=True)], dtype=np.uint32)
-    return _by_linearity(values, blocks)
+def crc32c_of_rows(blocks: Blocks) -> Words:
+    """The checksum of each row of ``blocks`` (n rows of 8, 16, 24… bytes).
 
-
-def _by_linearity(values: Words, blocks: Blocks) -> Words:
-    """A CRC is linear over GF(2): crc(a + b) is crc(a), shifted past b, exclusive-or crc(b).
-
-    So bytes that are the same in all rows are computed once, and only columns that differ are looked up, each in its table.
+    A CRC is linear over GF(2): crc(a + b) is crc(a), shifted past b, exclusive-or crc(b). So bytes that are the same in all
+    rows are computed once, and only columns that differ are looked up, each in its table.
     """
+    if len(blocks) < _VECTOR_ROWS:
+        return crc32c_each(map(bytes, blocks))
     tables = _tables(blocks.shape[1])
-    result = np.full(len(values), _crc32c(blocks[0]), np.uint32)
-    if values.any():
-        for table, column in zip(tables, values.astype("<u4").view(np.uint8).reshape(-1, 4).T, strict=False):
-            result ^= table.take(column)
+    result = np.full(len(blocks), _crc32c(blocks[0]), np.uint32)
     for number, column in enumerate(blocks.view(np.uint64).T):
         differences = column ^ column[0]
         for byte in np.flatnonzero(np.bitwise_or.reduce(differences, keepdims=True).view(np.uint8)):
@@ -93,9 +88,6 @@ _HEADER_BYTES = 32
 _WORD_BYTES = 4
 _ONES = 0xFFFFFFFF
 _HEADER = np.dtype(f"V{_HEADER_BYTES}")
-_NO_HEADER = bytes(_HEADER_BYTES)
-_BESIDE_DIGEST = np.uint32(crc32c(_NO_HEADER))
-
 _LEAST_ROWS = 128
 """From this many entries on, verifying them together is faster than one by one."""
 
@@ -112,19 +104,21 @@ def can_verify_together(sizes: Sizes) -> bool:
 
 
 def verify_together(digests: Words, headers: npt.NDArray[np.void], payloads: memoryview, sizes: Sizes) -> bool:
-    """Whether each digest is the CRC32C of its payload continued over its header, for at least one entry.
+    """Whether each digest is the CRC32C of its header followed by its payload, for at least one entry.
 
     ``payloads`` has all payloads in a row, of ``sizes`` that ``can_verify_together``; each header has _HEADER_BYTES. One wrong
-    entry is found as surely as by its own digest. Several can hide each other: a bit flipped in a digest is moved as far as
-    the payload byte that is _HEADER_BYTES behind the entry, so the same bit flipped there cancels it out.
+    entry is found as surely as by its own digest. Several can hide each other: a bit flipped in a digest counts as much as one
+    in the first word of the next entry's payload, so the two cancel each other out.
     """
-    ends = np.cumsum(sizes)
-    behind = digests ^ _BESIDE_DIGEST
-    messages, expected = _messages(sizes), int(digests[-1])
+    begun = headers.copy()
+    begun.view(np.uint32)[:: _HEADER_BYTES // _WORD_BYTES] ^= _ONES
+    starts = np.cumsum(sizes) - sizes
+    before = np.concatenate([np.zeros(1, np.uint32), digests[:-1] ^ np.uint32(_ONES)])  # nothing is before the first entry
+    messages, expected = _messages(sizes), int(digests[-1]) ^ _ONES
     for first in range(messages):
         every = slice(first, None, messages)
-        expected ^= _register(headers[every], behind[every], ends[every], len(payloads))
-    return bool(crc32c(_NO_HEADER, crc32c(payloads)) == expected)
+        expected ^= _register(begun[every], before[every], starts[every], len(payloads))
+    return _from_zero(payloads) == expected
 
 
 def _messages(sizes: Sizes) -> int:
@@ -132,16 +126,16 @@ def _messages(sizes: Sizes) -> int:
     return -(-(_HEADER_BYTES + _WORD_BYTES) // int(sizes.min()))
 
 
-def _register(headers: npt.NDArray[np.void], behind: Words, ends: npt.NDArray[np.int64], nbytes: int) -> int:
-    """The register, from zero, after a message of zeros with these headers, and with ``behind`` right behind the headers.
+def _register(headers: npt.NDArray[np.void], before: Words, starts: npt.NDArray[np.int64], nbytes: int) -> int:
+    """The register, from zero, after a message of zeros in which a header ends at each of ``starts``, with a word behind it."""
+    message = _zeros(_HEADER_BYTES + nbytes)
+    np.ndarray((nbytes + 1,), _HEADER, message, strides=(1,))[starts] = headers.view(_HEADER)
+    np.ndarray((nbytes - _WORD_BYTES + 1,), "<u4", message, offset=_HEADER_BYTES, strides=(1,))[starts] = before
+    return _from_zero(message)
 
-    The last word is left out if its header ends the message.
-    """
-    message = _zeros(_HEADER_BYTES + nbytes)  # with room before the first entry, for the header of a short one
-    np.ndarray((nbytes + 1,), _HEADER, message, strides=(1,))[ends] = headers.view(_HEADER)
-    words = np.ndarray((nbytes - _WORD_BYTES + 1,), "<u4", message, offset=_HEADER_BYTES, strides=(1,))
-    count = len(ends) - (len(ends) > 0 and int(ends[-1]) == nbytes)
-    words[ends[:count]] = behind[:count]
+
+def _from_zero(message: memoryview | npt.NDArray[np.uint8]) -> int:
+    """The register after a message if it starts from zero, without the last all ones."""
     return int(crc32c(message, _ONES)) ^ _ONES
 
 

@@ -1,16 +1,20 @@
 """Digests: they prove to a reader that an entry is the one its writer confirmed.
 
-A digest covers the payload followed by a 32-byte header::
+A digest covers a header of 32 bytes, followed by the payload::
 
-    payload ‖ ledger id ‖ entry id ‖ last add confirmed ‖ length      four int64, big-endian
+    ledger id ‖ entry id ‖ last add confirmed ‖ length ‖ payload      four int64, big-endian
 
-so an entry under another ledger or id, or with an altered LAC, does not verify either. The payload comes first because its part
-can be computed before the entry's LAC is known.
+so an entry under another ledger or id, or with an altered LAC, does not verify either. Types, widths and keys are Apache
+BookKeeper's:
 
-CRC32C digests are 4 bytes, little-endian, and protect against damage. HMAC digests are HMAC-SHA256, 32 bytes, keyed by
-the ledger password, and also protect against forgery by those who do not know it.
+    CRC32     8 bytes   zlib's CRC-32 as an int64, big-endian
+    HMAC     20 bytes   HMAC-SHA1, keyed by SHA1("mac" ‖ password)
+    CRC32C    4 bytes   CRC-32C as an int32, big-endian
+    DUMMY     0 bytes   proves nothing
 
-Ref: the BookKeeper protocol, "Writing to ledgers"; docs/formats.md, "Digests".
+The CRCs and DUMMY find damage or nothing; HMAC also protects against forgery by those who do not know the password.
+
+Ref: the BookKeeper protocol, "Writing to ledgers"; Apache BookKeeper's DigestManager; docs/formats.md, "Digests".
 """
 
 from __future__ import annotations
@@ -18,7 +22,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import itertools
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,9 +31,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bk_spark.config import DigestType
-from bk_spark.entries.crc import can_verify_together, crc32c_continued, crc32c_each, verify_together
+from bk_spark.entries.crc import can_verify_together, crc32c, crc32c_each, crc32c_of_rows, verify_together
 
-DIGEST_BYTES = {DigestType.CRC32C: 4, DigestType.HMAC: 32}
+DIGEST_BYTES = {DigestType.CRC32: 8, DigestType.HMAC: 20, DigestType.CRC32C: 4, DigestType.DUMMY: 0}
 
 _SHORT_BYTES = 1024
 """Payloads that are shorter on average are copied for their digests, which is faster than slicing them."""
@@ -36,24 +41,26 @@ _SHORT_BYTES = 1024
 _HEADER = np.dtype([("ledger_id", ">i8"), ("entry_id", ">i8"), ("last_add_confirmed", ">i8"), ("length", ">i8")])
 
 
-_PROOF_BYTES = 32
+APACHE_KEY_BYTES = 20
+"""The part of a master key that Apache BookKeeper knows: the proof of the password."""
+
 _STORED_BYTES = 16
 _TOKEN_BYTES = 8
 _NO_TOKEN = bytes(_TOKEN_BYTES)
 
 
 def master_key(password: bytes, creator_token: int = 0) -> bytes:
-    """The 40 bytes by which requests name their ledger to bookies: a proof of its password, then its creator's token.
+    """The 28 bytes by which requests name their ledger to bookies: a proof of its password, then its creator's token.
 
     A ledger id alone may name two ledgers, after the metadata store went back to an older copy. The token tells them apart.
     0 stands for no token: the metadata, or the client's wire, has none. Then only the password is compared.
     """
-    return hashlib.sha256(b"ledger" + password).digest() + creator_token.to_bytes(_TOKEN_BYTES, "little", signed=True)
+    return hashlib.sha1(b"ledger" + password).digest() + creator_token.to_bytes(_TOKEN_BYTES, "little", signed=True)
 
 
 def master_key_hash(key: bytes) -> bytes:
     """The 24 bytes that a bookie stores of a master key: a hash, which cannot be presented as the key, and the token."""
-    return hashlib.sha256(b"stored" + key[:_PROOF_BYTES]).digest()[:_STORED_BYTES] + key[_PROOF_BYTES:]
+    return hashlib.sha256(b"stored" + key[:APACHE_KEY_BYTES]).digest()[:_STORED_BYTES] + key[APACHE_KEY_BYTES:]
 
 
 def is_other_ledger(stored: bytes, asked: bytes) -> bool:
@@ -82,6 +89,12 @@ def payload_bytes(payloads: pa.BinaryArray) -> int:
     return int(offsets[-1]) - int(offsets[0])
 
 
+def payloads_in_a_row(payloads: pa.BinaryArray) -> memoryview:
+    """The bytes of all payloads, of at least one."""
+    offsets = _offsets(payloads)
+    return memoryview(payloads.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
+
+
 def is_foreign(stored: bytes, own: bytes) -> bool:
     """Whether what is stored under one hash is surely not of the ledger whose metadata give the other one.
 
@@ -108,7 +121,7 @@ class Digester:
     ) -> pa.FixedSizeBinaryArray:
         """One digest for each entry. All arrays have one length; ``lengths`` are cumulative and include the entry."""
         headers = _headers(ledger_id, entry_ids, last_add_confirmed, lengths)
-        digests = _crc32c(payloads, headers) if self.digest_type is DigestType.CRC32C else self._hmac(payloads, headers)
+        digests = self._digests(payload_pieces(payloads), headers)
         width = DIGEST_BYTES[self.digest_type]
         return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(entry_ids), [None, pa.py_buffer(digests)])
 
@@ -132,20 +145,44 @@ class Digester:
         if digests.type != pa.binary(DIGEST_BYTES[DigestType.CRC32C]):
             return False
         headers = _headers(ledger_id, entry_ids, last_add_confirmed, lengths)
-        offsets = _offsets(payloads)
-        in_a_row = memoryview(payloads.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
-        words = np.frombuffer(digests.buffers()[1], dtype="<u4", count=digests.offset + len(digests))[digests.offset :]
-        return verify_together(words, headers, in_a_row, sizes)
+        words = np.frombuffer(digests.buffers()[1], dtype=">u4", count=digests.offset + len(digests))[digests.offset :]
+        return verify_together(words.astype(np.uint32), headers, payloads_in_a_row(payloads), sizes)
 
-    def _hmac(self, payloads: pa.BinaryArray, headers: npt.NDArray[np.void]) -> bytes:
-        key = hmac.new(hashlib.sha256(b"mac" + self.password).digest(), digestmod=hashlib.sha256)
-        digests = []
-        for payload, header in zip(_pieces(payloads), headers, strict=True):
+    def of_bytes(self, covered: bytes) -> bytes:
+        """One digest, of something else than an entry."""
+        match self.digest_type:
+            case DigestType.CRC32C:
+                return int(crc32c(covered)).to_bytes(4)
+            case DigestType.CRC32:
+                return zlib.crc32(covered).to_bytes(8)
+            case DigestType.HMAC:
+                return hmac.digest(self._hmac_key, covered, "sha1")
+            case DigestType.DUMMY:
+                return b""
+
+    @property
+    def _hmac_key(self) -> bytes:
+        return hashlib.sha1(b"mac" + self.password).digest()
+
+    def _digests(self, payloads: Iterable[bytes | memoryview], headers: npt.NDArray[np.void]) -> bytes:
+        match self.digest_type:
+            case DigestType.CRC32C:
+                return crc32c_each(payloads, _crc32c_of(headers).tolist()).astype(">u4").tobytes()
+            case DigestType.CRC32:
+                begun = map(zlib.crc32, map(bytes, headers))
+                return np.fromiter(map(zlib.crc32, payloads, begun), dtype=">i8", count=len(headers)).tobytes()
+            case DigestType.HMAC:
+                return b"".join(self._macs(payloads, headers))
+            case DigestType.DUMMY:
+                return b""
+
+    def _macs(self, payloads: Iterable[bytes | memoryview], headers: npt.NDArray[np.void]) -> Iterator[bytes]:
+        key = hmac.new(self._hmac_key, digestmod=hashlib.sha1)
+        for payload, header in zip(payloads, headers, strict=True):
             mac = key.copy()
-            mac.update(payload)
             mac.update(header.tobytes())
-            digests.append(mac.digest())
-        return b"".join(digests)
+            mac.update(payload)
+            yield mac.digest()
 
 
 def _headers(
@@ -162,9 +199,8 @@ def _headers(
     return headers
 
 
-def _crc32c(payloads: pa.BinaryArray, headers: npt.NDArray[np.void]) -> bytes:
-    blocks = headers.view(np.uint8).reshape(len(headers), _HEADER.itemsize)
-    return crc32c_continued(crc32c_each(_pieces(payloads)), blocks).astype("<u4").tobytes()
+def _crc32c_of(headers: npt.NDArray[np.void]) -> npt.NDArray[np.uint32]:
+    return crc32c_of_rows(headers.view(np.uint8).reshape(len(headers), _HEADER.itemsize))
 
 
 def _offsets(payloads: pa.BinaryArray) -> npt.NDArray[np.int32]:
@@ -175,7 +211,7 @@ def _offsets(payloads: pa.BinaryArray) -> npt.NDArray[np.int32]:
     return every[payloads.offset :]
 
 
-def _pieces(payloads: pa.BinaryArray) -> Iterable[bytes | memoryview]:
+def payload_pieces(payloads: pa.BinaryArray) -> Iterable[bytes | memoryview]:
     """Each payload: short ones as bytes, which costs half as much as a slice, long ones as slices without a copy."""
     offsets = _offsets(payloads)
     if offsets[-1] - offsets[0] <= _SHORT_BYTES * len(payloads):

@@ -30,6 +30,13 @@ class LedgerState(Enum):
     CLOSED = 3
 
 
+NO_TOKEN = 0
+"""The creator's token of metadata that have none."""
+
+APPLICATION_TAG = "application"
+"""The custom metadata in which applications on Apache BookKeeper say that a ledger is theirs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fragment:
     """A range of entries that one ensemble holds: from ``first_entry_id`` to the start of the next fragment."""
@@ -85,6 +92,17 @@ class LedgerMetadata:
 
     def custom(self, key: str) -> bytes | None:
         return dict(self.custom_metadata).get(key)
+
+    @property
+    def application(self) -> str:
+        """Who owns the ledger, such as Apache Pulsar's ``pulsar``; "" if its metadata name nobody."""
+        return (self.custom(APPLICATION_TAG) or b"").decode(errors="replace")
+
+    def check_may_change(self, of_application: str = "") -> None:
+        """Raise ConfigError if the ledger is owned by another application than this one: its writer relies on it."""
+        if self.application not in ("", of_application):
+            remedy = f"it belongs to the application '{self.application}': leave it to that, or name the application to take it"
+            raise ConfigError("ledger to recover or delete", self.ledger_id, remedy)
 
     def fragment_of(self, entry_id: int) -> Fragment:
         """The fragment that holds ``entry_id``."""
@@ -213,12 +231,7 @@ def _digest_type(ledger_id: int, message: LedgerMetadataFormat) -> DigestType:
     """The stored type, or the default where none is stored (version 1); entries with another one do not verify."""
     if not message.HasField("digestType"):
         return LedgerOptions().digest_type
-    try:
-        return DigestType(message.digestType)
-    except ValueError:
-        name = LedgerMetadataFormat.DigestType.Name(message.digestType)
-        remedy = "bk_spark reads ledgers with CRC32C and HMAC: read this one with Apache BookKeeper's client"
-        raise ConfigError(f"the digest type of ledger {ledger_id}", name, remedy) from None
+    return DigestType(message.digestType)
 
 
 def _text(what: str, value: str | bytes) -> str:

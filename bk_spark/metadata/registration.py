@@ -26,7 +26,10 @@ from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
 
 PROTOCOL = "bk_spark-grpc"
-"""The protocol of the endpoint that bk_spark's clients use. Registrations of Apache's bookies lack it, and are ignored."""
+"""The protocol of the endpoint at which bk_spark's bookies take requests."""
+
+APACHE_PROTOCOL = "bookie-rpc"
+"""The protocol of the endpoint at which Apache BookKeeper's bookies take requests."""
 
 HTTP_PROTOCOL = "http"
 """The protocol of the endpoint that serves metrics and health."""
@@ -48,6 +51,8 @@ class BookieAddress:
     rack: str = DEFAULT_RACK
     http: str | None = None
     """``host:port`` of its metrics and health; None if it has none."""
+    protocol: str = PROTOCOL
+    """What it speaks there: PROTOCOL or APACHE_PROTOCOL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,11 @@ class RegisteredBookie:
     @property
     def rack(self) -> str:
         return self.address.rack
+
+    @property
+    def is_apache(self) -> bool:
+        """Whether it is one of Apache BookKeeper's bookies, or speaks like one."""
+        return self.address.protocol == APACHE_PROTOCOL
 
     @property
     def http(self) -> str | None:
@@ -231,20 +241,32 @@ def _endpoint(name: str, host: str, port: int, protocol: str) -> BookieServiceIn
 
 
 def _decode(bookie_id: str, path: str, value: bytes) -> BookieAddress | None:
+    """None for a bookie that takes requests in no way that is known here."""
+    if not value:
+        return _legacy(bookie_id)
     try:
         info = BookieServiceInfoFormat.FromString(value)
     except DecodeError as problem:
         raise CorruptionError(f"the registration {path}", str(problem)) from problem
-    ours = [endpoint for endpoint in info.endpoints if endpoint.protocol == PROTOCOL]
+    by_protocol = {endpoint.protocol: endpoint for endpoint in reversed(info.endpoints)}
     rack = info.properties.get(RACK_PROPERTY, DEFAULT_RACK)
-    https = [endpoint for endpoint in info.endpoints if endpoint.protocol == HTTP_PROTOCOL]
-    for host, port in ((endpoint.host, endpoint.port) for endpoint in (*ours, *https)):
+    known = {name: by_protocol[name] for name in (PROTOCOL, APACHE_PROTOCOL, HTTP_PROTOCOL) if name in by_protocol}
+    for host, port in ((endpoint.host, endpoint.port) for endpoint in known.values()):
         if not isinstance(host, str) or not _HOST.fullmatch(host) or not 0 < port < 65536:
             raise CorruptionError(f"the registration {path}", f"it names the host {host!r:.100} and port {port}")
     if not isinstance(rack, str):  # protobuf 2 returns strings that are not UTF-8 as bytes
         raise CorruptionError(f"the registration {path}", f"it names the rack {rack!r:.100}")
-    http = f"{https[0].host}:{https[0].port}" if https else None
-    return BookieAddress(bookie_id, ours[0].host, ours[0].port, rack, http) if ours else None
+    http = known.pop(HTTP_PROTOCOL, None)
+    monitored = f"{http.host}:{http.port}" if http is not None else None
+    found = next(iter(known.items()), None)  # ours first: it carries whole batches
+    return BookieAddress(bookie_id, found[1].host, found[1].port, rack, monitored, found[0]) if found is not None else None
+
+
+def _legacy(bookie_id: str) -> BookieAddress | None:
+    """An old bookie of Apache's registers without a value: its id is where it listens."""
+    host, _, port = bookie_id.rpartition(":")
+    is_address = _HOST.fullmatch(host) is not None and port.isdecimal() and 0 < int(port) < 65536
+    return BookieAddress(bookie_id, host, int(port), protocol=APACHE_PROTOCOL) if is_address else None
 
 
 def _is_at(address: BookieAddress, path: str, other: Versioned) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from bk_spark.config import MAX_BATCH_BYTES
+from bk_spark.config import MAX_BATCH_BYTES, DigestType
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import IdPattern
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_MESSAGE_BYTES = MAX_BATCH_BYTES + 64 * 1024
 """The largest message: one batch of the maximum size with its header."""
 
@@ -26,7 +26,7 @@ MAX_TEXT = 512
 MAX_FIGURES = 1_000
 """The most figures in one answer to an operator. A bookie sends a few dozen."""
 
-MASTER_KEY_BYTES = 40
+MASTER_KEY_BYTES = 28
 """Of a proof of the ledger's password and its creator's token: digest.master_key."""
 
 MAX_WAIT_MS = 60_000
@@ -124,6 +124,8 @@ class ReadRequest(LedgerRequest):
     maximum_bytes: int
     fence: bool = False
     """Fence the ledger durably before answering."""
+    digest_type: DigestType = DigestType.CRC32C
+    """Of the ledger. It is not sent: batches say it themselves, and single entries on Apache's wire do not."""
 
     def describe(self) -> str:
         verb = "fence and read" if self.fence else "read"
@@ -188,6 +190,8 @@ class StoreLastAddConfirmedRequest(LedgerRequest):
     """Record durably that a ledger is confirmed up to ``last_add_confirmed``."""
 
     last_add_confirmed: int
+    proof: bytes = b""
+    """The ledger's digest of its id and this number. Only Apache's wire carries it."""
 
     def describe(self) -> str:
         return f"store last add confirmed {self.last_add_confirmed} of ledger {self.ledger_id}"

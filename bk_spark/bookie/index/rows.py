@@ -81,7 +81,7 @@ class BatchRow:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """The same for two copies of one batch: the ids, and the CRC of the body, whose digests cover the rest."""
+        """The same for two copies of one batch: the ids, and the CRC of the body, whose digests, if any, cover the rest."""
         return self.ledger_id, self.first_entry_id, self.last_entry_id, self.pattern, self.body_crc32c
 
     def holds(self, entry_id: int) -> bool:

@@ -35,7 +35,7 @@ from bk_spark.bookie.disk import TEMPORARY_SUFFIX, AppendFile, Disk
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
 
-FILE_VERSION = 2
+FILE_VERSION = 3
 FILE_HEADER_BYTES = 4096
 ALIGNMENT_BYTES = 4096
 """Large records start on multiples of this."""

@@ -52,7 +52,7 @@ from bk_spark.entries.crc import crc32c
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
 from bk_spark.quorum import DENSE, IdPattern
 
-RECORD_VERSION = 2
+RECORD_VERSION = 3
 RECORD_MAGIC = b"bkRC"
 _FIELDS = struct.Struct("<4s8BI4Q5q24sII")
 _MIXED_LAC = 1

@@ -7,7 +7,7 @@ An id names one entry for ever. So what is stored stays, and an add may only say
   with it another digest, for a recovery writes entries back with the one at which it began.
 
 Batches may be cut in another way than those that are stored, so entries are compared one by one, each with the newest stored
-copy. A stored copy that cannot be read, or whose CRC32C digest is wrong, is *damaged* and says nothing: the add of a recovery
+copy. A stored copy that cannot be read, or whose CRC digest is wrong, is *damaged* and says nothing: the add of a recovery
 takes its place. A writer's add does so only with the very batch that the index describes.
 
 Ref: docs/rules.md, protocol rule 33, storage rules 1 and 6.
@@ -28,7 +28,8 @@ from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode
 from bk_spark.entries.digest import Digester
 from bk_spark.errors import CorruptionError, StorageError
 
-_CRC32C = Digester(DigestType.CRC32C, b"")
+_CRCS = {kind: Digester(kind, b"") for kind in (DigestType.CRC32C, DigestType.CRC32)}
+"""What shows damage to those who do not know the password."""
 
 Read = Callable[[BatchRow], EncodedBatch]
 """The batch of a row, staged or durable. Raises CorruptionError, StorageError."""
@@ -53,7 +54,8 @@ class SecondAdd:
     def judge(self, rows: Sequence[BatchRow]) -> Judgement:
         """Raises CorruptionError or StorageError if a writer's add meets a damaged copy of what may be another entry."""
         newest_first = sorted(rows, key=lambda row: row.sequence, reverse=True)
-        if newest_first and newest_first[0].identity == row_of(self.batch, 0, None).identity:
+        has_digests = self.batch.header.digest_type is not DigestType.DUMMY
+        if has_digests and newest_first and newest_first[0].identity == row_of(self.batch, 0, None).identity:
             return Judgement.STORED if self._is_readable(newest_first[0]) else Judgement.STORE
         return self._of_entries(newest_first)
 
@@ -94,8 +96,9 @@ class SecondAdd:
         if not self.is_recovery:
             return Judgement.OTHER
         is_other = ~_have_same_payloads(stored, new)
-        if self.batch.header.digest_type is DigestType.CRC32C and is_other.any():
-            is_other &= stored.matching(_CRC32C)
+        crc = _CRCS.get(self.batch.header.digest_type)
+        if crc is not None and is_other.any():
+            is_other &= stored.matching(crc)
         return Judgement.OTHER if is_other.any() else Judgement.STORE
 
 

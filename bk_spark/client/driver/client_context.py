@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 import grpc.aio
 
+from bk_spark.client.driver.bookies import Bookies
 from bk_spark.client.driver.channels import Channels
-from bk_spark.client.driver.connections import Connections, describe_failure
+from bk_spark.client.driver.connections import describe_failure
 from bk_spark.client.driver.event_loop import BEAT_MS, EventLoop, PatientClock, check_may_wait
 from bk_spark.client.protocol.limits import milliseconds
 from bk_spark.client.protocol.placement import Candidate, Choose, Quarantine, choose_ensemble, choose_replacements
@@ -104,7 +105,7 @@ class ClientContext:
         """Marks of under-replicated ledgers; nothing is read or created before the first mark."""
         self.loop = EventLoop.get()
         self._executor = ThreadPoolExecutor(METADATA_THREADS, thread_name_prefix="bk_spark-metadata")
-        self.connections = Connections(self._lookup, channels)
+        self.bookies = Bookies(self._lookup, channels)
         self._closed = False
         self._random = random.Random()
         self._ensembles = EnsembleChoice(config, self.choose)
@@ -187,7 +188,7 @@ class ClientContext:
 
     def describe(self, bookie_id: str) -> BookieDescription | None:
         """A bookie's description of itself; None if it does not answer."""
-        bookie = self.connections.bookie(bookie_id)
+        bookie = self.bookies.bookie(bookie_id)
         try:
             return self.submit(bookie.describe(self.config.read_timeout_s)).result()
         except (grpc.aio.AioRpcError, BookKeeperError, OSError):
@@ -195,7 +196,7 @@ class ClientContext:
 
     def administer(self, bookie_id: str, operation: AdminOperation, ledger_ids: Sequence[int] = ()) -> AdministerReply:
         """Have a bookie carry out an administrator's request; UNKNOWN with the reason if it does not answer."""
-        bookie = self.connections.bookie(bookie_id)
+        bookie = self.bookies.bookie(bookie_id)
         try:
             return self.submit(bookie.administer(operation, self.config.read_timeout_s, ledger_ids)).result()
         except (grpc.aio.AioRpcError, BookKeeperError, OSError) as failure:
@@ -213,7 +214,7 @@ class ClientContext:
     def close(self) -> None:
         self.check_may_wait()
         self._closed = True
-        self.submit(self.connections.close()).result()
+        self.submit(self.bookies.close()).result()
         self._executor.shutdown()
 
     async def _choose_ensemble(self, ensemble_size: int, write_quorum: int) -> tuple[str, ...]:

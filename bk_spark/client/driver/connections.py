@@ -80,6 +80,16 @@ class ReadNotSentError(ConnectionError):
     """The read waited too long for others. Its bookie was not asked, so this says nothing about the bookie."""
 
 
+async def begin_read(places: asyncio.Semaphore) -> None:
+    """Take one of a bookie's MOST_READS places. Does not switch tasks if one is free. Raises ReadNotSentError."""
+    try:
+        async with asyncio.timeout(MOST_WAITING_S):
+            await places.acquire()
+    except TimeoutError:
+        waited = f"for {MOST_WAITING_S:g} s {MOST_READS} other reads were under way there"
+        raise ReadNotSentError(waited) from None
+
+
 @dataclass(slots=True, eq=False)
 class QueuedAdd:
     """An add until it is answered. ``request`` is None once it was sent or cancelled."""
@@ -91,26 +101,6 @@ class QueuedAdd:
     def cancel(self) -> None:
         """Drop the bytes, so that the queue of a bookie that stands still holds only what is still wanted."""
         self.request = None
-
-
-class Connections:
-    """The bookies that one client talks to. Every method runs on the event loop."""
-
-    def __init__(self, lookup: Lookup, channels: Channels) -> None:
-        self._lookup = lookup
-        self._channels = channels
-        self._bookies: dict[str, BookieConnection] = {}
-        self._closed = False
-
-    def bookie(self, bookie_id: str) -> BookieConnection:
-        if bookie_id not in self._bookies:
-            self._bookies[bookie_id] = BookieConnection(bookie_id, self._lookup, self._channels, closed=self._closed)
-        return self._bookies[bookie_id]
-
-    async def close(self) -> None:
-        """Answer everything that waits. Later requests fail at once."""
-        self._closed = True
-        await asyncio.gather(*(bookie.close() for bookie in list(self._bookies.values())))
 
 
 class BookieConnection:
@@ -140,10 +130,14 @@ class BookieConnection:
         The queue holds no more bytes than the windows of the client's writers, because they cancel what they give up.
         """
         queued = QueuedAdd(request.request_id, request, on_reply)
+        self.enqueue(queued)
+        return queued
+
+    def enqueue(self, queued: QueuedAdd) -> None:
+        """``send_add`` of an add that somebody holds already."""
         self._outgoing.put_nowait(queued)
         if self._sender is None or self._sender.done():
             self._sender = asyncio.get_running_loop().create_task(self._run_adds())
-        return queued
 
     async def read(self, request: ReadRequest) -> AsyncIterator[ReadProgress | ReadBatch | ReadEnd]:
         """The bookie's answer; if the read waits for others, WAITS and SENT come first.
@@ -158,7 +152,7 @@ class BookieConnection:
         waits = self._reads.locked()
         if waits:
             yield ReadProgress.WAITS
-        await self._begin_read()
+        await begin_read(self._reads)
         try:
             if waits:
                 yield ReadProgress.SENT
@@ -166,15 +160,6 @@ class BookieConnection:
                 yield part
         finally:
             self._reads.release()
-
-    async def _begin_read(self) -> None:
-        """Take one of the MOST_READS places. Does not switch tasks if a place is free."""
-        try:
-            async with asyncio.timeout(MOST_WAITING_S):
-                await self._reads.acquire()
-        except TimeoutError:
-            waited = f"for {MOST_WAITING_S:g} s {MOST_READS} other reads were under way there"
-            raise ReadNotSentError(waited) from None
 
     async def _answered(self, request: ReadRequest) -> AsyncIterator[ReadBatch | ReadEnd]:
         async with self._explained():

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import grpc.aio
 
+from bk_spark.client.driver.bookies import BookieClient
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.connections import (
     CLOSE_GRACE_S,
-    BookieConnection,
     QueuedAdd,
     ReadNotSentError,
     ReadProgress,
@@ -25,9 +25,11 @@ from bk_spark.client.driver.connections import (
 from bk_spark.client.driver.request_metrics import ReadMeter, count_choice, count_error, counted_add
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.entries.digest import Digester
 from bk_spark.errors import BookKeeperError, InternalError, MetadataConflictError
-from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.ledger_metadata import NO_TOKEN, LedgerMetadata
 from bk_spark.metadata.store import BadVersionError, Check, NoNodeError, SetValue, TransactionFailedError, Versioned, find
+from bk_spark.wire.apache.version_3 import covered_by_proof
 from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
@@ -207,7 +209,9 @@ class Runner:
         end = sm.ReadEnded(command.request_id, Status.UNKNOWN, "the answer broke off")
         meter = ReadMeter(self._context.loop.time)
         ids = self._addressed(command.bookie_id)
-        request = ReadRequest(*ids, command.first, command.last, command.pattern, command.maximum_bytes, command.fence)
+        request = ReadRequest(
+            *ids, command.first, command.last, command.pattern, command.maximum_bytes, command.fence, self._metadata.digest_type
+        )
         try:
             async for reply in self._bookie(command.bookie_id).read(request):
                 if isinstance(reply, ReadBatch):
@@ -267,7 +271,9 @@ class Runner:
 
     async def _store_last_add_confirmed(self, command: sm.SendStoreLastAddConfirmed) -> None:
         bookie_id, confirmed = command.bookie_id, command.last_add_confirmed
-        request = StoreLastAddConfirmedRequest(*self._addressed(bookie_id), confirmed)
+        digester = Digester(self._metadata.digest_type, self._metadata.password)
+        proof = digester.of_bytes(covered_by_proof(self._metadata.ledger_id, confirmed))
+        request = StoreLastAddConfirmedRequest(*self._addressed(bookie_id), confirmed, proof)
         timeout_s = self._context.config.add_timeout_s
         answer = await self._asked(self._bookie(bookie_id).store_last_add_confirmed(request, timeout_s))
         reply = answer if isinstance(answer, PlainReply) else PlainReply(Status.UNKNOWN, answer)
@@ -277,8 +283,8 @@ class Runner:
 
     # --- shared by all requests to bookies
 
-    def _bookie(self, bookie_id: str) -> BookieConnection:
-        return self._context.connections.bookie(bookie_id)
+    def _bookie(self, bookie_id: str) -> BookieClient:
+        return self._context.bookies.bookie(bookie_id)
 
     def _addressed(self, bookie_id: str) -> tuple[str, int, bytes]:
         """The first fields of every request but an add."""
@@ -369,8 +375,12 @@ class Runner:
         return LedgerMetadata.decode(self._metadata.ledger_id, found.value)
 
     def _is_of_this_ledger(self, metadata: LedgerMetadata) -> bool:
-        """Not if another creator made it: then the id was given out again, and this ledger has no metadata any more."""
-        return metadata.creator_token == self._metadata.creator_token
+        """Not if another creator made it: then the id was given out again, and this ledger has no metadata any more.
+
+        A token of 0 says nothing: Apache's client drops the token when it writes metadata again.
+        """
+        tokens = {metadata.creator_token, self._metadata.creator_token}
+        return len(tokens) == 1 or NO_TOKEN in tokens
 
 
 def _cancel_all(adds: list[QueuedAdd]) -> None:

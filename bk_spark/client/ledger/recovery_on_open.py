@@ -14,8 +14,12 @@ MAX_RECOVERIES = 8
 """Recoveries of one open. Each lost one means that another recoverer wrote the ledger's metadata, and so made progress."""
 
 
-def recovered(context: ClientContext, ledgers: LedgerStore, metadata: LedgerMetadata, version: int) -> LedgerMetadata:
+def recovered(
+    context: ClientContext, ledgers: LedgerStore, metadata: LedgerMetadata, version: int, of_application: str = ""
+) -> LedgerMetadata:
     """Recover the ledger; returns its CLOSED metadata. ``version`` is the version of ``metadata``.
+
+    Raises ConfigError for one that is not closed and belongs to another application than ``of_application``.
 
     The caller has checked the password, because this fences the ledger. A recovery that finds another one's ensemble in the
     metadata knows nothing of that one's write-backs: it starts anew from the current metadata (docs/rules.md, protocol rule
@@ -24,6 +28,7 @@ def recovered(context: ClientContext, ledgers: LedgerStore, metadata: LedgerMeta
     for remaining in reversed(range(MAX_RECOVERIES)):
         if metadata.is_closed:
             break
+        metadata.check_may_change(of_application)
         machine = RecoverLedger(metadata, version, RecoverLimits.of(context.config))
         try:
             metadata, version = run_state_machine_and_wait(context, metadata, machine)

@@ -95,12 +95,13 @@ class LedgerRereplication:
     async def run(self, metadata: LedgerMetadata, version: int, fence: Fragment | None) -> RereplicatedLedger:
         """Re-replicate every fragment that has an end.
 
-        ``fence`` is the ``open_fragment`` of an earlier result: if it is still open, the ledger is recovered first. A fragment
-        that fails does not stop the others. Raises NoSuchLedgerError, and what RecoverLedger raises.
+        ``fence`` is the ``open_fragment`` of an earlier result: if it is still open, the ledger is recovered first, unless an
+        application owns it, whose writer replaces the bookie itself. A fragment that fails does not stop the others. Raises
+        NoSuchLedgerError, and what RecoverLedger raises.
         """
         end = await self._open_from(metadata)
         tail = self._first_naming(self._leaving.absent, metadata.fragments[end:])
-        if tail is not None and tail == fence:
+        if tail is not None and tail == fence and not metadata.application:
             recovery = RecoverLedger(metadata, version, self._means.recover)
             metadata, version = await self._means.perform(metadata, recovery)
             end, tail = len(metadata.fragments), None

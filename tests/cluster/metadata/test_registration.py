@@ -10,6 +10,7 @@ import pytest
 from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
 from bk_spark.metadata.ledger_layout import LedgerLayout
 from bk_spark.metadata.registration import (
+    APACHE_PROTOCOL,
     PROTOCOL,
     BookieAddress,
     RegisteredBookie,
@@ -253,11 +254,43 @@ def test_unregistering_removes_both_kinds_and_needs_none(store: ZooKeeperStore, 
     assert list_bookies(store, cluster_root) == []
 
 
-def test_an_apache_bookie_is_no_bookie_to_us(store: ZooKeeperStore, cluster_root: Znodes) -> None:
-    store.create(cluster_root.registration("java:3181"), b"")
-    register(store, cluster_root, A)
-    assert [bookie.bookie_id for bookie in list_bookies(store, cluster_root)] == [A.bookie_id]
-    assert lookup(store, cluster_root, "java:3181") is None
+def service_info(**protocols: tuple[str, int]) -> bytes:
+    """As Apache's bookies register; ``_`` stands for ``-`` in the name of a protocol."""
+    info = BookieServiceInfoFormat()
+    for name, (host, port) in protocols.items():
+        info.endpoints.add(id=name, host=host, port=port, protocol=name.replace("_", "-"))
+    return info.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("bookie_id", "value", "address"),
+    [
+        ("java:3181", b"", BookieAddress("java:3181", "java", 3181, protocol=APACHE_PROTOCOL)),
+        ("x", service_info(bookie_rpc=("a", 1)), BookieAddress("x", "a", 1, protocol=APACHE_PROTOCOL)),
+        (
+            "x",
+            service_info(http=("a", 8), bookie_rpc=("a", 1)),
+            BookieAddress("x", "a", 1, http="a:8", protocol=APACHE_PROTOCOL),
+        ),
+        ("no address", b"", None),
+        ("java:x", b"", None),
+        ("x", service_info(http=("a", 8)), None),
+    ],
+)
+def test_what_a_bookie_speaks_follows_from_its_registration(
+    store: ZooKeeperStore, cluster_root: Znodes, bookie_id: str, value: bytes, address: BookieAddress | None
+) -> None:
+    store.create(cluster_root.registration(bookie_id), value)
+    assert lookup(store, cluster_root, bookie_id) == address
+    listed = list_bookies(store, cluster_root)
+    assert [(bookie.address, bookie.is_apache) for bookie in listed] == ([(address, True)] if address else [])
+
+
+def test_a_bookie_that_speaks_both_is_asked_over_our_wire(store: ZooKeeperStore, cluster_root: Znodes) -> None:
+    info = BookieServiceInfoFormat.FromString(service_info(bookie_rpc=("a", 1)))
+    info.endpoints.add(id="ours", host="a", port=2, protocol=PROTOCOL)
+    store.create(cluster_root.registration("x"), info.SerializeToString())
+    assert lookup(store, cluster_root, "x") == BookieAddress("x", "a", 2)
 
 
 def test_a_damaged_registration_is_damage_and_not_absence(store: ZooKeeperStore, cluster_root: Znodes) -> None:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from functools import cache
 
-from tests.soak.fuzz import metadata_targets, row_targets, served_target, storage_targets, text_targets, wire_targets
+from tests.soak.fuzz import (
+    apache_targets,
+    metadata_targets,
+    row_targets,
+    served_target,
+    storage_targets,
+    text_targets,
+    wire_targets,
+)
 from tests.soak.fuzz.engine import Target
 
-_MODULES = (wire_targets, served_target, row_targets, storage_targets, metadata_targets, text_targets)
+_MODULES = (wire_targets, apache_targets, served_target, row_targets, storage_targets, metadata_targets, text_targets)
 
 
 @cache

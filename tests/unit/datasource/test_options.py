@@ -51,7 +51,7 @@ def test_sizes_are_bytes_or_have_a_binary_suffix(text: str, size: int) -> None:
         ("includeMetadata", "yes"),
         ("compression", "gzip"),
         ("content", "row"),
-        ("digestType", "CRC32"),
+        ("digestType", "MD5"),
         ("versionAsOf", "-1"),
         ("applicationId", ""),
         ("client.add_timeout_s", "soon"),

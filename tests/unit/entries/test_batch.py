@@ -1,6 +1,10 @@
 """Batches of entries: sealed, encoded, decoded, cut, verified."""
 
 import dataclasses
+import hashlib
+import hmac
+import struct
+import zlib
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +16,7 @@ from hypothesis import strategies as st
 from bk_spark.config import MAX_BATCH_ENTRIES, DigestType
 from bk_spark.entries.batch import READ_SCHEMA, BatchHeader, EncodedBatch, EntryBatch, coalesce, cut, decode, encode, seal
 from bk_spark.entries.crc import crc32c
-from bk_spark.entries.digest import Digester
+from bk_spark.entries.digest import Digester, master_key
 from bk_spark.errors import CorruptionError
 from bk_spark.quorum import DENSE, IdPattern, pattern_of_slot
 
@@ -76,7 +80,7 @@ def test_a_slot_that_holds_nothing_of_a_batch_is_sent_nothing() -> None:
 
 
 @pytest.mark.parametrize("field", ["ledger_id", "entry_ids", "last_add_confirmed", "lengths", "payloads"])
-@pytest.mark.parametrize("digest_type", DigestType)
+@pytest.mark.parametrize("digest_type", [one for one in DigestType if one is not DigestType.DUMMY])
 def test_a_digest_covers_ledger_id_entry_id_lac_length_and_payload(digest_type: DigestType, field: str) -> None:
     digester = Digester(digest_type, b"secret")
     batch = _sealed(digester, PAYLOADS)
@@ -92,10 +96,30 @@ def test_a_digest_covers_ledger_id_entry_id_lac_length_and_payload(digest_type: 
 
 
 def test_an_hmac_digest_depends_on_the_password_and_a_crc_does_not() -> None:
-    hmac = _sealed(Digester(DigestType.HMAC, b"right"), PAYLOADS)
-    assert not hmac.matching(Digester(DigestType.HMAC, b"wrong")).any()
-    crc = _sealed(Digester(DigestType.CRC32C, b"right"), PAYLOADS)
-    assert crc.matching(Digester(DigestType.CRC32C, b"wrong")).all()
+    keyed = _sealed(Digester(DigestType.HMAC, b"right"), PAYLOADS)
+    assert not keyed.matching(Digester(DigestType.HMAC, b"wrong")).any()
+    for digest_type in (DigestType.CRC32C, DigestType.CRC32, DigestType.DUMMY):
+        other = _sealed(Digester(digest_type, b"right"), PAYLOADS)
+        assert other.matching(Digester(digest_type, b"wrong")).all()
+
+
+def test_digests_are_those_of_apache_bookkeeper() -> None:
+    """Header, then payload, big-endian; as Apache's DigestManager makes them."""
+    for number, payload in enumerate(PAYLOADS):
+        covered = struct.pack(">4q", 7, 100 + number, 99, 1000 + sum(map(len, PAYLOADS[: number + 1]))) + payload
+        expected = {
+            DigestType.CRC32C: struct.pack(">I", crc32c(covered)),
+            DigestType.CRC32: struct.pack(">q", zlib.crc32(covered)),
+            DigestType.HMAC: hmac.digest(hashlib.sha1(b"macsecret").digest(), covered, "sha1"),
+            DigestType.DUMMY: b"",
+        }
+        for digest_type, digest in expected.items():
+            assert _sealed(Digester(digest_type, b"secret"), PAYLOADS).digests[number].as_py() == digest
+
+
+def test_a_master_key_is_apache_bookkeepers_followed_by_the_creators_token() -> None:
+    assert master_key(b"", 0).hex() == "850bf1071c5e3d8c24235676f8816ae0cbe2f14f" + 16 * "0"
+    assert master_key(b"secret", -1) == hashlib.sha1(b"ledgersecret").digest() + 8 * b"\xff"
 
 
 def test_only_the_damaged_entry_fails_its_digest() -> None:

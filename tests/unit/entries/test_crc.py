@@ -1,11 +1,11 @@
-"""CRC32C: the known value, and the vectorised continuation against the C function."""
+"""CRC32C: the known value, and the vectorised checksum of rows against the C function."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.entries.crc import crc32c, crc32c_continued, crc32c_each
+from bk_spark.entries.crc import crc32c, crc32c_each, crc32c_of_rows
 
 
 def test_the_checksum_is_castagnolis() -> None:
@@ -17,11 +17,12 @@ def test_the_checksum_is_castagnolis() -> None:
 
 @pytest.mark.parametrize("rows", [1, 127, 128, 1000])
 @given(seed=st.integers(0, 2**32), constant_columns=st.integers(0, 32))
-def test_rows_are_continued_as_one_by_one(rows: int, seed: int, constant_columns: int) -> None:
+def test_the_checksums_of_rows_are_those_one_by_one_and_may_be_continued(rows: int, seed: int, constant_columns: int) -> None:
     random = np.random.default_rng(seed)
     blocks = random.integers(0, 256, (rows, 32), dtype=np.uint8)
     blocks[:, :constant_columns] = 7
+    found = crc32c_of_rows(blocks)
+    assert found.tolist() == [crc32c(row.tobytes()) for row in blocks]
     payloads = [memoryview(random.bytes(5)) for _ in range(rows)]
-    values = crc32c_each(payloads)
-    expected = [crc32c(bytes(p) + row.tobytes()) for p, row in zip(payloads, blocks, strict=True)]
-    assert crc32c_continued(values, blocks).tolist() == expected
+    expected = [crc32c(row.tobytes() + bytes(p)) for p, row in zip(payloads, blocks, strict=True)]
+    assert crc32c_each(payloads, found.tolist()).tolist() == expected

@@ -19,7 +19,7 @@ from bk_spark.bookie.server.sync_thread import REQUEST_BYTES, CheckpointThread
 from bk_spark.config import BookieConfig
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.wire.codec import encode_add_request, encode_administer_request
-from bk_spark.wire.messages import AddRequest, AdminOperation
+from bk_spark.wire.messages import PROTOCOL_VERSION, AddRequest, AdminOperation
 from tests.cluster.bookie.served import BOOKIE_ID, DEADLINE_S, KEY, Served
 
 
@@ -175,7 +175,7 @@ def test_an_operation_is_answered_while_all_readers_are_busy_and_adds_wait_for_t
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "status"), [("operation", 99, pb.BAD_REQUEST), ("version", 2, pb.UNSUPPORTED_VERSION)]
+    ("field", "value", "status"), [("operation", 99, pb.BAD_REQUEST), ("version", PROTOCOL_VERSION + 1, pb.UNSUPPORTED_VERSION)]
 )
 def test_an_operation_that_this_bookie_does_not_know_is_refused(serve, field: str, value: int, status: int) -> None:
     message = encode_administer_request(BOOKIE_ID, AdminOperation.SCRUB)

@@ -20,7 +20,7 @@ from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
 from bk_spark.quorum import DENSE
 from bk_spark.wire.codec import encode_add_request, encode_last_add_confirmed_request, encode_read_request
-from bk_spark.wire.messages import MAX_MESSAGE_BYTES, AddRequest, LastAddConfirmedRequest, ReadRequest
+from bk_spark.wire.messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, AddRequest, LastAddConfirmedRequest, ReadRequest
 from tests.cluster.bookie.asked_bookie import allow_any_id
 
 KEY = master_key(b"")
@@ -114,10 +114,10 @@ def test_another_password_than_the_first_one_is_refused(stub: Any, bookie: Local
 
 def test_a_newer_protocol_version_is_refused_by_name(stub: Any, bookie: LocalBookie) -> None:
     message = _add(bookie, next(LEDGERS))
-    message.version = 2
+    message.version = PROTOCOL_VERSION + 1
     [reply] = _replies(stub, message)
     assert reply.status == pb.UNSUPPORTED_VERSION
-    assert "format version 2" in reply.detail
+    assert f"format version {PROTOCOL_VERSION + 1}" in reply.detail
 
 
 def test_malformed_requests_are_refused_and_the_stream_goes_on(stub: Any, bookie: LocalBookie) -> None:

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from bk_spark.proto import bookie_pb2 as pb
+from bk_spark.wire.messages import PROTOCOL_VERSION
 from tests.cluster.bookie.served import DEADLINE_S, Served
 
 
@@ -111,6 +112,6 @@ def test_a_long_poll_is_answered_when_the_bookie_stops(served):
 def test_malformed_and_newer_requests_of_one_ledger_are_refused(served):
     assert served.confirm(1, -2).result(DEADLINE_S).status == pb.BAD_REQUEST
     assert served.force(-1).result(DEADLINE_S).status == pb.BAD_REQUEST
-    assert served.stub.Force(pb.ForceRequest(version=2), timeout=DEADLINE_S).status == pb.UNSUPPORTED_VERSION
-    newer = pb.StoreLastAddConfirmedRequest(version=2)
+    assert served.stub.Force(pb.ForceRequest(version=PROTOCOL_VERSION + 1), timeout=DEADLINE_S).status == pb.UNSUPPORTED_VERSION
+    newer = pb.StoreLastAddConfirmedRequest(version=PROTOCOL_VERSION + 1)
     assert served.stub.StoreLastAddConfirmed(newer, timeout=DEADLINE_S).status == pb.UNSUPPORTED_VERSION

@@ -426,7 +426,7 @@ class SentLate(Scripted):
         super().handle(event, now_ms)
         if isinstance(event, ReadWaits):
             self._clock_ms += 3_600_000
-            self._context.connections.bookie("b1")._reads.release()
+            self._context.bookies.bookie("b1")._known._reads.release()
         elif isinstance(event, ReadSent):
             self._clock_ms += self._silent_ms
             self._deadline_ms = self._clock_ms

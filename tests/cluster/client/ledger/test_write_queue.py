@@ -259,7 +259,7 @@ def test_a_silent_bookies_queue_soon_holds_nothing_of_writers_that_are_done(clie
         for _ in range(5):
             with client.create_ledger() as writer:
                 writer.append_batch([b"x" * 9_000] * 2)
-        queue = client.context.connections.bookie(victim.bookie_id)._outgoing._queue  # type: ignore[attr-defined]
+        queue = client.context.bookies.bookie(victim.bookie_id)._known._outgoing._queue  # type: ignore[attr-defined]
         deadline = time.monotonic() + 30
         while any(queued.request is not None for queued in queue):
             assert time.monotonic() < deadline

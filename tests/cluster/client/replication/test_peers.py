@@ -159,8 +159,8 @@ def test_exactly_what_a_bookie_should_hold_comes_from_the_others_while_it_is_dow
 def test_the_bookie_itself_is_asked_last(client: BookKeeper, online: ClusterPeers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its damaged copy must not cost a failed try at each entry."""
     asked: list[str] = []
-    bookie = online._context.connections.bookie
-    monkeypatch.setattr(online._context.connections, "bookie", lambda bookie_id: asked.append(bookie_id) or bookie(bookie_id))
+    bookie = online._context.bookies.bookie
+    monkeypatch.setattr(online._context.bookies, "bookie", lambda bookie_id: asked.append(bookie_id) or bookie(bookie_id))
     writer = client.create_ledger()
     writer.append(b"x")
     writer.close()

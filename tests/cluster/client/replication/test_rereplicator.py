@@ -59,7 +59,7 @@ def held(client: BookKeeper, metadata: LedgerMetadata, fragment: Fragment, slot:
     )
 
     async def ask() -> list[int]:
-        bookie = client.context.connections.bookie(request.bookie_id)
+        bookie = client.context.bookies.bookie(request.bookie_id)
         found: list[int] = []
         async for reply in bookie.read(request):
             if isinstance(reply, ReadBatch):

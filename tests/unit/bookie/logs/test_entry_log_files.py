@@ -11,7 +11,7 @@ import pytest
 
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.logs import entry_log_files
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordKind
+from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RECORD_VERSION, RecordKind
 from bk_spark.bookie.logs.replay import Damage
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.entries.crc import crc32c
@@ -175,7 +175,7 @@ def test_a_newer_record_is_refused_by_name_also_where_the_scan_goes_on_behind_da
     (path,) = home.paths("entry_logs")
     data = bytearray(path.read_bytes())
     start = locations[1].offset
-    data[start + 4] = 3
+    data[start + 4] = RECORD_VERSION + 1
     data[start + 120 : start + 124] = crc32c(bytes(data[start : start + 120])).to_bytes(4, "little")
     data[locations[0].offset] ^= 1
     path.write_bytes(data)

@@ -6,6 +6,7 @@ import pytest
 
 from bk_spark.bookie.logs.record import (
     RECORD_HEADER_BYTES,
+    RECORD_VERSION,
     LedgerNote,
     Place,
     RecordKind,
@@ -117,9 +118,9 @@ def test_a_record_counts_only_in_its_file_and_at_its_offset(striped):
 
 def test_a_newer_record_is_refused_by_name(striped):
     packed = bytearray(pack_batch(PLACE, 12, striped, KEY))
-    packed[4] = 3
+    packed[4] = RECORD_VERSION + 1
     packed[-4:] = crc32c(bytes(packed[:-4])).to_bytes(4, "little")
-    with pytest.raises(FormatVersionError, match="journal 3 has format version 3"):
+    with pytest.raises(FormatVersionError, match=f"journal 3 has format version {RECORD_VERSION + 1}"):
         unpack(bytes(packed), "journal 3", PLACE.salt, PLACE.offset)
 
 

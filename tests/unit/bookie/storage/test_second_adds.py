@@ -241,3 +241,12 @@ def test_a_recovery_changes_no_payload_under_an_hmac_whose_password_the_bookie_d
     for recovery in (False, True):
         other = batch_with(1, 0, 4, lac=-1, tag=1, digester=keyed)
         assert reply_to(harness, other, recovery=recovery).status is Status.BAD_REQUEST
+
+
+def test_without_digests_a_writers_batch_with_another_last_add_confirmed_is_refused_too(harness):
+    harness.start()
+    dummy = Digester(DigestType.DUMMY, b"")
+    assert reply_to(harness, batch_with(1, 5, 9, lac=4, digester=dummy)).status is Status.OK
+    assert reply_to(harness, batch_with(1, 5, 9, lac=4, digester=dummy)).status is Status.OK
+    assert reply_to(harness, batch_with(1, 5, 9, lac=3, digester=dummy)).status is Status.BAD_REQUEST
+    assert reply_to(harness, batch_with(1, 5, 9, lac=3, digester=dummy), recovery=True).status is Status.OK

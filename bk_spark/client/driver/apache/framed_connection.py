@@ -1,0 +1,105 @@
+"""A TCP connection that carries frames, each behind its size: what both versions of Apache's protocol have in common.
+
+Runs on the event loop. A frame that is too long, or not what it should be, ends the connection, and so does its bookie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+
+from bk_spark.errors import CorruptionError
+from bk_spark.wire.messages import MAX_MESSAGE_BYTES
+
+SIZE_BYTES = 4
+
+
+class FramedConnection(asyncio.Protocol):
+    """Once it has ended everything that waits has got the reason, and nothing more is sent."""
+
+    def __init__(self) -> None:
+        self.ended: str | None = None
+        """Why it has ended; None while it has not."""
+        self._transport: asyncio.Transport | None = None
+        self._may_write = asyncio.Event()
+        self._chunks: list[bytes] = []
+        self._received = 0
+        self._needed = SIZE_BYTES
+        """So many bytes make the next frame complete, or its size."""
+
+    async def room(self) -> None:
+        """Wait until the socket takes more, so that what a bookie that stands still is sent stays bounded; or for the end."""
+        await self._may_write.wait()
+
+    def close(self, reason: str) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        self._end(reason)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._may_write.set()
+
+    def pause_writing(self) -> None:
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        self._may_write.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(str(exc) if exc is not None else "the bookie closed the connection")
+
+    def data_received(self, data: bytes) -> None:
+        self._chunks.append(data)
+        self._received += len(data)
+        if self._received < self._needed or self.ended is not None:
+            return
+        received = b"".join(self._chunks)
+        try:
+            at = self._take(received)
+        except CorruptionError as problem:
+            self.close(str(problem))
+            return
+        self._chunks, self._received = [received[at:]] if at < len(received) else [], len(received) - at
+
+    def _take(self, received: bytes) -> int:
+        """Take in all complete frames; returns where the first incomplete one begins."""
+        at, view = 0, memoryview(received)
+        while True:
+            at += self._take_many(view[at:])
+            self._needed = SIZE_BYTES
+            if len(received) - at < SIZE_BYTES:
+                return at
+            size = int.from_bytes(view[at : at + SIZE_BYTES])
+            if size > MAX_MESSAGE_BYTES:
+                raise CorruptionError("an answer of a bookie", f"a frame of {size} bytes, {MAX_MESSAGE_BYTES} are the most")
+            end = at + SIZE_BYTES + size
+            if end > len(received):
+                self._needed = end - at
+                return at
+            self._take_frame(received[at + SIZE_BYTES : end])
+            at = end
+
+    def _write(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(data)
+
+    def _end(self, reason: str) -> None:
+        if self.ended is None:
+            self.ended = reason
+            self._may_write.set()
+            self._chunks.clear()
+            self._give_up(reason)
+
+    def _take_many(self, received: memoryview) -> int:
+        """Take in frames at the beginning that are quicker to take together; returns their bytes."""
+        return 0
+
+    @abstractmethod
+    def _take_frame(self, frame: bytes) -> None:
+        """Take in a frame, without its size. Raises CorruptionError."""
+
+    @abstractmethod
+    def _give_up(self, reason: str) -> None:
+        """Tell everything that waits that the connection has ended."""

@@ -1,0 +1,98 @@
+"""Entries as Apache BookKeeper's clients send and its bookies store them, made from batches and back.
+
+An entry is a header of 32 bytes, its digest and its payload, one behind the other. In a batch these are columns, so that either
+form is made from the other for all entries of a batch at once.
+
+Ref: Apache BookKeeper's DigestManager; docs/formats.md, "Digests".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import chain
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bk_spark.config import DigestType
+from bk_spark.entries.batch import EntryBatch, binaries
+from bk_spark.entries.digest import DIGEST_BYTES, payload_pieces, payload_sizes, payloads_in_a_row
+from bk_spark.errors import CorruptionError
+
+HEADER_BYTES = 32
+
+Offsets: TypeAlias = npt.NDArray[np.int64]
+
+_HEADER = [("ledger_id", ">i8"), ("entry_id", ">i8"), ("last_add_confirmed", ">i8"), ("length", ">i8")]
+
+
+def framed(batch: EntryBatch, digest_type: DigestType, before: bytes) -> bytes:
+    """All entries, each as a frame: its size without these four bytes, ``before``, then the entry."""
+    width, sizes = DIGEST_BYTES[digest_type], payload_sizes(batch.payloads)
+    heads = np.empty(len(batch), dtype=_head(len(before), width))
+    heads["size"] = heads.dtype.itemsize - 4 + sizes
+    heads["before"] = np.void(before)
+    heads["ledger_id"] = batch.ledger_id
+    heads["entry_id"] = batch.entry_ids
+    heads["last_add_confirmed"] = batch.last_add_confirmed
+    heads["length"] = batch.lengths
+    if width:
+        heads["digest"] = _column(batch.digests, width)
+    return _interleaved(heads, batch.payloads, sizes)
+
+
+def _interleaved(heads: npt.NDArray[np.void], payloads: pa.BinaryArray, sizes: Offsets) -> bytes:
+    """Each head followed by its payload."""
+    count, width = len(heads), heads.dtype.itemsize
+    if (sizes == sizes[0]).all():
+        out = np.empty((count, width + int(sizes[0])), dtype=np.uint8)
+        out[:, :width] = heads.view(np.uint8).reshape(count, width)
+        out[:, width:] = np.frombuffer(payloads_in_a_row(payloads), dtype=np.uint8).reshape(count, -1)
+        return out.tobytes()
+    return b"".join(chain.from_iterable(zip(heads.view(f"V{width}").tolist(), payload_pieces(payloads), strict=True)))
+
+
+@cache
+def _head(before_bytes: int, digest_bytes: int) -> np.dtype[np.void]:
+    digest = [("digest", f"V{digest_bytes}")] if digest_bytes else []
+    return np.dtype([("size", ">u4"), ("before", f"V{before_bytes}"), *_HEADER, *digest])
+
+
+def _column(values: pa.FixedSizeBinaryArray, width: int) -> npt.NDArray[np.void]:
+    every = np.frombuffer(values.buffers()[1], dtype=f"V{width}", count=values.offset + len(values))
+    return every[values.offset :]
+
+
+def entries_of(ledger_id: int, digest_type: DigestType, data: bytes, places: Sequence[tuple[int, int]]) -> EntryBatch:
+    """The entries at these offsets of ``data``, at least one, each from its first byte up to the one behind its last.
+
+    Raises CorruptionError for one that is too short, or of another ledger.
+    """
+    width = DIGEST_BYTES[digest_type]
+    starts, ends = np.array(places, dtype=np.int64).T
+    begins = starts + HEADER_BYTES + width
+    if (begins > ends).any():
+        raise CorruptionError(f"an entry of ledger {ledger_id}", "it is shorter than its header and its digest")
+    headers = _gathered(data, starts, np.dtype(_HEADER))
+    if (headers["ledger_id"] != ledger_id).any():
+        raise CorruptionError(f"an entry of ledger {ledger_id}", "it says that it is of another ledger")
+    digests = _gathered(data, starts + HEADER_BYTES, np.dtype(f"V{width}")).tobytes() if width else b""
+    view = memoryview(data)
+    payloads = [view[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+    return EntryBatch(
+        ledger_id,
+        headers["entry_id"].astype(np.int64),
+        headers["last_add_confirmed"].astype(np.int64),
+        headers["length"].astype(np.int64),
+        pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(starts), [None, pa.py_buffer(digests)]),
+        binaries(payloads),
+    )
+
+
+def _gathered(data: bytes, starts: Offsets, kind: np.dtype[np.void]) -> npt.NDArray[np.void]:
+    """The values of one kind that begin at these offsets."""
+    every: npt.NDArray[np.void] = np.ndarray((len(data) - kind.itemsize + 1,), kind, data, strides=(1,))
+    return every[starts]

@@ -1,0 +1,93 @@
+"""Apache BookKeeper's protobuf protocol, version 3: what version 2 lacks. Long polls, explicit LACs, disk space, TLS.
+
+A frame is its size (4 bytes, without itself), then a request or a response, which names its request by a number.
+
+Ref: proto/apache_wire.proto; Apache BookKeeper's BookkeeperProtocol.proto.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from bk_spark.errors import CorruptionError
+from bk_spark.proto import apache_wire_pb2 as pb
+from bk_spark.wire.messages import Status
+
+VERSION = 3
+
+Request: TypeAlias = pb.ReadRequest | pb.WriteLacRequest | pb.LedgerRequest | pb.BookieInfoRequest | pb.StartTls
+
+CODES = {
+    0: Status.OK,
+    402: Status.NO_SUCH_LEDGER,
+    403: Status.NO_SUCH_ENTRY,
+    404: Status.BAD_REQUEST,
+    501: Status.IO_ERROR,
+    502: Status.UNAUTHORIZED,
+    503: Status.UNSUPPORTED_VERSION,
+    504: Status.FENCED,
+    505: Status.READ_ONLY,
+}
+"""The others, too many requests (506) and a ledger whose state is unknown (507) among them, are UNKNOWN."""
+
+_TOTAL, _FREE = 1, 2
+_LAC = struct.Struct(">qq")
+_FIELDS = {
+    pb.READ_ENTRY: "readRequest",
+    pb.WRITE_LAC: "writeLacRequest",
+    pb.READ_LAC: "readLacRequest",
+    pb.GET_BOOKIE_INFO: "getBookieInfoRequest",
+    pb.START_TLS: "startTLSRequest",
+    pb.FORCE_LEDGER: "forceLedgerRequest",
+}
+
+
+def pack(operation: pb.Operation, number: int, request: Request) -> bytes:
+    """A frame."""
+    header = pb.Header(version=VERSION, operation=operation, txnId=number)
+    whole = pb.Request(header=header)
+    getattr(whole, _FIELDS[operation]).CopyFrom(request)
+    message: bytes = whole.SerializeToString()
+    return len(message).to_bytes(4) + message
+
+
+def unpack(frame: bytes) -> pb.Response:
+    """Raises CorruptionError."""
+    try:
+        return pb.Response.FromString(frame)
+    except DecodeError as problem:
+        raise CorruptionError("an answer of a bookie", f"no response of version {VERSION} ({problem})") from None
+
+
+def status_of(code: int) -> Status:
+    return CODES.get(code, Status.UNKNOWN)
+
+
+def read_last(ledger_id: int) -> pb.ReadRequest:
+    """The last entry that the bookie has, and how far it knows the ledger to be confirmed."""
+    return pb.ReadRequest(ledgerId=ledger_id, entryId=-1)
+
+
+def wait_for(ledger_id: int, beyond: int, wait_ms: int) -> pb.ReadRequest:
+    """A long poll: answered once the ledger is confirmed beyond ``beyond``, or after ``wait_ms``."""
+    return pb.ReadRequest(
+        ledgerId=ledger_id, entryId=-1, previousLAC=beyond, timeOut=wait_ms, flag=pb.ReadRequest.ENTRY_PIGGYBACK
+    )
+
+
+def write_lac(ledger_id: int, confirmed: int, master_key: bytes, proof: bytes) -> pb.WriteLacRequest:
+    """``proof`` is the digest of the two numbers, as ``covered_by_proof`` gives them. Readers verify it."""
+    body = covered_by_proof(ledger_id, confirmed) + proof
+    return pb.WriteLacRequest(ledgerId=ledger_id, lac=confirmed, masterKey=master_key, body=body)
+
+
+def covered_by_proof(ledger_id: int, confirmed: int) -> bytes:
+    """What the digest of an explicit LAC covers."""
+    return _LAC.pack(ledger_id, confirmed)
+
+
+def ask_for_space() -> pb.BookieInfoRequest:
+    return pb.BookieInfoRequest(requested=_TOTAL | _FREE)

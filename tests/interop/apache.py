@@ -1,0 +1,89 @@
+"""Apache's bookies and Apache's Java client, from Maven, beside a ZooKeeper of ours."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.bookkeeper_cluster import DB_STORAGE, JAVA_OPTIONS, BookKeeperCluster, Peer, bookkeeper_cluster
+from bk_spark.local.cluster import LocalCluster
+
+HERE = Path(__file__).resolve().parent
+
+_SMALL = [option for option in JAVA_OPTIONS if not option.startswith("-X")]
+JAVA = (*_SMALL, "-Xmx256m", "-XX:MaxDirectMemorySize=256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+SETTINGS = {
+    **DB_STORAGE,
+    "dbStorage_writeCacheMaxSizeMb": "32",
+    "dbStorage_readAheadCacheMaxSizeMb": "32",
+    "dbStorage_rocksDB_blockCacheSize": "16777216",
+    "enableLocalTransport": "false",
+}
+"""A bookie that holds some megabytes needs no gigabyte."""
+
+
+class ApacheError(Exception):
+    """What the Java client answered: a code of BKException."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__(f"BKException {answer['error']}")
+        self.code = int(answer["error"])
+        self.confirmed = int(answer.get("confirmed", 0))
+        """Of entries that were added: how many, from the first on, had been confirmed."""
+
+
+class JavaClient:
+    """Apache's client in a JVM of its own; its commands are in ApacheClient.java."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    def create(self, e: int, w: int, a: int, digest: str = "CRC32C", password: str = "") -> int:
+        return int(self._ask("create", e, w, a, digest, password or "-")["ledger"])
+
+    def add(self, ledger_id: int, count: int, size: int) -> dict[str, Any]:
+        return self._ask("add", ledger_id, count, size)
+
+    def close_ledger(self, ledger_id: int) -> dict[str, Any]:
+        return self._ask("close", ledger_id)
+
+    def open(self, ledger_id: int, digest: str = "CRC32C", password: str = "", *, recover: bool = True) -> dict[str, Any]:
+        return self._ask("open", ledger_id, digest, password or "-", "recover" if recover else "read")
+
+    def read(self, ledger_id: int, first: int, last: int) -> dict[str, Any]:
+        return self._ask("read", ledger_id, first, last)
+
+    def _ask(self, *command: object) -> dict[str, Any]:
+        answer = self._peer.ask(*command)
+        if "error" in answer:
+            raise ApacheError(answer)
+        return answer
+
+
+@contextmanager
+def apache_cluster(ours: LocalCluster, directory: Path) -> Iterator[BookKeeperCluster]:
+    """Three bookies. Raises SkippedError where the jars are not to be had."""
+    with bookkeeper_cluster(ours, directory, SETTINGS, JAVA) as cluster:
+        yield cluster
+
+
+@contextmanager
+def java_client(cluster: BookKeeperCluster, *, v2: bool) -> Iterator[JavaClient]:
+    with cluster.program(HERE / "ApacheClient.java", str(v2).lower()) as peer:
+        yield JavaClient(peer)
+
+
+def payload(ledger_id: int, entry_id: int, size: int) -> bytes:
+    """As ApacheClient.java's: ``size`` bytes; with -1 from 0 to 1,999, in a way that hardly repeats."""
+    count = size if size >= 0 else entry_id * 7919 % 2000
+    begin = ledger_id + 31 * entry_id
+    return bytes((begin + i) & 0xFF for i in range(count))
+
+
+def summary(payloads: Iterable[bytes]) -> dict[str, Any]:
+    """What JavaClient.read says of entries with these payloads."""
+    every = list(payloads)
+    return {"count": len(every), "sha256": hashlib.sha256(b"".join(every)).hexdigest()}

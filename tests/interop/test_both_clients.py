@@ -1,0 +1,119 @@
+"""What one client writes the other reads, on Apache's bookies: every digest, with and without password, striped and not."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.errors import LedgerFencedError
+from tests.interop.apache import ApacheError, JavaClient, payload, summary
+
+IS_ALL = os.environ.get("BK_SPARK_INTEROP") == "1"
+"""``make interop``: every combination. ``make test`` takes fewer."""
+
+DIGESTS = ["CRC32C", "CRC32", "HMAC", "DUMMY"]
+SHAPES = [(3, 3, 2), (3, 2, 2)]
+SIZES = [0, 100, -1] if IS_ALL else [-1]
+PASSWORDS = ["", "secret"] if IS_ALL else ["secret"]
+COUNT = 700
+"""More than one batch of ours, and more than the single reads that are under way at a time."""
+
+LEDGER_FENCED = -101
+
+pytestmark = pytest.mark.timeout(1200)
+"""The first test fetches a hundred megabytes where that was not done yet."""
+
+
+def read_all(reader: ReadHandle) -> list[bytes]:
+    return [one for batch in reader.read(0, reader.last_add_confirmed) for one in batch.column("payload").to_pylist()]
+
+
+@pytest.mark.parametrize("password", PASSWORDS)
+@pytest.mark.parametrize("digest", DIGESTS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_java_wrote_we_read(java: JavaClient, client: BookKeeper, shape, digest: str, password: str) -> None:
+    for size in SIZES:
+        ledger_id = java.create(*shape, digest, password)
+        java.add(ledger_id, COUNT, size)
+        java.close_ledger(ledger_id)
+        with client.open_ledger(ledger_id, password.encode(), recover=False) as reader:
+            assert read_all(reader) == [payload(ledger_id, one, size) for one in range(COUNT)]
+
+
+@pytest.mark.parametrize("password", PASSWORDS)
+@pytest.mark.parametrize("digest", DIGESTS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_we_write_java_reads(
+    java: JavaClient, java_3: JavaClient, client: BookKeeper, shape, digest: str, password: str
+) -> None:
+    e, w, a = shape
+    for size in SIZES:
+        with client.create_ledger(e, w, a, digest, password.encode()) as writer:
+            payloads = [payload(writer.ledger_id, one, size) for one in range(COUNT)]
+            writer.append_batch(payloads[: COUNT // 2])
+            for added in [writer.append_async(one) for one in payloads[COUNT // 2 :]]:
+                added.result()
+        for reader in (java, java_3):
+            reader.open(writer.ledger_id, digest, password, recover=False)
+            assert reader.read(writer.ledger_id, 0, COUNT - 1) == summary(payloads)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_open_ledger_of_java_that_we_recover_is_closed_with_all_that_java_confirmed(
+    java: JavaClient, client: BookKeeper, shape
+) -> None:
+    ledger_id = java.create(*shape)
+    java.add(ledger_id, COUNT, 50)
+    with client.open_ledger(ledger_id) as reader:
+        assert read_all(reader) == [payload(ledger_id, one, 50) for one in range(COUNT)]
+    with pytest.raises(ApacheError) as fenced:
+        java.add(ledger_id, 1, 50)
+    assert fenced.value.code == LEDGER_FENCED
+    java.open(ledger_id, recover=False)
+    assert java.read(ledger_id, 0, COUNT - 1)["count"] == COUNT
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_open_ledger_of_ours_that_java_recovers_is_closed_with_all_that_we_confirmed(
+    java: JavaClient, client: BookKeeper, shape
+) -> None:
+    e, w, a = shape
+    writer = client.create_ledger(e, w, a)
+    payloads = [payload(writer.ledger_id, one, 50) for one in range(COUNT)]
+    writer.append_batch(payloads)
+    opened = java.open(writer.ledger_id, recover=True)
+    assert (opened["closed"], opened["last"]) == (True, COUNT - 1)
+    assert java.read(writer.ledger_id, 0, COUNT - 1) == summary(payloads)
+    with pytest.raises(LedgerFencedError):
+        writer.append(b"late")
+
+
+def test_a_tailing_reader_sees_what_java_confirms(java: JavaClient, client: BookKeeper) -> None:
+    """A writer's last entry is seen with the next one: Apache's tells no explicit LAC by default."""
+    ledger_id = java.create(3, 3, 2)
+    java.add(ledger_id, 1, 20)
+    with client.open_ledger(ledger_id, recover=False) as reader, ThreadPoolExecutor(1) as waiting:
+        for confirmed in range(5):
+            found = waiting.submit(reader.wait_for_last_add_confirmed, confirmed - 1, 30)
+            java.add(ledger_id, 1, 20)
+            assert found.result() == confirmed
+
+
+def test_an_idle_writer_of_ours_tells_its_readers_how_far_it_is_confirmed(client: BookKeeper) -> None:
+    with client.create_ledger(3, 3, 2) as writer:
+        writer.append(b"only")
+        with client.open_ledger(writer.ledger_id, recover=False) as reader:
+            assert reader.wait_for_last_add_confirmed(-1, timeout_s=30) == 0
+
+
+def test_bookies_say_what_they_are_and_how_much_space_they_have(client: BookKeeper) -> None:
+    bookies = client.list_bookies()
+    assert [bookie.address.protocol for bookie in bookies] == ["bookie-rpc"] * 3
+    for bookie in bookies:
+        described = client.describe_bookie(bookie.bookie_id)
+        assert described is not None
+        assert 0 < described.free_bytes <= described.total_bytes

@@ -1,0 +1,82 @@
+"""What Apache's bookies answer: frames in whatever pieces, the entries in them, and responses of version 3."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from bk_spark.client.driver.apache.version_2 import Version2
+from bk_spark.client.driver.apache.version_3 import Version3
+from bk_spark.config import DigestType
+from bk_spark.entries.batch import decode, encode, seal
+from bk_spark.entries.digest import Digester
+from bk_spark.proto import apache_wire_pb2 as pb
+from bk_spark.wire.apache import version_2
+from bk_spark.wire.apache.entry_bytes import entries_of, framed
+from tests.soak.fuzz.engine import Target
+
+LEDGER = 7
+DIGESTER = Digester(DigestType.CRC32C, b"")
+
+
+def _answers() -> list[bytes]:
+    """Frames without their sizes: reads, batch reads, adds, and failures of each."""
+    payloads = pa.array([b"%d" % one * 5 for one in range(4)], pa.binary())
+    batch = seal(DIGESTER, LEDGER, 0, payloads, length_before=0, last_add_confirmed=-1)
+    whole = framed(batch, DigestType.CRC32C, b"")  # each entry behind its size, as in a batch read
+    entry = whole[4 : 4 + int.from_bytes(whole[:4])]
+    head = ">BBHiqq"
+    return [
+        struct.pack(head, 2, 1, 0, 0, LEDGER, 3),
+        struct.pack(head, 2, 2, 0, 0, LEDGER, 0) + entry,
+        struct.pack(head, 2, 2, 0, 2, LEDGER, 9),
+        struct.pack(head, 2, 7, 0, 0, LEDGER, 0) + struct.pack(">q", 1) + whole,
+        struct.pack(head, 2, 7, 0, 1, LEDGER, 0) + struct.pack(">q", 2),
+    ]
+
+
+def _streams() -> Sequence[bytes]:
+    frames = [struct.pack(">I", len(one)) + one for one in _answers()]
+    return [b"".join(frames), *frames, b"".join(frames[:1] * 50)]
+
+
+def _take_stream(data: bytes) -> None:
+    Version2()._take(data)
+
+
+def _take_entries(data: bytes) -> None:
+    answer = version_2.unpack(data)
+    if answer.places:
+        for begin, end in answer.places[:1]:
+            version_2.last_add_confirmed_of(answer.data[begin:end], LEDGER)
+        entries = entries_of(LEDGER, DigestType.CRC32C, answer.data, answer.places)
+        entries.matching(DIGESTER)
+        encoded = encode(entries, DigestType.CRC32C)
+        assert encoded is not None
+        assert encoded.header.count != len(entries) or len(decode(encoded)) == len(entries)
+
+
+def _responses() -> Sequence[bytes]:
+    header = pb.Header(version=3, operation=pb.READ_ENTRY, txnId=5)
+    info = pb.BookieInfoResponse(status=0, freeDiskSpace=1, totalDiskCapacity=2)
+    messages = [
+        pb.Response(header=header, status=0, readResponse=pb.ReadResponse(status=0, ledgerId=7, entryId=3, maxLAC=2)),
+        pb.Response(header=header, status=0, getBookieInfoResponse=info),
+        pb.Response(header=header, status=402),
+    ]
+    packed = [message.SerializeToString() for message in messages]
+    return [struct.pack(">I", len(one)) + one for one in packed]
+
+
+def _take_response(data: bytes) -> None:
+    Version3()._take(data)
+
+
+def targets() -> list[Target]:
+    return [
+        Target("Apache's frames", _streams, _take_stream),
+        Target("Apache's entries", _answers, _take_entries),
+        Target("Apache's responses", _responses, _take_response),
+    ]
