@@ -38,7 +38,11 @@ def _fetch(pom: Path, directory: Path) -> None:
     JARS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=JARS) as temporary:
         _run([maven, "-B", "-q", "-f", str(pom), _COPY, "-DincludeScope=runtime", f"-DoutputDirectory={temporary}/jars"], pom)
-        Path(temporary, "jars").rename(directory)
+        try:
+            Path(temporary, "jars").rename(directory)
+        except OSError:
+            if not directory.is_dir():  # otherwise another process was faster
+                raise
 
 
 def _run(command: list[str], pom: Path) -> None:

@@ -90,6 +90,14 @@ async def begin_read(places: asyncio.Semaphore) -> None:
         raise ReadNotSentError(waited) from None
 
 
+async def drained(is_empty: Callable[[], bool]) -> None:
+    """Wait until nothing is left to send or to be answered, up to CLOSE_GRACE_S."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + CLOSE_GRACE_S
+    while not is_empty() and loop.time() < deadline_s:
+        await asyncio.sleep(_DRAIN_LOOK_S)
+
+
 @dataclass(slots=True, eq=False)
 class QueuedAdd:
     """An add until it is answered. ``request`` is None once it was sent or cancelled."""
@@ -200,21 +208,13 @@ class BookieConnection:
 
     async def close(self) -> None:
         """Wait up to CLOSE_GRACE_S for the remaining adds of closed ledgers, then disconnect."""
-        await self._drain()
+        await drained(lambda: not self._waiting and self._outgoing.empty())
         self._closed = True
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
         self._answer_all("the client was closed")
         await self._disconnect()
-
-    async def _drain(self) -> None:
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + CLOSE_GRACE_S
-        while self._sender is not None and not self._sender.done() and loop.time() < deadline_s:
-            if not self._waiting and self._outgoing.empty():
-                return
-            await asyncio.sleep(_DRAIN_LOOK_S)
 
     async def _connected(self) -> grpc.aio.Channel:
         """A channel to the bookie's registered address, looked up again if the channel is not connected, or in doubt."""

@@ -92,6 +92,16 @@ def entries_of(ledger_id: int, digest_type: DigestType, data: bytes, places: Seq
     )
 
 
+def last_add_confirmed_of(ledger_id: int, entry: bytes) -> int:
+    """What an entry says was confirmed when it was sent. Raises CorruptionError."""
+    if len(entry) < HEADER_BYTES:
+        raise CorruptionError(f"an entry of ledger {ledger_id}", f"it has {len(entry)} bytes")
+    (header,) = _gathered(entry, np.zeros(1, dtype=np.int64), np.dtype(_HEADER))
+    if header["ledger_id"] != ledger_id:
+        raise CorruptionError(f"an entry of ledger {ledger_id}", "it says that it is of another ledger")
+    return int(header["last_add_confirmed"])
+
+
 def _gathered(data: bytes, starts: Offsets, kind: np.dtype[np.void]) -> npt.NDArray[np.void]:
     """The values of one kind that begin at these offsets."""
     every: npt.NDArray[np.void] = np.ndarray((len(data) - kind.itemsize + 1,), kind, data, strides=(1,))

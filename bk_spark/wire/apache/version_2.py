@@ -1,14 +1,14 @@
-"""Apache BookKeeper's binary protocol, version 2: adds, reads and batch reads.
+"""Apache BookKeeper's binary protocol, version 2: adds and batch reads.
 
 A frame is its size (4 bytes, without itself), then a version (1), an operation (1) and flags (2), then what the operation has::
 
     ADD         request: master key (20), entry                 answer: code (4), ledger (8), entry id (8)
-    READ        request: ledger (8), entry id (8), if it fences the master key (20)
-                answer: code (4), ledger (8), entry id (8), if the code is 0 the entry
-    BATCH_READ  request: ledger (8), first entry id (8), request id (8), most entries (4), most bytes (8), key as for READ
+    BATCH_READ  request: ledger (8), first entry id (8), request id (8), most entries (4), most bytes (8)
                 answer: code (4), ledger (8), first entry id (8), request id (8), then each entry behind its size (4)
 
-All numbers are big-endian. An answer to an ADD or a READ has no number of its request: ledger and entry id say what it answers.
+All numbers are big-endian. An answer to an ADD has no number of its request: ledger and entry id say what it answers. The READ
+of this version has none either, so that the answer to an earlier read of an entry could be taken for that to a later one, which
+fenced the ledger or came after an add. Version 3 numbers its reads, and is used for all single ones.
 
 Ref: Apache BookKeeper's BookieProtocol and BookieProtoEncoding.
 """
@@ -25,20 +25,15 @@ import numpy.typing as npt
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import EntryBatch
 from bk_spark.errors import CorruptionError
-from bk_spark.wire.apache.entry_bytes import HEADER_BYTES, framed
+from bk_spark.wire.apache.entry_bytes import framed
 from bk_spark.wire.messages import Status
 
 VERSION = 2
 SIZE_BYTES = 4
 
-LAST_ENTRY = -1
-"""As the entry id of a READ: the last entry that the bookie has."""
-
 _HEAD = struct.Struct(">BBH")
-_READ = struct.Struct(">IBBHqq")
 _BATCH_READ = struct.Struct(">IBBHqqqiq")
-_ANSWER = struct.Struct(">BBHiqq")
-_REQUEST_ID = struct.Struct(">q")
+_ANSWER = struct.Struct(">BBHiqqq")
 _ENTRY_SIZE = struct.Struct(">i")
 
 ACK = np.dtype(
@@ -57,14 +52,11 @@ ACK = np.dtype(
 
 class Operation(IntEnum):
     ADD = 1
-    READ = 2
-    AUTH = 3
     BATCH_READ = 7
 
 
 class Flag(IntFlag):
     NONE = 0
-    FENCE = 1
     RECOVERY_ADD = 2
     HIGH_PRIORITY = 4
 
@@ -84,18 +76,14 @@ CODES = {
 
 
 Places = tuple[tuple[int, int], ...]
-_NONE: Places = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer. ``data`` holds the whole frame; ``places`` where its entries begin and end."""
+    """To a BATCH_READ. ``data`` holds the whole frame; ``places`` where its entries begin and end."""
 
-    operation: Operation
     status: Status
     code: int
-    ledger_id: int
-    entry_id: int
     request_id: int
     data: bytes
     places: Places
@@ -106,21 +94,11 @@ def pack_adds(batch: EntryBatch, digest_type: DigestType, master_key: bytes, fla
     return framed(batch, digest_type, _HEAD.pack(VERSION, Operation.ADD, flags) + master_key)
 
 
-def pack_read(ledger_id: int, entry_id: int, fence_key: bytes = b"") -> bytes:
-    """A READ of one entry, -1: the last one; with a master key it fences the ledger first."""
-    size = _READ.size - SIZE_BYTES + len(fence_key)
-    return _READ.pack(size, VERSION, Operation.READ, _fencing(fence_key), ledger_id, entry_id) + fence_key
-
-
 def pack_batch_read(ledger_id: int, first: int, request_id: int, most_entries: int, most_bytes: int) -> bytes:
     """A BATCH_READ of consecutive entries from ``first`` on."""
     size = _BATCH_READ.size - SIZE_BYTES
     head = (size, VERSION, Operation.BATCH_READ, Flag.NONE)
     return _BATCH_READ.pack(*head, ledger_id, first, request_id, most_entries, most_bytes)
-
-
-def _fencing(key: bytes) -> Flag:
-    return Flag.FENCE if key else Flag.NONE
 
 
 def leading_acks(received: memoryview) -> npt.NDArray[np.void]:
@@ -131,23 +109,14 @@ def leading_acks(received: memoryview) -> npt.NDArray[np.void]:
 
 
 def unpack(frame: bytes) -> Answer:
-    """An answer, without its size. Raises CorruptionError."""
+    """The answer to a BATCH_READ, without its size. Raises CorruptionError for anything else."""
     try:
-        version, op, _, code, ledger_id, entry_id = _ANSWER.unpack_from(frame)
-        operation = Operation(op)
-    except (struct.error, ValueError):
+        version, operation, _, code, _, _, request_id = _ANSWER.unpack_from(frame)
+    except struct.error:
         raise CorruptionError("an answer of a bookie", f"{len(frame)} bytes that are no answer of version {VERSION}") from None
-    if version != VERSION:
-        raise CorruptionError("an answer of a bookie", f"it has version {version}")
-    request_id, places = 0, _NONE
-    if operation is Operation.READ and code == 0:
-        places = ((_ANSWER.size, len(frame)),)
-    elif operation is Operation.BATCH_READ:
-        if len(frame) < _ANSWER.size + _REQUEST_ID.size:
-            raise CorruptionError("an answer of a bookie", "it ends within its request id")
-        (request_id,) = _REQUEST_ID.unpack_from(frame, _ANSWER.size)
-        places = _places(frame, _ANSWER.size + _REQUEST_ID.size)
-    return Answer(operation, CODES.get(code, Status.UNKNOWN), code, ledger_id, entry_id, request_id, frame, places)
+    if version != VERSION or operation != Operation.BATCH_READ:
+        raise CorruptionError("an answer of a bookie", f"it has version {version} and operation {operation}")
+    return Answer(CODES.get(code, Status.UNKNOWN), code, request_id, frame, _places(frame, _ANSWER.size))
 
 
 def _places(frame: bytes, at: int) -> Places:
@@ -162,13 +131,3 @@ def _places(frame: bytes, at: int) -> Places:
             raise CorruptionError("an answer of a bookie", "an entry in it reaches beyond its end")
         places.append((begin, at))
     return tuple(places)
-
-
-def last_add_confirmed_of(entry: bytes, ledger_id: int) -> int:
-    """What an entry says was confirmed. Raises CorruptionError."""
-    if len(entry) < HEADER_BYTES:
-        raise CorruptionError("an answer of a bookie", f"an entry of {len(entry)} bytes")
-    found, _, confirmed = struct.unpack_from(">qqq", entry)
-    if found != ledger_id:
-        raise CorruptionError("an answer of a bookie", f"an entry of ledger {found} came for ledger {ledger_id}")
-    return int(confirmed)

@@ -1,4 +1,4 @@
-"""Apache BookKeeper's protobuf protocol, version 3: what version 2 lacks. Long polls, explicit LACs, disk space, TLS.
+"""Apache BookKeeper's protobuf protocol, version 3: single reads, fences, long polls, explicit LACs and disk space.
 
 A frame is its size (4 bytes, without itself), then a request or a response, which names its request by a number.
 
@@ -18,7 +18,10 @@ from bk_spark.wire.messages import Status
 
 VERSION = 3
 
-Request: TypeAlias = pb.ReadRequest | pb.WriteLacRequest | pb.LedgerRequest | pb.BookieInfoRequest | pb.StartTls
+LAST_ENTRY = -1
+"""As an entry id: the last entry that the bookie has."""
+
+Request: TypeAlias = pb.ReadRequest | pb.WriteLacRequest | pb.BookieInfoRequest
 
 CODES = {
     0: Status.OK,
@@ -38,10 +41,7 @@ _LAC = struct.Struct(">qq")
 _FIELDS = {
     pb.READ_ENTRY: "readRequest",
     pb.WRITE_LAC: "writeLacRequest",
-    pb.READ_LAC: "readLacRequest",
     pb.GET_BOOKIE_INFO: "getBookieInfoRequest",
-    pb.START_TLS: "startTLSRequest",
-    pb.FORCE_LEDGER: "forceLedgerRequest",
 }
 
 
@@ -66,15 +66,17 @@ def status_of(code: int) -> Status:
     return CODES.get(code, Status.UNKNOWN)
 
 
-def read_last(ledger_id: int) -> pb.ReadRequest:
-    """The last entry that the bookie has, and how far it knows the ledger to be confirmed."""
-    return pb.ReadRequest(ledgerId=ledger_id, entryId=-1)
+def read(ledger_id: int, entry_id: int, fence_key: bytes = b"") -> pb.ReadRequest:
+    """One entry, LAST_ENTRY: the last one. With a master key the ledger is fenced, durably, before the answer."""
+    if not fence_key:
+        return pb.ReadRequest(ledgerId=ledger_id, entryId=entry_id)
+    return pb.ReadRequest(ledgerId=ledger_id, entryId=entry_id, masterKey=fence_key, flag=pb.ReadRequest.FENCE_LEDGER)
 
 
 def wait_for(ledger_id: int, beyond: int, wait_ms: int) -> pb.ReadRequest:
     """A long poll: answered once the ledger is confirmed beyond ``beyond``, or after ``wait_ms``."""
     return pb.ReadRequest(
-        ledgerId=ledger_id, entryId=-1, previousLAC=beyond, timeOut=wait_ms, flag=pb.ReadRequest.ENTRY_PIGGYBACK
+        ledgerId=ledger_id, entryId=LAST_ENTRY, previousLAC=beyond, timeOut=wait_ms, flag=pb.ReadRequest.ENTRY_PIGGYBACK
     )
 
 

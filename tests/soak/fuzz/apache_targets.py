@@ -14,7 +14,7 @@ from bk_spark.entries.batch import decode, encode, seal
 from bk_spark.entries.digest import Digester
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.wire.apache import version_2
-from bk_spark.wire.apache.entry_bytes import entries_of, framed
+from bk_spark.wire.apache.entry_bytes import entries_of, framed, last_add_confirmed_of
 from tests.soak.fuzz.engine import Target
 
 LEDGER = 7
@@ -22,18 +22,14 @@ DIGESTER = Digester(DigestType.CRC32C, b"")
 
 
 def _answers() -> list[bytes]:
-    """Frames without their sizes: reads, batch reads, adds, and failures of each."""
+    """Frames without their sizes: batch reads, adds, and failures of each."""
     payloads = pa.array([b"%d" % one * 5 for one in range(4)], pa.binary())
     batch = seal(DIGESTER, LEDGER, 0, payloads, length_before=0, last_add_confirmed=-1)
-    whole = framed(batch, DigestType.CRC32C, b"")  # each entry behind its size, as in a batch read
-    entry = whole[4 : 4 + int.from_bytes(whole[:4])]
-    head = ">BBHiqq"
+    entries = framed(batch, DigestType.CRC32C, b"")  # each behind its size, as in a batch read
     return [
-        struct.pack(head, 2, 1, 0, 0, LEDGER, 3),
-        struct.pack(head, 2, 2, 0, 0, LEDGER, 0) + entry,
-        struct.pack(head, 2, 2, 0, 2, LEDGER, 9),
-        struct.pack(head, 2, 7, 0, 0, LEDGER, 0) + struct.pack(">q", 1) + whole,
-        struct.pack(head, 2, 7, 0, 1, LEDGER, 0) + struct.pack(">q", 2),
+        struct.pack(">BBHiqq", 2, 1, 0, 0, LEDGER, 3),
+        struct.pack(">BBHiqqq", 2, 7, 0, 0, LEDGER, 0, 1) + entries,
+        struct.pack(">BBHiqqq", 2, 7, 0, 1, LEDGER, 0, 2),
     ]
 
 
@@ -50,7 +46,7 @@ def _take_entries(data: bytes) -> None:
     answer = version_2.unpack(data)
     if answer.places:
         for begin, end in answer.places[:1]:
-            version_2.last_add_confirmed_of(answer.data[begin:end], LEDGER)
+            last_add_confirmed_of(LEDGER, answer.data[begin:end])
         entries = entries_of(LEDGER, DigestType.CRC32C, answer.data, answer.places)
         entries.matching(DIGESTER)
         encoded = encode(entries, DigestType.CRC32C)

@@ -43,6 +43,9 @@ class SentAdds(Generic[T]):
     def __init__(self) -> None:
         self._sent: dict[int, deque[SentBatch[T]]] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._sent)
+
     def add(self, header: BatchHeader, token: T) -> None:
         self._sent.setdefault(header.ledger_id, deque()).append(SentBatch(header, token))
 

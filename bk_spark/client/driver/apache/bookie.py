@@ -1,8 +1,9 @@
 """An Apache bookie as a client sees it: the requests of the state machines over Apache BookKeeper's TCP protocol.
 
-Adds and reads use version 2. A batch goes out as one ADD for each entry, all in one write, and is answered once all are. The
-entries of a read come back as a batch. A bookie that holds only some of the ids is asked for single entries, many at a time,
-because a batch read ends at the first gap. Long polls, explicit LACs and disk space use version 3.
+A batch goes out as one ADD for each entry, all in one write, and is answered once all are. The entries of a read come back as
+batches. Adds and batch reads use version 2. Single entries, many at a time, come over version 3, whose answers have the numbers
+of their requests: from a bookie that holds only some of the ids, because a batch read ends at the first gap, and whenever a
+read fences, because an answer must not be one that was made before the fence.
 
 What Apache's protocol does not have: a bookie answers an ADD once it is durable, so a force is answered at once, with the same
 boot as every ack; deferred sync is refused. An operator's requests are answered with BAD_REQUEST.
@@ -14,20 +15,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TypeVar
+from itertools import accumulate
+from typing import Any, TypeVar
 
 from bk_spark.client.driver.answer_check import ReadAnswer
 from bk_spark.client.driver.apache.framed_connection import FramedConnection
 from bk_spark.client.driver.apache.version_2 import OnAdd, Version2
 from bk_spark.client.driver.apache.version_3 import Version3
-from bk_spark.client.driver.connections import MOST_READS, Lookup, QueuedAdd, ReadProgress, begin_read
+from bk_spark.client.driver.connections import MOST_READS, Lookup, QueuedAdd, ReadProgress, begin_read, drained
 from bk_spark.config import MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, decode, encode
 from bk_spark.entries.digest import APACHE_KEY_BYTES, payload_sizes
 from bk_spark.errors import BookKeeperError, CorruptionError
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.wire.apache import version_2, version_3
-from bk_spark.wire.apache.entry_bytes import entries_of
+from bk_spark.wire.apache.entry_bytes import entries_of, last_add_confirmed_of
 from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
@@ -58,7 +60,7 @@ end the connection, and all adds on it."""
 MOST_SINGLE_READS = 128
 """Single reads under way for one read: enough to keep the bookie busy for several round trips."""
 
-_Connection = TypeVar("_Connection", bound=FramedConnection)
+_Connection = TypeVar("_Connection", bound=FramedConnection[Any])
 
 
 class ApacheBookie:
@@ -125,7 +127,7 @@ class ApacheBookie:
     # --- reads
 
     async def read(self, request: ReadRequest) -> AsyncIterator[ReadProgress | ReadBatch | ReadEnd]:
-        """As BookieConnection's. A read that fences has its first entry read with the fence, which then holds for all."""
+        """As BookieConnection's."""
         waits = not request.fence and self._reads.locked()
         if waits:
             yield ReadProgress.WAITS
@@ -134,34 +136,27 @@ class ApacheBookie:
         try:
             if waits:
                 yield ReadProgress.SENT
-            async for part in _Reading(await self._in_version_2(), request).parts():
-                yield part
+            answer = ReadAnswer(request)
+            async for part in _Reading(await self._in_version_2(), await self._in_version_3(), request).parts():
+                yield answer.checked(part)
         finally:
             if not request.fence:
                 self._reads.release()
 
     async def last_add_confirmed(self, request: LastAddConfirmedRequest, timeout_s: float) -> LastAddConfirmedReply:
-        """With a wait what the bookie knows by then, otherwise what the last entry that it has says is confirmed."""
-        if request.wait_ms:
-            return await self._awaited(request, timeout_s)
-        key = request.master_key[:APACHE_KEY_BYTES] if request.fence else b""
-        connection = await self._in_version_2()
-        answer = await asyncio.wait_for(connection.read(request.ledger_id, version_2.LAST_ENTRY, key), timeout_s)
-        if answer.status is not Status.OK:
-            return LastAddConfirmedReply(answer.status, NO_ENTRY, _detail(answer), is_fenced=request.fence)
-        ((begin, end),) = answer.places
-        confirmed = version_2.last_add_confirmed_of(answer.data[begin:end], request.ledger_id)
-        return LastAddConfirmedReply(Status.OK, confirmed, is_fenced=request.fence)
+        """Asks for the last entry; with a wait, then for more.
 
-    async def _awaited(self, request: LastAddConfirmedRequest, timeout_s: float) -> LastAddConfirmedReply:
-        """Asks for the last entry first. A bookie that nobody asked lately does not know how far the ledger is confirmed until
-        the next add, and would let the long poll wait for that, whatever it has stored."""
+        A bookie that nobody asked lately does not know how far the ledger is confirmed until the next add, and would let the
+        long poll wait for that, whatever it has stored.
+        """
         connection = await self._in_version_3()
-        now = await connection.ask(pb.READ_ENTRY, version_3.read_last(request.ledger_id), timeout_s)
-        if now.status or now.readResponse.maxLAC > request.beyond:
-            return _confirmed(now)
+        key = request.master_key[:APACHE_KEY_BYTES] if request.fence else b""
+        question = version_3.read(request.ledger_id, version_3.LAST_ENTRY, key)
+        reply = _confirmed(request, await connection.ask(pb.READ_ENTRY, question, timeout_s))
+        if not request.wait_ms or reply.status is not Status.OK or reply.last_add_confirmed > request.beyond:
+            return reply
         question = version_3.wait_for(request.ledger_id, request.beyond, request.wait_ms)
-        return _confirmed(await connection.ask(pb.READ_ENTRY, question, timeout_s))
+        return _confirmed(request, await connection.ask(pb.READ_ENTRY, question, timeout_s))
 
     async def store_last_add_confirmed(self, request: StoreLastAddConfirmedRequest, timeout_s: float) -> PlainReply:
         key = request.master_key[:APACHE_KEY_BYTES]
@@ -182,6 +177,8 @@ class ApacheBookie:
         return AdministerReply(Status.BAD_REQUEST, what)
 
     async def close(self) -> None:
+        """Wait up to CLOSE_GRACE_S for the remaining adds of closed ledgers, then disconnect."""
+        await drained(lambda: self._outgoing.empty() and (self._version_2 is None or not self._version_2.owes_adds))
         self._closed = True
         if self._sender is not None:
             self._sender.cancel()
@@ -218,76 +215,88 @@ class ApacheBookie:
 
 
 class _Reading:
-    """One read of a range from one connection."""
+    """One read of a range from one bookie."""
 
-    def __init__(self, connection: Version2, request: ReadRequest) -> None:
-        self._connection = connection
+    def __init__(self, batched: Version2, single: Version3, request: ReadRequest) -> None:
+        self._batched = batched
+        self._single = single
         self._request = request
         self._left_bytes = request.maximum_bytes
-        self._fence_key = request.master_key[:APACHE_KEY_BYTES] if request.fence else b""
+        self._count = 1
+        """How many single entries to ask for next: as many as are likely to fit into what is left."""
 
     async def parts(self) -> AsyncIterator[ReadBatch | ReadEnd]:
-        """Raises CorruptionError for an answer of another form."""
-        answer = ReadAnswer(self._request)
-        async for part in self._parts():
-            yield answer.checked(part)
-
-    async def _parts(self) -> AsyncIterator[ReadBatch | ReadEnd]:
-        position, last = self._request.first, self._request.last
+        """Raises CorruptionError for what is no entry of the ledger, or not one that was asked for."""
+        request, position = self._request, self._request.first
         while self._left_bytes > 0 and (ids := self._next_ids(position)):
-            answers = await self._answers(ids)
-            good = [answer for answer in answers if answer.status is Status.OK]
-            for answer in good:
-                batch = self._batch(answer)
+            if request.pattern.is_dense and not request.fence:
+                batch, end = await self._read_batch(ids[0])
+            else:
+                batch, end = await self._read_singly(ids)
+            if batch is not None:
                 self._left_bytes -= len(batch.body)
                 position = batch.header.last_entry_id + 1
                 yield ReadBatch(batch)
-            if len(good) < len(answers):
-                failed = answers[len(good)]
-                yield ReadEnd(failed.status, failed.entry_id, _detail(failed))
+            if end is not None:
+                yield end
                 return
-        yield ReadEnd(Status.OK, next(iter(self._next_ids(position)), last + 1))
+        yield ReadEnd(Status.OK, next(iter(self._next_ids(position)), request.last + 1))
 
     def _next_ids(self, position: int) -> list[int]:
-        """The next ids to ask for; those of a batch read are its first and all that follow."""
+        """The next ids, at least one if there is one."""
         pattern, last = self._request.pattern, self._request.last
-        if pattern.is_dense:
-            return [position] if position <= last else []
         ids: list[int] = pattern.ids(position, min(last, position + MOST_SINGLE_READS)).tolist()
         return ids
 
-    async def _answers(self, ids: list[int]) -> list[version_2.Answer]:
-        """Answers for the next ids, up to the first that is no entry."""
-        ledger_id, connection = self._request.ledger_id, self._connection
-        if self._fence_key:
-            key, self._fence_key = self._fence_key, b""
-            return [await connection.read(ledger_id, ids[0], key)]
-        if self._request.pattern.is_dense:
-            most = min(self._request.last - ids[0] + 1, MAX_BATCH_ENTRIES)
-            return [await connection.batch_read(ledger_id, ids[0], most, min(self._left_bytes, MOST_FRAME_BYTES))]
-        asked = [connection.read(ledger_id, one) for one in ids]
-        try:
-            answers = await asyncio.gather(*asked)
-        finally:
-            for one in asked:
-                one.cancel()
-        bad = next((index for index, answer in enumerate(answers) if answer.status is not Status.OK), len(answers))
-        return answers[: bad + 1]
-
-    def _batch(self, answer: version_2.Answer) -> EncodedBatch:
+    async def _read_batch(self, first: int) -> tuple[EncodedBatch | None, ReadEnd | None]:
+        """The next entries, or the end of the read."""
         request = self._request
-        entries = entries_of(request.ledger_id, request.digest_type, answer.data, answer.places)
+        most = min(request.last - first + 1, MAX_BATCH_ENTRIES)
+        answer = await self._batched.batch_read(request.ledger_id, first, most, min(self._left_bytes, MOST_FRAME_BYTES))
+        if answer.status is not Status.OK:
+            return None, ReadEnd(answer.status, first, _detail(answer.status, answer.code))
+        return self._batch(answer.data, answer.places), None
+
+    async def _read_singly(self, ids: list[int]) -> tuple[EncodedBatch | None, ReadEnd | None]:
+        """The next entries up to one that is not there, which ends the read."""
+        ids, request = ids[: self._count], self._request
+        key = request.master_key[:APACHE_KEY_BYTES] if request.fence else b""
+        questions = [version_3.read(request.ledger_id, entry_id, key) for entry_id in ids]
+        answers = await asyncio.gather(*(self._single.ask(pb.READ_ENTRY, question) for question in questions))
+        bodies: list[bytes] = []
+        for entry_id, answer in zip(ids, answers, strict=True):
+            status = version_3.status_of(answer.status)
+            if status is not Status.OK:
+                return self._joined(bodies), ReadEnd(status, entry_id, _detail(status, answer.status))
+            bodies.append(answer.readResponse.body)
+        sizes = [len(body) for body in bodies]
+        fitting = (self._left_bytes - sum(sizes)) // (max(sizes) + 1)
+        self._count = max(1, min(MOST_SINGLE_READS, 2 * self._count, fitting))
+        return self._joined(bodies), None
+
+    def _joined(self, bodies: list[bytes]) -> EncodedBatch | None:
+        ends = list(accumulate(map(len, bodies)))
+        return self._batch(b"".join(bodies), list(zip([0, *ends], ends, strict=False))) if bodies else None
+
+    def _batch(self, data: bytes, places: Sequence[tuple[int, int]]) -> EncodedBatch:
+        request = self._request
+        if not places:
+            raise CorruptionError("an answer to a read", "it has no entry")
+        entries = entries_of(request.ledger_id, request.digest_type, data, places)
         batch = encode(entries, request.digest_type, request.pattern)
         if batch is None or batch.header.count != len(entries):
             raise CorruptionError("an answer to a read", "it has other entries than those that were asked for")
         return batch
 
 
-def _detail(answer: version_2.Answer) -> str:
-    return f"code {answer.code}" if answer.status is Status.UNKNOWN else ""
+def _detail(status: Status, code: int) -> str:
+    return f"code {code}" if status is Status.UNKNOWN else ""
 
 
-def _confirmed(response: pb.Response) -> LastAddConfirmedReply:
-    status = version_3.status_of(response.status)
-    is_known = status is Status.OK and response.readResponse.HasField("maxLAC")
-    return LastAddConfirmedReply(status, response.readResponse.maxLAC if is_known else NO_ENTRY)
+def _confirmed(request: LastAddConfirmedRequest, response: pb.Response) -> LastAddConfirmedReply:
+    """What a bookie knows to be confirmed: by itself, or from the entry that it sent."""
+    status, found = version_3.status_of(response.status), response.readResponse
+    known = [found.maxLAC] if found.HasField("maxLAC") else []
+    if status is Status.OK and found.body:
+        known.append(last_add_confirmed_of(request.ledger_id, found.body))
+    return LastAddConfirmedReply(status, max(known, default=NO_ENTRY), _detail(status, response.status), request.fence)

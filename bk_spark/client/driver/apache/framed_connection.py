@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from typing import Generic, TypeVar
 
 from bk_spark.errors import CorruptionError
 from bk_spark.wire.messages import MAX_MESSAGE_BYTES
@@ -14,10 +15,18 @@ from bk_spark.wire.messages import MAX_MESSAGE_BYTES
 SIZE_BYTES = 4
 
 
-class FramedConnection(asyncio.Protocol):
-    """Once it has ended everything that waits has got the reason, and nothing more is sent."""
+T = TypeVar("T")
+
+
+class FramedConnection(asyncio.Protocol, Generic[T]):
+    """Answers have the numbers of their requests, and are a ``T``.
+
+    Once it has ended everything that waits has got the reason, and nothing more is sent.
+    """
 
     def __init__(self) -> None:
+        self._waiting: dict[int, asyncio.Future[T]] = {}
+        """By the number of the request. One that was cancelled is not here any more, answered or not."""
         self.ended: str | None = None
         """Why it has ended; None while it has not."""
         self._transport: asyncio.Transport | None = None
@@ -81,6 +90,24 @@ class FramedConnection(asyncio.Protocol):
             self._take_frame(received[at + SIZE_BYTES : end])
             at = end
 
+    async def _answer(self, number: int, frame: bytes) -> T:
+        """Send a request and wait for its answer. Raises ConnectionError if the connection ends."""
+        await self.room()
+        if self.ended is not None:
+            raise ConnectionError(self.ended)
+        awaited: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = awaited
+        self._write(frame)
+        try:
+            return await awaited
+        finally:
+            self._waiting.pop(number, None)
+
+    def _answered(self, number: int, answer: T) -> None:
+        awaited = self._waiting.get(number)
+        if awaited is not None and not awaited.done():
+            awaited.set_result(answer)
+
     def _write(self, data: bytes) -> None:
         assert self._transport is not None
         self._transport.write(data)
@@ -90,6 +117,9 @@ class FramedConnection(asyncio.Protocol):
             self.ended = reason
             self._may_write.set()
             self._chunks.clear()
+            for awaited in self._waiting.values():
+                if not awaited.done():
+                    awaited.set_exception(ConnectionError(reason))
             self._give_up(reason)
 
     def _take_many(self, received: memoryview) -> int:
@@ -100,6 +130,5 @@ class FramedConnection(asyncio.Protocol):
     def _take_frame(self, frame: bytes) -> None:
         """Take in a frame, without its size. Raises CorruptionError."""
 
-    @abstractmethod
     def _give_up(self, reason: str) -> None:
-        """Tell everything that waits that the connection has ended."""
+        """Tell what waits for something else than an answer with a number that the connection has ended."""
