@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from bk_spark.client.driver.apache.bookie import ApacheBookie
 from bk_spark.client.driver.channels import Channels
-from bk_spark.client.driver.connections import BookieConnection, Lookup, QueuedAdd, ReadProgress
+from bk_spark.client.driver.connections import BookieConnection, Lookup, QueuedAdd, ReadProgress, drained
 from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.registration import APACHE_PROTOCOL
 from bk_spark.wire.messages import (
@@ -98,6 +98,8 @@ class BookieClient:
         return await (await self._found()).administer(operation, timeout_s, ledger_ids)
 
     async def close(self) -> None:
+        """Wait up to CLOSE_GRACE_S for the bookie to be found if adds wait for that, then as long for their answers."""
+        await drained(lambda: not self._early)
         self._closed = True
         if self._opener is not None:
             self._opener.cancel()

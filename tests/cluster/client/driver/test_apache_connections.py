@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.driver.apache.bookie import ApacheBookie
 from bk_spark.client.driver.apache.framed_connection import FramedConnection
 from bk_spark.client.driver.apache.version_2 import Version2
 from bk_spark.client.driver.apache.version_3 import Version3
-from bk_spark.client.driver.connections import QueuedAdd
-from bk_spark.config import DigestType
+from bk_spark.client.driver.bookies import Bookies
+from bk_spark.client.driver.channels import Channels
+from bk_spark.config import ClientConfig, DigestType
 from bk_spark.entries.batch import BatchHeader, encode, seal
 from bk_spark.entries.digest import Digester, master_key
 from bk_spark.metadata.registration import APACHE_PROTOCOL, BookieAddress
@@ -213,7 +213,7 @@ def test_an_answer_from_before_a_fence_never_counts_for_the_read_that_fences() -
 def test_a_client_that_closes_waits_for_the_adds_that_a_bookie_still_owes() -> None:
     """They are copies of confirmed entries: dropped here, they would be missing there."""
 
-    came, may_answer = asyncio.Event(), asyncio.Event()
+    may_look, came, may_answer = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
@@ -227,6 +227,7 @@ def test_a_client_that_closes_waits_for_the_adds_that_a_bookie_still_owes() -> N
         host, port = server.sockets[0].getsockname()[:2]
 
         async def look_up(bookie_id: str) -> BookieAddress:
+            await may_look.wait()
             return BookieAddress(bookie_id, host, port, protocol=APACHE_PROTOCOL)
 
         told: list[Status] = []
@@ -234,9 +235,12 @@ def test_a_client_that_closes_waits_for_the_adds_that_a_bookie_still_owes() -> N
         sealed = seal(digester, LEDGER, 0, pa.array([b"x"], pa.binary()), length_before=0, last_add_confirmed=-1)
         encoded = encode(sealed, DigestType.CRC32C)
         assert encoded is not None
-        bookie = ApacheBookie("b1", look_up)
-        bookie.enqueue(QueuedAdd(1, AddRequest(1, "b1", master_key(b""), encoded), lambda reply: told.append(reply.status)))
-        closing = asyncio.create_task(bookie.close())
+        bookies = Bookies(look_up, Channels(ClientConfig()))
+        add = AddRequest(1, "b1", master_key(b""), encoded)
+        bookies.bookie("b1").send_add(add, lambda reply: told.append(reply.status))
+        closing = asyncio.create_task(bookies.close())
+        await asyncio.sleep(0)  # the client begins to close before it knows where the bookie is
+        may_look.set()
         await asyncio.wait_for(came.wait(), DEADLINE_S)
         assert not closing.done()
         may_answer.set()
