@@ -141,32 +141,38 @@ class BookKeeperCluster:
 
 @contextmanager
 def bookkeeper_cluster(
-    ours: LocalCluster, directory: Path, settings: Mapping[str, str] = DB_STORAGE, java_options: Sequence[str] = JAVA_OPTIONS
+    ours: LocalCluster,
+    directory: Path,
+    settings: Mapping[str, str] = DB_STORAGE,
+    java_options: Sequence[str] = JAVA_OPTIONS,
+    *,
+    pom: Path = POM,
+    bookies: int = BOOKIES,
 ) -> Iterator[BookKeeperCluster]:
     """In a new directory, whose name is its root's in ZooKeeper too. Raises SkippedError where the jars are not to be had."""
-    java = _java_command(java_options)
+    java = _java_command(java_options, pom)
     metadata_uri = f"zk+hierarchical://{ours.zookeeper.address}/{directory.name}"
     directory.mkdir()
     with ExitStack() as stack:
         keeper = stack.enter_context(Keeper(directory, temporary=False))
-        bookies: list[ApacheBookie] = []
-        stack.callback(end_all, bookies)
-        for number in range(1, BOOKIES + 1):
+        started: list[ApacheBookie] = []
+        stack.callback(end_all, started)
+        for number in range(1, bookies + 1):
             port = stack.enter_context(reserved_port(None))
             own = directory / f"apache-bookie-{number}"
             config = _CONFIG.format(port=port, host=HOST, metadata_uri=metadata_uri, directory=own)
             config += "".join(f"{key}={value}\n" for key, value in settings.items())
-            bookies.append(ApacheBookie(keeper, own, port, config, java))
-        _format(java, bookies[0].config)
-        for bookie in bookies:
+            started.append(ApacheBookie(keeper, own, port, config, java))
+        _format(java, started[0].config)
+        for bookie in started:
             bookie.start()
-        for bookie in bookies:
+        for bookie in started:
             bookie.await_ready()
-        yield BookKeeperCluster(bookies, metadata_uri, java, directory)
+        yield BookKeeperCluster(started, metadata_uri, java, directory)
 
 
-def _java_command(options: Sequence[str]) -> list[str]:
-    class_path = os.pathsep.join(map(str, jars(POM)))
+def _java_command(options: Sequence[str], pom: Path) -> list[str]:
+    class_path = os.pathsep.join(map(str, jars(pom)))
     return [find_java(), *options, "-cp", class_path]
 
 

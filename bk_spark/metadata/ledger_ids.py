@@ -7,7 +7,8 @@ does not show yet.
 These numbers end before 2**31 - 1. A flat cluster then has no more ids. In the other layouts ids then come from a *bucket*,
 ``idgen-long/HOB-<high>``: ``high`` is the upper 32 bits of the id, a number in the bucket the lower ones. The first bucket is
 1, and the next one follows when it is full, so ids still rise. If ``idgen-long`` exists, ids come from its last bucket, even if
-somebody made it by hand.
+somebody made it by hand. Apache's tools leave the numbered path to the first client; it is never made where ledgers exist, for
+its numbers would begin at 0 again.
 
 **Listings** walk the tree of ledger znodes and ignore everything else below the root. A listing is complete or raises. It
 proves that a ledger is absent only after a ``sync`` of the same session, and only for ledgers known before the ``sync``.
@@ -45,11 +46,15 @@ class IssuedId:
 def issue_ledger_id(store: MetadataStore, znodes: Znodes) -> IssuedId:
     """A new id, above all that were issued before in this cluster.
 
-    Raises MetadataUnavailableError, and ConfigError if the layout has no more ids.
+    Raises MetadataUnavailableError, and ConfigError if the layout has no more ids, or nobody knows which were issued.
     """
     bucket = _last_bucket(store, znodes)
     if bucket is None:
-        issued = _next_number(store, znodes.id_prefix)
+        try:
+            issued = _next_number(store, znodes.id_prefix)
+        except NoNodeError:
+            _make_first_generator(store, znodes)
+            issued = _next_number(store, znodes.id_prefix)
         if issued is not None:
             return issued
     return _long_id(store, znodes, bucket or 1)
@@ -98,6 +103,7 @@ def raise_ledger_ids(store: MetadataStore, znodes: Znodes, held: int) -> int:
         raise ConfigError(
             "the highest ledger id that a bookie holds", held, f"the flat layout has no ids from {LARGEST_INT} on"
         )
+    store.ensure_path(znodes.id_generator)
     store.sync(znodes.root)
     missing = held + 1 - next_ledger_id(store, znodes)
     if missing > MAX_STEPS and znodes.layout is not LedgerLayout.FLAT:
@@ -124,6 +130,14 @@ def _last_bucket(store: MetadataStore, znodes: Znodes) -> int | None:
     except NoNodeError:
         return None
     return max((int(found[1]) for name in names if (found := _BUCKET.fullmatch(name))), default=1)
+
+
+def _make_first_generator(store: MetadataStore, znodes: Znodes) -> None:
+    ledger = next(ledger_ids(store, znodes), None)
+    if ledger is not None:
+        remedy = f"ids would begin at 0 again, and ledger {ledger} exists: run bk-spark cluster raise-ledger-ids"
+        raise ConfigError(f"the ledger ids of {store.uri}", "missing", remedy)
+    store.ensure_path(znodes.id_generator)
 
 
 def _long_id(store: MetadataStore, znodes: Znodes, bucket: int) -> IssuedId:

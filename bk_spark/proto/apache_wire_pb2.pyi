@@ -133,10 +133,19 @@ class StartTls(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class AuthMessage(_message.Message):
+    __slots__ = ("authPluginName", "payload")
+    AUTHPLUGINNAME_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    authPluginName: str
+    payload: bytes
+    def __init__(self, authPluginName: _Optional[str] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
 class Request(_message.Message):
-    __slots__ = ("header", "readRequest", "writeLacRequest", "readLacRequest", "getBookieInfoRequest", "startTLSRequest", "forceLedgerRequest")
+    __slots__ = ("header", "readRequest", "authRequest", "writeLacRequest", "readLacRequest", "getBookieInfoRequest", "startTLSRequest", "forceLedgerRequest")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     READREQUEST_FIELD_NUMBER: _ClassVar[int]
+    AUTHREQUEST_FIELD_NUMBER: _ClassVar[int]
     WRITELACREQUEST_FIELD_NUMBER: _ClassVar[int]
     READLACREQUEST_FIELD_NUMBER: _ClassVar[int]
     GETBOOKIEINFOREQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -144,18 +153,20 @@ class Request(_message.Message):
     FORCELEDGERREQUEST_FIELD_NUMBER: _ClassVar[int]
     header: Header
     readRequest: ReadRequest
+    authRequest: AuthMessage
     writeLacRequest: WriteLacRequest
     readLacRequest: LedgerRequest
     getBookieInfoRequest: BookieInfoRequest
     startTLSRequest: StartTls
     forceLedgerRequest: LedgerRequest
-    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., readRequest: _Optional[_Union[ReadRequest, _Mapping]] = ..., writeLacRequest: _Optional[_Union[WriteLacRequest, _Mapping]] = ..., readLacRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ..., getBookieInfoRequest: _Optional[_Union[BookieInfoRequest, _Mapping]] = ..., startTLSRequest: _Optional[_Union[StartTls, _Mapping]] = ..., forceLedgerRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., readRequest: _Optional[_Union[ReadRequest, _Mapping]] = ..., authRequest: _Optional[_Union[AuthMessage, _Mapping]] = ..., writeLacRequest: _Optional[_Union[WriteLacRequest, _Mapping]] = ..., readLacRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ..., getBookieInfoRequest: _Optional[_Union[BookieInfoRequest, _Mapping]] = ..., startTLSRequest: _Optional[_Union[StartTls, _Mapping]] = ..., forceLedgerRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("header", "status", "readResponse", "writeLacResponse", "readLacResponse", "getBookieInfoResponse", "startTLSResponse", "forceLedgerResponse")
+    __slots__ = ("header", "status", "readResponse", "authResponse", "writeLacResponse", "readLacResponse", "getBookieInfoResponse", "startTLSResponse", "forceLedgerResponse")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     READRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    AUTHRESPONSE_FIELD_NUMBER: _ClassVar[int]
     WRITELACRESPONSE_FIELD_NUMBER: _ClassVar[int]
     READLACRESPONSE_FIELD_NUMBER: _ClassVar[int]
     GETBOOKIEINFORESPONSE_FIELD_NUMBER: _ClassVar[int]
@@ -164,9 +175,10 @@ class Response(_message.Message):
     header: Header
     status: int
     readResponse: ReadResponse
+    authResponse: AuthMessage
     writeLacResponse: LedgerResponse
     readLacResponse: ReadLacResponse
     getBookieInfoResponse: BookieInfoResponse
     startTLSResponse: StartTls
     forceLedgerResponse: LedgerResponse
-    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., status: _Optional[int] = ..., readResponse: _Optional[_Union[ReadResponse, _Mapping]] = ..., writeLacResponse: _Optional[_Union[LedgerResponse, _Mapping]] = ..., readLacResponse: _Optional[_Union[ReadLacResponse, _Mapping]] = ..., getBookieInfoResponse: _Optional[_Union[BookieInfoResponse, _Mapping]] = ..., startTLSResponse: _Optional[_Union[StartTls, _Mapping]] = ..., forceLedgerResponse: _Optional[_Union[LedgerResponse, _Mapping]] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., status: _Optional[int] = ..., readResponse: _Optional[_Union[ReadResponse, _Mapping]] = ..., authResponse: _Optional[_Union[AuthMessage, _Mapping]] = ..., writeLacResponse: _Optional[_Union[LedgerResponse, _Mapping]] = ..., readLacResponse: _Optional[_Union[ReadLacResponse, _Mapping]] = ..., getBookieInfoResponse: _Optional[_Union[BookieInfoResponse, _Mapping]] = ..., startTLSResponse: _Optional[_Union[StartTls, _Mapping]] = ..., forceLedgerResponse: _Optional[_Union[LedgerResponse, _Mapping]] = ...) -> None: ...

@@ -13,6 +13,7 @@ import socket
 import ssl
 from pathlib import Path
 
+from bk_spark.tls.client_contexts import client_context
 from bk_spark.tls.files import TlsFiles
 
 STEP_S = 2.0
@@ -48,20 +49,22 @@ def _without_tls(connection: socket.socket) -> str | None:
 
 
 def _with_tls(connection: socket.socket, host: str, files: TlsFiles) -> str | None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(files.ca)
+    context = client_context(files)
     context.set_alpn_protocols(["h2"])
-    if files.certificate:
-        context.load_cert_chain(files.certificate, files.key)
     try:
         with context.wrap_socket(connection, server_hostname=host) as secured:
             return _after_handshake(secured, files)
-    except ssl.SSLCertVerificationError as problem:
-        return _about_its_certificate(problem, host, files)
     except ssl.SSLError as problem:
-        if problem.reason in _NOT_TLS:
-            return "speaks no TLS: start it with --tls-certificate and --tls-key, or leave out tls_ca (tlsCa, --tls-ca)"
-        return _refused(files) if "ALERT" in (problem.reason or "") else f"broke off the TLS handshake ({problem.reason})"
+        return in_handshake(problem, host, files)
+
+
+def in_handshake(problem: ssl.SSLError, host: str, files: TlsFiles) -> str:
+    """What the bookie at ``host`` did, after which the client's handshake failed."""
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        return _about_its_certificate(problem, host, files)
+    if problem.reason in _NOT_TLS:
+        return "speaks no TLS: start it with --tls-certificate and --tls-key, or leave out tls_ca (tlsCa, --tls-ca)"
+    return after_handshake(files) if "ALERT" in (problem.reason or "") else f"broke off the TLS handshake ({problem.reason})"
 
 
 def _about_its_certificate(problem: ssl.SSLCertVerificationError, host: str, files: TlsFiles) -> str:
@@ -80,14 +83,15 @@ def _about_its_certificate(problem: ssl.SSLCertVerificationError, host: str, fil
 def _after_handshake(secured: ssl.SSLSocket, files: TlsFiles) -> str | None:
     """A server that accepts the client sends data; one that refuses its certificate, or misses one, closes the connection."""
     try:
-        return None if secured.recv(1) else _refused(files)
+        return None if secured.recv(1) else after_handshake(files)
     except TimeoutError:
         return None
     except (ssl.SSLError, ConnectionError):
-        return _refused(files)
+        return after_handshake(files)
 
 
-def _refused(files: TlsFiles) -> str:
+def after_handshake(files: TlsFiles) -> str:
+    """What a bookie does that ends the connection once it has looked for the client's certificate."""
     if not files.certificate:
         return (
             "takes only clients with a certificate, and none is given: "

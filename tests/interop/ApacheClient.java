@@ -16,8 +16,8 @@ import org.apache.bookkeeper.client.LedgerHandle;
 import org.apache.bookkeeper.conf.ClientConfiguration;
 
 /**
- * Apache BookKeeper's client, told what to do over its input. Started with the metadata URI and whether it speaks version 2 of
- * the wire protocol. Commands come one a line; for each, one line of JSON goes out, {"error": code} if it failed:
+ * Apache BookKeeper's client, told what to do over its input. Started with the metadata URI, whether it speaks version 2 of
+ * the wire protocol, and how often, in ms, idle writers tell how far they are confirmed (0: never). Commands come one a line; for each, one line of JSON goes out, {"error": code} if it failed:
  *
  * <pre>
  * create E QW QA DIGEST PASSWORD    a new ledger, which stays open for its writer; PASSWORD is - for an empty one
@@ -25,6 +25,7 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
  *                                   and how many of them, from the first on, were confirmed
  * close LEDGER
  * open LEDGER DIGEST PASSWORD HOW   HOW: recover, or read
+ * explicit LEDGER                   the last entry that its writer said to be confirmed while it was idle
  * read LEDGER FIRST LAST            count and SHA-256 of all payloads; their digests are verified
  * </pre>
  */
@@ -42,6 +43,7 @@ public final class ApacheClient {
         ClientConfiguration configuration = new ClientConfiguration();
         configuration.setMetadataServiceUri(arguments[0]);
         configuration.setUseV2WireProtocol(Boolean.parseBoolean(arguments[1]));
+        configuration.setExplictLacInterval(Integer.parseInt(arguments[2]));
         try (BookKeeper client = new BookKeeper(configuration); Scanner commands = new Scanner(System.in)) {
             ApacheClient apache = new ApacheClient(client);
             while (commands.hasNextLine()) {
@@ -66,6 +68,8 @@ public final class ApacheClient {
                 return close(Long.parseLong(command[1]));
             case "open":
                 return open(command);
+            case "explicit":
+                return String.format("{\"last\": %d}", ledgers.get(Long.parseLong(command[1])).readExplicitLastConfirmed());
             case "read":
                 return read(Long.parseLong(command[1]), Long.parseLong(command[2]), Long.parseLong(command[3]));
             default:

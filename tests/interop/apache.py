@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.bookkeeper_cluster import DB_STORAGE, JAVA_OPTIONS, BookKeeperCluster, Peer, bookkeeper_cluster
+from benchmarks.peers.bookkeeper_cluster import DB_STORAGE, JAVA_OPTIONS, POM, BookKeeperCluster, Peer, bookkeeper_cluster
+from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
 
 HERE = Path(__file__).resolve().parent
@@ -23,6 +26,10 @@ SETTINGS = {
     "enableLocalTransport": "false",
 }
 """A bookie that holds some megabytes needs no gigabyte."""
+
+
+REGISTERED_S = 60.0
+"""Far longer than it takes on a machine that does other things."""
 
 
 class ApacheError(Exception):
@@ -56,6 +63,9 @@ class JavaClient:
     def read(self, ledger_id: int, first: int, last: int) -> dict[str, Any]:
         return self._ask("read", ledger_id, first, last)
 
+    def explicit_last_add_confirmed(self, ledger_id: int) -> int:
+        return int(self._ask("explicit", ledger_id)["last"])
+
     def _ask(self, *command: object) -> dict[str, Any]:
         answer = self._peer.ask(*command)
         if "error" in answer:
@@ -63,16 +73,44 @@ class JavaClient:
         return answer
 
 
+@dataclass(frozen=True)
+class Kind:
+    """How a cluster of Apache's bookies differs from the others."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    java: Sequence[str] = ()
+    pom: Path = POM
+    bookies: int = 3
+
+
 @contextmanager
-def apache_cluster(ours: LocalCluster, directory: Path) -> Iterator[BookKeeperCluster]:
-    """Three bookies. Raises SkippedError where the jars are not to be had."""
-    with bookkeeper_cluster(ours, directory, SETTINGS, JAVA) as cluster:
+def apache_cluster(ours: LocalCluster, directory: Path, kind: Kind | None = None) -> Iterator[BookKeeperCluster]:
+    """Three bookies by default. Raises SkippedError where the jars are not to be had."""
+    kind = kind or Kind()
+    settings, java = {**SETTINGS, **kind.settings}, (*JAVA, *kind.java)
+    with bookkeeper_cluster(ours, directory, settings, java, pom=kind.pom, bookies=kind.bookies) as cluster:
+        _await_registered(uri(ours, directory), kind.bookies)
         yield cluster
 
 
+def uri(ours: LocalCluster, directory: Path) -> str:
+    """The metadata URI of the cluster in ``directory`` for our client."""
+    return f"zk://{ours.zookeeper.address}/{directory.name}"
+
+
+def _await_registered(metadata_uri: str, bookies: int) -> None:
+    """A bookie of Apache's takes connections before it is on the list."""
+    deadline = time.monotonic() + REGISTERED_S
+    with BookKeeper(metadata_uri) as client:
+        while len(found := client.list_bookies()) < bookies:
+            assert time.monotonic() < deadline, f"only {found} are registered after {REGISTERED_S:g} s"
+            time.sleep(0.05)
+
+
 @contextmanager
-def java_client(cluster: BookKeeperCluster, *, v2: bool) -> Iterator[JavaClient]:
-    with cluster.program(HERE / "ApacheClient.java", str(v2).lower()) as peer:
+def java_client(cluster: BookKeeperCluster, *, v2: bool, explicit_ms: int = 0) -> Iterator[JavaClient]:
+    """``explicit_ms``: how often an idle writer tells how far it is confirmed; 0: never."""
+    with cluster.program(HERE / "ApacheClient.java", str(v2).lower(), str(explicit_ms)) as peer:
         yield JavaClient(peer)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from benchmarks.peers.bookkeeper_cluster import BookKeeperCluster
 from benchmarks.speed.measure import SkippedError
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
-from tests.interop.apache import JavaClient, apache_cluster, java_client
+from tests.interop.apache import JavaClient, apache_cluster, java_client, uri
 
 ROOT = "apache"
 
@@ -45,9 +46,16 @@ def java_3(apache: BookKeeperCluster) -> Iterator[JavaClient]:
         yield client
 
 
+@pytest.fixture
+def java_explicit(apache: BookKeeperCluster) -> Iterator[JavaClient]:
+    """Tells bookies how far its ledgers are confirmed while they are idle, which is off by default."""
+    with java_client(apache, v2=False, explicit_ms=100) as client:
+        yield client
+
+
 @pytest.fixture(scope="session")
 def metadata_uri(zookeeper: LocalCluster, apache: BookKeeperCluster) -> str:
-    return f"zk://{zookeeper.zookeeper.address}/{ROOT}"
+    return uri(zookeeper, Path(ROOT))
 
 
 @pytest.fixture

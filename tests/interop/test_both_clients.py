@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.driver.apache.bookie import MOST_PAYLOAD_BYTES
 from bk_spark.client.ledger.read_handle import ReadHandle
-from bk_spark.errors import LedgerFencedError
+from bk_spark.errors import BookKeeperError, LedgerFencedError
 from tests.interop.apache import ApacheError, JavaClient, payload, summary
 
 IS_ALL = os.environ.get("BK_SPARK_INTEROP") == "1"
@@ -26,6 +29,16 @@ LEDGER_FENCED = -101
 
 pytestmark = pytest.mark.timeout(1200)
 """The first test fetches a hundred megabytes where that was not done yet."""
+
+
+def awaited(look: Callable[[], int], wanted: int) -> bool:
+    """Look until ``wanted`` is seen, for half a minute."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if look() == wanted:
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def read_all(reader: ReadHandle) -> list[bytes]:
@@ -90,6 +103,43 @@ def test_an_open_ledger_of_ours_that_java_recovers_is_closed_with_all_that_we_co
     assert java.read(writer.ledger_id, 0, COUNT - 1) == summary(payloads)
     with pytest.raises(LedgerFencedError):
         writer.append(b"late")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_largest_entries_are_written_and_read_and_recovered_by_both(
+    java: JavaClient, java_3: JavaClient, client: BookKeeper, shape
+) -> None:
+    sizes = [0, 1, 1 << 20, MOST_PAYLOAD_BYTES] if IS_ALL else [MOST_PAYLOAD_BYTES]
+    for size in sizes:
+        theirs = java.create(*shape)
+        java.add(theirs, 3, size)
+        with client.open_ledger(theirs) as reader:
+            assert read_all(reader) == [payload(theirs, one, size) for one in range(3)]
+        with client.create_ledger(*shape) as writer:
+            payloads = [payload(writer.ledger_id, one, size) for one in range(3)]
+            writer.append_batch(payloads)
+            for reader in (java, java_3):
+                reader.open(writer.ledger_id, recover=reader is java)
+                assert reader.read(writer.ledger_id, 0, 2) == summary(payloads)
+
+
+def test_an_entry_that_apaches_bookies_do_not_take_is_refused_with_its_size_and_theirs(client: BookKeeper) -> None:
+    refused = rf"{MOST_PAYLOAD_BYTES + 1} bytes; Apache's bookies take up to {MOST_PAYLOAD_BYTES}"
+    with client.create_ledger(3, 3, 2) as writer, pytest.raises(BookKeeperError, match=refused):
+        writer.append(bytes(MOST_PAYLOAD_BYTES + 1))
+
+
+def test_an_explicit_last_add_confirmed_of_either_writer_is_seen_by_readers_of_the_other(
+    java: JavaClient, java_explicit: JavaClient, client: BookKeeper
+) -> None:
+    with client.create_ledger(3, 3, 2) as writer:
+        writer.append(b"only")
+        java.open(writer.ledger_id, recover=False)
+        assert awaited(lambda: java.explicit_last_add_confirmed(writer.ledger_id), 0)
+    theirs = java_explicit.create(3, 3, 2)
+    java_explicit.add(theirs, 1, 20)
+    with client.open_ledger(theirs, recover=False) as reader:
+        assert reader.wait_for_last_add_confirmed(-1, timeout_s=30) == 0
 
 
 def test_a_tailing_reader_sees_what_java_confirms(java: JavaClient, client: BookKeeper) -> None:

@@ -133,9 +133,7 @@ class BookieClient:
                 if address is None:
                     raise ConnectionError("it is not registered as available")
                 if address.protocol == APACHE_PROTOCOL:
-                    if self._channels.content() is not None:
-                        raise ConnectionError("it is a bookie of Apache BookKeeper, to which TLS is not supported")
-                    self._known = ApacheBookie(self.bookie_id, self._lookup)
+                    self._known = ApacheBookie(self.bookie_id, self._lookup, self._channels.contexts)
                 else:
                     self._known = BookieConnection(self.bookie_id, self._lookup, self._channels)
             return self._known

@@ -18,6 +18,7 @@ from bk_spark.config import ClientConfig
 from bk_spark.metadata.registration import BookieAddress
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
+from bk_spark.tls.client_contexts import ClientContexts
 from bk_spark.tls.diagnosis import diagnose
 from bk_spark.tls.files import TlsContent, TlsFiles, TlsSource, channel_credentials
 from bk_spark.wire.messages import KEEPALIVE_MS, MAX_MESSAGE_BYTES
@@ -56,6 +57,8 @@ class Channels:
         """Raises ConfigError if the TLS files cannot be used."""
         files = TlsFiles.of(config)
         self._source = TlsSource(files) if files else None
+        self.contexts = ClientContexts(self._source) if self._source else None
+        """For protocols other than gRPC; None without TLS."""
         self._diagnoses: dict[BookieAddress, tuple[float, asyncio.Task[str | None]]] = {}
 
     def content(self) -> TlsContent | None:

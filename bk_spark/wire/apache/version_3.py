@@ -1,4 +1,5 @@
-"""Apache BookKeeper's protobuf protocol, version 3: single reads, fences, long polls, explicit LACs and disk space.
+"""Apache BookKeeper's protobuf protocol, version 3: single reads, fences, long polls, explicit LACs and disk space; and how a
+connection of either version begins: TLS, and the question whether clients must authenticate.
 
 A frame is its size (4 bytes, without itself), then a request or a response, which names its request by a number.
 
@@ -21,7 +22,10 @@ VERSION = 3
 LAST_ENTRY = -1
 """As an entry id: the last entry that the bookie has."""
 
-Request: TypeAlias = pb.ReadRequest | pb.WriteLacRequest | pb.BookieInfoRequest
+WITHOUT_AUTHENTICATION = "AuthDisabledPlugin"
+"""How the clients and the bookies that know no authentication call that."""
+
+Request: TypeAlias = pb.ReadRequest | pb.WriteLacRequest | pb.BookieInfoRequest | pb.StartTls | pb.AuthMessage
 
 CODES = {
     0: Status.OK,
@@ -42,6 +46,8 @@ _FIELDS = {
     pb.READ_ENTRY: "readRequest",
     pb.WRITE_LAC: "writeLacRequest",
     pb.GET_BOOKIE_INFO: "getBookieInfoRequest",
+    pb.START_TLS: "startTLSRequest",
+    pb.AUTH: "authRequest",
 }
 
 
@@ -89,6 +95,11 @@ def write_lac(ledger_id: int, confirmed: int, master_key: bytes, proof: bytes) -
 def covered_by_proof(ledger_id: int, confirmed: int) -> bytes:
     """What the digest of an explicit LAC covers."""
     return _LAC.pack(ledger_id, confirmed)
+
+
+def without_authentication() -> pb.AuthMessage:
+    """OK is answered where clients need not authenticate, or have done so with their certificate; else UNAUTHORIZED."""
+    return pb.AuthMessage(authPluginName=WITHOUT_AUTHENTICATION, payload=b"")
 
 
 def ask_for_space() -> pb.BookieInfoRequest:

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from bk_spark.errors import ConfigError
-from bk_spark.metadata.ledger_ids import forget, highest_issued_id, issue_ledger_id, ledger_ids
+from bk_spark.metadata.ledger_ids import forget, highest_issued_id, issue_ledger_id, ledger_ids, raise_ledger_ids
 from bk_spark.metadata.ledger_layout import LARGEST_INT, LedgerLayout
 from bk_spark.metadata.registration import initialise_cluster
 from bk_spark.metadata.store import MetadataStore
@@ -129,3 +129,21 @@ def test_a_flat_cluster_without_more_ids_says_so_and_gives_none_twice() -> None:
     numbers.at("/ledgers", LARGEST_INT)
     with pytest.raises(ConfigError, match=r"'flat'.*end before 2147483647.*hierarchical"):
         numbers.take()
+
+
+@pytest.mark.parametrize("layout", HIERARCHIES)
+def test_ids_begin_at_0_where_apaches_tools_made_the_cluster_and_no_client_came_yet(layout: LedgerLayout) -> None:
+    numbers = Numbers(layout)
+    numbers.store.delete(numbers.znodes.id_generator)
+    assert numbers.take(2) == [0, 1]
+
+
+@pytest.mark.parametrize("layout", HIERARCHIES)
+def test_ids_do_not_begin_at_0_again_where_ledgers_exist(layout: LedgerLayout) -> None:
+    numbers = Numbers(layout)
+    numbers.store.create(numbers.znodes.ledger(4), make_parents=True)
+    numbers.store.delete(numbers.znodes.id_generator)
+    with pytest.raises(ConfigError, match=r"ledger 4 exists: run bk-spark cluster raise-ledger-ids"):
+        numbers.take()
+    assert raise_ledger_ids(numbers.store, numbers.znodes, held=4) == 5
+    assert numbers.take() == [5]

@@ -29,6 +29,8 @@ class FramedConnection(asyncio.Protocol, Generic[T]):
         """By the number of the request. One that was cancelled is not here any more, answered or not."""
         self.ended: str | None = None
         """Why it has ended; None while it has not."""
+        self.cause: Exception | None = None
+        """What the transport said when it ended."""
         self._transport: asyncio.Transport | None = None
         self._may_write = asyncio.Event()
         self._chunks: list[bytes] = []
@@ -45,7 +47,13 @@ class FramedConnection(asyncio.Protocol, Generic[T]):
             self._transport.abort()
         self._end(reason)
 
+    @property
+    def transport(self) -> asyncio.Transport:
+        assert self._transport is not None
+        return self._transport
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Also called when the connection goes on over another transport: TLS."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._may_write.set()
@@ -57,6 +65,7 @@ class FramedConnection(asyncio.Protocol, Generic[T]):
         self._may_write.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.cause = exc
         self._end(str(exc) if exc is not None else "the bookie closed the connection")
 
     def data_received(self, data: bytes) -> None:
@@ -109,8 +118,7 @@ class FramedConnection(asyncio.Protocol, Generic[T]):
             awaited.set_result(answer)
 
     def _write(self, data: bytes) -> None:
-        assert self._transport is not None
-        self._transport.write(data)
+        self.transport.write(data)
 
     def _end(self, reason: str) -> None:
         if self.ended is None:

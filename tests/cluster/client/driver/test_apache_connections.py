@@ -18,11 +18,12 @@ from bk_spark.client.driver.channels import Channels
 from bk_spark.config import ClientConfig, DigestType
 from bk_spark.entries.batch import BatchHeader, encode, seal
 from bk_spark.entries.digest import Digester, master_key
-from bk_spark.metadata.registration import APACHE_PROTOCOL, BookieAddress
+from bk_spark.metadata.registration import BookieAddress
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.quorum import DENSE
 from bk_spark.wire.apache import version_3
 from bk_spark.wire.messages import MAX_MESSAGE_BYTES, AddRequest, Status
+from tests.cluster.client.apache_server import apache_server
 
 DEADLINE_S = 10.0
 LEDGER = 7
@@ -215,20 +216,15 @@ def test_a_client_that_closes_waits_for_the_adds_that_a_bookie_still_owes() -> N
 
     may_look, came, may_answer = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
+    async def slowly(_: bytes) -> list[bytes]:
         came.set()
         await may_answer.wait()
-        writer.write(add_answer(0))
-        await reader.read(-1)
+        return [add_answer(0)]
 
-    async def whole() -> list[Status]:
-        server = await asyncio.start_server(slow, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()[:2]
-
-        async def look_up(bookie_id: str) -> BookieAddress:
+    async def closed(address: BookieAddress) -> list[Status]:
+        async def look_up(_: str) -> BookieAddress:
             await may_look.wait()
-            return BookieAddress(bookie_id, host, port, protocol=APACHE_PROTOCOL)
+            return address
 
         told: list[Status] = []
         digester = Digester(DigestType.CRC32C, b"")
@@ -245,7 +241,10 @@ def test_a_client_that_closes_waits_for_the_adds_that_a_bookie_still_owes() -> N
         assert not closing.done()
         may_answer.set()
         await closing
-        server.close()
         return told
+
+    async def whole() -> list[Status]:
+        async with apache_server(slowly) as address:
+            return await closed(address)
 
     assert asyncio.run(whole()) == [Status.OK]

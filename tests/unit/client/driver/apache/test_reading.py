@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.driver.apache.bookie import MOST_SINGLE_READS, _Reading
+from bk_spark.client.driver.apache.reading import MOST_SINGLE_READS, RangeRead
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import decode, seal
 from bk_spark.entries.digest import Digester, master_key
@@ -22,13 +22,19 @@ STRIPE = IdPattern(3, 2, 1)
 
 
 class Bookie:
-    """Has entries of one size below ``end``, and notes what it is asked for at a time."""
+    """Has entries of one size below ``end``, but no batch reads, and notes what it is asked for at a time."""
 
     def __init__(self, size: int, end: int) -> None:
         self._size, self._end = size, end
         self.rounds: list[int] = []
         self.fences: list[bool] = []
         self._under_way = 0
+
+    async def batch_read(self, *_: int) -> None:
+        return None
+
+    async def numbered(self) -> Bookie:
+        return self
 
     async def ask(self, operation: pb.Operation, request: pb.ReadRequest) -> pb.Response:
         self._under_way += 1
@@ -54,14 +60,14 @@ def read(bookie: Any, last: int, maximum_bytes: int, pattern: IdPattern, *, fenc
     request = ReadRequest("b1", LEDGER, master_key(b""), 0, last, pattern, maximum_bytes, fence)
 
     async def whole() -> list[ReadBatch | ReadEnd]:
-        return [part async for part in _Reading(bookie, bookie, request).parts()]
+        return [part async for part in RangeRead(bookie, request).parts()]
 
     *batches, end = asyncio.run(whole())
     assert isinstance(end, ReadEnd)
     return [one for part in batches if isinstance(part, ReadBatch) for one in decode(part.batch).entry_ids.tolist()], end
 
 
-@pytest.mark.parametrize(("pattern", "fence"), [(STRIPE, False), (STRIPE, True), (DENSE, True)])
+@pytest.mark.parametrize(("pattern", "fence"), [(STRIPE, False), (STRIPE, True), (DENSE, True), (DENSE, False)])
 def test_every_entry_of_the_slot_comes_up_to_one_that_is_not_there(pattern: IdPattern, fence: bool) -> None:
     bookie = Bookie(10, 500)
     ids, end = read(bookie, 1000, 1 << 30, pattern, fence=fence)

@@ -1,0 +1,112 @@
+"""Reads of a range from one Apache bookie: batch reads, or single ones, many at a time.
+
+Single reads take the place of batch reads for a bookie that holds only some of the ids, because a batch read ends at the first
+gap; whenever a read fences, because an answer must not be one that was made before the fence; and where a bookie is too old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from itertools import accumulate
+from typing import TypeAlias
+
+from bk_spark.client.driver.apache.connections import ApacheConnections
+from bk_spark.config import MAX_BATCH_ENTRIES
+from bk_spark.entries.batch import EncodedBatch, encode
+from bk_spark.entries.digest import APACHE_KEY_BYTES
+from bk_spark.errors import CorruptionError
+from bk_spark.proto import apache_wire_pb2 as pb
+from bk_spark.wire.apache import version_3
+from bk_spark.wire.apache.entry_bytes import entries_of
+from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
+
+MOST_FRAME_BYTES = 4 << 20
+"""Asked for in one batch read: below the 5 MiB that Apache's bookies and clients take by default as the largest frame."""
+
+MOST_SINGLE_READS = 128
+"""Single reads under way for one read: enough to keep the bookie busy for several round trips."""
+
+_Part: TypeAlias = tuple[EncodedBatch | None, ReadEnd | None]
+"""The next entries, or the end of the read, or both."""
+
+
+class RangeRead:
+    """One read of a range from one bookie."""
+
+    def __init__(self, connections: ApacheConnections, request: ReadRequest) -> None:
+        self._connections = connections
+        self._request = request
+        self._left_bytes = request.maximum_bytes
+        self._count = 1
+        """How many single entries to ask for next: as many as are likely to fit into what is left."""
+
+    async def parts(self) -> AsyncIterator[ReadBatch | ReadEnd]:
+        """Raises CorruptionError for what is no entry of the ledger, or not one that was asked for."""
+        request, position = self._request, self._request.first
+        while self._left_bytes > 0 and (ids := self._next_ids(position)):
+            found = await self._read_batch(ids[0]) if request.pattern.is_dense and not request.fence else None
+            batch, end = found or await self._read_singly(ids)
+            if batch is not None:
+                self._left_bytes -= len(batch.body)
+                position = batch.header.last_entry_id + 1
+                yield ReadBatch(batch)
+            if end is not None:
+                yield end
+                return
+        yield ReadEnd(Status.OK, next(iter(self._next_ids(position)), request.last + 1))
+
+    def _next_ids(self, position: int) -> list[int]:
+        """The next ids, at least one if there is one."""
+        pattern, last = self._request.pattern, self._request.last
+        ids: list[int] = pattern.ids(position, min(last, position + MOST_SINGLE_READS)).tolist()
+        return ids
+
+    async def _read_batch(self, first: int) -> _Part | None:
+        """None: the bookie has no batch reads."""
+        request = self._request
+        most = min(request.last - first + 1, MAX_BATCH_ENTRIES)
+        most_bytes = min(self._left_bytes, MOST_FRAME_BYTES)
+        answer = await self._connections.batch_read(request.ledger_id, first, most, most_bytes)
+        if answer is None:
+            return None
+        if answer.status is not Status.OK:
+            return None, ReadEnd(answer.status, first, detail(answer.status, answer.code))
+        return self._batch(first, answer.data, answer.places), None
+
+    async def _read_singly(self, ids: list[int]) -> _Part:
+        """The next entries up to one that is not there, which ends the read."""
+        ids, request = ids[: self._count], self._request
+        key = request.master_key[:APACHE_KEY_BYTES] if request.fence else b""
+        questions = [version_3.read(request.ledger_id, entry_id, key) for entry_id in ids]
+        connection = await self._connections.numbered()
+        answers = await asyncio.gather(*(connection.ask(pb.READ_ENTRY, question) for question in questions))
+        bodies: list[bytes] = []
+        for entry_id, answer in zip(ids, answers, strict=True):
+            status = version_3.status_of(answer.status)
+            if status is not Status.OK:
+                return self._joined(ids[0], bodies), ReadEnd(status, entry_id, detail(status, answer.status))
+            bodies.append(answer.readResponse.body)
+        sizes = [len(body) for body in bodies]
+        fitting = (self._left_bytes - sum(sizes)) // (max(sizes) + 1)
+        self._count = max(1, min(MOST_SINGLE_READS, 2 * self._count, fitting))
+        return self._joined(ids[0], bodies), None
+
+    def _joined(self, first: int, bodies: list[bytes]) -> EncodedBatch | None:
+        ends = list(accumulate(map(len, bodies)))
+        return self._batch(first, b"".join(bodies), list(zip([0, *ends], ends, strict=False))) if bodies else None
+
+    def _batch(self, first: int, data: bytes, places: Sequence[tuple[int, int]]) -> EncodedBatch:
+        """The entries at these offsets of ``data``, which must be ``first`` and those that follow it."""
+        request = self._request
+        if not places:
+            raise CorruptionError("an answer to a read", "it has no entry")
+        entries = entries_of(request.ledger_id, request.digest_type, data, places)
+        batch = encode(entries, request.digest_type, request.pattern)
+        if batch is None or (batch.header.first_entry_id, batch.header.count) != (first, len(entries)):
+            raise CorruptionError("an answer to a read", "it has other entries than those that were asked for")
+        return batch
+
+
+def detail(status: Status, code: int) -> str:
+    return f"code {code}" if status is Status.UNKNOWN else ""

@@ -1,0 +1,41 @@
+"""Python's TLS contexts of a client, for what does not go through gRPC: connections to Apache's bookies, and diagnoses."""
+
+from __future__ import annotations
+
+import ssl
+
+from bk_spark.tls.files import TlsContent, TlsFiles, TlsSource
+
+
+def client_context(files: TlsFiles) -> ssl.SSLContext:
+    """Trusts the authorities in ``files.ca`` alone, checks the host's name, and shows the client's certificate if there is one.
+
+    Raises OSError (ssl.SSLError is one) if the files cannot be used now.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(files.ca or None)
+    if files.certificate:
+        context.load_cert_chain(files.certificate, files.key)
+    return context
+
+
+class ClientContexts:
+    """The context for new connections, made anew when the files change. On the event loop only."""
+
+    def __init__(self, source: TlsSource) -> None:
+        self.files = source.files
+        self._source = source
+        self._content: TlsContent | None = None
+        self._context: ssl.SSLContext | None = None
+
+    def current(self) -> ssl.SSLContext:
+        """While the files are being replaced the former context stays in use. Raises OSError if there is none yet."""
+        content = self._source.content()
+        if self._context is None or content is not self._content:
+            try:
+                self._context = client_context(self.files)
+                self._content = content
+            except OSError:
+                if self._context is None:
+                    raise
+        return self._context

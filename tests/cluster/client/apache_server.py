@@ -1,0 +1,68 @@
+"""A server of Apache's protocol that greets as Apache's bookies do, and then answers what a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from bk_spark.client.driver.apache.bookie import ApacheBookie
+from bk_spark.metadata.registration import APACHE_PROTOCOL, BookieAddress
+from bk_spark.proto import apache_wire_pb2 as pb
+
+Answers = Callable[[bytes], Awaitable[list[bytes]]]
+"""What to send for a frame, without its size: frames as they are. An asyncio.CancelledError ends the connection."""
+
+
+def framed(message: bytes) -> bytes:
+    return struct.pack(">I", len(message)) + message
+
+
+def response(request: bytes, status: int = 0, **answer: object) -> bytes:
+    """Of version 3, as a frame."""
+    header = pb.Request.FromString(request).header
+    return framed(pb.Response(header=header, status=status, **answer).SerializeToString())
+
+
+def is_version_3(frame: bytes) -> bool:
+    return frame[0] != 2
+
+
+@asynccontextmanager
+async def apache_server(answers: Answers, greeting: int = 0) -> AsyncIterator[BookieAddress]:
+    """Serves as long as the context lasts. ``greeting`` is what it answers when a client asks whether it must authenticate."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                frame = await reader.readexactly(struct.unpack(">I", await reader.readexactly(4))[0])
+                if is_version_3(frame) and pb.Request.FromString(frame).HasField("authRequest"):
+                    writer.write(response(frame, greeting))
+                    continue
+                for one in await answers(frame):
+                    writer.write(one)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    try:
+        yield BookieAddress("b1", host, port, protocol=APACHE_PROTOCOL)
+    finally:
+        server.close()
+
+
+@asynccontextmanager
+async def apache_bookie(answers: Answers, greeting: int = 0) -> AsyncIterator[ApacheBookie]:
+    """What a client has of such a bookie."""
+    async with apache_server(answers, greeting) as address:
+
+        async def look_up(_: str) -> BookieAddress:
+            return address
+
+        bookie = ApacheBookie(address.bookie_id, look_up, None)
+        try:
+            yield bookie
+        finally:
+            await bookie.close()
