@@ -74,11 +74,17 @@ class ApacheBookie(LocalProcess):
     def __init__(self, keeper: Keeper, directory: Path, port: int, config: str, java: Sequence[str]) -> None:
         super().__init__(keeper, directory, port)
         self._java = java
+        self.bookie_id = f"{HOST}:{port}"
         self.config = directory / "bookie.conf"
         directory.mkdir(parents=True)
         self.config.write_text(config)
 
     def start(self) -> None:
+        """Start it, and wait until it accepts connections. It is registered soon after."""
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
         self._launch([*self._java, "org.apache.bookkeeper.server.Main", "--conf", str(self.config)])
 
     def await_ready(self) -> None:
@@ -150,28 +156,38 @@ def bookkeeper_cluster(
     bookies: int = BOOKIES,
 ) -> Iterator[BookKeeperCluster]:
     """In a new directory, whose name is its root's in ZooKeeper too. Raises SkippedError where the jars are not to be had."""
-    java = _java_command(java_options, pom)
     metadata_uri = f"zk+hierarchical://{ours.zookeeper.address}/{directory.name}"
+    java = java_command(java_options, pom)
+    with apache_bookies(metadata_uri, directory, settings, java, bookies) as made:
+        _format(java, made[0].config)
+        for bookie in made:
+            bookie.launch()
+        for bookie in made:
+            bookie.await_ready()
+        yield BookKeeperCluster(made, metadata_uri, java, directory)
+
+
+@contextmanager
+def apache_bookies(
+    metadata_uri: str, directory: Path, settings: Mapping[str, str], java: Sequence[str], count: int
+) -> Iterator[list[ApacheBookie]]:
+    """Bookies of any cluster in a new directory, not started yet. They end with the context."""
     directory.mkdir()
     with ExitStack() as stack:
         keeper = stack.enter_context(Keeper(directory, temporary=False))
-        started: list[ApacheBookie] = []
-        stack.callback(end_all, started)
-        for number in range(1, bookies + 1):
+        bookies: list[ApacheBookie] = []
+        stack.callback(end_all, bookies)
+        for number in range(1, count + 1):
             port = stack.enter_context(reserved_port(None))
             own = directory / f"apache-bookie-{number}"
             config = _CONFIG.format(port=port, host=HOST, metadata_uri=metadata_uri, directory=own)
             config += "".join(f"{key}={value}\n" for key, value in settings.items())
-            started.append(ApacheBookie(keeper, own, port, config, java))
-        _format(java, started[0].config)
-        for bookie in started:
-            bookie.start()
-        for bookie in started:
-            bookie.await_ready()
-        yield BookKeeperCluster(started, metadata_uri, java, directory)
+            bookies.append(ApacheBookie(keeper, own, port, config, java))
+        yield bookies
 
 
-def _java_command(options: Sequence[str], pom: Path) -> list[str]:
+def java_command(options: Sequence[str] = JAVA_OPTIONS, pom: Path = POM) -> list[str]:
+    """Runs a class that ``pom`` names. Raises SkippedError where its jars are not to be had."""
     class_path = os.pathsep.join(map(str, jars(pom)))
     return [find_java(), *options, "-cp", class_path]
 

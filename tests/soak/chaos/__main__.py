@@ -14,6 +14,10 @@ from tests.soak.chaos.plan import draw
 from tests.soak.chaos.rounds import Arena, Outcome, run_round
 
 BOOKIES = 5
+
+MIXED = 4, 2
+"""Bookies of a mixed cluster, and how many of them are Apache's."""
+
 ROUNDS_OF_A_CLUSTER = 50
 """Then a new one: bookies of this version never give back space."""
 
@@ -21,14 +25,15 @@ MAX_LINES = 10
 """Violations that are printed of a round; what was recorded has them all."""
 
 
-def play(directory: Path, rounds: int, first_seed: int) -> Iterator[Outcome]:
+def play(directory: Path, rounds: int, first_seed: int, *, mixed: bool = False) -> Iterator[Outcome]:
     """The rounds of consecutive seeds; what they recorded is below ``directory``."""
+    bookies, apache = MIXED if mixed else (BOOKIES, 0)
     for start in range(first_seed, first_seed + rounds, ROUNDS_OF_A_CLUSTER):
         place = directory / f"cluster-of-{start}"
         place.mkdir(parents=True)
-        with Arena(place, BOOKIES) as arena:
+        with Arena(place, bookies, apache) as arena:
             for seed in range(start, min(start + ROUNDS_OF_A_CLUSTER, first_seed + rounds)):
-                yield run_round(arena, draw(seed, BOOKIES))
+                yield run_round(arena, draw(seed, bookies))
         if not any(place.glob("round-*")):
             shutil.rmtree(place)
 
@@ -41,7 +46,7 @@ def describe(outcome: Outcome) -> str:
     lines = [f"round {plan.seed}: {outcome.seconds:.1f} s, {what}"]
     lines += [f"  VIOLATED {violation}" for violation in verdict.violations[:MAX_LINES]]
     if verdict.violations:
-        lines.append(f"  again with: make chaos ROUNDS=1 FIRST={plan.seed} KEEP=records")
+        lines.append(f"  again with the same command and ROUNDS=1 FIRST={plan.seed} KEEP=records")
         lines.append(f"  history: {outcome.directory}/*.jsonl, logs: {outcome.directory.parent}/cluster/*/log, ../*.log")
     return "\n".join(lines)
 
@@ -71,11 +76,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=200, metavar="N", help="default %(default)s")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="seed of the first round (default %(default)s)")
     parser.add_argument("--keep", metavar="D", help="keep all that was recorded in this new directory")
+    parser.add_argument("--mixed", action="store_true", help="two of our bookies and two of Apache's, in one cluster")
     args = parser.parse_args()
     directory = Path(args.keep) if args.keep else Path(tempfile.mkdtemp(prefix="bk_spark-chaos-"))
     outcomes: list[Outcome] = []
     try:
-        for outcome in play(directory, args.rounds, args.first):
+        for outcome in play(directory, args.rounds, args.first, mixed=args.mixed):
             print(describe(outcome), flush=True)
             outcomes.append(outcome)
             if not args.keep and not outcome.verdict.violations:

@@ -9,8 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
-from bk_spark.local.cluster import LocalBookie, LocalCluster
+from benchmarks.peers.bookkeeper_cluster import ApacheBookie
+from bk_spark.local.cluster import LocalBookie
+from bk_spark.local.zookeeper_server import LocalZooKeeper
 from tests.soak.chaos.history import FAULT, Recorder
 from tests.soak.chaos.plan import Fault
 from tests.soak.chaos.slow_bookie import delay_file
@@ -19,13 +23,19 @@ END_S = 120.0
 """How long the undoing of a fault may take: the start of a process on a busy machine."""
 
 
+Bookie = LocalBookie | ApacheBookie
+
+
 class Nemesis:
     """``start`` begins to count the faults' times; ``finish`` returns once all are undone and everything serves again."""
 
-    def __init__(self, cluster: LocalCluster, faults: Sequence[Fault], recorder: Recorder) -> None:
-        self._cluster = cluster
+    def __init__(
+        self, zookeeper: LocalZooKeeper, bookies: Sequence[Bookie], faults: Sequence[Fault], recorder: Recorder
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._bookies = bookies
         self._recorder = recorder
-        self._bookies = [threading.Lock() for _ in cluster.bookies]
+        self._broken = [threading.Lock() for _ in bookies]
         self._registry = threading.Lock()
         self._problems: list[Exception] = []
         self._threads = [threading.Thread(target=self._play, args=(fault,)) for fault in faults]
@@ -63,24 +73,24 @@ class Nemesis:
             self._problems.append(problem)
 
     def _break_bookie(self, fault: Fault) -> None:
-        """One fault of a bookie at a time; a later one waits."""
-        bookie = self._cluster.bookies[fault.target]
-        with self._bookies[fault.target]:
+        """One fault of a bookie at a time; a later one waits. The disk of one of Apache's cannot be slowed: it is suspended."""
+        bookie = self._bookies[fault.target]
+        with self._broken[fault.target]:
             if fault.kind == "kill":
                 self._hold(fault, bookie.kill)
                 with self._registry:  # a bookie cannot start without ZooKeeper
                     bookie.start()
-            elif fault.kind == "suspend":
-                self._hold(fault, bookie.suspend)
-                bookie.resume()
-            else:
-                self._hold(fault, lambda: _slow_down(bookie, fault.delay_ms))
+            elif fault.kind == "slow disk" and isinstance(bookie, LocalBookie):
+                self._hold(fault, lambda: _slow_down(bookie.data_dir, fault.delay_ms))
                 delay_file(bookie.data_dir).unlink()
+            else:
+                self._hold(replace(fault, kind="suspend"), bookie.suspend)
+                bookie.resume()
 
     def _stop_zookeeper(self, fault: Fault) -> None:
         with self._registry:
-            self._hold(fault, self._cluster.zookeeper.kill)
-            self._cluster.zookeeper.start()
+            self._hold(fault, self._zookeeper.kill)
+            self._zookeeper.start()
 
     def _hold(self, fault: Fault, begin: Callable[[], None]) -> None:
         begin()
@@ -89,8 +99,8 @@ class Nemesis:
         time.sleep(fault.lasts_s)
 
 
-def _slow_down(bookie: LocalBookie, delay_ms: int) -> None:
-    file = delay_file(bookie.data_dir)
+def _slow_down(data_dir: Path, delay_ms: int) -> None:
+    file = delay_file(data_dir)
     complete = file.with_suffix(".new")
     complete.write_text(str(delay_ms))
     complete.replace(file)

@@ -7,19 +7,21 @@ import dataclasses
 import itertools
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from unittest import mock
 
+from benchmarks.peers.bookkeeper_cluster import ApacheBookie, apache_bookies, java_command
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.local import cluster
-from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.local.cluster import LocalCluster
+from tests.interop.apache import JAVA, SETTINGS
 from tests.soak.chaos import history
 from tests.soak.chaos.agents import START_S, AgentProcess, Task
 from tests.soak.chaos.checker import Verdict, check
-from tests.soak.chaos.faults import Nemesis
+from tests.soak.chaos.faults import Bookie, Nemesis
 from tests.soak.chaos.history import Recorder, last_confirmed, read_events
 from tests.soak.chaos.plan import RoundPlan
 from tests.soak.chaos.slow_bookie import slow_bookie_command
@@ -34,14 +36,20 @@ WRITER, FIRST, SECOND = "writer", "first", "second"
 
 
 class Arena:
-    """The cluster and the client processes. ``directory`` keeps their logs and the histories of all rounds."""
+    """The cluster and the client processes. ``directory`` keeps their logs and the histories of all rounds.
 
-    def __init__(self, directory: Path, bookies: int) -> None:
+    ``apache`` of the bookies are Apache's, the others ours. Raises SkippedError where Apache's are not to be had.
+    """
+
+    def __init__(self, directory: Path, bookies: int, apache: int = 0) -> None:
         self.directory = directory
         self._agents: dict[str, AgentProcess] = {}
         with contextlib.ExitStack() as undo:
             undo.enter_context(mock.patch.object(cluster, "bookie_command", slow_bookie_command))
-            self.cluster = undo.enter_context(LocalCluster(bookies, directory / "cluster"))
+            self.cluster = undo.enter_context(LocalCluster(bookies - apache, directory / "cluster"))
+            self.bookies: list[Bookie] = list(self.cluster.bookies)
+            if apache:
+                self.bookies += undo.enter_context(_started(self.cluster, directory / "apache", apache))
             self.client = undo.enter_context(BookKeeper(self.cluster.metadata_uri))
             undo.callback(self._close_agents)
             for name in (WRITER, FIRST, SECOND):
@@ -59,7 +67,7 @@ class Arena:
     def await_bookies(self) -> None:
         """Until every bookie is on the list: a session that was lost in a fault is replaced soon after it."""
         deadline = time.monotonic() + DEADLINE_S
-        while len(self.client.list_bookies()) < len(self.cluster.bookies):
+        while len(self.client.list_bookies()) < len(self.bookies):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not all bookies are registered: {self.client.list_bookies()}")
             time.sleep(0.05)
@@ -76,6 +84,17 @@ class Arena:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def _started(cluster: LocalCluster, directory: Path, count: int) -> Iterator[list[ApacheBookie]]:
+    """Apache's bookies in a cluster of ours."""
+    metadata_uri = cluster.metadata_uri.replace("zk://", "zk+hierarchical://")
+    settings = {**SETTINGS, "zkTimeout": "4000"}  # a killed one is back after a round's second, not after ten
+    with apache_bookies(metadata_uri, directory, settings, java_command(JAVA), count) as bookies:
+        for bookie in bookies:
+            bookie.start()
+        yield bookies
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,7 +130,7 @@ class _Round:
         self._directory = directory
         self._random = random.Random(plan.seed)
         self._recorder = Recorder(directory / "round.jsonl", "round")
-        self._nemesis = Nemesis(arena.cluster, plan.faults, self._recorder)
+        self._nemesis = Nemesis(arena.cluster.zookeeper, arena.bookies, plan.faults, self._recorder)
         self._late: list[str] = []
 
     def play(self) -> None:
@@ -193,8 +212,8 @@ class _Round:
             if bookie is not None:
                 bookie.resume()
 
-    def _bookie(self, bookie_id: str | None) -> LocalBookie | None:
-        return next((bookie for bookie in self._arena.cluster.bookies if bookie.bookie_id == bookie_id), None)
+    def _bookie(self, bookie_id: str | None) -> Bookie | None:
+        return next((bookie for bookie in self._arena.bookies if bookie.bookie_id == bookie_id), None)
 
     def _await(self, tasks: Sequence[Task]) -> None:
         """What is late is remembered, and ends with its process."""
