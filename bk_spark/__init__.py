@@ -7,6 +7,7 @@ and few need all of it.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from bk_spark.errors import (
@@ -112,6 +113,11 @@ __all__ = [
     "compact_log",
     "register",
 ]
+
+
+# With gRPC's fork handlers every fourth child that Python forks beside a busy client dies before it runs its program, as when
+# PySpark starts its JVM. Without them nothing is lost: gRPC works in no forked child. It reads this at its first call.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 
 def __getattr__(name: str) -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from benchmarks.speed.processes import Usage, usage
 from bk_spark import BookKeeper, LocalCluster
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.write_handle import WriteHandle
+from bk_spark.local.process import LocalProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,16 @@ class Bench:
         with ExitStack() as stack:
             self.local = stack.enter_context(LocalCluster(bookies=bookies, data_dir=directory / "cluster"))
             self.client = stack.enter_context(BookKeeper(self.local.metadata_uri))
+            self._bookies: Sequence[LocalProcess] = self.local.bookies
             self._stack = stack.pop_all()
+
+    @contextmanager
+    def at(self, metadata_uri: str, bookies: Sequence[LocalProcess]) -> Iterator[Bench]:
+        """The same with a client of another cluster."""
+        other = copy(self)
+        other._bookies = bookies
+        with BookKeeper(metadata_uri) as other.client:
+            yield other
 
     def writer(self, quorums: Quorums) -> WriteHandle:
         return self.client.create_ledger(quorums.ensemble_size, quorums.write_quorum, quorums.ack_quorum)
@@ -75,7 +86,7 @@ class Bench:
         return writer.ledger_id
 
     def bookies_usage(self) -> Usage:
-        return usage(bookie.pid for bookie in self.local.bookies if bookie.pid is not None)
+        return usage(bookie.pid for bookie in self._bookies if bookie.pid is not None)
 
     def close(self) -> None:
         self._stack.close()

@@ -15,7 +15,7 @@ from bk_spark.errors import ConfigError
 
 
 class EventLoop:
-    """The process's event loop, started when first needed. A forked child gets one of its own."""
+    """The process's event loop, started when first needed."""
 
     _lock = threading.Lock()
     _loop: asyncio.AbstractEventLoop | None = None
@@ -23,8 +23,12 @@ class EventLoop:
 
     @classmethod
     def get(cls) -> asyncio.AbstractEventLoop:
+        """Raises ConfigError in a process that was forked from one with a client: gRPC ends such a process, or hangs in it."""
+        if cls._pid not in (0, os.getpid()):
+            what = f"the client, in a process forked from process {cls._pid}, which has used one"
+            raise ConfigError(what, "not possible", "start the process with multiprocessing's method spawn or forkserver")
         with cls._lock:
-            if cls._loop is None or cls._pid != os.getpid():
+            if cls._loop is None:
                 cls._loop, cls._pid = asyncio.new_event_loop(), os.getpid()
                 threading.Thread(target=cls._loop.run_forever, name="bk_spark", daemon=True).start()
             return cls._loop

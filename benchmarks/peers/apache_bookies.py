@@ -1,0 +1,83 @@
+"""Our client beside Apache's Java client, both on the same three bookies of Apache's: adds, and reads of one ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from benchmarks.peers.bookkeeper_client import IN_FLIGHT, READ_BATCH, READS_IN_FLIGHT, THEIRS_IN_FLIGHT, WARMUPS
+from benchmarks.peers.bookkeeper_cluster import POM, bookkeeper_cluster
+from benchmarks.peers.bookkeeper_runs import PeerRuns, Pool, append_batches, append_singly, check_content, pool, read_batches
+from benchmarks.peers.fetch import jars
+from benchmarks.speed.ledger_runs import Bench
+from benchmarks.speed.measure import Entrant, Result, Setting, alternate, claim, workload
+from bk_spark.config import KIB
+
+OURS, OURS_SINGLY, THEIRS = "our client, append_batch", "our client, append_async", "Java client, asyncAddEntry"
+OUR_READ, THEIR_READ = "our client, read", "Java client, batchReadAsync"
+
+NOTES = (
+    "Three bookies of Apache BookKeeper 4.17.3 (DbLedgerStorage, the journal is synced before an add is acked) take turns "
+    "with both clients: 3/3/2, CRC32C, entries that do not compress. Version 2 of the wire protocol for adds and batch "
+    "reads on both sides. Both clients are warm.",
+)
+
+
+@contextmanager
+def both_clients(setting: Setting, entries: Pool) -> Iterator[tuple[Bench, PeerRuns]]:
+    jars(POM)  # so that nothing is started in vain where they are not to be had
+    payloads = entries.write(setting.directory / "payloads")
+    with (
+        Bench(setting.directory, bookies=0) as bench,
+        bookkeeper_cluster(bench.local, setting.directory / "apache") as cluster,
+        cluster.client(payloads, entries.entry_bytes) as peer,
+        bench.at(f"zk://{bench.local.zookeeper.address}/apache", cluster.bookies) as ours,
+    ):
+        yield ours, PeerRuns(cluster, peer)
+
+
+def _register_adds(entry_bytes: int, size: str, full: int) -> None:
+    name = f"apache_bookies_adds_{size.replace(' ', '')}"
+    about = f"entries of {size} added to Apache's bookies, 3/3/2: our client, in batches and singly, and Apache's"
+
+    @workload(name, about)
+    def adds(setting: Setting) -> Result:
+        entries, count = pool(entry_bytes, setting.seed), setting.choose(full, 2_000)
+        with both_clients(setting, entries) as (ours, theirs):
+            entrants = [
+                Entrant(OURS, append_batches(ours, entries, setting.choose(2 * full, 2_000))),
+                Entrant(OURS_SINGLY, append_singly(ours, entries, count, IN_FLIGHT)),
+                Entrant(THEIRS, theirs.add(count, THEIRS_IN_FLIGHT)),
+            ]
+            samples = alternate(entrants, setting.runs, setting.choose(WARMUPS, 1))
+        rates = {who: [one.rows_per_s for one in found] for who, found in samples.items()}
+        text = f"adds of {size} to Apache's bookies, entries/s of"
+        claims = [
+            claim(f"{text} append_async against asyncAddEntry", rates[OURS_SINGLY], rates[THEIRS], 1.5),
+            claim(f"{text} append_batch against asyncAddEntry", rates[OURS], rates[THEIRS], 1.5),
+        ]
+        return Result(name, about, samples, claims, NOTES)
+
+
+_register_adds(100, "100 B", 250_000)
+_register_adds(KIB, "1 KiB", 100_000)
+
+ABOUT_READS = "entries of 100 B read from a closed ledger on Apache's bookies: our client, and Apache's in batched reads"
+
+
+@workload("apache_bookies_reads_100B", ABOUT_READS)
+def reads(setting: Setting) -> Result:
+    entries, count = pool(100, setting.seed), setting.choose(800_000, 10_000)
+    with both_clients(setting, entries) as (ours, theirs):
+        ledger = theirs.written_ledger(count, THEIRS_IN_FLIGHT)
+        entrants = [
+            Entrant(OUR_READ, read_batches(ours, ledger, 1)),
+            Entrant(THEIR_READ, theirs.read(ledger, READ_BATCH, READS_IN_FLIGHT)),
+        ]
+        samples = alternate(entrants, setting.runs, setting.choose(WARMUPS, 1))
+        check_content(ours, ledger, entries)
+    rates = {who: [one.rows_per_s for one in found] for who, found in samples.items()}
+    text = "reads of 100-byte entries from Apache's bookies, entries/s of read against batchReadAsync"
+    return Result(
+        "apache_bookies_reads_100B", ABOUT_READS, samples, [claim(text, rates[OUR_READ], rates[THEIR_READ], 1.0)], NOTES
+    )
