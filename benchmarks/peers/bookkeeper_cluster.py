@@ -25,6 +25,9 @@ HERE = Path(__file__).resolve().parent
 POM = HERE / "bookkeeper-pom.xml"
 BOOKIES = 3
 
+SHELL_S = 120.0
+"""A command starts a JVM and asks ZooKeeper."""
+
 _STORAGE = "org.apache.bookkeeper.bookie"
 
 DB_STORAGE: Mapping[str, str] = {"ledgerStorageClass": f"{_STORAGE}.storage.ldb.DbLedgerStorage"}
@@ -129,6 +132,10 @@ class BookKeeperCluster:
         self._java = java
         self._directory = directory
 
+    def shell(self, *words: object) -> str:
+        """Run a command of Apache's shell; returns what it prints. Raises RuntimeError if it fails."""
+        return _shell(self._java, self.bookies[0].config, *words)
+
     @contextmanager
     def client(self, payloads: Path, entry_bytes: int, *, v2: bool = True) -> Iterator[Peer]:
         """``payloads`` is a file of entries, which the client adds one after the other, again from the start at its end."""
@@ -159,7 +166,7 @@ def bookkeeper_cluster(
     metadata_uri = f"zk+hierarchical://{ours.zookeeper.address}/{directory.name}"
     java = java_command(java_options, pom)
     with apache_bookies(metadata_uri, directory, settings, java, bookies) as made:
-        _format(java, made[0].config)
+        _shell(java, made[0].config, "initnewcluster")
         for bookie in made:
             bookie.launch()
         for bookie in made:
@@ -192,8 +199,9 @@ def java_command(options: Sequence[str] = JAVA_OPTIONS, pom: Path = POM) -> list
     return [find_java(), *options, "-cp", class_path]
 
 
-def _format(java: Sequence[str], config: Path) -> None:
-    shell = [*java, "org.apache.bookkeeper.bookie.BookieShell", "-conf", str(config), "initnewcluster"]
-    done = subprocess.run(shell, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+def _shell(java: Sequence[str], config: Path, *words: object) -> str:
+    command = [*java, "org.apache.bookkeeper.bookie.BookieShell", "-conf", str(config), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=SHELL_S)
     if done.returncode != 0:
-        raise RuntimeError(f"initnewcluster failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise RuntimeError(f"{words[0]} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout

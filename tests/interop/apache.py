@@ -24,8 +24,9 @@ SETTINGS = {
     "dbStorage_readAheadCacheMaxSizeMb": "32",
     "dbStorage_rocksDB_blockCacheSize": "16777216",
     "enableLocalTransport": "false",
+    "autoRecoveryDaemonEnabled": "true",
 }
-"""A bookie that holds some megabytes needs no gigabyte."""
+"""A bookie that holds some megabytes needs no gigabyte. Its AutoRecovery runs, as with Pulsar."""
 
 
 REGISTERED_S = 60.0

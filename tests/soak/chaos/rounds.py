@@ -90,7 +90,8 @@ class Arena:
 def _started(cluster: LocalCluster, directory: Path, count: int) -> Iterator[list[ApacheBookie]]:
     """Apache's bookies in a cluster of ours."""
     metadata_uri = cluster.metadata_uri.replace("zk://", "zk+hierarchical://")
-    settings = {**SETTINGS, "zkTimeout": "4000"}  # a killed one is back after a round's second, not after ten
+    # A killed one is back after a round's second, not after ten. Its AutoRecovery does not know how to reach ours.
+    settings = {**SETTINGS, "zkTimeout": "4000", "autoRecoveryDaemonEnabled": "false"}
     with apache_bookies(metadata_uri, directory, settings, java_command(JAVA), count) as bookies:
         for bookie in bookies:
             bookie.start()
