@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.fetch import jars
+from bk_spark import BookKeeper
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.local.process import HOST, Keeper, LocalProcess, end_all, reserved_port
 from bk_spark.local.zookeeper_server import find_java
@@ -24,6 +26,9 @@ HERE = Path(__file__).resolve().parent
 
 POM = HERE / "bookkeeper-pom.xml"
 BOOKIES = 3
+
+REGISTERED_S = 60.0
+"""Far longer than it takes on a machine that does other things."""
 
 SHELL_S = 120.0
 """A command starts a JVM and asks ZooKeeper."""
@@ -171,6 +176,7 @@ def bookkeeper_cluster(
             bookie.launch()
         for bookie in made:
             bookie.await_ready()
+        _await_registered(f"zk://{ours.zookeeper.address}/{directory.name}", bookies)
         yield BookKeeperCluster(made, metadata_uri, java, directory)
 
 
@@ -197,6 +203,16 @@ def java_command(options: Sequence[str] = JAVA_OPTIONS, pom: Path = POM) -> list
     """Runs a class that ``pom`` names. Raises SkippedError where its jars are not to be had."""
     class_path = os.pathsep.join(map(str, jars(pom)))
     return [find_java(), *options, "-cp", class_path]
+
+
+def _await_registered(metadata_uri: str, bookies: int) -> None:
+    """A bookie of Apache's accepts connections before it is on the list."""
+    deadline = time.monotonic() + REGISTERED_S
+    with BookKeeper(metadata_uri) as client:
+        while len(found := client.list_bookies()) < bookies:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"only {found} are registered after {REGISTERED_S:g} s")
+            time.sleep(0.05)
 
 
 def _shell(java: Sequence[str], config: Path, *words: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.bookkeeper_cluster import DB_STORAGE, JAVA_OPTIONS, POM, BookKeeperCluster, Peer, bookkeeper_cluster
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
 
 HERE = Path(__file__).resolve().parent
@@ -27,10 +25,6 @@ SETTINGS = {
     "autoRecoveryDaemonEnabled": "true",
 }
 """A bookie that holds some megabytes needs no gigabyte. Its AutoRecovery runs, as with Pulsar."""
-
-
-REGISTERED_S = 60.0
-"""Far longer than it takes on a machine that does other things."""
 
 
 class ApacheError(Exception):
@@ -90,22 +84,12 @@ def apache_cluster(ours: LocalCluster, directory: Path, kind: Kind | None = None
     kind = kind or Kind()
     settings, java = {**SETTINGS, **kind.settings}, (*JAVA, *kind.java)
     with bookkeeper_cluster(ours, directory, settings, java, pom=kind.pom, bookies=kind.bookies) as cluster:
-        _await_registered(uri(ours, directory), kind.bookies)
         yield cluster
 
 
 def uri(ours: LocalCluster, directory: Path) -> str:
     """The metadata URI of the cluster in ``directory`` for our client."""
     return f"zk://{ours.zookeeper.address}/{directory.name}"
-
-
-def _await_registered(metadata_uri: str, bookies: int) -> None:
-    """A bookie of Apache's takes connections before it is on the list."""
-    deadline = time.monotonic() + REGISTERED_S
-    with BookKeeper(metadata_uri) as client:
-        while len(found := client.list_bookies()) < bookies:
-            assert time.monotonic() < deadline, f"only {found} are registered after {REGISTERED_S:g} s"
-            time.sleep(0.05)
 
 
 @contextmanager
