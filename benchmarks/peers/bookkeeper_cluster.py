@@ -44,6 +44,10 @@ SORTED_STORAGE: Mapping[str, str] = {"ledgerStorageClass": f"{_STORAGE}.SortedLe
 NOT_SYNCED: Mapping[str, str] = {**DB_STORAGE, "journalSyncData": "false"}
 """An add is acked while it is in the page cache alone."""
 
+_NO_BOUNDS: Mapping[str, str] = {"maxPendingAddRequestsPerThread": "0", "maxPendingReadRequestsPerThread": "0"}
+"""Clients do not wait for the slowest of three bookies: more than they have under way may wait there, and is not refused. What
+a cluster sets comes before these."""
+
 _CONFIG = """\
 bookiePort={port}
 advertisedAddress={host}
@@ -51,9 +55,6 @@ allowLoopback=true
 metadataServiceUri={metadata_uri}
 journalDirectories={directory}/journal
 ledgerDirectories={directory}/ledgers
-# Clients do not wait for the slowest of three bookies: more than they have under way may wait there, and is not refused.
-maxPendingAddRequestsPerThread=0
-maxPendingReadRequestsPerThread=0
 # The disk is shared with all else on this machine: that it is nearly full says little of what bookies need.
 diskUsageThreshold=0.99
 diskUsageWarnThreshold=0.98
@@ -194,7 +195,7 @@ def apache_bookies(
             port = stack.enter_context(reserved_port(None))
             own = directory / f"apache-bookie-{number}"
             config = _CONFIG.format(port=port, host=HOST, metadata_uri=metadata_uri, directory=own)
-            config += "".join(f"{key}={value}\n" for key, value in settings.items())
+            config += "".join(f"{key}={value}\n" for key, value in {**_NO_BOUNDS, **settings}.items())
             bookies.append(ApacheBookie(keeper, own, port, config, java))
         yield bookies
 

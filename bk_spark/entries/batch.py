@@ -58,7 +58,8 @@ class BatchHeader:
     """Inclusive. The batch holds the ids of ``pattern`` in this interval, always including the first and the last."""
     pattern: IdPattern
     last_add_confirmed: int
-    """The LAC of all entries; with ``mixed_lac`` the highest of their LACs."""
+    """The LAC of all entries; with ``mixed_lac`` the highest of their LACs. A writer's are below the first entry. Copies that
+    Apache's AutoRecovery made have the LAC of the time of copying, which may be above them."""
     length_before: int
     """The ledger's payload bytes before the first entry."""
     digest_type: DigestType
@@ -73,6 +74,11 @@ class BatchHeader:
     @property
     def count(self) -> int:
         return self.pattern.count(self.first_entry_id, self.last_entry_id)
+
+    @property
+    def is_below_its_entries(self) -> bool:
+        """Whether the LAC may be a writer's, who adds only what is not confirmed yet."""
+        return self.last_add_confirmed < (self.last_entry_id if self.mixed_lac else self.first_entry_id)
 
     def is_followed_by(self, other: BatchHeader) -> bool:
         """Whether ``other`` holds the next ids of the same ledger and pattern, with digests of the same type."""
@@ -89,9 +95,8 @@ class BatchHeader:
             return f"entry id {self.last_entry_id} or length {self.length_before} is above {MAX_ENTRY_ID}"
         if not 0 <= self.last_entry_id - self.first_entry_id < MAX_BATCH_ENTRIES:
             return f"ids {self.first_entry_id} to {self.last_entry_id} do not span 1 to {MAX_BATCH_ENTRIES} entries"
-        below = self.last_entry_id if self.mixed_lac else self.first_entry_id
-        if not NO_ENTRY <= self.last_add_confirmed < below:
-            return f"last add confirmed {self.last_add_confirmed} is not below entry {below}"
+        if not NO_ENTRY <= self.last_add_confirmed <= MAX_ENTRY_ID:
+            return f"last add confirmed {self.last_add_confirmed} is not from {NO_ENTRY} to {MAX_ENTRY_ID}"
         if not (self.pattern.holds(self.first_entry_id) and self.pattern.holds(self.last_entry_id)):
             return "its first or last id is not of its own pattern"
         return None
@@ -302,12 +307,12 @@ def _not_following(header: BatchHeader, following: BatchHeader) -> CorruptionErr
 
 
 def _last_add_confirmed(header: BatchHeader, body: pa.RecordBatch, entry_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The LAC of each entry. Raises CorruptionError unless each is below its entry's id."""
+    """The LAC of each entry. Raises CorruptionError for one that no entry can have, or if they are not as the header says."""
     if not header.mixed_lac:
         return np.full(len(entry_ids), header.last_add_confirmed, dtype=np.int64)
     confirmed = _numbers(body.column("last_add_confirmed"))
-    if confirmed.max() != header.last_add_confirmed or confirmed.min() < NO_ENTRY or (confirmed >= entry_ids).any():
-        raise CorruptionError(_name(header), "a last add confirmed that is not below its entry, or not as its header says")
+    if confirmed.max() != header.last_add_confirmed or confirmed.min() < NO_ENTRY:
+        raise CorruptionError(_name(header), "a last add confirmed that no entry can have, or that is not as its header says")
     return confirmed
 
 

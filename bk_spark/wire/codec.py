@@ -88,6 +88,10 @@ def decode_add_request(message: pb.AddRequest, body: bytes | memoryview | None =
     batch = EncodedBatch(_decode_header(message.header), message.body if body is None else body, message.body_crc32c)
     batch.check()
     batch.check_entries()
+    if not message.recovery and not batch.header.is_below_its_entries:
+        raise CorruptionError(
+            "a writer's add", f"last add confirmed {batch.header.last_add_confirmed} is not below its entries"
+        )
     return AddRequest(message.request_id, message.bookie_id, message.master_key, batch, message.recovery, message.deferred_sync)
 
 

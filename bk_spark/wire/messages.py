@@ -10,6 +10,7 @@ from enum import Enum
 
 from bk_spark.config import MAX_BATCH_BYTES, DigestType
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch
+from bk_spark.entries.digest import Digester
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import IdPattern
 
@@ -167,6 +168,8 @@ class LastAddConfirmedRequest(LedgerRequest):
     beyond: int = NO_ENTRY
     wait_ms: int = 0
     """The longest wait; 0: answer at once."""
+    digester: Digester | None = field(default=None, repr=False)
+    """Verifies the entry that an Apache bookie answers with. It is not sent."""
 
     def describe(self) -> str:
         verb = "fence and read" if self.fence else f"wait beyond {self.beyond} for the" if self.wait_ms else "read"

@@ -22,9 +22,12 @@ SETTINGS = {
     "dbStorage_readAheadCacheMaxSizeMb": "32",
     "dbStorage_rocksDB_blockCacheSize": "16777216",
     "enableLocalTransport": "false",
+    "maxPendingAddRequestsPerThread": "10000",
+    "maxPendingReadRequestsPerThread": "10000",
     "autoRecoveryDaemonEnabled": "true",
 }
-"""A bookie that holds some megabytes needs no gigabyte. Its AutoRecovery runs, as with Pulsar."""
+"""A bookie that holds some megabytes needs no gigabyte. Its AutoRecovery runs, as with Pulsar. Requests that wait have Apache's
+default bounds."""
 
 
 class ApacheError(Exception):

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from benchmarks.peers.bookkeeper_cluster import BookKeeperCluster
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.driver.apache.bookie import MOST_PAYLOAD_BYTES
 from bk_spark.client.ledger.read_handle import ReadHandle
@@ -142,6 +143,14 @@ def test_an_explicit_last_add_confirmed_of_either_writer_is_seen_by_readers_of_t
         assert reader.wait_for_last_add_confirmed(-1, timeout_s=30) == 0
 
 
+def test_many_small_entries_at_once_do_not_overrun_bookies_at_their_defaults(client: BookKeeper) -> None:
+    with client.create_ledger(3, 3, 2) as writer:
+        for added in [writer.append_batch_async([b"x"] * 5000) for _ in range(40)]:
+            added.result()
+        assert writer.last_add_confirmed == 40 * 5000 - 1
+        assert len(client.ledger_metadata(writer.ledger_id).fragments) == 1
+
+
 def test_a_tailing_reader_sees_what_java_confirms(java: JavaClient, client: BookKeeper) -> None:
     """A writer's last entry is seen with the next one: Apache's tells no explicit LAC by default."""
     ledger_id = java.create(3, 3, 2)
@@ -167,3 +176,15 @@ def test_bookies_say_what_they_are_and_how_much_space_they_have(client: BookKeep
         described = client.describe_bookie(bookie.bookie_id)
         assert described is not None
         assert 0 < described.free_bytes <= described.total_bytes
+
+
+def test_copies_that_apache_makes_of_a_lost_bookie_are_read(apache: BookKeeperCluster, client: BookKeeper) -> None:
+    """They have another last add confirmed, above their ids, and another digest. All copies are replaced here."""
+    payloads = [b"%d" % one for one in range(COUNT)]
+    with client.create_ledger(2, 2, 2) as writer:
+        writer.append_batch(payloads)
+    for bookie_id in client.ledger_metadata(writer.ledger_id).fragments[0].ensemble:
+        apache.shell("recover", "-force", "-ledger", writer.ledger_id, bookie_id)
+        assert bookie_id not in client.ledger_metadata(writer.ledger_id).fragments[0].ensemble
+    with client.open_ledger(writer.ledger_id) as reader:
+        assert read_all(reader) == payloads

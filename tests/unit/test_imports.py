@@ -104,7 +104,13 @@ USES = {
     "random": ("client/driver",),
     "secrets": (),
     "select": (),
-    "socket": ("metadata/zookeeper_session", "telemetry/http_endpoint", "tls/diagnosis", "bookie/server"),
+    "socket": (
+        "metadata/zookeeper_session",
+        "telemetry/http_endpoint",
+        "tls/diagnosis",
+        "client/driver/apache",
+        "bookie/server",
+    ),
     "subprocess": (),
     "threading": (
         "metadata",

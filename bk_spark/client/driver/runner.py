@@ -74,6 +74,7 @@ class Runner:
         self._context = context
         self._metadata = metadata
         self._master_key = metadata.master_key
+        self._digester = Digester(metadata.digest_type, metadata.password)
         self._machine = machine
         self._on_command = on_command
         self._timer: asyncio.TimerHandle | None = None
@@ -262,7 +263,7 @@ class Runner:
 
     async def _read_last_add_confirmed(self, command: sm.SendReadLastAddConfirmed) -> None:
         ids = self._addressed(command.bookie_id)
-        request = LastAddConfirmedRequest(*ids, command.fence, command.beyond, command.wait_ms)
+        request = LastAddConfirmedRequest(*ids, command.fence, command.beyond, command.wait_ms, self._digester)
         timeout_s = command.wait_ms / 1000 + self._context.config.read_timeout_s
         answer = await self._asked(self._bookie(command.bookie_id).last_add_confirmed(request, timeout_s))
         reply = answer if isinstance(answer, LastAddConfirmedReply) else LastAddConfirmedReply(Status.UNKNOWN, NO_ENTRY, answer)
@@ -271,8 +272,7 @@ class Runner:
 
     async def _store_last_add_confirmed(self, command: sm.SendStoreLastAddConfirmed) -> None:
         bookie_id, confirmed = command.bookie_id, command.last_add_confirmed
-        digester = Digester(self._metadata.digest_type, self._metadata.password)
-        proof = digester.of_bytes(covered_by_proof(self._metadata.ledger_id, confirmed))
+        proof = self._digester.of_bytes(covered_by_proof(self._metadata.ledger_id, confirmed))
         request = StoreLastAddConfirmedRequest(*self._addressed(bookie_id), confirmed, proof)
         timeout_s = self._context.config.add_timeout_s
         answer = await self._asked(self._bookie(bookie_id).store_last_add_confirmed(request, timeout_s))

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bk_spark.config import DigestType
-from bk_spark.entries.batch import EntryBatch, binaries
-from bk_spark.entries.digest import DIGEST_BYTES, payload_pieces, payload_sizes, payloads_in_a_row
+from bk_spark.entries.batch import NO_ENTRY, EntryBatch, binaries
+from bk_spark.entries.digest import DIGEST_BYTES, Digester, payload_pieces, payload_sizes, payloads_in_a_row
 from bk_spark.errors import CorruptionError
 
 HEADER_BYTES = 32
@@ -92,14 +92,10 @@ def entries_of(ledger_id: int, digest_type: DigestType, data: bytes, places: Seq
     )
 
 
-def last_add_confirmed_of(ledger_id: int, entry: bytes) -> int:
-    """What an entry says was confirmed when it was sent. Raises CorruptionError."""
-    if len(entry) < HEADER_BYTES:
-        raise CorruptionError(f"an entry of ledger {ledger_id}", f"it has {len(entry)} bytes")
-    (header,) = _gathered(entry, np.zeros(1, dtype=np.int64), np.dtype(_HEADER))
-    if header["ledger_id"] != ledger_id:
-        raise CorruptionError(f"an entry of ledger {ledger_id}", "it says that it is of another ledger")
-    return int(header["last_add_confirmed"])
+def last_add_confirmed_of(ledger_id: int, digester: Digester, entry: bytes) -> int:
+    """What an entry says was confirmed when it was sent; NO_ENTRY if its digest is wrong. Raises CorruptionError."""
+    found = entries_of(ledger_id, digester.digest_type, entry, [(0, len(entry))])
+    return int(found.last_add_confirmed[0]) if found.matching(digester).all() else NO_ENTRY
 
 
 def _gathered(data: bytes, starts: Offsets, kind: np.dtype[np.void]) -> npt.NDArray[np.void]:

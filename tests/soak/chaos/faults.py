@@ -13,8 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.peers.bookkeeper_cluster import ApacheBookie
-from bk_spark.local.cluster import LocalBookie
-from bk_spark.local.zookeeper_server import LocalZooKeeper
+from bk_spark.local.cluster import ROOT, LocalBookie, LocalCluster
+from bk_spark.metadata.registration import unregister
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import connect
 from tests.soak.chaos.history import FAULT, Recorder
 from tests.soak.chaos.plan import Fault
 from tests.soak.chaos.slow_bookie import delay_file
@@ -29,10 +31,9 @@ Bookie = LocalBookie | ApacheBookie
 class Nemesis:
     """``start`` begins to count the faults' times; ``finish`` returns once all are undone and everything serves again."""
 
-    def __init__(
-        self, zookeeper: LocalZooKeeper, bookies: Sequence[Bookie], faults: Sequence[Fault], recorder: Recorder
-    ) -> None:
-        self._zookeeper = zookeeper
+    def __init__(self, cluster: LocalCluster, bookies: Sequence[Bookie], faults: Sequence[Fault], recorder: Recorder) -> None:
+        """``bookies`` are those of the cluster, and perhaps Apache's that joined it."""
+        self._cluster = cluster
         self._bookies = bookies
         self._recorder = recorder
         self._broken = [threading.Lock() for _ in bookies]
@@ -79,7 +80,7 @@ class Nemesis:
             if fault.kind == "kill":
                 self._hold(fault, bookie.kill)
                 with self._registry:  # a bookie cannot start without ZooKeeper
-                    bookie.start()
+                    self._start(bookie)
             elif fault.kind == "slow disk" and isinstance(bookie, LocalBookie):
                 self._hold(fault, lambda: _slow_down(bookie.data_dir, fault.delay_ms))
                 delay_file(bookie.data_dir).unlink()
@@ -89,8 +90,14 @@ class Nemesis:
 
     def _stop_zookeeper(self, fault: Fault) -> None:
         with self._registry:
-            self._hold(fault, self._zookeeper.kill)
-            self._zookeeper.start()
+            self._hold(fault, self._cluster.zookeeper.kill)
+            self._cluster.zookeeper.start()
+
+    def _start(self, bookie: Bookie) -> None:
+        if isinstance(bookie, ApacheBookie):  # it would give up while its last registration is there
+            with connect(self._cluster.metadata_uri, connect_timeout_s=END_S, session_timeout_s=END_S) as store:
+                unregister(store, Znodes(ROOT), bookie.bookie_id)
+        bookie.start()
 
     def _hold(self, fault: Fault, begin: Callable[[], None]) -> None:
         begin()

@@ -131,7 +131,7 @@ class _Round:
         self._directory = directory
         self._random = random.Random(plan.seed)
         self._recorder = Recorder(directory / "round.jsonl", "round")
-        self._nemesis = Nemesis(arena.cluster.zookeeper, arena.bookies, plan.faults, self._recorder)
+        self._nemesis = Nemesis(arena.cluster, arena.bookies, plan.faults, self._recorder)
         self._late: list[str] = []
 
     def play(self) -> None:

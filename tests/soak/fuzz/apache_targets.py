@@ -46,7 +46,7 @@ def _take_entries(data: bytes) -> None:
     answer = version_2.unpack(data)
     if answer.places:
         for begin, end in answer.places[:1]:
-            last_add_confirmed_of(LEDGER, answer.data[begin:end])
+            last_add_confirmed_of(LEDGER, DIGESTER, answer.data[begin:end])
         entries = entries_of(LEDGER, DigestType.CRC32C, answer.data, answer.places)
         entries.matching(DIGESTER)
         encoded = encode(entries, DigestType.CRC32C)

@@ -119,11 +119,11 @@ class StandaloneSpark:
         self._undo.callback(session.kill)
 
     def _alive(self) -> list[str] | None:
-        """The hosts of the workers, None while the master does not answer."""
+        """The hosts of the workers, None while the master does not answer. At first its page is empty."""
         try:
             with urllib.request.urlopen(f"http://{HOSTS[0]}:{self._page}/json/", timeout=5) as page:
                 workers = json.load(page)["workers"]
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
+        except (urllib.error.URLError, ConnectionError, TimeoutError, json.JSONDecodeError):
             return None
         return sorted(worker["host"] for worker in workers if worker["state"] == "ALIVE")
 

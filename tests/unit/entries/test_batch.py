@@ -14,7 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.config import MAX_BATCH_ENTRIES, DigestType
-from bk_spark.entries.batch import READ_SCHEMA, BatchHeader, EncodedBatch, EntryBatch, coalesce, cut, decode, encode, seal
+from bk_spark.entries.batch import (
+    MAX_ENTRY_ID,
+    READ_SCHEMA,
+    BatchHeader,
+    EncodedBatch,
+    EntryBatch,
+    coalesce,
+    cut,
+    decode,
+    encode,
+    seal,
+)
 from bk_spark.entries.crc import crc32c
 from bk_spark.entries.digest import Digester, master_key
 from bk_spark.errors import CorruptionError
@@ -228,7 +239,7 @@ def test_whichever_bit_of_a_batch_flips_behind_its_checksum_it_is_damaged_or_doe
         {"first_entry_id": -1},
         {"last_entry_id": 4},
         {"last_entry_id": 5 + MAX_BATCH_ENTRIES},
-        {"last_add_confirmed": 5},
+        {"last_add_confirmed": MAX_ENTRY_ID + 1},
         {"last_add_confirmed": -2},
         {"length_before": -1},
         {"ledger_id": -1},
@@ -335,24 +346,34 @@ def test_more_than_a_batch_may_hold_is_not_joined() -> None:
         coalesce([_encoded(one, DigestType.CRC32C) for one in large])
 
 
-def test_a_lac_of_its_own_that_is_not_below_its_entry_or_not_as_the_header_says_is_refused() -> None:
+def test_a_lac_of_its_own_that_no_entry_can_have_or_not_as_the_header_says_is_refused() -> None:
     """A body comes from a bookie: what it says of an entry's LAC is checked before anybody acts on it."""
     *batches, after = _run(Digester(DigestType.CRC32C, b""), [1, 1, 1, 1, 1], [0, 0, 0, 0, 0])
     joined = coalesce(batches)
     right = np.array([99, 100, 101, 102], dtype="<i8").tobytes()
     assert joined.body.count(right) == 1
-    for wrong in ([100, 100, 101, 102], [99, 100, 102, 102], [99, 100, 101, 101], [-2, 100, 101, 102], [99, 100, 101, 103]):
+    for wrong in ([99, 100, 101, 101], [-2, 100, 101, 102], [99, 100, 101, 103]):
         body = joined.body.replace(right, np.array(wrong, dtype="<i8").tobytes())
         with pytest.raises(CorruptionError, match="last add confirmed"):
             decode(EncodedBatch(joined.header, body, crc32c(body)))
         with pytest.raises(CorruptionError, match="last add confirmed"):
             coalesce([EncodedBatch(joined.header, body, crc32c(body)), after])
-    lower = joined.body.replace(right, np.array([99, -1, 98, 102], dtype="<i8").tobytes())
-    assert decode(EncodedBatch(joined.header, lower, crc32c(lower))).last_add_confirmed.tolist() == [99, -1, 98, 102]
+    for others in ([99, -1, 98, 102], [102, 102, 101, 99]):
+        body = joined.body.replace(right, np.array(others, dtype="<i8").tobytes())
+        assert decode(EncodedBatch(joined.header, body, crc32c(body))).last_add_confirmed.tolist() == others
 
 
-@pytest.mark.parametrize("confirmed", [-2, 8, 9])
-def test_the_highest_of_mixed_lacs_is_below_the_last_entry(confirmed: int) -> None:
+def test_a_copy_whose_lac_is_from_the_time_of_copying_is_kept_as_it_is() -> None:
+    """Apache's AutoRecovery gives each copy the ledger's last entry as its LAC, and a digest that covers it."""
+    payloads = pa.array(PAYLOADS, pa.binary())
+    copied = seal(Digester(DigestType.CRC32C, b""), 7, 0, payloads, length_before=0, last_add_confirmed=10**6)
+    found = decode(_encoded(copied, DigestType.CRC32C))
+    assert found.last_add_confirmed.tolist() == [10**6] * len(PAYLOADS)
+    assert found.matching(Digester(DigestType.CRC32C, b"")).all()
+
+
+@pytest.mark.parametrize("confirmed", [-2, MAX_ENTRY_ID + 1])
+def test_the_highest_of_mixed_lacs_is_an_entry_id_or_none(confirmed: int) -> None:
     header = BatchHeader(7, 5, 8, DENSE, 7, 0, DigestType.CRC32C, mixed_lac=True)
     with pytest.raises(CorruptionError, match="last add confirmed"):
         dataclasses.replace(header, last_add_confirmed=confirmed)

@@ -75,6 +75,19 @@ def _add_request() -> AddRequest:
     return AddRequest(5, "bookie-1", KEY, batch)
 
 
+@pytest.mark.parametrize("confirmed", [10, 11])
+def test_a_writer_s_add_says_nothing_is_confirmed_that_it_brings_and_a_copy_may(confirmed: int) -> None:
+    payloads = pa.array([b"one", b"two"], pa.binary())
+    sealed = seal(Digester(DigestType.CRC32C, b""), 3, 10, payloads, length_before=7, last_add_confirmed=confirmed)
+    batch = encode(sealed, DigestType.CRC32C)
+    assert batch is not None
+    copy = AddRequest(5, "bookie-1", KEY, batch, recovery=True)
+    assert decode_add_request(*unpack_add_request(pack_add_request(copy, 5))) == copy
+    add = dataclasses.replace(copy, recovery=False)
+    with pytest.raises(CorruptionError, match=f"last add confirmed {confirmed} is not below its entries"):
+        decode_add_request(*unpack_add_request(pack_add_request(add, 5)))
+
+
 LARGE_ADD = pb.AddRequest(version=1, request_id=5, bookie_id="bookie-1", body=bytes(LARGE_BYTES)).SerializeToString()
 
 

@@ -42,11 +42,14 @@ class SentAdds(Generic[T]):
 
     def __init__(self) -> None:
         self._sent: dict[int, deque[SentBatch[T]]] = {}
+        self.unanswered = 0
+        """ADDs that were sent and are not answered."""
 
     def __bool__(self) -> bool:
         return bool(self._sent)
 
     def add(self, header: BatchHeader, token: T) -> None:
+        """Before its first ADD is sent. Count its ADDs in ``unanswered`` as they are."""
         self._sent.setdefault(header.ledger_id, deque()).append(SentBatch(header, token))
 
     def answered(self, acks: npt.NDArray[np.void]) -> Iterator[tuple[T, Status, int]]:
@@ -54,7 +57,7 @@ class SentAdds(Generic[T]):
         for ledger_id in np.unique(acks["ledger_id"]).tolist():
             sent = self._sent.get(ledger_id)
             if sent is not None:
-                yield from _of_ledger(sent, acks[acks["ledger_id"] == ledger_id])
+                yield from self._of_ledger(sent, acks[acks["ledger_id"] == ledger_id])
                 if not sent:
                     del self._sent[ledger_id]
 
@@ -62,24 +65,25 @@ class SentAdds(Generic[T]):
         """The tokens of all batches that are not told yet: their connection broke."""
         tokens = [one.token for sent in self._sent.values() for one in sent if not one.is_told]
         self._sent.clear()
+        self.unanswered = 0
         return tokens
 
-
-def _of_ledger(sent: deque[SentBatch[T]], acks: npt.NDArray[np.void]) -> Iterator[tuple[T, Status, int]]:
-    ids, codes = acks["entry_id"].astype(np.int64), acks["code"].astype(np.int64)
-    for batch in list(sent):
-        if not len(ids):
-            return
-        is_mine = _taken(batch, ids)
-        failed = np.flatnonzero(is_mine & (codes != 0))
-        if len(failed) and not batch.is_told:
-            batch.is_told = True
-            yield batch.token, CODES.get(int(codes[failed[0]]), Status.UNKNOWN), int(ids[failed[0]])
-        if not batch.left.any():
-            sent.remove(batch)
-            if not batch.is_told:
-                yield batch.token, Status.OK, batch.header.last_entry_id
-        ids, codes = ids[~is_mine], codes[~is_mine]
+    def _of_ledger(self, sent: deque[SentBatch[T]], acks: npt.NDArray[np.void]) -> Iterator[tuple[T, Status, int]]:
+        ids, codes = acks["entry_id"].astype(np.int64), acks["code"].astype(np.int64)
+        for batch in list(sent):
+            if not len(ids):
+                return
+            is_mine = _taken(batch, ids)
+            self.unanswered -= int(np.count_nonzero(is_mine))
+            failed = np.flatnonzero(is_mine & (codes != 0))
+            if len(failed) and not batch.is_told:
+                batch.is_told = True
+                yield batch.token, CODES.get(int(codes[failed[0]]), Status.UNKNOWN), int(ids[failed[0]])
+            if not batch.left.any():
+                sent.remove(batch)
+                if not batch.is_told:
+                    yield batch.token, Status.OK, batch.header.last_entry_id
+            ids, codes = ids[~is_mine], codes[~is_mine]
 
 
 def _taken(batch: SentBatch[T], ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -12,6 +12,7 @@ Ref: docs/rules.md, protocol rules 4, 30 and 61; BP-46.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Sequence
 
 from bk_spark.client.driver.answer_check import ReadAnswer
@@ -48,6 +49,9 @@ MOST_PAYLOAD_BYTES = (5 << 20) - 128
 end the connection, and all adds on it."""
 
 
+ADDS_AT_ONCE = 1_000
+"""ADDs of one write: enough that a write costs little beside them, and a fifth of those that may be unanswered."""
+
 _LETS_GO = (1 << 63) - 1
 """Told to long polls in place of an entry id when a bookie lets a ledger's state go."""
 
@@ -75,13 +79,12 @@ class ApacheBookie:
         while not self._outgoing.empty():
             try:
                 connection = await self._connections.adds()
-                await connection.room()
             except (BookKeeperError, OSError) as problem:
                 self._answer_queued(str(problem))
                 return
-            self._send(connection, self._outgoing.get_nowait())
+            await self._send(connection, self._outgoing.get_nowait())
 
-    def _send(self, connection: Version2, queued: QueuedAdd) -> None:
+    async def _send(self, connection: Version2, queued: QueuedAdd) -> None:
         request, queued.request = queued.request, None
         if request is None:
             queued.on_reply(AddReply(queued.request_id, Status.UNKNOWN, "it was cancelled"))
@@ -89,17 +92,20 @@ class ApacheBookie:
             detail = "Apache BookKeeper's protocol names no boot, so deferred sync is not supported on its bookies"
             queued.on_reply(AddReply(queued.request_id, Status.BAD_REQUEST, detail))
         else:
-            self._send_entries(connection, request, lambda *outcome: queued.on_reply(AddReply(queued.request_id, *outcome)))
+            answered = functools.partial(AddReply, queued.request_id)
+            await self._send_entries(connection, request, lambda *outcome: queued.on_reply(answered(*outcome)))
 
-    def _send_entries(self, connection: Version2, request: AddRequest, on_answer: OnAdd) -> None:
+    async def _send_entries(self, connection: Version2, request: AddRequest, on_answer: OnAdd) -> None:
         header, batch = request.batch.header, decode(request.batch)
         largest = int(payload_sizes(batch.payloads).max())
         if largest > MOST_PAYLOAD_BYTES:
             on_answer(Status.BAD_REQUEST, f"an entry of {largest} bytes; Apache's bookies take up to {MOST_PAYLOAD_BYTES}")
             return
         flags = version_2.Flag.RECOVERY_ADD | version_2.Flag.HIGH_PRIORITY if request.recovery else version_2.Flag.NONE
-        frames = version_2.pack_adds(batch, header.digest_type, request.master_key[:APACHE_KEY_BYTES], flags)
-        connection.send_adds(header, frames, on_answer)
+        key = request.master_key[:APACHE_KEY_BYTES]
+        pieces = (batch.slice(start, ADDS_AT_ONCE) for start in range(0, len(batch), ADDS_AT_ONCE))
+        packed = ((len(piece), version_2.pack_adds(piece, header.digest_type, key, flags)) for piece in pieces)
+        await connection.send_adds(header, packed, on_answer)
 
     def _answer_queued(self, problem: str) -> None:
         while not self._outgoing.empty():
@@ -173,9 +179,9 @@ class ApacheBookie:
 
 
 def _confirmed(request: LastAddConfirmedRequest, response: pb.Response) -> LastAddConfirmedReply:
-    """What a bookie knows to be confirmed: by itself, or from the entry that it sent."""
+    """What a bookie knows to be confirmed: by itself, or from the entry that it sent, unless that is damaged."""
     status, found = version_3.status_of(response.status), response.readResponse
     known = [found.maxLAC] if found.HasField("maxLAC") and found.maxLAC != _LETS_GO else []
-    if status is Status.OK and found.body:
-        known.append(last_add_confirmed_of(request.ledger_id, found.body))
+    if status is Status.OK and found.body and request.digester is not None:
+        known.append(last_add_confirmed_of(request.ledger_id, request.digester, found.body))
     return LastAddConfirmedReply(status, max(known, default=NO_ENTRY), detail(status, response.status), request.fence)

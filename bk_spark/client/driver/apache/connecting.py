@@ -52,7 +52,10 @@ async def _begun(connection: Version3, address: BookieAddress, contexts: ClientC
 
 async def open_version_2(address: BookieAddress, contexts: ClientContexts | None) -> Version2:
     """Raises as open_version_3 does."""
-    transport = (await open_version_3(address, contexts)).transport
+    begun = await open_version_3(address, contexts)
+    transport = begun.transport
+    if begun.ended is not None or transport.is_closing():  # the new protocol would not be told
+        raise ConnectionError(begun.ended or "the bookie closed the connection")
     connection = Version2()
     transport.set_protocol(connection)
     connection.connection_made(transport)
@@ -67,6 +70,8 @@ async def _start_tls(connection: Version3, address: BookieAddress, contexts: Cli
     answer = await connection.ask(pb.START_TLS, pb.StartTls(), STEP_S)
     if version_3.status_of(answer.status) is not Status.OK:
         raise _RefusedError(_WITHOUT_TLS)
+    if connection.has_begun_frame:
+        raise _RefusedError("sent more than an answer before TLS began, which nothing protects")
     loop, context = asyncio.get_running_loop(), contexts.current()
     try:
         secured = await loop.start_tls(

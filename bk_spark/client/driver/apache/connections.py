@@ -7,6 +7,8 @@ take with it all adds that it owes.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from bk_spark.client.driver.apache.connecting import STEP_S, open_version_2, open_version_3
 from bk_spark.client.driver.apache.version_2 import Version2
@@ -17,6 +19,10 @@ from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.tls.client_contexts import ClientContexts
 from bk_spark.wire.apache import version_2, version_3
 
+_CLOSED = "the client was closed"
+
+_Connection = TypeVar("_Connection", Version2, Version3)
+
 
 class ApacheConnections:
     """Runs on the event loop. Every request raises ConnectionError or another OSError, MetadataUnavailableError."""
@@ -25,7 +31,7 @@ class ApacheConnections:
         self._bookie_id = bookie_id
         self._lookup = lookup
         self._contexts = contexts
-        self._opening = asyncio.Lock()
+        self._opening = {kind: asyncio.Lock() for kind in ("adds", "numbered", "batch reads")}
         self._adds: Version2 | None = None
         self._batch_reads: Version2 | None = None
         self._numbered: Version3 | None = None
@@ -39,16 +45,16 @@ class ApacheConnections:
 
     async def adds(self) -> Version2:
         """To add. Reads that end this connection would take adds with them."""
-        async with self._opening:
+        async with self._opening["adds"]:
             if self._adds is None or self._adds.ended is not None:
-                self._adds = await open_version_2(await self._address(), self._contexts)
+                self._adds = await self._kept(open_version_2)
             return self._adds
 
     async def numbered(self) -> Version3:
         """For requests whose answers have their numbers."""
-        async with self._opening:
+        async with self._opening["numbered"]:
             if self._numbered is None or self._numbered.ended is not None:
-                self._numbered = await open_version_3(await self._address(), self._contexts)
+                self._numbered = await self._kept(open_version_3)
                 self._has_batch_reads = None
             return self._numbered
 
@@ -74,17 +80,25 @@ class ApacheConnections:
         self._is_closed = True
         for connection in (self._adds, self._batch_reads, self._numbered):
             if connection is not None:
-                connection.close("the client was closed")
+                connection.close(_CLOSED)
 
     async def _for_batch_reads(self) -> Version2:
-        async with self._opening:
+        async with self._opening["batch reads"]:
             if self._batch_reads is None or self._batch_reads.ended is not None:
-                self._batch_reads = await open_version_2(await self._address(), self._contexts)
+                self._batch_reads = await self._kept(open_version_2)
             return self._batch_reads
+
+    async def _kept(self, opened: Callable[[BookieAddress, ClientContexts | None], Awaitable[_Connection]]) -> _Connection:
+        """A new connection, unless the client was closed meanwhile."""
+        connection = await opened(await self._address(), self._contexts)
+        if self._is_closed:
+            connection.close(_CLOSED)
+            raise ConnectionError(_CLOSED)
+        return connection
 
     async def _address(self) -> BookieAddress:
         if self._is_closed:
-            raise ConnectionError("the client was closed")
+            raise ConnectionError(_CLOSED)
         address = await self._lookup(self._bookie_id)
         if address is None:
             raise ConnectionError("it is not registered as available")

@@ -11,10 +11,12 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import accumulate
 from typing import TypeAlias
 
+import numpy as np
+
 from bk_spark.client.driver.apache.connections import ApacheConnections
 from bk_spark.config import MAX_BATCH_ENTRIES
-from bk_spark.entries.batch import EncodedBatch, encode
-from bk_spark.entries.digest import APACHE_KEY_BYTES
+from bk_spark.entries.batch import EncodedBatch, EntryBatch, encode
+from bk_spark.entries.digest import APACHE_KEY_BYTES, payload_sizes
 from bk_spark.errors import CorruptionError
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.wire.apache import version_3
@@ -82,30 +84,47 @@ class RangeRead:
         connection = await self._connections.numbered()
         answers = await asyncio.gather(*(connection.ask(pb.READ_ENTRY, question) for question in questions))
         bodies: list[bytes] = []
+        end: ReadEnd | None = None
+        left = self._left_bytes
         for entry_id, answer in zip(ids, answers, strict=True):
             status = version_3.status_of(answer.status)
             if status is not Status.OK:
-                return self._joined(ids[0], bodies), ReadEnd(status, entry_id, detail(status, answer.status))
+                end = ReadEnd(status, entry_id, detail(status, answer.status))
+                break
+            left -= len(answer.readResponse.body)
+            if bodies and left < 0:  # the entries became larger: what is too much is asked for again
+                break
             bodies.append(answer.readResponse.body)
-        sizes = [len(body) for body in bodies]
-        fitting = (self._left_bytes - sum(sizes)) // (max(sizes) + 1)
+        if not bodies:
+            return None, end
+        fitting = left // (max(map(len, bodies)) + 1)
         self._count = max(1, min(MOST_SINGLE_READS, 2 * self._count, fitting))
-        return self._joined(ids[0], bodies), None
+        batch = self._joined(ids[0], bodies)
+        return batch, end if batch.header.last_entry_id == ids[len(bodies) - 1] else None
 
-    def _joined(self, first: int, bodies: list[bytes]) -> EncodedBatch | None:
+    def _joined(self, first: int, bodies: list[bytes]) -> EncodedBatch:
         ends = list(accumulate(map(len, bodies)))
-        return self._batch(first, b"".join(bodies), list(zip([0, *ends], ends, strict=False))) if bodies else None
+        return self._batch(first, b"".join(bodies), list(zip([0, *ends], ends, strict=False)))
 
     def _batch(self, first: int, data: bytes, places: Sequence[tuple[int, int]]) -> EncodedBatch:
-        """The entries at these offsets of ``data``, which must be ``first`` and those that follow it."""
+        """The entries at these offsets of ``data``, ``first`` and those that follow it, as many as fit one batch."""
         request = self._request
         if not places:
             raise CorruptionError("an answer to a read", "it has no entry")
         entries = entries_of(request.ledger_id, request.digest_type, data, places)
+        if request.pattern.is_dense and np.array_equal(entries.entry_ids, np.arange(first, first + len(entries))):
+            entries = entries.slice(0, _adding_up(entries))
         batch = encode(entries, request.digest_type, request.pattern)
         if batch is None or (batch.header.first_entry_id, batch.header.count) != (first, len(entries)):
             raise CorruptionError("an answer to a read", "it has other entries than those that were asked for")
         return batch
+
+
+def _adding_up(entries: EntryBatch) -> int:
+    """How many, from the first on, have lengths that add up, as a dense batch's do. Those of Java's LedgerHandleAdv may not."""
+    sums = entries.lengths[:-1] + payload_sizes(entries.payloads)[1:]
+    breaks = np.flatnonzero(entries.lengths[1:] != sums)
+    return int(breaks[0]) + 1 if len(breaks) else len(entries)
 
 
 def detail(status: Status, code: int) -> str:

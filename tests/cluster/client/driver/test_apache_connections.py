@@ -91,7 +91,7 @@ def test_answers_are_taken_in_whatever_pieces_they_come() -> None:
         assert isinstance(connection, Version2)
         told: list[tuple[Status, str]] = []
         header = BatchHeader(LEDGER, 9, 9, DENSE, -1, 0, DigestType.CRC32C)
-        connection.send_adds(header, b"frames", lambda *outcome: told.append(outcome))
+        await connection.send_adds(header, [(1, b"frames")], lambda *outcome: told.append(outcome))
         answers = await asyncio.gather(connection.batch_read(LEDGER, 1, 2, 100), connection.batch_read(LEDGER, 4, 1, 100))
         entries = [[answer.data[begin:end] for begin, end in answer.places] for answer in answers]
         assert entries == [[b"one", b"two"], [b"four"]]
@@ -130,10 +130,10 @@ def test_a_connection_that_ends_within_a_frame_fails_what_waits_and_what_comes()
         assert isinstance(connection, Version2)
         told: list[tuple[Status, str]] = []
         header = BatchHeader(LEDGER, 9, 9, DENSE, -1, 0, DigestType.CRC32C)
-        connection.send_adds(header, b"frames", lambda *outcome: told.append(outcome))
+        await connection.send_adds(header, [(1, b"frames")], lambda *outcome: told.append(outcome))
         with pytest.raises(ConnectionError, match="closed"):
             await connection.batch_read(LEDGER, 4, 1, 1)
-        connection.send_adds(header, b"frames", lambda *outcome: told.append(outcome))
+        await connection.send_adds(header, [(1, b"frames")], lambda *outcome: told.append(outcome))
         assert [status for status, _ in told] == [Status.UNKNOWN] * 2
 
     run(Version2, saying(batch_answer(4, 1, [b"four"])[:20], ends=True), body)

@@ -22,10 +22,13 @@ STRIPE = IdPattern(3, 2, 1)
 
 
 class Bookie:
-    """Has entries of one size below ``end``, but no batch reads, and notes what it is asked for at a time."""
+    """Has entries of ``size`` below ``end``, but no batch reads, and notes what it is asked for at a time.
 
-    def __init__(self, size: int, end: int) -> None:
-        self._size, self._end = size, end
+    From ``large_from`` on they are a thousand times as large.
+    """
+
+    def __init__(self, size: int, end: int, large_from: int = 1 << 30) -> None:
+        self._size, self._end, self._large_from = size, end, large_from
         self.rounds: list[int] = []
         self.fences: list[bool] = []
         self._under_way = 0
@@ -46,7 +49,8 @@ class Bookie:
         header = pb.Header(version=3, operation=operation, txnId=1)
         if request.entryId >= self._end:
             return pb.Response(header=header, status=403)
-        payloads = pa.array([b"x" * self._size], pa.binary())
+        size = self._size * (1000 if request.entryId >= self._large_from else 1)
+        payloads = pa.array([b"x" * size], pa.binary())
         length = self._size * request.entryId
         sealed = seal(
             Digester(DigestType.CRC32C, b""), LEDGER, request.entryId, payloads, length_before=length, last_add_confirmed=-1
@@ -84,3 +88,11 @@ def test_no_more_large_entries_are_asked_for_at_a_time_than_fit_into_what_is_wan
     assert max(bookie.rounds) <= 9
     assert end.status is Status.OK
     assert 8 <= len(ids) <= 10
+
+
+def test_entries_that_become_far_larger_are_given_no_more_at_a_time_than_is_wanted() -> None:
+    bookie = Bookie(100, 500, large_from=400)
+    ids, end = read(bookie, 499, 1_000_000, DENSE, fence=False)
+    assert end.status is Status.OK
+    assert ids == list(range(end.next_entry_id))
+    assert 400 < len(ids) < 411
