@@ -17,8 +17,9 @@ Ref: zlib's ``crc32_combine`` uses the same identity.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
-from functools import cache, partial
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache, lru_cache, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -84,6 +85,25 @@ def _one_byte() -> Words:
     return state
 
 
+def crc32c_joined(values: Words, others: Words, size: int) -> Words:
+    """The checksum of each piece of ``values`` followed by one of ``others``; these have ``size`` bytes each."""
+    joined = others.copy()
+    for byte, table in enumerate(_moved(size)):
+        joined ^= table.take(values.view(np.uint8)[byte::4])
+    return joined
+
+
+@lru_cache(maxsize=64)
+def _moved(size: int) -> Words:
+    """Row i, column v: what value v of byte i of a checksum adds to the checksum of a message that is ``size`` bytes longer."""
+    zeros = bytes(size)
+    bits = [np.uint32(_from_zero(zeros, 1 << bit)) for bit in range(32)]
+    values, tables = np.arange(256, dtype=np.uint32), np.zeros((4, 256), np.uint32)
+    for bit, moved in enumerate(bits):
+        tables[bit // 8] ^= moved * (values >> np.uint32(bit % 8) & np.uint32(1))
+    return tables
+
+
 _HEADER_BYTES = 32
 _WORD_BYTES = 4
 _ONES = 0xFFFFFFFF
@@ -103,22 +123,29 @@ def can_verify_together(sizes: Sizes) -> bool:
     return int(sizes.sum()) * _messages(sizes) <= _MOST_BYTES * len(sizes)
 
 
-def verify_together(digests: Words, headers: npt.NDArray[np.void], payloads: memoryview, sizes: Sizes) -> bool:
+def verify_together(digests: Words, headers: Headers, payloads: memoryview, sizes: Sizes) -> bool:
     """Whether each digest is the CRC32C of its header followed by its payload, for at least one entry.
 
-    ``payloads`` has all payloads in a row, of ``sizes`` that ``can_verify_together``; each header has _HEADER_BYTES. One wrong
-    entry is found as surely as by its own digest. Several can hide each other: a bit flipped in a digest counts as much as one
-    in the first word of the next entry's payload, so the two cancel each other out.
+    ``payloads`` has all payloads in a row, of ``sizes`` that ``can_verify_together``. ``digests`` may have any byte order. One
+    wrong entry is found as surely as by its own digest. Several can hide each other: a bit flipped in a digest counts as much
+    as one in the first word of the next entry's payload, so the two cancel each other out.
     """
-    begun = headers.copy()
-    begun.view(np.uint32)[:: _HEADER_BYTES // _WORD_BYTES] ^= _ONES
-    starts = np.cumsum(sizes) - sizes
-    before = np.concatenate([np.zeros(1, np.uint32), digests[:-1] ^ np.uint32(_ONES)])  # nothing is before the first entry
     messages, expected = _messages(sizes), int(digests[-1]) ^ _ONES
+    places = _places(sizes)
     for first in range(messages):
-        every = slice(first, None, messages)
-        expected ^= _register(begun[every], before[every], starts[every], len(payloads))
+        message = _zeros(_HEADER_BYTES + len(payloads))
+        _write_headers(message, headers, places, slice(first, None, messages))
+        _write_digests(message, digests, places, first, messages)
+        expected ^= _from_zero(message)
     return _from_zero(payloads) == expected
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """The headers of all entries. ``write`` puts those of a slice of the entries into rows of ``dtype``, of _HEADER_BYTES."""
+
+    dtype: np.dtype[np.void]
+    write: Callable[[npt.NDArray[np.void], slice], None]
 
 
 def _messages(sizes: Sizes) -> int:
@@ -126,17 +153,45 @@ def _messages(sizes: Sizes) -> int:
     return -(-(_HEADER_BYTES + _WORD_BYTES) // int(sizes.min()))
 
 
-def _register(headers: npt.NDArray[np.void], before: Words, starts: npt.NDArray[np.int64], nbytes: int) -> int:
-    """The register, from zero, after a message of zeros in which a header ends at each of ``starts``, with a word behind it."""
-    message = _zeros(_HEADER_BYTES + nbytes)
-    np.ndarray((nbytes + 1,), _HEADER, message, strides=(1,))[starts] = headers.view(_HEADER)
-    np.ndarray((nbytes - _WORD_BYTES + 1,), "<u4", message, offset=_HEADER_BYTES, strides=(1,))[starts] = before
-    return _from_zero(message)
+def _places(sizes: Sizes) -> Sizes | range:
+    """Where each payload begins among all. A range if they have one size: numpy writes with strides then, not with indexes."""
+    size = int(sizes[0])
+    return range(0, size * len(sizes), size) if size == sizes.max() == sizes.min() else np.cumsum(sizes) - sizes
 
 
-def _from_zero(message: memoryview | npt.NDArray[np.uint8]) -> int:
-    """The register after a message if it starts from zero, without the last all ones."""
-    return int(crc32c(message, _ONES)) ^ _ONES
+def _write_headers(message: Blocks, headers: Headers, places: Sizes | range, every: slice) -> None:
+    """A header ends where its payload begins; _HEADER_BYTES are before the first payload."""
+    chosen = places[every]
+    if isinstance(chosen, range):
+        rows = np.ndarray((len(chosen),), headers.dtype, message, offset=chosen.start, strides=(chosen.step,))
+        headers.write(rows, every)
+        np.ndarray((len(chosen),), "<u4", message, offset=chosen.start, strides=(chosen.step,))[:] ^= np.uint32(_ONES)
+    else:
+        rows = np.empty(len(chosen), headers.dtype)
+        headers.write(rows, every)
+        rows.view(np.uint32)[:: _HEADER_BYTES // _WORD_BYTES] ^= _ONES
+        np.ndarray((len(message) - _HEADER_BYTES + 1,), _HEADER, message, strides=(1,))[chosen] = rows.view(_HEADER)
+
+
+def _write_digests(message: Blocks, digests: Words, places: Sizes | range, first: int, step: int) -> None:
+    """Behind the header of an entry is the digest of the entry before it; before the first entry is none."""
+    own = first or step
+    chosen, before = places[own::step], digests[own - 1 : -1 : step]
+    if not len(chosen):
+        return
+    if isinstance(chosen, range):
+        words = np.ndarray((len(chosen),), "<u4", message, offset=_HEADER_BYTES + chosen.start, strides=(chosen.step,))
+        words[:] = before
+        words ^= np.uint32(_ONES)
+    else:
+        count = len(message) - _HEADER_BYTES - _WORD_BYTES + 1
+        every = np.ndarray((count,), "<u4", message, offset=_HEADER_BYTES, strides=(1,))
+        every[chosen] = before.astype(np.uint32) ^ np.uint32(_ONES)
+
+
+def _from_zero(message: bytes | memoryview | Blocks, register: int = 0) -> int:
+    """The register after a message if it starts from ``register``, without the first and the last all ones."""
+    return int(crc32c(message, register ^ _ONES)) ^ _ONES
 
 
 def _zeros(nbytes: int) -> npt.NDArray[np.uint8]:

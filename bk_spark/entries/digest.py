@@ -31,7 +31,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bk_spark.config import DigestType
-from bk_spark.entries.crc import can_verify_together, crc32c, crc32c_each, crc32c_of_rows, verify_together
+from bk_spark.entries.crc import (
+    Headers,
+    Words,
+    can_verify_together,
+    crc32c,
+    crc32c_each,
+    crc32c_joined,
+    crc32c_of_rows,
+    verify_together,
+)
 
 DIGEST_BYTES = {DigestType.CRC32: 8, DigestType.HMAC: 20, DigestType.CRC32C: 4, DigestType.DUMMY: 0}
 
@@ -121,7 +130,7 @@ class Digester:
     ) -> pa.FixedSizeBinaryArray:
         """One digest for each entry. All arrays have one length; ``lengths`` are cumulative and include the entry."""
         headers = _headers(ledger_id, entry_ids, last_add_confirmed, lengths)
-        digests = self._digests(payload_pieces(payloads), headers)
+        digests = self._digests(payloads, headers)
         width = DIGEST_BYTES[self.digest_type]
         return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(entry_ids), [None, pa.py_buffer(digests)])
 
@@ -144,9 +153,13 @@ class Digester:
             return bool(digests.equals(self.compute(ledger_id, entry_ids, last_add_confirmed, lengths, payloads)))
         if digests.type != pa.binary(DIGEST_BYTES[DigestType.CRC32C]):
             return False
-        headers = _headers(ledger_id, entry_ids, last_add_confirmed, lengths)
         words = np.frombuffer(digests.buffers()[1], dtype=">u4", count=digests.offset + len(digests))[digests.offset :]
-        return verify_together(words.astype(np.uint32), headers, payloads_in_a_row(payloads), sizes)
+
+        def write(rows: npt.NDArray[np.void], every: slice) -> None:
+            confirmed = last_add_confirmed if isinstance(last_add_confirmed, int) else last_add_confirmed[every]
+            _write_headers(rows, ledger_id, entry_ids[every], confirmed, lengths[every])
+
+        return verify_together(words, Headers(_HEADER, write), payloads_in_a_row(payloads), sizes)
 
     def of_bytes(self, covered: bytes) -> bytes:
         """One digest, of something else than an entry."""
@@ -164,15 +177,16 @@ class Digester:
     def _hmac_key(self) -> bytes:
         return hashlib.sha1(b"mac" + self.password).digest()
 
-    def _digests(self, payloads: Iterable[bytes | memoryview], headers: npt.NDArray[np.void]) -> bytes:
+    def _digests(self, payloads: pa.BinaryArray, headers: npt.NDArray[np.void]) -> bytes:
         match self.digest_type:
             case DigestType.CRC32C:
-                return crc32c_each(payloads, _crc32c_of(headers).tolist()).astype(">u4").tobytes()
+                return _crc32c_of(headers, payloads).astype(">u4").tobytes()
             case DigestType.CRC32:
                 begun = map(zlib.crc32, map(bytes, headers))
-                return np.fromiter(map(zlib.crc32, payloads, begun), dtype=">i8", count=len(headers)).tobytes()
+                found = map(zlib.crc32, payload_pieces(payloads), begun)
+                return np.fromiter(found, dtype=">i8", count=len(headers)).tobytes()
             case DigestType.HMAC:
-                return b"".join(self._macs(payloads, headers))
+                return b"".join(self._macs(payload_pieces(payloads), headers))
             case DigestType.DUMMY:
                 return b""
 
@@ -192,15 +206,29 @@ def _headers(
     lengths: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.void]:
     headers = np.empty(len(entry_ids), dtype=_HEADER)
+    _write_headers(headers, ledger_id, entry_ids, last_add_confirmed, lengths)
+    return headers
+
+
+def _write_headers(
+    headers: npt.NDArray[np.void],
+    ledger_id: int,
+    entry_ids: npt.NDArray[np.int64],
+    last_add_confirmed: npt.NDArray[np.int64] | int,
+    lengths: npt.NDArray[np.int64],
+) -> None:
     headers["ledger_id"] = ledger_id
     headers["entry_id"] = entry_ids
     headers["last_add_confirmed"] = last_add_confirmed
     headers["length"] = lengths
-    return headers
 
 
-def _crc32c_of(headers: npt.NDArray[np.void]) -> npt.NDArray[np.uint32]:
-    return crc32c_of_rows(headers.view(np.uint8).reshape(len(headers), _HEADER.itemsize))
+def _crc32c_of(headers: npt.NDArray[np.void], payloads: pa.BinaryArray) -> Words:
+    begun = crc32c_of_rows(headers.view(np.uint8).reshape(len(headers), _HEADER.itemsize))
+    sizes, pieces = payload_sizes(payloads), payload_pieces(payloads)
+    if len(sizes) and sizes[0] == sizes.min() == sizes.max():
+        return crc32c_joined(begun, crc32c_each(pieces), int(sizes[0]))
+    return crc32c_each(pieces, begun.tolist())
 
 
 def _offsets(payloads: pa.BinaryArray) -> npt.NDArray[np.int32]:
