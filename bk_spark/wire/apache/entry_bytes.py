@@ -8,7 +8,6 @@ Ref: Apache BookKeeper's DigestManager; docs/formats.md, "Digests".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from itertools import chain
 from typing import TypeAlias
@@ -21,6 +20,9 @@ from bk_spark.config import DigestType
 from bk_spark.entries.batch import NO_ENTRY, EntryBatch, binaries
 from bk_spark.entries.digest import DIGEST_BYTES, Digester, payload_pieces, payload_sizes, payloads_in_a_row
 from bk_spark.errors import CorruptionError
+
+Places: TypeAlias = npt.NDArray[np.int64]
+"""A row for each entry: where it begins, and the place behind its last byte."""
 
 HEADER_BYTES = 32
 
@@ -66,13 +68,13 @@ def _column(values: pa.FixedSizeBinaryArray, width: int) -> npt.NDArray[np.void]
     return every[values.offset :]
 
 
-def entries_of(ledger_id: int, digest_type: DigestType, data: bytes, places: Sequence[tuple[int, int]]) -> EntryBatch:
-    """The entries at these offsets of ``data``, at least one, each from its first byte up to the one behind its last.
+def entries_of(ledger_id: int, digest_type: DigestType, data: bytes, places: Places) -> EntryBatch:
+    """The entries at these places of ``data``, at least one.
 
     Raises CorruptionError for one that is too short, or of another ledger.
     """
     width = DIGEST_BYTES[digest_type]
-    starts, ends = np.array(places, dtype=np.int64).T
+    starts, ends = places.T
     begins = starts + HEADER_BYTES + width
     if (begins > ends).any():
         raise CorruptionError(f"an entry of ledger {ledger_id}", "it is shorter than its header and its digest")
@@ -80,21 +82,31 @@ def entries_of(ledger_id: int, digest_type: DigestType, data: bytes, places: Seq
     if (headers["ledger_id"] != ledger_id).any():
         raise CorruptionError(f"an entry of ledger {ledger_id}", "it says that it is of another ledger")
     digests = _gathered(data, starts + HEADER_BYTES, np.dtype(f"V{width}")).tobytes() if width else b""
-    view = memoryview(data)
-    payloads = [view[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
     return EntryBatch(
         ledger_id,
         headers["entry_id"].astype(np.int64),
         headers["last_add_confirmed"].astype(np.int64),
         headers["length"].astype(np.int64),
         pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(starts), [None, pa.py_buffer(digests)]),
-        binaries(payloads),
+        _payloads(data, begins, ends),
+    )
+
+
+def _payloads(data: bytes, begins: Offsets, ends: Offsets) -> pa.BinaryArray:
+    size, step = int(ends[0] - begins[0]), int(begins[1] - begins[0]) if len(begins) > 1 else 0
+    if not size or not step or (np.diff(begins) != step).any() or (ends - begins != size).any():
+        view = memoryview(data)
+        return binaries([view[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)])
+    rows = np.ndarray((len(begins), size), np.uint8, data, offset=int(begins[0]), strides=(step, 1))
+    bounds = np.arange(0, size * (len(begins) + 1), size, dtype=np.int32)
+    return pa.BinaryArray.from_buffers(
+        pa.binary(), len(begins), [None, pa.py_buffer(bounds), pa.py_buffer(np.ascontiguousarray(rows))]
     )
 
 
 def last_add_confirmed_of(ledger_id: int, digester: Digester, entry: bytes) -> int:
     """What an entry says was confirmed when it was sent; NO_ENTRY if its digest is wrong. Raises CorruptionError."""
-    found = entries_of(ledger_id, digester.digest_type, entry, [(0, len(entry))])
+    found = entries_of(ledger_id, digester.digest_type, entry, np.array([[0, len(entry)]]))
     return int(found.last_add_confirmed[0]) if found.matching(digester).all() else NO_ENTRY
 
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import EntryBatch
 from bk_spark.errors import CorruptionError
-from bk_spark.wire.apache.entry_bytes import framed
+from bk_spark.wire.apache.entry_bytes import Places, framed
 from bk_spark.wire.messages import Status
 
 VERSION = 2
@@ -75,9 +75,6 @@ CODES = {
 """The others, too many requests (106) and a ledger whose state is unknown (107) among them, are UNKNOWN."""
 
 
-Places = tuple[tuple[int, int], ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """To a BATCH_READ. ``data`` holds the whole frame; ``places`` where its entries begin and end."""
@@ -121,6 +118,11 @@ def unpack(frame: bytes) -> Answer:
 
 def _places(frame: bytes, at: int) -> Places:
     """Where the entries of a batch begin and end, each behind its size."""
+    if at == len(frame):
+        return np.empty((0, 2), dtype=np.int64)
+    alike = _places_of_one_size(frame, at)
+    if alike is not None:
+        return alike
     places = []
     while at < len(frame):
         if at + _ENTRY_SIZE.size > len(frame):
@@ -130,4 +132,18 @@ def _places(frame: bytes, at: int) -> Places:
         if not begin <= at <= len(frame):
             raise CorruptionError("an answer of a bookie", "an entry in it reaches beyond its end")
         places.append((begin, at))
-    return tuple(places)
+    return np.array(places, dtype=np.int64)
+
+
+def _places_of_one_size(frame: bytes, at: int) -> Places | None:
+    """The same, at once for all entries; None if they do not all have the size of the first one."""
+    left = len(frame) - at
+    size = _ENTRY_SIZE.unpack_from(frame, at)[0] if left >= _ENTRY_SIZE.size else -1
+    step = _ENTRY_SIZE.size + size
+    if size < 0 or left % step:
+        return None
+    sizes = np.ndarray((left // step,), ">i4", frame, offset=at, strides=(step,))
+    if (sizes != size).any():
+        return None
+    begins = np.arange(at + _ENTRY_SIZE.size, len(frame) + 1, step, dtype=np.int64)
+    return np.stack([begins, begins + size], axis=1)

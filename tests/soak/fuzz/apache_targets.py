@@ -44,7 +44,7 @@ def _take_stream(data: bytes) -> None:
 
 def _take_entries(data: bytes) -> None:
     answer = version_2.unpack(data)
-    if answer.places:
+    if len(answer.places):
         for begin, end in answer.places[:1]:
             last_add_confirmed_of(LEDGER, DIGESTER, answer.data[begin:end])
         entries = entries_of(LEDGER, DigestType.CRC32C, answer.data, answer.places)

@@ -7,8 +7,7 @@ gap; whenever a read fences, because an answer must not be one that was made bef
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from itertools import accumulate
+from collections.abc import AsyncIterator
 from typing import TypeAlias
 
 import numpy as np
@@ -20,7 +19,7 @@ from bk_spark.entries.digest import APACHE_KEY_BYTES, payload_sizes
 from bk_spark.errors import CorruptionError
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.wire.apache import version_3
-from bk_spark.wire.apache.entry_bytes import entries_of
+from bk_spark.wire.apache.entry_bytes import Places, entries_of
 from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
 
 MOST_FRAME_BYTES = 4 << 20
@@ -103,13 +102,13 @@ class RangeRead:
         return batch, end if batch.header.last_entry_id == ids[len(bodies) - 1] else None
 
     def _joined(self, first: int, bodies: list[bytes]) -> EncodedBatch:
-        ends = list(accumulate(map(len, bodies)))
-        return self._batch(first, b"".join(bodies), list(zip([0, *ends], ends, strict=False)))
+        ends = np.cumsum([0, *map(len, bodies)])
+        return self._batch(first, b"".join(bodies), np.stack([ends[:-1], ends[1:]], axis=1))
 
-    def _batch(self, first: int, data: bytes, places: Sequence[tuple[int, int]]) -> EncodedBatch:
+    def _batch(self, first: int, data: bytes, places: Places) -> EncodedBatch:
         """The entries at these offsets of ``data``, ``first`` and those that follow it, as many as fit one batch."""
         request = self._request
-        if not places:
+        if not len(places):
             raise CorruptionError("an answer to a read", "it has no entry")
         entries = entries_of(request.ledger_id, request.digest_type, data, places)
         if request.pattern.is_dense and np.array_equal(entries.entry_ids, np.arange(first, first + len(entries))):
