@@ -16,6 +16,9 @@ MOST_UNANSWERED = 5_000
 """ADDs without an answer, as many as Apache's own client has under way by default. A bookie at its defaults refuses ADDs when
 10,000 of all clients wait for one of its threads."""
 
+MOST_SILENCE_S = 60.0
+"""While so many ADDs wait. Their writers have given up the bookie by then, and a new connection owes nothing."""
+
 OnAdd = Callable[[Status, str], None]
 """Told what became of a batch."""
 
@@ -50,7 +53,10 @@ class Version2(FramedConnection[wire.Answer]):
         await self.room()
         while self.ended is None and self._adds.unanswered > MOST_UNANSWERED - count:
             self._fewer.clear()
-            await self._fewer.wait()
+            try:
+                await asyncio.wait_for(self._fewer.wait(), MOST_SILENCE_S)
+            except TimeoutError:
+                self.close(f"none of {self._adds.unanswered} adds was answered for {MOST_SILENCE_S:g} s")
         return self.ended is None
 
     @property

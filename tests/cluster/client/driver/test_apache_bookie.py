@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.client.driver.apache import connecting
+from bk_spark.client.driver.apache import version_2 as apache_version_2
 from bk_spark.client.driver.apache.bookie import ApacheBookie
 from bk_spark.client.driver.apache.version_2 import MOST_UNANSWERED
 from bk_spark.client.driver.connections import QueuedAdd
@@ -276,6 +277,15 @@ def test_no_more_adds_are_under_way_than_a_bookie_takes_by_default() -> None:
 
     assert asked(answers, lambda bookie: added(bookie, left)) is Status.OK
     assert most == MOST_UNANSWERED
+
+
+def test_a_bookie_that_answers_none_of_many_adds_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apache_version_2, "MOST_SILENCE_S", 0.05)
+
+    async def answers(frame: bytes) -> list[bytes]:
+        return []
+
+    assert asked(answers, lambda bookie: added(bookie, MOST_UNANSWERED + 1)) is Status.UNKNOWN
 
 
 def add_answer(frame: bytes) -> bytes:
