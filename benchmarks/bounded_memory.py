@@ -3,7 +3,7 @@
 Printed for each size: whether what was read equals what was written (rows and an order-independent checksum), MB/s of each
 way, the peak resident size of a bookie and of a Spark Python worker; then the ratios of the larger size to the smaller.
 
-    python benchmarks/bounded_memory.py [--small] [--content rows|entries] [--sizes 1000000,10000000]
+    python -m benchmarks.bounded_memory [--small] [--content rows|entries] [--sizes 1000000,10000000] [--apache]
 """
 
 from __future__ import annotations
@@ -14,15 +14,21 @@ import platform
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from benchmarks.peers.bookkeeper_cluster import bookkeeper_cluster
 from bk_spark import LocalCluster
+from bk_spark.cli import main as command
+from bk_spark.local.process import LocalProcess
 
 ROW_BYTES = 100
 PARTITIONS = 4
@@ -103,18 +109,33 @@ def fingerprint(rows: DataFrame, column: str) -> tuple[int, int]:
     return int(found["n"]), int(found["sum"])
 
 
-def measure(rows: int, content: str) -> Result:
+@contextmanager
+def bookies(*, of_apache: bool) -> Iterator[tuple[str, Sequence[LocalProcess]]]:
+    """The metadata URI of three of our bookies, or of Apache's, and their processes."""
+    with ExitStack() as stack:
+        ours = stack.enter_context(LocalCluster(bookies=0 if of_apache else 3))
+        if not of_apache:
+            yield ours.metadata_uri, ours.bookies
+            return
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "apache"
+        apache = stack.enter_context(bookkeeper_cluster(ours, directory))
+        uri = f"zk://{ours.zookeeper.address}/{directory.name}"
+        assert command(["cluster", "init", "--metadata", uri]) == 0
+        yield uri, apache.bookies
+
+
+def measure(rows: int, content: str, *, of_apache: bool) -> Result:
     column = "payload" if content == "entries" else "text"
-    with LocalCluster(bookies=3) as cluster, WorkerPeaks() as workers:
+    with bookies(of_apache=of_apache) as (uri, processes), WorkerPeaks() as workers:
         spark = session()
-        options = {"metadata": cluster.metadata_uri, "content": content}
+        options = {"metadata": uri, "content": content}
         expected = fingerprint(source_rows(spark, rows, content), column)
         started = time.monotonic()
         source_rows(spark, rows, content).write.format("bookkeeper").options(**options).mode("append").save("rows")
         written = time.monotonic()
         found = fingerprint(spark.read.format("bookkeeper").options(**options).load("rows"), column)
         read = time.monotonic()
-        bookie = max(peak_mib(bookie.pid) for bookie in cluster.bookies if bookie.pid is not None)
+        bookie = max(peak_mib(bookie.pid) for bookie in processes if bookie.pid is not None)
         spark.stop()
         megabytes = rows * ROW_BYTES / 1e6
     return Result(
@@ -127,10 +148,10 @@ def session() -> SparkSession:
     return builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR").getOrCreate()
 
 
-def in_own_process(rows: int, content: str) -> Result:
+def in_own_process(rows: int, content: str, *, of_apache: bool) -> Result:
     """Each size in a fresh process, so that neither Spark nor this program brings anything along."""
-    command = [sys.executable, __file__, "--one", str(rows), "--content", content]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    program = [sys.executable, "-m", "benchmarks.bounded_memory", "--one", str(rows), "--content", content]
+    done = subprocess.run([*program, *(["--apache"] if of_apache else [])], check=True, stdout=subprocess.PIPE, text=True)
     values = done.stdout.split()[-6:]
     return Result(int(values[0]), values[1] == "True", *map(float, values[2:]))
 
@@ -140,15 +161,16 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="10,000 and 100,000 rows")
     parser.add_argument("--content", choices=["rows", "entries"], default="rows")
     parser.add_argument("--sizes", default="1000000,10000000", help="the two numbers of rows (default %(default)s)")
+    parser.add_argument("--apache", action="store_true", help="on three bookies of Apache's, which Maven fetches")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        result = measure(args.one, args.content)
+        result = measure(args.one, args.content, of_apache=args.apache)
         print(result.rows, result.equal, result.write_mb_s, result.read_mb_s, result.bookie_mib, result.worker_mib)
         return 0
     print(f"python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores, content={args.content}")
     sizes = [10_000, 100_000] if args.small else [int(size) for size in args.sizes.split(",")]
-    results = [in_own_process(size, args.content) for size in sizes]
+    results = [in_own_process(size, args.content, of_apache=args.apache) for size in sizes]
     for r in results:
         print(
             f"{r.rows:>11,} rows: equal {r.equal}, write {r.write_mb_s:.1f} MB/s, read {r.read_mb_s:.1f} MB/s, "
