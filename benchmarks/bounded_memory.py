@@ -144,6 +144,8 @@ def measure(rows: int, content: str, *, of_apache: bool) -> Result:
 
 
 def session() -> SparkSession:
+    """Its workers run this program's Python, which has bk_spark."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     return builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR").getOrCreate()
 
