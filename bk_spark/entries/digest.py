@@ -36,8 +36,7 @@ from bk_spark.entries.crc import (
     Words,
     can_verify_together,
     crc32c,
-    crc32c_each,
-    crc32c_joined,
+    crc32c_continued,
     crc32c_of_rows,
     verify_together,
 )
@@ -225,10 +224,7 @@ def _write_headers(
 
 def _crc32c_of(headers: npt.NDArray[np.void], payloads: pa.BinaryArray) -> Words:
     begun = crc32c_of_rows(headers.view(np.uint8).reshape(len(headers), _HEADER.itemsize))
-    sizes, pieces = payload_sizes(payloads), payload_pieces(payloads)
-    if len(sizes) and sizes[0] == sizes.min() == sizes.max():
-        return crc32c_joined(begun, crc32c_each(pieces), int(sizes[0]))
-    return crc32c_each(pieces, begun.tolist())
+    return crc32c_continued(begun, payload_pieces(payloads), payload_sizes(payloads))
 
 
 def _offsets(payloads: pa.BinaryArray) -> npt.NDArray[np.int32]:

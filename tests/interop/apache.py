@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.bookkeeper_cluster import DB_STORAGE, JAVA_OPTIONS, POM, BookKeeperCluster, Peer, bookkeeper_cluster
+from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.local.cluster import LocalCluster
+
+IS_ALL = os.environ.get("BK_SPARK_INTEROP") == "1"
+"""``make interop``: every combination. ``make test`` takes fewer."""
 
 HERE = Path(__file__).resolve().parent
 
@@ -100,6 +105,13 @@ def java_client(cluster: BookKeeperCluster, *, v2: bool, explicit_ms: int = 0) -
     """``explicit_ms``: how often an idle writer tells how far it is confirmed; 0: never."""
     with cluster.program(HERE / "ApacheClient.java", str(v2).lower(), str(explicit_ms)) as peer:
         yield JavaClient(peer)
+
+
+def read_all(reader: ReadHandle) -> list[bytes]:
+    """The payloads of all entries up to the last add confirmed."""
+    if reader.last_add_confirmed < 0:
+        return []
+    return [one for batch in reader.read(0, reader.last_add_confirmed) for one in batch.column("payload").to_pylist()]
 
 
 def payload(ledger_id: int, entry_id: int, size: int) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +11,8 @@ import pytest
 from benchmarks.peers.bookkeeper_cluster import BookKeeperCluster
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.driver.apache.bookie import MOST_PAYLOAD_BYTES
-from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.errors import BookKeeperError, LedgerFencedError
-from tests.interop.apache import ApacheError, JavaClient, payload, summary
-
-IS_ALL = os.environ.get("BK_SPARK_INTEROP") == "1"
-"""``make interop``: every combination. ``make test`` takes fewer."""
+from tests.interop.apache import IS_ALL, ApacheError, JavaClient, payload, read_all, summary
 
 DIGESTS = ["CRC32C", "CRC32", "HMAC", "DUMMY"]
 SHAPES = [(3, 3, 2), (3, 2, 2)]
@@ -40,10 +35,6 @@ def awaited(look: Callable[[], int], wanted: int) -> bool:
             return True
         time.sleep(0.02)
     return False
-
-
-def read_all(reader: ReadHandle) -> list[bytes]:
-    return [one for batch in reader.read(0, reader.last_add_confirmed) for one in batch.column("payload").to_pylist()]
 
 
 @pytest.mark.parametrize("password", PASSWORDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +12,11 @@ import pytest
 from benchmarks.peers.bookkeeper_cluster import BookKeeperCluster
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
-from tests.interop.apache import JavaClient, payload
+from tests.interop.apache import IS_ALL, JavaClient, payload
 
 pytestmark = [
     pytest.mark.timeout(1200),
-    pytest.mark.skipif(os.environ.get("BK_SPARK_INTEROP") != "1", reason="make interop: a JVM for each command"),
+    pytest.mark.skipif(not IS_ALL, reason="make interop: a JVM for each command"),
 ]
 
 Ask = Callable[..., Any]

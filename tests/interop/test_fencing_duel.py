@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,9 +10,9 @@ import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.errors import LedgerClosedError, LedgerFencedError
-from tests.interop.apache import ApacheError, JavaClient, payload, summary
+from tests.interop.apache import IS_ALL, ApacheError, JavaClient, payload, read_all, summary
 
-DUELS = 200 if os.environ.get("BK_SPARK_INTEROP") == "1" else 10
+DUELS = 200 if IS_ALL else 10
 COUNT = 400
 SIZE = 60
 LONGEST_S = 0.04
@@ -27,9 +26,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 def everything(client: BookKeeper, ledger_id: int) -> list[bytes]:
     with client.open_ledger(ledger_id) as reader:
-        if reader.last_add_confirmed < 0:
-            return []
-        return [one for batch in reader.read(0, reader.last_add_confirmed) for one in batch.column("payload").to_pylist()]
+        return read_all(reader)
 
 
 def test_our_recovery_against_javas_writer(java: JavaClient, java_3: JavaClient, client: BookKeeper) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,11 +16,11 @@ from bk_spark.errors import NotEnoughBookiesError
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.local.security import Authority, local_tls
 from bk_spark.tls.files import TlsFiles
-from tests.interop.apache import HERE, Kind, apache_cluster, uri
+from tests.interop.apache import HERE, IS_ALL, Kind, apache_cluster, read_all, uri
 
 pytestmark = [
     pytest.mark.timeout(1200),
-    pytest.mark.skipif(os.environ.get("BK_SPARK_INTEROP") != "1", reason="make interop: three more clusters"),
+    pytest.mark.skipif(not IS_ALL, reason="make interop: three more clusters"),
 ]
 
 PAYLOADS = [b"%d" % one for one in range(3000)]
@@ -47,7 +46,7 @@ def write_and_read(client: BookKeeper) -> list[bytes]:
     with client.create_ledger(1, 1, 1) as writer:
         writer.append_batch(PAYLOADS)
     with client.open_ledger(writer.ledger_id) as reader:
-        return [one for batch in reader.read(0, reader.last_add_confirmed) for one in batch.column("payload").to_pylist()]
+        return read_all(reader)
 
 
 def configured(files: TlsFiles) -> ClientConfig:

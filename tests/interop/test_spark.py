@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,14 @@ from benchmarks.peers.bookkeeper_cluster import BookKeeperCluster
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.errors import LedgerClosedError, LedgerFencedError
-from tests.interop.apache import ApacheError, JavaClient, payload
+from tests.interop.apache import IS_ALL, ApacheError, JavaClient, payload
 from tests.spark.conftest import Logs, spark
 
 __all__ = ["spark"]
 
 pytestmark = [
     pytest.mark.timeout(1200),
-    pytest.mark.skipif(os.environ.get("BK_SPARK_INTEROP") != "1", reason="make interop: a Spark beside the cluster"),
+    pytest.mark.skipif(not IS_ALL, reason="make interop: a Spark beside the cluster"),
 ]
 
 ROWS = 50_000

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.entries.crc import crc32c, crc32c_each, crc32c_of_rows
+from bk_spark.entries.crc import _moved, crc32c, crc32c_continued, crc32c_each, crc32c_of_rows
 
 
 def test_the_checksum_is_castagnolis() -> None:
@@ -26,3 +26,14 @@ def test_the_checksums_of_rows_are_those_one_by_one_and_may_be_continued(rows: i
     payloads = [memoryview(random.bytes(5)) for _ in range(rows)]
     expected = [crc32c(row.tobytes() + bytes(p)) for p, row in zip(payloads, blocks, strict=True)]
     assert crc32c_each(payloads, found.tolist()).tolist() == expected
+
+
+@pytest.mark.parametrize(("count", "size", "tables"), [(1, 1009, 0), (511, 1013, 0), (512, 1019, 1), (513, 0, 1)])
+def test_checksums_that_are_continued_at_once_are_those_of_one_by_one(count: int, size: int, tables: int) -> None:
+    """Tables are made for many rows of one size: for a single entry they would cost seven times its sealing."""
+    _moved.cache_clear()
+    pieces = [bytes([row % 251]) * size for row in range(count)]
+    begun = crc32c_each([b"%d" % row for row in range(count)])
+    found = crc32c_continued(begun, pieces, np.full(count, size))
+    assert found.tolist() == [crc32c(b"%d" % row + piece) for row, piece in enumerate(pieces)]
+    assert _moved.cache_info().misses == tables

@@ -1,6 +1,6 @@
 """An Apache bookie as a client sees it: the requests of the state machines over Apache BookKeeper's TCP protocol.
 
-A batch goes out as one ADD for each entry, all in one write, and is answered once all are. The entries of a read come back as
+A batch goes out as one ADD for each entry, many in one write, and is answered once all are. The entries of a read come back as
 batches. Adds and batch reads use version 2, all else version 3, whose answers have the numbers of their requests.
 
 What Apache's protocol does not have: a bookie answers an ADD once it is durable, so a force is answered at once, with the same
@@ -47,7 +47,6 @@ from bk_spark.wire.messages import (
 MOST_PAYLOAD_BYTES = (5 << 20) - 128
 """Of an entry: with what stands before it, it fills the largest frame that Apache's bookies take by default. A larger one would
 end the connection, and all adds on it."""
-
 
 ADDS_AT_ONCE = 1_000
 """ADDs of one write: enough that a write costs little beside them, and a fifth of those that may be unanswered."""
@@ -182,6 +181,7 @@ def _confirmed(request: LastAddConfirmedRequest, response: pb.Response) -> LastA
     """What a bookie knows to be confirmed: by itself, or from the entry that it sent, unless that is damaged."""
     status, found = version_3.status_of(response.status), response.readResponse
     known = [found.maxLAC] if found.HasField("maxLAC") and found.maxLAC != _LETS_GO else []
-    if status is Status.OK and found.body and request.digester is not None:
+    if status is Status.OK and found.body:
+        assert request.digester is not None, "without it nothing could be said of the entry"
         known.append(last_add_confirmed_of(request.ledger_id, request.digester, found.body))
     return LastAddConfirmedReply(status, max(known, default=NO_ENTRY), detail(status, response.status), request.fence)

@@ -7,7 +7,8 @@ gap; whenever a read fences, because an answer must not be one that was made bef
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -28,8 +29,8 @@ MOST_FRAME_BYTES = 4 << 20
 MOST_SINGLE_READS = 128
 """Single reads under way for one read: enough to keep the bookie busy for several round trips."""
 
-_Part: TypeAlias = tuple[EncodedBatch | None, ReadEnd | None]
-"""The next entries, or the end of the read, or both."""
+_Part: TypeAlias = tuple[Iterator[EncodedBatch], ReadEnd | None]
+"""The next entries, and the end of the read if it has come."""
 
 
 class RangeRead:
@@ -47,11 +48,12 @@ class RangeRead:
         request, position = self._request, self._request.first
         while self._left_bytes > 0 and (ids := self._next_ids(position)):
             found = await self._read_batch(ids[0]) if request.pattern.is_dense and not request.fence else None
-            batch, end = found or await self._read_singly(ids)
-            if batch is not None:
+            batches, end = found or await self._read_singly(ids)
+            for batch in batches:
                 self._left_bytes -= len(batch.body)
                 position = batch.header.last_entry_id + 1
                 yield ReadBatch(batch)
+                await asyncio.sleep(0)  # an answer may be cut into thousands of batches; others have their turn between them
             if end is not None:
                 yield end
                 return
@@ -72,8 +74,8 @@ class RangeRead:
         if answer is None:
             return None
         if answer.status is not Status.OK:
-            return None, ReadEnd(answer.status, first, detail(answer.status, answer.code))
-        return self._batch(first, answer.data, answer.places), None
+            return iter(()), ReadEnd(answer.status, first, detail(answer.status, answer.code))
+        return self._batches(first, answer.data, answer.places), None
 
     async def _read_singly(self, ids: list[int]) -> _Part:
         """The next entries up to one that is not there, which ends the read."""
@@ -95,35 +97,32 @@ class RangeRead:
                 break
             bodies.append(answer.readResponse.body)
         if not bodies:
-            return None, end
+            return iter(()), end
         fitting = left // (max(map(len, bodies)) + 1)
         self._count = max(1, min(MOST_SINGLE_READS, 2 * self._count, fitting))
-        batch = self._joined(ids[0], bodies)
-        return batch, end if batch.header.last_entry_id == ids[len(bodies) - 1] else None
-
-    def _joined(self, first: int, bodies: list[bytes]) -> EncodedBatch:
         ends = np.cumsum([0, *map(len, bodies)])
-        return self._batch(first, b"".join(bodies), np.stack([ends[:-1], ends[1:]], axis=1))
+        return self._batches(ids[0], b"".join(bodies), np.stack([ends[:-1], ends[1:]], axis=1)), end
 
-    def _batch(self, first: int, data: bytes, places: Places) -> EncodedBatch:
-        """The entries at these offsets of ``data``, ``first`` and those that follow it, as many as fit one batch."""
+    def _batches(self, first: int, data: bytes, places: Places) -> Iterator[EncodedBatch]:
+        """The entries at these places of ``data``, which must be ``first`` and those that follow it. Mostly one batch."""
         request = self._request
         if not len(places):
             raise CorruptionError("an answer to a read", "it has no entry")
         entries = entries_of(request.ledger_id, request.digest_type, data, places)
-        if request.pattern.is_dense and np.array_equal(entries.entry_ids, np.arange(first, first + len(entries))):
-            entries = entries.slice(0, _adding_up(entries))
-        batch = encode(entries, request.digest_type, request.pattern)
-        if batch is None or (batch.header.first_entry_id, batch.header.count) != (first, len(entries)):
-            raise CorruptionError("an answer to a read", "it has other entries than those that were asked for")
-        return batch
+        for start, end in pairwise(self._cuts(entries)):
+            batch = encode(entries.slice(start, end - start), request.digest_type, request.pattern)
+            if batch is None or (batch.header.first_entry_id, batch.header.count) != (first, end - start):
+                raise CorruptionError("an answer to a read", "it has other entries than those that were asked for")
+            first = batch.header.last_entry_id + 1
+            yield batch
 
-
-def _adding_up(entries: EntryBatch) -> int:
-    """How many, from the first on, have lengths that add up, as a dense batch's do. Those of Java's LedgerHandleAdv may not."""
-    sums = entries.lengths[:-1] + payload_sizes(entries.payloads)[1:]
-    breaks = np.flatnonzero(entries.lengths[1:] != sums)
-    return int(breaks[0]) + 1 if len(breaks) else len(entries)
+    def _cuts(self, entries: EntryBatch) -> list[int]:
+        """Where batches begin, and the end. In a dense batch lengths add up; those of Java's LedgerHandleAdv may not."""
+        breaks: list[int] = []
+        if self._request.pattern.is_dense:
+            sums = entries.lengths[:-1] + payload_sizes(entries.payloads)[1:]
+            breaks = (np.flatnonzero(entries.lengths[1:] != sums) + 1).tolist()
+        return [0, *breaks, len(entries)]
 
 
 def detail(status: Status, code: int) -> str:
