@@ -133,6 +133,7 @@ def _last_bucket(store: MetadataStore, znodes: Znodes) -> int | None:
 
 
 def _make_first_generator(store: MetadataStore, znodes: Znodes) -> None:
+    store.sync(znodes.root)  # otherwise a listing does not prove that there is no ledger
     ledger = next(ledger_ids(store, znodes), None)
     if ledger is not None:
         remedy = f"ids would begin at 0 again, and ledger {ledger} exists: run bk-spark cluster raise-ledger-ids"

@@ -13,7 +13,7 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
     Raises OSError (ssl.SSLError is one) if the files cannot be used now.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(files.ca or None)
+    context.load_verify_locations(files.ca)
     if files.certificate:
         context.load_cert_chain(files.certificate, files.key)
     return context

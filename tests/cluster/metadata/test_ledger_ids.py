@@ -147,3 +147,16 @@ def test_ids_do_not_begin_at_0_again_where_ledgers_exist(layout: LedgerLayout) -
         numbers.take()
     assert raise_ledger_ids(numbers.store, numbers.znodes, held=4) == 5
     assert numbers.take() == [5]
+
+
+def test_a_session_that_lags_asks_for_the_latest_list_before_it_begins_ids_at_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a sync a listing does not prove that there is no ledger."""
+    numbers = Numbers(LedgerLayout.HIERARCHICAL)
+    numbers.store.delete(numbers.znodes.id_generator)
+
+    def catch_up(_: str) -> None:
+        numbers.store.create(numbers.znodes.ledger(4), make_parents=True)
+
+    monkeypatch.setattr(numbers.store, "sync", catch_up)
+    with pytest.raises(ConfigError, match="ledger 4 exists"):
+        numbers.take()
