@@ -48,7 +48,14 @@ from bk_spark.metadata.store import (
     Versioned,
     check_sizes,
 )
-from bk_spark.metadata.zookeeper_auth import REFUSED, access_refused, hide_requests, identity_options, warn_of_open_root
+from bk_spark.metadata.zookeeper_auth import (
+    EVERYWHERE,
+    REFUSED,
+    access_refused,
+    hide_requests,
+    identity_options,
+    warn_of_open_root,
+)
 from bk_spark.metadata.zookeeper_session import Watch, ZooKeeperSockets
 
 T = TypeVar("T")
@@ -334,7 +341,7 @@ class ZooKeeperStore:
         # Without a connection kazoo would queue a request, and a change could happen long after its caller gave up.
         while not self._client.connected:
             if self._auth_failed:
-                raise access_refused(self._uri, "any path", has_auth=True)
+                raise access_refused(self._uri, EVERYWHERE, has_auth=True)
             if self._closed:
                 raise MetadataUnavailableError(self._uri, "this session is closed")
             if time.monotonic() >= deadline:
@@ -351,7 +358,9 @@ class ZooKeeperStore:
 
     def _translated(self, path: str, error: kazoo_errors.KazooException) -> Exception:
         if isinstance(error, REFUSED):
-            return access_refused(self._uri, path, has_auth=self._has_auth)
+            # An identity that ZooKeeper does not know is refused before any request: the path that met it says nothing.
+            refused_at = EVERYWHERE if isinstance(error, kazoo_errors.AuthFailedError) else path
+            return access_refused(self._uri, refused_at, has_auth=self._has_auth)
         refusal = _REFUSALS.get(type(error))
         return refusal(path) if refusal else MetadataUnavailableError(self._uri, f"{type(error).__name__} at {path}")
 

@@ -23,6 +23,7 @@ from bk_spark.errors import MetadataAccessError
 REFUSED = (kazoo_errors.NoAuthError, kazoo_errors.AuthFailedError, kazoo_errors.InvalidACLError)
 """Answers of a server that refuses this session. They say nothing about what is at the path."""
 
+EVERYWHERE = "any path"
 _CHANGES = Permissions.ALL & ~Permissions.READ
 
 logger = logging.getLogger(__name__)
