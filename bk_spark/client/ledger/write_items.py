@@ -4,13 +4,41 @@ from __future__ import annotations
 
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
+from itertools import chain, groupby
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from bk_spark.client.ledger.append_future import AppendFuture, Uncancellable, confirm_all
 from bk_spark.entries.batch import binaries
 from bk_spark.errors import BookKeeperError
+
+
+@dataclass(slots=True)
+class Singles:
+    """Entries of single appends, one behind the other, each with its future. They stay together in one batch."""
+
+    nbytes: int
+    payloads: list[bytes]
+    futures: list[AppendFuture]
+    first_entry_id: int | None = None
+    """Chosen by the application; None: the next one."""
+
+    @property
+    def count(self) -> int:
+        return len(self.payloads)
+
+    def add(self, nbytes: int, payload: bytes, future: AppendFuture) -> None:
+        self.nbytes += nbytes
+        self.payloads.append(payload)
+        self.futures.append(future)
+
+    def confirm(self, first_entry_id: int) -> None:
+        confirm_all(self.futures, first_entry_id)
+
+    def reject(self, error: BookKeeperError) -> None:
+        for future in self.futures:
+            _fail(future, error)
 
 
 @dataclass(slots=True)
@@ -22,38 +50,46 @@ class Call:
 
 
 @dataclass(slots=True)
-class Item:
-    """A piece of an application's call: a force, or entries that are sent as one batch or together with their neighbours."""
+class CallPart:
+    """Entries of one call, as many as one batch takes."""
 
     nbytes: int
-    payload: bytes | pa.BinaryArray = b""
-    single: Future[int] | None = None
-    call: Call | None = None
-    is_last: bool = False
+    payloads: pa.BinaryArray
+    call: Call
+    is_last: bool
     first_entry_id: int | None = None
-    """Chosen by the application; None: the next one."""
-    force: Future[int] | None = None
+    """As that of ``Singles``."""
 
     @property
     def count(self) -> int:
-        return 1 if self.single is not None else len(self.payload)
+        return len(self.payloads)
 
-    def confirm(self, first_entry_id: int) -> int:
-        """Returns the next entry id."""
-        if self.single is not None:
-            _resolve(self.single, first_entry_id)
-            return first_entry_id + 1
-        end = first_entry_id + len(self.payload)
-        if self.call is not None:
-            self.call.first = first_entry_id if self.call.first < 0 else self.call.first
-            if self.is_last:
-                _resolve(self.call.future, (self.call.first, end - 1))
-        return end
+    def confirm(self, first_entry_id: int) -> None:
+        self.call.first = first_entry_id if self.call.first < 0 else self.call.first
+        if self.is_last:
+            _resolve(self.call.future, (self.call.first, first_entry_id + len(self.payloads) - 1))
 
     def reject(self, error: BookKeeperError) -> None:
-        for future in (self.single, self.call.future if self.call is not None else None, self.force):
-            if future is not None and not future.done():
-                future.set_exception(error)
+        _fail(self.call.future, error)
+
+
+@dataclass(slots=True)
+class Force:
+    """A call of ``force``, which travels alone."""
+
+    future: Future[int]
+    nbytes: ClassVar[int] = 0
+    count: ClassVar[int] = 0
+    first_entry_id: ClassVar[None] = None
+
+    def confirm(self, last_add_confirmed: int) -> None:
+        _resolve(self.future, last_add_confirmed)
+
+    def reject(self, error: BookKeeperError) -> None:
+        _fail(self.future, error)
+
+
+Item = Singles | CallPart | Force
 
 
 @dataclass(slots=True, eq=False)
@@ -62,22 +98,26 @@ class Token:
 
     items: list[Item]
     nbytes: int = 0
+    count: int = 0
 
     @property
-    def force(self) -> Future[int] | None:
-        return self.items[0].force
+    def is_force(self) -> bool:
+        return isinstance(self.items[0], Force)
 
     @property
     def first_entry_id(self) -> int | None:
         return self.items[0].first_entry_id
 
+    def add(self, item: Item) -> None:
+        self.items.append(item)
+        self.nbytes += item.nbytes
+        self.count += item.count
+
     def confirm(self, entry_id: int) -> None:
         """``entry_id`` is the first one of the batch, or the last add confirmed after a force."""
-        if self.force is not None:
-            _resolve(self.force, entry_id)
-            return
         for item in self.items:
-            entry_id = item.confirm(entry_id)
+            item.confirm(entry_id)
+            entry_id += item.count
 
     def reject(self, error: BookKeeperError) -> None:
         for item in self.items:
@@ -86,20 +126,15 @@ class Token:
     def payloads(self) -> pa.BinaryArray:
         """The payloads of all items, in order, as one array."""
         arrays: list[pa.BinaryArray] = []
-        for is_single, items in groupby(self.items, lambda item: item.single is not None):
-            payloads = [item.payload for item in items]
-            arrays += [binaries(payloads)] if is_single else payloads
+        for is_singles, items in groupby(self.items, lambda item: isinstance(item, Singles)):
+            payloads = [item.payloads for item in items if not isinstance(item, Force)]
+            arrays += [binaries(list(chain.from_iterable(payloads)))] if is_singles else payloads
         return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-
-
-class _Uncancellable(Future[Any]):
-    def cancel(self) -> bool:
-        return False
 
 
 def new_future() -> Future[Any]:
     """A future that cannot be cancelled, because an append cannot be taken back."""
-    return _Uncancellable()
+    return Uncancellable()
 
 
 def _resolve(future: Future[Any], value: object) -> None:
@@ -107,3 +142,8 @@ def _resolve(future: Future[Any], value: object) -> None:
         future.set_result(value)
     except InvalidStateError:
         return  # it has already failed
+
+
+def _fail(future: Future[Any], error: BookKeeperError) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -29,7 +29,8 @@ import pyarrow as pa
 
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.runner import Runner
-from bk_spark.client.ledger.write_items import Call, Item, Token, new_future
+from bk_spark.client.ledger.append_future import AppendFuture
+from bk_spark.client.ledger.write_items import Call, CallPart, Force, Item, Singles, Token, new_future
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES
@@ -93,6 +94,8 @@ class WriteQueue:
         self._order = threading.Lock()
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
+        self._done = threading.Condition()
+        """Of the futures of all single appends."""
         self._items: deque[Item] = deque()
         self._queued_bytes = 0
         self._held_bytes = 0
@@ -115,13 +118,21 @@ class WriteQueue:
         """The result of the close, once it was requested."""
 
     def append_one(self, payload: bytes, entry_id: int | None = None) -> Future[int]:
-        future: Future[int] = new_future()
-        item = Item(len(payload) + ENTRY_OVERHEAD_BYTES, payload, single=future, first_entry_id=entry_id)
+        future, nbytes = AppendFuture(self._done), len(payload) + ENTRY_OVERHEAD_BYTES
         self._enter_order()
         try:
-            self._put((item,))
+            self._context.check_open()
+            with self._lock:
+                must_pump = self._admit(nbytes, entry_id)
+                last = self._items[-1] if self._items and entry_id is None else None
+                if isinstance(last, Singles) and last.first_entry_id is None and self._fit_together(last, nbytes, 1):
+                    last.add(nbytes, payload, future)
+                else:
+                    self._items.append(Singles(nbytes, [payload], [future], entry_id))
         finally:
             self._order.release()
+        if must_pump:
+            self._context.loop.call_soon_threadsafe(self._pump)
         return future
 
     def append_many(self, payloads: pa.BinaryArray, first_entry_id: int | None = None) -> Future[tuple[int, int]]:
@@ -143,7 +154,7 @@ class WriteQueue:
         """Wait until all earlier appends are forced; returns the last add confirmed."""
         self._context.check_may_wait()
         future: Future[int] = new_future()
-        self._put([Item(0, force=future)])
+        self._put([Force(future)])
         return future.result()
 
     def close(self) -> None:
@@ -159,18 +170,19 @@ class WriteQueue:
             self._context.loop.call_soon_threadsafe(self._runner.post, sm.CloseRequested())
         closed.result()
 
-    def _pieces(self, payloads: pa.BinaryArray, call: Call, first_entry_id: int | None) -> list[Item]:
+    def _pieces(self, payloads: pa.BinaryArray, call: Call, first_entry_id: int | None) -> list[CallPart]:
         """Cut into batches of about ``add_batch_bytes``, none of more than MAX_BATCH_ENTRIES."""
         column_bytes = DIGEST_BYTES[self._machine.metadata.digest_type] + OFFSET_BYTES
         ends = np.cumsum(payload_sizes(payloads) + column_bytes)
-        items, start, before = [], 0, 0
+        items: list[CallPart] = []
+        start, before = 0, 0
         while start < len(payloads):
             end = int(np.searchsorted(ends, before + self._batch_bytes + self._batch_bytes // COLUMNS_SHARE, side="right"))
             end = min(max(end, start + 1), start + MAX_BATCH_ENTRIES)
             first = None if first_entry_id is None else first_entry_id + start
             nbytes = int(ends[end - 1]) - before + (end - start) * (ENTRY_OVERHEAD_BYTES - column_bytes)
             piece = payloads.slice(start, end - start)
-            items.append(Item(nbytes, piece, call=call, is_last=end == len(payloads), first_entry_id=first))
+            items.append(CallPart(nbytes, piece, call, end == len(payloads), first))
             start, before = end, int(ends[end - 1])
         return items
 
@@ -182,19 +194,22 @@ class WriteQueue:
 
     def _put(self, items: Sequence[Item]) -> None:
         self._context.check_open()
-        first = items[0].first_entry_id
-        nbytes = items[0].nbytes if len(items) == 1 else sum(item.nbytes for item in items)
         with self._lock:
-            if not self._has_room(nbytes, first):
-                self._context.check_may_wait()
-                self._room.wait_for(lambda: self._has_room(nbytes, first))
-            self._held_bytes += nbytes
-            must_pump = not self._is_pumped or self._queued_bytes < SMALL_BYTES <= self._queued_bytes + nbytes
-            self._queued_bytes += nbytes
+            must_pump = self._admit(sum(item.nbytes for item in items), items[0].first_entry_id)
             self._items.extend(items)
-            self._is_pumped = True
         if must_pump:
             self._context.loop.call_soon_threadsafe(self._pump)
+
+    def _admit(self, nbytes: int, first: int | None) -> bool:
+        """Wait for room, and count in what is about to be queued. Returns whether the event loop must be told of it."""
+        if not self._has_room(nbytes, first):
+            self._context.check_may_wait()
+            self._room.wait_for(lambda: self._has_room(nbytes, first))
+        must_pump = not self._is_pumped or self._queued_bytes < SMALL_BYTES <= self._queued_bytes + nbytes
+        self._held_bytes += nbytes
+        self._queued_bytes += nbytes
+        self._is_pumped = True
+        return must_pump
 
     def _has_room(self, nbytes: int, first: int | None) -> bool:
         """Whether an append may enter now; False: something under way will make room. See the module's docstring."""
@@ -233,7 +248,7 @@ class WriteQueue:
     def _hand_over(self, token: Token) -> None:
         self._in_flight[token] = self._context.now_ms()
         first = token.first_entry_id
-        if token.force is not None:
+        if token.is_force:
             self._forcing += 1
             self._runner.post(sm.ForceRequested(token))
         else:
@@ -255,35 +270,32 @@ class WriteQueue:
 
     def _next_batch(self) -> Token | None:
         token = Token([])
-        count = 0
         with self._room:
-            while self._items and (not token.items or self._may_join(token, count, self._items[0])):
-                item = self._items.popleft()
-                token.items.append(item)
-                token.nbytes += item.nbytes
-                count += item.count
+            while self._items and (not token.items or self._may_join(token, self._items[0])):
+                token.add(self._items.popleft())
             self._queued_bytes -= token.nbytes
             self._is_pumped = bool(token.items)
             if token.items and not self._items:
                 self._room.notify_all()
         return token if token.items else None
 
-    def _may_join(self, token: Token, count: int, item: Item) -> bool:
+    def _fit_together(self, batch: Singles | Token, nbytes: int, count: int) -> bool:
+        return batch.nbytes + nbytes <= self._batch_bytes and batch.count + count <= MAX_BATCH_ENTRIES
+
+    def _may_join(self, token: Token, item: Item) -> bool:
         """Whether an item may join a batch. With chosen ids only if it is no duplicate: a batch is refused as a whole."""
-        if token.nbytes + item.nbytes > self._batch_bytes or count + item.count > MAX_BATCH_ENTRIES:
-            return False
-        if token.force is not None or item.force is not None:
+        if token.is_force or isinstance(item, Force) or not self._fit_together(token, item.nbytes, item.count):
             return False
         first = token.first_entry_id
         if first is None:
             return True
-        return not self._gapped and first == self._machine.last_add_pushed + 1 and item.first_entry_id == first + count
+        return not self._gapped and first == self._machine.last_add_pushed + 1 and item.first_entry_id == first + token.count
 
     def _on_command(self, command: sm.Command) -> None:
         if isinstance(command, (sm.Confirm, sm.Reject)):
             token = _token(command.token)
             handed_over_ms = self._in_flight.pop(token)
-            self._forcing -= token.force is not None
+            self._forcing -= token.is_force
             if isinstance(command, sm.Confirm):
                 now_ms = self._context.now_ms()  # an entry with a chosen id may have waited for the application to fill a gap
                 self._allowance.confirmed(handed_over_ms if token.first_entry_id is None else now_ms, now_ms)
