@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.peers.bookkeeper_cluster import BookKeeperCluster
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.driver.apache.bookie import MOST_PAYLOAD_BYTES
+from bk_spark.client.driver.apache.framing import MOST_PAYLOAD_BYTES
 from bk_spark.errors import BookKeeperError, LedgerFencedError
 from tests.interop.apache import IS_ALL, ApacheError, JavaClient, payload, read_all, summary
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from bk_spark.client.driver.apache.bookie import ApacheBookie
+from bk_spark.client.driver.apache.framing import Framing
 from bk_spark.client.driver.channels import Channels
 from bk_spark.client.driver.connections import BookieConnection, Lookup, QueuedAdd, ReadProgress, drained
 from bk_spark.errors import BookKeeperError
@@ -39,12 +40,13 @@ class Bookies:
     def __init__(self, lookup: Lookup, channels: Channels) -> None:
         self._lookup = lookup
         self._channels = channels
+        self._framing = Framing()
         self._bookies: dict[str, BookieClient] = {}
         self._closed = False
 
     def bookie(self, bookie_id: str) -> BookieClient:
         if bookie_id not in self._bookies:
-            self._bookies[bookie_id] = BookieClient(bookie_id, self._lookup, self._channels, closed=self._closed)
+            self._bookies[bookie_id] = BookieClient(bookie_id, self._lookup, self._channels, self._framing, closed=self._closed)
         return self._bookies[bookie_id]
 
     async def close(self) -> None:
@@ -56,10 +58,11 @@ class Bookies:
 class BookieClient:
     """One bookie as a client sees it. Its requests raise as those of BookieConnection and ApacheBookie do."""
 
-    def __init__(self, bookie_id: str, lookup: Lookup, channels: Channels, *, closed: bool = False) -> None:
+    def __init__(self, bookie_id: str, lookup: Lookup, channels: Channels, framing: Framing, *, closed: bool = False) -> None:
         self.bookie_id = bookie_id
         self._lookup = lookup
         self._channels = channels
+        self._framing = framing
         self._closed = closed
         self._known: OneProtocol | None = None
         self._finding = asyncio.Lock()
@@ -133,7 +136,7 @@ class BookieClient:
                 if address is None:
                     raise ConnectionError("it is not registered as available")
                 if address.protocol == APACHE_PROTOCOL:
-                    self._known = ApacheBookie(self.bookie_id, self._lookup, self._channels.contexts)
+                    self._known = ApacheBookie(self.bookie_id, self._lookup, self._channels.contexts, self._framing)
                 else:
                     self._known = BookieConnection(self.bookie_id, self._lookup, self._channels)
             return self._known

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from bk_spark.client.driver.apache.bookie import ApacheBookie
+from bk_spark.client.driver.apache.framing import Framing
 from bk_spark.metadata.registration import APACHE_PROTOCOL, BookieAddress
 from bk_spark.proto import apache_wire_pb2 as pb
 
@@ -61,7 +62,7 @@ async def apache_bookie(answers: Answers, greeting: int = 0) -> AsyncIterator[Ap
         async def look_up(_: str) -> BookieAddress:
             return address
 
-        bookie = ApacheBookie(address.bookie_id, look_up, None)
+        bookie = ApacheBookie(address.bookie_id, look_up, None, Framing())
         try:
             yield bookie
         finally:

@@ -54,10 +54,11 @@ class SentAdds(Generic[T]):
 
     def answered(self, acks: npt.NDArray[np.void]) -> Iterator[tuple[T, Status, int]]:
         """Take answers in; gives the token, the status and the entry id of each batch whose outcome is known now."""
-        for ledger_id in np.unique(acks["ledger_id"]).tolist():
+        ledger_ids = acks["ledger_id"].astype(np.int64)
+        for ledger_id in np.unique(ledger_ids).tolist():
             sent = self._sent.get(ledger_id)
             if sent is not None:
-                yield from self._of_ledger(sent, acks[acks["ledger_id"] == ledger_id])
+                yield from self._of_ledger(sent, acks[ledger_ids == ledger_id])
                 if not sent:
                     del self._sent[ledger_id]
 
@@ -90,8 +91,8 @@ def _taken(batch: SentBatch[T], ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bo
     """Which of ``ids``, each at its first place, the batch waited for; it does not any more."""
     header = batch.header
     places = np.flatnonzero((ids >= header.first_entry_id) & (ids <= header.last_entry_id))
-    _, firsts = np.unique(ids[places], return_index=True)
-    places = places[firsts]
+    if (np.diff(ids[places]) <= 0).any():  # mostly they ascend, and each is the first of its id
+        places = places[np.unique(ids[places], return_index=True)[1]]
     rows = ids[places] - header.first_entry_id
     waited = batch.left[rows]
     batch.left[rows] = False

@@ -17,15 +17,16 @@ from collections.abc import AsyncIterator, Sequence
 
 from bk_spark.client.driver.answer_check import ReadAnswer
 from bk_spark.client.driver.apache.connections import ApacheConnections
+from bk_spark.client.driver.apache.framing import Framing
 from bk_spark.client.driver.apache.reading import RangeRead, detail
 from bk_spark.client.driver.apache.version_2 import OnAdd, Version2
 from bk_spark.client.driver.connections import MOST_READS, Lookup, QueuedAdd, ReadProgress, begin_read, drained
-from bk_spark.entries.batch import NO_ENTRY, decode
-from bk_spark.entries.digest import APACHE_KEY_BYTES, payload_sizes
+from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.entries.digest import APACHE_KEY_BYTES
 from bk_spark.errors import BookKeeperError
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.tls.client_contexts import ClientContexts
-from bk_spark.wire.apache import version_2, version_3
+from bk_spark.wire.apache import version_3
 from bk_spark.wire.apache.entry_bytes import last_add_confirmed_of
 from bk_spark.wire.messages import (
     AddReply,
@@ -44,13 +45,6 @@ from bk_spark.wire.messages import (
     StoreLastAddConfirmedRequest,
 )
 
-MOST_PAYLOAD_BYTES = (5 << 20) - 128
-"""Of an entry: with what stands before it, it fills the largest frame that Apache's bookies take by default. A larger one would
-end the connection, and all adds on it."""
-
-ADDS_AT_ONCE = 1_000
-"""ADDs of one write: enough that a write costs little beside them, and a fifth of those that may be unanswered."""
-
 _LETS_GO = (1 << 63) - 1
 """Told to long polls in place of an entry id when a bookie lets a ledger's state go."""
 
@@ -58,9 +52,10 @@ _LETS_GO = (1 << 63) - 1
 class ApacheBookie:
     """Stands in for ``BookieConnection``. Every method runs on the event loop."""
 
-    def __init__(self, bookie_id: str, lookup: Lookup, contexts: ClientContexts | None) -> None:
-        """With ``contexts`` all connections are over TLS."""
+    def __init__(self, bookie_id: str, lookup: Lookup, contexts: ClientContexts | None, framing: Framing) -> None:
+        """With ``contexts`` all connections are over TLS. ``framing`` is shared by all bookies of a client."""
         self.bookie_id = bookie_id
+        self._framing = framing
         self._connections = ApacheConnections(bookie_id, lookup, contexts)
         self._outgoing: asyncio.Queue[QueuedAdd] = asyncio.Queue()
         self._sender: asyncio.Task[None] | None = None
@@ -95,16 +90,12 @@ class ApacheBookie:
             await self._send_entries(connection, request, lambda *outcome: queued.on_reply(answered(*outcome)))
 
     async def _send_entries(self, connection: Version2, request: AddRequest, on_answer: OnAdd) -> None:
-        header, batch = request.batch.header, decode(request.batch)
-        largest = int(payload_sizes(batch.payloads).max())
-        if largest > MOST_PAYLOAD_BYTES:
-            on_answer(Status.BAD_REQUEST, f"an entry of {largest} bytes; Apache's bookies take up to {MOST_PAYLOAD_BYTES}")
+        try:
+            frames = self._framing.frames(request)
+        except ValueError as problem:
+            on_answer(Status.BAD_REQUEST, str(problem))
             return
-        flags = version_2.Flag.RECOVERY_ADD | version_2.Flag.HIGH_PRIORITY if request.recovery else version_2.Flag.NONE
-        key = request.master_key[:APACHE_KEY_BYTES]
-        pieces = (batch.slice(start, ADDS_AT_ONCE) for start in range(0, len(batch), ADDS_AT_ONCE))
-        packed = ((len(piece), version_2.pack_adds(piece, header.digest_type, key, flags)) for piece in pieces)
-        await connection.send_adds(header, packed, on_answer)
+        await connection.send_adds(request.batch.header, frames, on_answer)
 
     def _answer_queued(self, problem: str) -> None:
         while not self._outgoing.empty():

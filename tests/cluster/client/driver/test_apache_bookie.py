@@ -15,6 +15,7 @@ import pytest
 from bk_spark.client.driver.apache import connecting
 from bk_spark.client.driver.apache import version_2 as apache_version_2
 from bk_spark.client.driver.apache.bookie import ApacheBookie
+from bk_spark.client.driver.apache.framing import Framing
 from bk_spark.client.driver.apache.version_2 import MOST_UNANSWERED
 from bk_spark.client.driver.connections import QueuedAdd
 from bk_spark.config import DigestType
@@ -214,7 +215,7 @@ def test_a_connection_that_is_opened_while_the_client_closes_is_closed() -> None
         async def look_up(_: str) -> BookieAddress:
             return address
 
-        bookie = ApacheBookie("b1", look_up, None)
+        bookie = ApacheBookie("b1", look_up, None, Framing())
         asking = asyncio.create_task(bookie.describe(DEADLINE_S))
         await greeted.wait()
         await bookie.close()
@@ -247,7 +248,7 @@ def test_adds_do_not_wait_for_another_connection_that_is_being_opened() -> None:
         async def look_up(_: str) -> BookieAddress:
             return address
 
-        bookie = ApacheBookie("b1", look_up, None)
+        bookie = ApacheBookie("b1", look_up, None, Framing())
         assert await added(bookie) is Status.OK
         asking = asyncio.create_task(bookie.describe(DEADLINE_S))
         await asyncio.sleep(0)
