@@ -15,7 +15,8 @@
 #                 MIXED=1: half of the bookies are Apache's)
 #   make lost-bookie  a bookie is killed for good, and every copy comes back (LEDGERS=10000)
 #   make duel     two processes that take one log from each other, suspended and killed (SECONDS=60; SEED=1)
-#   make streams  a real stream, exactly once while its processes are killed (KILLS=50; SEED=1; KEEP=directory for all logs)
+#   make streams  a real stream, exactly once while its processes are killed (KILLS=50; SEED=1; KEEP=directory for all logs;
+#                 APACHE=1: on Apache's bookies)
 #   make fuzz     spoilt messages and files against everything that reads them (FUZZ_SECONDS=600; SEED=1; TARGET=…)
 #   make interop  our client on Apache's bookies beside Apache's client: every combination
 #   make bench    every benchmark but those beside peers (SMALL=1: each as small as it goes; an hour otherwise)
@@ -93,7 +94,7 @@ duel: $(VENV)/test-installed
 	$(RUN) -m tests.soak.chaos.duel --seconds $(SECONDS) --seed $(SEED)
 
 streams: $(VENV)/test-installed check-java
-	$(RUN) -m tests.soak.streams --kills $(KILLS) --seed $(SEED) $(if $(KEEP),--keep $(KEEP))
+	$(RUN) -m tests.soak.streams --kills $(KILLS) --seed $(SEED) $(if $(APACHE),--apache) $(if $(KEEP),--keep $(KEEP))
 
 fuzz: $(VENV)/test-installed
 	$(RUN) -m tests.soak.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED) $(if $(TARGET),--target $(TARGET))

@@ -1,16 +1,23 @@
-"""Our client beside Apache's Java client, both on the same three bookies of Apache's: adds, and reads of one ledger."""
+"""Our client beside Apache's Java client, both on the same three bookies of Apache's: adds, and reads of one ledger.
+
+Then Spark on these bookies beside Spark on ours.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from benchmarks.peers.bookkeeper_client import IN_FLIGHT, READ_BATCH, READS_IN_FLIGHT, THEIRS_IN_FLIGHT, WARMUPS
-from benchmarks.peers.bookkeeper_cluster import POM, bookkeeper_cluster
+from benchmarks.peers.bookkeeper_cluster import POM, BookKeeperCluster, bookkeeper_cluster
 from benchmarks.peers.bookkeeper_runs import PeerRuns, Pool, append_batches, append_singly, check_content, pool, read_batches
 from benchmarks.peers.fetch import jars
-from benchmarks.speed.ledger_runs import Bench
-from benchmarks.speed.measure import Entrant, Result, Setting, alternate, claim, workload
+from benchmarks.speed.ledger_runs import Bench, Quorums
+from benchmarks.speed.measure import Entrant, Result, Sample, Setting, alternate, claim, workload
+from benchmarks.speed.spark_jobs import SparkJobs
+from benchmarks.speed.spark_session import SUBJECTS, SparkTable, in_memory, session
+from bk_spark.cli import main as command
 from bk_spark.config import KIB
 
 OURS, OURS_SINGLY, THEIRS = "our client, append_batch", "our client, append_async", "Java client, asyncAddEntry"
@@ -81,3 +88,43 @@ def reads(setting: Setting) -> Result:
     return Result(
         "apache_bookies_reads_100B", ABOUT_READS, samples, [claim(text, rates[OUR_READ], rates[THEIR_READ], 1.0)], NOTES
     )
+
+
+ABOUT_SPARK = "Spark writes and reads of entries of 100 B: on Apache's bookies, and on ours"
+
+
+@workload("apache_bookies_spark_100B", ABOUT_SPARK)
+def spark_jobs(setting: Setting) -> Result:
+    subject, quorums, directory = SUBJECTS["100B"], Quorums(3, 3, 2), setting.directory / "apache"
+    jars(POM)
+    with (
+        session() as spark,
+        SparkJobs(spark, setting.directory, subject.content) as ours,
+        bookkeeper_cluster(ours.cluster, directory) as cluster,
+        _jobs_at(ours, cluster, directory.name) as theirs,
+    ):
+        table = in_memory(spark, subject.table(setting), setting.directory)
+        sides = {"our bookies": ours, "Apache's bookies": theirs}
+        for side in sides.values():
+            side.write(table, "read", quorums)
+        entrants = [Entrant(f"write, {name}", partial(_write, side, table, quorums)) for name, side in sides.items()]
+        entrants += [Entrant(f"read, {name}", partial(_read, side, table)) for name, side in sides.items()]
+        samples = alternate(entrants, setting.runs, setting.choose(WARMUPS, 1))
+    return Result("apache_bookies_spark_100B", ABOUT_SPARK, samples, notes=NOTES[:1])
+
+
+@contextmanager
+def _jobs_at(ours: SparkJobs, cluster: BookKeeperCluster, root: str) -> Iterator[SparkJobs]:
+    uri = f"zk://{ours.cluster.zookeeper.address}/{root}"
+    if command(["cluster", "init", "--metadata", uri]):
+        raise RuntimeError(f"no counter of ledger ids was made at {uri}")
+    with ours.at(uri, cluster.bookies) as theirs:
+        yield theirs
+
+
+def _write(side: SparkJobs, table: SparkTable, quorums: Quorums, _: int) -> Sample:
+    return side.write_and_delete(table, quorums)
+
+
+def _read(side: SparkJobs, table: SparkTable, _: int) -> Sample:
+    return side.read(table, "read")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import copy
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,6 +14,7 @@ from benchmarks.speed.measure import Sample
 from benchmarks.speed.processes import usage
 from benchmarks.speed.spark_session import PARTITIONS, SparkTable, read_through
 from bk_spark import BookKeeper, LocalCluster
+from bk_spark.local.process import LocalProcess
 
 
 class SparkJobs:
@@ -21,9 +24,18 @@ class SparkJobs:
         with ExitStack() as stack:
             self.cluster = stack.enter_context(LocalCluster(bookies=3, data_dir=directory / "cluster"))
             self.client = stack.enter_context(BookKeeper(self.cluster.metadata_uri))
+            self._bookies: Sequence[LocalProcess] = self.cluster.bookies
             self._spark = spark
             self._options = {"metadata": self.cluster.metadata_uri, "content": content}
             self._stack = stack.pop_all()
+
+    @contextmanager
+    def at(self, metadata_uri: str, bookies: Sequence[LocalProcess]) -> Iterator[SparkJobs]:
+        """The same on another cluster."""
+        other = copy(self)
+        other._bookies, other._options = bookies, {**self._options, "metadata": metadata_uri}
+        with BookKeeper(metadata_uri) as other.client:
+            yield other
 
     def write_and_delete(self, table: SparkTable, quorums: Quorums, **options: str) -> Sample:
         """A job that writes the table to a new log, which is gone afterwards. Figure: CPU seconds of the bookies."""
@@ -53,7 +65,7 @@ class SparkJobs:
         return [ledger.ledger_id for ledger in self.client.open_log(log).snapshot().ledgers]
 
     def _bookies_cpu_s(self) -> float:
-        return usage(bookie.pid for bookie in self.cluster.bookies if bookie.pid is not None).cpu_s
+        return usage(bookie.pid for bookie in self._bookies if bookie.pid is not None).cpu_s
 
     def close(self) -> None:
         self._stack.close()

@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.peers.bookkeeper_cluster import ApacheBookie
-from bk_spark.local.cluster import ROOT, LocalBookie, LocalCluster
+from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.metadata.registration import unregister
 from bk_spark.metadata.znodes import Znodes
-from bk_spark.metadata.zookeeper import connect
+from bk_spark.metadata.zookeeper import connect, parse_uri
 from tests.soak.chaos.history import FAULT, Recorder
 from tests.soak.chaos.plan import Fault
 from tests.soak.chaos.slow_bookie import delay_file
@@ -80,7 +80,7 @@ class Nemesis:
             if fault.kind == "kill":
                 self._hold(fault, bookie.kill)
                 with self._registry:  # a bookie cannot start without ZooKeeper
-                    self._start(bookie)
+                    start_again(bookie, self._cluster.metadata_uri)
             elif fault.kind == "slow disk" and isinstance(bookie, LocalBookie):
                 self._hold(fault, lambda: _slow_down(bookie.data_dir, fault.delay_ms))
                 delay_file(bookie.data_dir).unlink()
@@ -93,17 +93,19 @@ class Nemesis:
             self._hold(fault, self._cluster.zookeeper.kill)
             self._cluster.zookeeper.start()
 
-    def _start(self, bookie: Bookie) -> None:
-        if isinstance(bookie, ApacheBookie):  # it would give up while its last registration is there
-            with connect(self._cluster.metadata_uri, connect_timeout_s=END_S, session_timeout_s=END_S) as store:
-                unregister(store, Znodes(ROOT), bookie.bookie_id)
-        bookie.start()
-
     def _hold(self, fault: Fault, begin: Callable[[], None]) -> None:
         begin()
         self._done.append(fault.kind)
         self._recorder.record(FAULT, fault=fault.kind, target=fault.target, lasts_s=fault.lasts_s)
         time.sleep(fault.lasts_s)
+
+
+def start_again(bookie: Bookie, metadata_uri: str) -> None:
+    """Start a bookie that was killed."""
+    if isinstance(bookie, ApacheBookie):  # it would give up while its last registration is there
+        with connect(metadata_uri, connect_timeout_s=END_S, session_timeout_s=END_S) as store:
+            unregister(store, Znodes(parse_uri(metadata_uri)[1]), bookie.bookie_id)
+    bookie.start()
 
 
 def _slow_down(data_dir: Path, delay_ms: int) -> None:

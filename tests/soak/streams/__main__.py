@@ -14,7 +14,6 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from bk_spark.local.cluster import LocalCluster
 from tests.soak.streams.forms import LONG, SHORT, Form
 from tests.soak.streams.plan import DRIVER, draw
 from tests.soak.streams.run import Outcome, Run
@@ -40,12 +39,12 @@ def describe(outcome: Outcome) -> str:
     )
 
 
-def play(directory: Path, form: Form, kills: int, seed: int) -> Outcome:
-    """One run on a cluster of its own, which ends with it."""
-    with LocalCluster(form.bookies, directory / "cluster") as cluster, form.spark(directory / "spark") as spark:
+def play(directory: Path, form: Form, kills: int, seed: int, *, apache: bool = False) -> Outcome:
+    """One run on a cluster of its own, which ends with it. ``apache``: with bookies of Apache's."""
+    with form.store(directory / "cluster", apache=apache) as store, form.spark(directory / "spark") as spark:
         files = directory / "run"
         files.mkdir()
-        with Run(files, form, cluster, spark, seed) as run:
+        with Run(files, form, store, spark, seed) as run:
             return run.play(draw(seed, kills, form.victims))
 
 
@@ -54,11 +53,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50, metavar="N", help="default %(default)s")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the plan (default %(default)s)")
     parser.add_argument("--short", action="store_true", help="one driver with local executors instead of a Spark cluster")
+    parser.add_argument("--apache", action="store_true", help="on bookies of Apache's")
     parser.add_argument("--keep", metavar="D", help="keep all logs in this new directory")
     args = parser.parse_args()
     directory = Path(args.keep) if args.keep else Path(tempfile.mkdtemp(prefix="bk_spark-streams-"))
     directory.mkdir(parents=True, exist_ok=True)
-    outcome = play(directory, SHORT if args.short else LONG, args.kills, args.seed)
+    outcome = play(directory, SHORT if args.short else LONG, args.kills, args.seed, apache=args.apache)
     print(describe(outcome))
     if outcome.violations:
         print(f"all logs are in {directory}; again with --kills {args.kills} --seed {args.seed}")

@@ -25,12 +25,12 @@ import pyarrow.compute as pc
 import pyarrow.feather
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.local.process import Keeper
 from tests.checkout import ROOT
+from tests.soak.chaos.faults import Bookie, start_again
 from tests.soak.streams.checker import Row, differences
 from tests.soak.streams.driver import COPY, LOGS, PRODUCE, Settings
-from tests.soak.streams.forms import Form, SparkMaster
+from tests.soak.streams.forms import Form, SparkMaster, Store
 from tests.soak.streams.plan import BOOKIE, DRIVER, EXECUTOR, READER, TAILER, WORKER, Kill
 from tests.soak.streams.processes import Seen, Supervised, await_end, kill_all, living
 from tests.soak.streams.progress import Standing, Watched
@@ -84,27 +84,27 @@ class Outcome:
 class Run:
     """The processes of one run, all of which end with it. ``directory`` keeps their logs."""
 
-    def __init__(self, directory: Path, form: Form, cluster: LocalCluster, spark: SparkMaster, seed: int) -> None:
+    def __init__(self, directory: Path, form: Form, store: Store, spark: SparkMaster, seed: int) -> None:
         self.directory = directory
         self.outcome = Outcome()
         self._form = form
-        self._cluster = cluster
+        self._store = store
         self._master = spark.url
         self._chosen = random.Random(seed)
         self._started = time.monotonic()
         self._mark = spark.mark
-        self._down: tuple[LocalBookie, float] | None = None
+        self._down: tuple[Bookie, float] | None = None
         events = Path(self._settings(0).events)
         events.mkdir(parents=True)
         with contextlib.ExitStack() as undo:
-            self._client = undo.enter_context(BookKeeper(cluster.metadata_uri))
+            self._client = undo.enter_context(BookKeeper(store.metadata_uri))
             self._keeper = undo.enter_context(Keeper(directory, temporary=False))
             undo.callback(self._end_all)
             self._drivers = [self._driver(self._settings(index)) for index in range(len(form.drivers))]
             self._tailer = self._tail(events)
             self._undo = undo.pop_all()
         self._queries = [
-            Watched(self._client, cluster.metadata_uri, LOGS[query], self._settings(0).checkpoint(query)) for query in QUERIES
+            Watched(self._client, store.metadata_uri, LOGS[query], self._settings(0).checkpoint(query)) for query in QUERIES
         ]
         self._events = events
         self._stop_files = [self._settings(index).stop_file for index in range(len(form.drivers))]
@@ -122,7 +122,7 @@ class Run:
         return self.outcome
 
     def _settings(self, index: int) -> Settings:
-        form, uri = self._form, self._cluster.metadata_uri
+        form, uri = self._form, self._store.metadata_uri
         queries = form.drivers[index]
         return Settings(f"driver-{index}", self._master, uri, str(self.directory), queries, form.source, form.trigger_ms)
 
@@ -132,7 +132,7 @@ class Run:
 
     def _tail(self, events: Path) -> Supervised:
         program = str(ROOT / "examples" / "tail_event_log.py")
-        command = [sys.executable, program, str(events), "--metadata", self._cluster.metadata_uri, "--prefix", PREFIX]
+        command = [sys.executable, program, str(events), "--metadata", self._store.metadata_uri, "--prefix", PREFIX]
         return Supervised(self._keeper, "tailer", command, self.directory / "tailer.log", self._mark)
 
     # --- kills
@@ -187,7 +187,7 @@ class Run:
 
     def _kill_bookie(self) -> str:
         self._revive_bookie(at_once=True)
-        bookie = self._chosen.choice(self._cluster.bookies)
+        bookie = self._chosen.choice(self._store.bookies)
         bookie.kill()
         down_s = self._chosen.uniform(*BOOKIE_DOWN_S)
         self._down = (bookie, time.monotonic() + down_s)
@@ -195,7 +195,7 @@ class Run:
 
     def _revive_bookie(self, at_once: bool) -> None:
         if self._down and (at_once or time.monotonic() >= self._down[1]):
-            self._down[0].start()
+            start_again(self._down[0], self._store.metadata_uri)
             self._down = None
 
     # --- waiting
