@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
+from collections import deque
 from collections.abc import Iterator
 from types import TracebackType
 
@@ -12,6 +14,7 @@ from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.run_state_machine import run_state_machine_and_wait
 from bk_spark.client.driver.runner import Runner
 from bk_spark.client.ledger.ledger_store import LedgerStore
+from bk_spark.client.ledger.read_parts import AT_ONCE, parts
 from bk_spark.client.protocol.last_add_confirmed import AwaitLastAddConfirmed, ReadLastAddConfirmed
 from bk_spark.client.protocol.limits import ReadLimits, milliseconds
 from bk_spark.client.protocol.read_entries import ReadEntries
@@ -35,6 +38,7 @@ class ReadQueue:
         context.check_open()
         context.check_may_wait()
         self._loop = context.loop
+        self._machine, self._started_with = machine, machine.metadata
         self._arrived: queue.SimpleQueue[Deliver | Finish] = queue.SimpleQueue()
         self._runner = Runner(context, metadata, machine, self._on_command)
         self._loop.call_soon_threadsafe(self._runner.post, Start())
@@ -49,6 +53,12 @@ class ReadQueue:
                 raise item.error
             else:
                 return
+
+    @property
+    def metadata(self) -> LedgerMetadata | None:
+        """What the read found in place of the metadata that it began with, if anything."""
+        found = self._machine.metadata
+        return None if found is self._started_with else found
 
     def close(self) -> None:
         """Stop the read, finished or not."""
@@ -160,16 +170,27 @@ class ReadHandle:
         self.close()
 
     def _read(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        limits, started_with = ReadLimits.of(self._context.config), self._metadata
-        machine = ReadEntries(started_with, first, last, limits, avoid=self._context.avoided())
-        queue = ReadQueue(self._context, self._metadata, machine)
+        limits = ReadLimits.of(self._context.config)
+        waiting = parts(self._metadata, first, last, limits.ahead_bytes)
+        under_way = deque(self._begin(*part, limits) for part in itertools.islice(waiting, AT_ONCE))
         try:
-            for batch in queue:
-                yield batch.to_arrow()
+            while under_way:
+                for batch in under_way[0]:
+                    yield batch.to_arrow()
+                self._end(under_way.popleft())
+                under_way.extend(self._begin(*part, limits) for part in itertools.islice(waiting, 1))
         finally:
-            queue.close()
-            if machine.metadata is not started_with:
-                self._learn(machine.metadata, NO_ENTRY)
+            for part in under_way:
+                self._end(part)
+
+    def _begin(self, first: int, last: int, limits: ReadLimits) -> ReadQueue:
+        machine = ReadEntries(self._metadata, first, last, limits, avoid=self._context.avoided())
+        return ReadQueue(self._context, self._metadata, machine)
+
+    def _end(self, part: ReadQueue) -> None:
+        part.close()
+        if part.metadata is not None:
+            self._learn(part.metadata, NO_ENTRY)
 
     def _ask_last_add_confirmed(self, *, quorum: bool) -> int:
         """Read the metadata first: bookies of a former ensemble have no news, and no bookie knows that a ledger is closed."""
