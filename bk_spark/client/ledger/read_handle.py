@@ -6,6 +6,7 @@ import itertools
 import queue
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from types import TracebackType
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.run_state_machine import run_state_machine_and_wait
 from bk_spark.client.driver.runner import Runner
 from bk_spark.client.ledger.ledger_store import LedgerStore
-from bk_spark.client.ledger.read_parts import AT_ONCE, parts
+from bk_spark.client.ledger.read_parts import AT_ONCE, part_starts
 from bk_spark.client.protocol.last_add_confirmed import AwaitLastAddConfirmed, ReadLastAddConfirmed
 from bk_spark.client.protocol.limits import ReadLimits, milliseconds
 from bk_spark.client.protocol.read_entries import ReadEntries
@@ -171,14 +172,17 @@ class ReadHandle:
 
     def _read(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         limits = ReadLimits.of(self._context.config)
-        waiting = parts(self._metadata, first, last, limits.ahead_bytes)
-        under_way = deque(self._begin(*part, limits) for part in itertools.islice(waiting, AT_ONCE))
+        starts = part_starts(self._metadata, first, last, limits.ahead_bytes // AT_ONCE)
+        if len(starts) > 1:
+            limits = replace(limits, ahead_bytes=limits.ahead_bytes // AT_ONCE)
+        parts = (self._begin(start, min(start + starts.step - 1, last), limits) for start in starts)
+        under_way = deque(itertools.islice(parts, AT_ONCE))
         try:
             while under_way:
                 for batch in under_way[0]:
                     yield batch.to_arrow()
                 self._end(under_way.popleft())
-                under_way.extend(self._begin(*part, limits) for part in itertools.islice(waiting, 1))
+                under_way.extend(itertools.islice(parts, 1))
         finally:
             for part in under_way:
                 self._end(part)

@@ -11,8 +11,6 @@ large their entries are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
@@ -20,11 +18,9 @@ AT_ONCE = 2
 """Parts under way. The second keeps a bookie busy while the first is taken in; three were no quicker."""
 
 
-def parts(metadata: LedgerMetadata, first: int, last: int, part_bytes: int) -> Iterator[tuple[int, int]]:
-    """The first and the last entry of each part, inclusive, in order. A part has about ``part_bytes`` in memory."""
-    count = _entries_of_part(metadata, part_bytes) or last - first + 1
-    for start in range(first, last + 1, count):
-        yield start, min(start + count - 1, last)
+def part_starts(metadata: LedgerMetadata, first: int, last: int, part_bytes: int) -> range:
+    """Where the parts of ``first`` to ``last``, inclusive, begin. The step is the length of a part, of about ``part_bytes``."""
+    return range(first, last + 1, _entries_of_part(metadata, part_bytes) or last - first + 1)
 
 
 def _entries_of_part(metadata: LedgerMetadata, part_bytes: int) -> int | None:
