@@ -38,6 +38,8 @@ class AppendFuture(Uncancellable):
         self._done_callbacks: list[Any] = []
 
     def result(self, timeout: float | None = None) -> Any:
+        if self._state == states.FINISHED and self._exception is None:
+            return self._result  # it was set before the state
         self._await(timeout)
         return super().result(0)
 

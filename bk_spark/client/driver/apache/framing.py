@@ -13,8 +13,8 @@ MOST_PAYLOAD_BYTES = (5 << 20) - 128
 """Of an entry: with what stands before it, it fills the largest frame that Apache's bookies take by default. A larger one would
 end the connection, and all adds on it."""
 
-ADDS_AT_ONCE = 1_000
-"""ADDs of one write: enough that a write costs little beside them, and a fifth of those that may be unanswered."""
+ADDS_AT_ONCE = 250
+"""ADDs of one write: enough that a write costs little beside them, and a twentieth of those that may be unanswered."""
 
 MOST_KEPT = 4
 """Batches whose frames are kept for the next bookie, a few MiB. Bookies are sent a batch at the same moment; those that were
