@@ -6,7 +6,7 @@ A bookie is looked up when it is first asked for something. What is sent before 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from bk_spark.client.driver.apache.bookie import ApacheBookie
 from bk_spark.client.driver.apache.framing import Framing
@@ -49,6 +49,10 @@ class Bookies:
             self._bookies[bookie_id] = BookieClient(bookie_id, self._lookup, self._channels, self._framing, closed=self._closed)
         return self._bookies[bookie_id]
 
+    async def are_of_apache(self, bookie_ids: Iterable[str]) -> bool:
+        """Whether all of these speak Apache's protocol. One that cannot be found counts as one of ours."""
+        return all(await asyncio.gather(*(self.bookie(bookie_id).is_of_apache() for bookie_id in bookie_ids)))
+
     async def close(self) -> None:
         """Answer everything that waits. Later requests fail at once."""
         self._closed = True
@@ -69,6 +73,12 @@ class BookieClient:
         self._early: list[QueuedAdd] = []
         """Adds from before the bookie was found, in their order."""
         self._opener: asyncio.Task[None] | None = None
+
+    async def is_of_apache(self) -> bool:
+        try:
+            return isinstance(await self._found(), ApacheBookie)
+        except (BookKeeperError, OSError):
+            return False
 
     def send_add(self, request: AddRequest, on_reply: Callable[[AddReply], None]) -> QueuedAdd:
         """``on_reply`` is called exactly once, later."""

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -185,6 +185,10 @@ class ClientContext:
         if self._closed:
             raise MetadataUnavailableError(self.store.uri, "the client was closed")
         return await self.loop.run_in_executor(self._executor, call)
+
+    def are_of_apache(self, bookie_ids: Iterable[str]) -> bool:
+        """Whether all of these bookies are Apache's, as far as their registrations say."""
+        return self.submit(self.bookies.are_of_apache(bookie_ids)).result()
 
     def describe(self, bookie_id: str) -> BookieDescription | None:
         """A bookie's description of itself; None if it does not answer."""

@@ -171,10 +171,7 @@ class ReadHandle:
         self.close()
 
     def _read(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        limits = ReadLimits.of(self._context.config)
-        starts = part_starts(self._metadata, first, last, limits.ahead_bytes // AT_ONCE)
-        if len(starts) > 1:
-            limits = replace(limits, ahead_bytes=limits.ahead_bytes // AT_ONCE)
+        starts, limits = self._cut(first, last)
         parts = (self._begin(start, min(start + starts.step - 1, last), limits) for start in starts)
         under_way = deque(itertools.islice(parts, AT_ONCE))
         try:
@@ -186,6 +183,18 @@ class ReadHandle:
         finally:
             for part in under_way:
                 self._end(part)
+
+    def _cut(self, first: int, last: int) -> tuple[range, ReadLimits]:
+        """Where parts begin, each as long as the step, and the limits of each."""
+        self._context.check_open()
+        self._context.check_may_wait()
+        limits = ReadLimits.of(self._context.config)
+        share = replace(limits, ahead_bytes=limits.ahead_bytes // AT_ONCE)
+        starts = part_starts(self._metadata, first, last, share.ahead_bytes)
+        bookies = {bookie for fragment in self._metadata.fragments for bookie in fragment.ensemble}
+        if len(starts) > 1 and self._context.are_of_apache(bookies):
+            return starts, share
+        return range(first, last + 1, last - first + 1), limits
 
     def _begin(self, first: int, last: int, limits: ReadLimits) -> ReadQueue:
         machine = ReadEntries(self._metadata, first, last, limits, avoid=self._context.avoided())

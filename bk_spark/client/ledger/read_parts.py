@@ -1,7 +1,7 @@
-"""The parts of a long read, of which two are under way at a time, each from another replica. Pure.
+"""The parts of a long read from Apache's bookies, of which two are under way at a time, each from another replica. Pure.
 
-A bookie serves a read on one thread, and nothing travels between an answer and the next request. So while the application takes
-in one part, the next one comes from the next slot of the ensemble.
+Such a bookie serves all reads of a ledger on one thread, which is slower than the client. So while the application takes in
+one part, the next one comes from the next slot of the ensemble.
 
     entries 0 to 99 in 3/3/2, a part has 40 → 0–39 from slot 0, 40–79 from slot 1, 80–99 from slot 2
 

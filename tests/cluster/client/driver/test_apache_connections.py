@@ -18,7 +18,7 @@ from bk_spark.client.driver.channels import Channels
 from bk_spark.config import ClientConfig, DigestType
 from bk_spark.entries.batch import BatchHeader, encode, seal
 from bk_spark.entries.digest import Digester, master_key
-from bk_spark.metadata.registration import BookieAddress
+from bk_spark.metadata.registration import APACHE_PROTOCOL, PROTOCOL, BookieAddress
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.quorum import DENSE
 from bk_spark.wire.apache import version_3
@@ -248,3 +248,16 @@ def test_a_client_that_closes_waits_for_the_adds_that_a_bookie_still_owes() -> N
             return await closed(address)
 
     assert asyncio.run(whole()) == [Status.OK]
+
+
+def test_bookies_are_apaches_if_each_is_registered_so() -> None:
+    async def look_up(bookie_id: str) -> BookieAddress | None:
+        protocol = {"apache": APACHE_PROTOCOL, "other": APACHE_PROTOCOL, "ours": PROTOCOL}.get(bookie_id)
+        return None if protocol is None else BookieAddress(bookie_id, "127.0.0.1", 1, protocol=protocol)
+
+    async def asked(*bookie_ids: str) -> bool:
+        return await Bookies(look_up, Channels(ClientConfig())).are_of_apache(bookie_ids)
+
+    assert asyncio.run(asked("apache", "other"))
+    for one in ("ours", "gone"):
+        assert not asyncio.run(asked("apache", one))
