@@ -31,8 +31,10 @@ def test_a_reader_whose_ledger_s_id_was_given_out_again_reads_nothing_of_the_oth
     assert reader.read_last_add_confirmed() == 5
 
 
-@pytest.mark.parametrize(("of_apache", "expected"), [(True, [(0, 3, 400), (4, 7, 400), (8, 9, 400)]), (False, [(0, 9, 800)])])
-def test_a_long_read_from_bookies_of_apache_begins_two_parts_and_each_other_one_once_one_is_taken(
+@pytest.mark.parametrize(
+    ("of_apache", "expected"), [(True, [(0, 3, 400), (4, 7, 400), (8, 11, 400), (12, 15, 400)]), (False, [(0, 15, 1200)])]
+)
+def test_a_long_read_from_bookies_of_apache_begins_three_parts_and_each_other_one_once_one_is_taken(
     monkeypatch: pytest.MonkeyPatch, of_apache: bool, expected: list[tuple[int, int, int]]
 ) -> None:
     begun: list[tuple[int, int, int]] = []
@@ -50,14 +52,14 @@ def test_a_long_read_from_bookies_of_apache_begins_two_parts_and_each_other_one_
 
     monkeypatch.setattr(read_handle, "ReadEntries", begin)
     monkeypatch.setattr(read_handle, "ReadQueue", queue)
-    context = mock.Mock(config=ClientConfig(read_batch_bytes=400, read_ahead_requests=2))
+    context = mock.Mock(config=ClientConfig(read_batch_bytes=600, read_ahead_requests=2))
     context.are_of_apache.return_value = of_apache
-    reader = ReadHandle(context, mock.Mock(), METADATA.closed_at(9, 10 * (100 - ENTRY_OVERHEAD_BYTES)))
-    seen = [len(begun) for _ in reader.read(0, 9)]
+    reader = ReadHandle(context, mock.Mock(), METADATA.closed_at(15, 16 * (100 - ENTRY_OVERHEAD_BYTES)))
+    seen = [len(begun) for _ in reader.read(0, 15)]
     assert begun == expected
-    assert seen == ([2, 2, 2, 3, 3, 3, 3, 3, 3] if of_apache else [1, 1, 1])
+    assert seen == ([3, 3, 3, 4, 4, 4, 4, 4, 4, 4, 4, 4] if of_apache else [1, 1, 1])
     assert all(one.close.call_count == 1 for one in queues)
-    reading = reader.read(0, 9)
+    reading = reader.read(0, 15)
     next(reading)
     reading.close()
     assert all(one.close.call_count == 1 for one in queues), "a read that is left stops all of its parts"
