@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 import struct
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from bk_spark.client.driver.apache.connecting import open_version_3
 from bk_spark.client.driver.apache.framed_connection import FramedConnection
 from bk_spark.client.driver.apache.version_2 import Version2
 from bk_spark.client.driver.apache.version_3 import Version3
@@ -18,12 +23,15 @@ from bk_spark.client.driver.channels import Channels
 from bk_spark.config import ClientConfig, DigestType
 from bk_spark.entries.batch import BatchHeader, encode, seal
 from bk_spark.entries.digest import Digester, master_key
+from bk_spark.local.security import local_tls
 from bk_spark.metadata.registration import APACHE_PROTOCOL, PROTOCOL, BookieAddress
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.quorum import DENSE
+from bk_spark.tls.client_contexts import ClientContexts
+from bk_spark.tls.files import TlsSource
 from bk_spark.wire.apache import version_3
 from bk_spark.wire.messages import MAX_MESSAGE_BYTES, AddRequest, Status
-from tests.cluster.client.apache_server import apache_server
+from tests.cluster.client.apache_server import apache_server, response
 
 DEADLINE_S = 10.0
 LEDGER = 7
@@ -261,3 +269,26 @@ def test_bookies_are_apaches_if_each_is_registered_so() -> None:
     assert asyncio.run(asked("apache", "other"))
     for one in ("ours", "gone"):
         assert not asyncio.run(asked("apache", one))
+
+
+def test_a_reset_behind_the_handshake_is_told_as_the_refusal_that_it_overtook(tmp_path: Path) -> None:
+    server_files, client_files = local_tls(tmp_path / "tls")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(server_files.certificate, server_files.key)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frame = await reader.readexactly(struct.unpack(">I", await reader.readexactly(4))[0])
+        writer.write(response(frame))
+        await writer.start_tls(context)
+        await reader.readexactly(1)  # the greeting is there
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    async def opened() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        address = BookieAddress("b1", "127.0.0.1", server.sockets[0].getsockname()[1], protocol=APACHE_PROTOCOL)
+        with pytest.raises(ConnectionError, match="takes only clients with a certificate, and none is given"):
+            await open_version_3(address, ClientContexts(TlsSource(replace(client_files, certificate="", key=""))))
+        server.close()
+
+    asyncio.run(opened())
