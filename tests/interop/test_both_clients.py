@@ -116,7 +116,7 @@ def test_the_largest_entries_are_written_and_read_and_recovered_by_both(
 
 
 def test_an_entry_that_apaches_bookies_do_not_take_is_refused_with_its_size_and_theirs(client: BookKeeper) -> None:
-    refused = rf"{MOST_PAYLOAD_BYTES + 1} bytes; Apache's bookies take up to {MOST_PAYLOAD_BYTES}"
+    refused = rf"{MOST_PAYLOAD_BYTES + 1} bytes, the maximum is {MOST_PAYLOAD_BYTES}"
     with client.create_ledger(3, 3, 2) as writer, pytest.raises(BookKeeperError, match=refused):
         writer.append(bytes(MOST_PAYLOAD_BYTES + 1))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -42,10 +43,9 @@ def topic(
         pytest.skip(f"a Pulsar broker is not to be had: {reason}")
     bookies = metadata_uri.replace("zk://", "zk+hierarchical://")
     log = tmp_path_factory.mktemp("pulsar") / "broker.log"
-    peer = Peer([*java, str(HERE / "PulsarTopic.java"), zookeeper.zookeeper.address, bookies], log)
-    assert peer.ask("send", SENT) == {"sent": SENT}
-    yield peer
-    peer.close()
+    with closing(Peer([*java, str(HERE / "PulsarTopic.java"), zookeeper.zookeeper.address, bookies], log)) as peer:
+        assert peer.ask("send", SENT) == {"sent": SENT}
+        yield peer
 
 
 @pytest.fixture
@@ -96,11 +96,15 @@ def test_nothing_of_ours_takes_the_open_ledger_from_its_broker(
 ) -> None:
     before = ledgers(topic)
     opened = before[-1]
-    for words in (("show", opened), ("list",), ("read", opened)):
-        code, _, problem = run("ledger", *words)
-        assert code == 0, problem
-    run("doctor")
-    run("orphans", "sweep")
+    for words in (
+        ("ledger", "show", opened),
+        ("ledger", "list"),
+        ("ledger", "read", opened),
+        ("doctor",),
+        ("orphans", "sweep"),
+    ):
+        code, _, problem = run(*words)
+        assert code == 0, (words, problem)
     for word in ("recover", "delete"):
         code, _, problem = run("ledger", word, opened)
         assert code != 0

@@ -50,11 +50,13 @@ class Bookies:
         return self._bookies[bookie_id]
 
     async def are_of_apache(self, bookie_ids: Iterable[str]) -> bool:
-        """Whether all of these speak Apache's protocol. One that cannot be found counts as one of ours."""
-        for bookie_id in bookie_ids:
-            if not await self.bookie(bookie_id).is_of_apache():
-                return False  # where bookies are ours one look-up is enough
-        return True
+        """Whether those of them that were found before are Apache's; if none was, whether the first one is.
+
+        So the answer waits for no more than a read would, also while ZooKeeper is away.
+        """
+        bookies = [self.bookie(bookie_id) for bookie_id in bookie_ids]
+        known = [bookie for bookie in bookies if bookie.is_known] or bookies[:1]
+        return all([await bookie.is_of_apache() for bookie in known])
 
     async def close(self) -> None:
         """Answer everything that waits. Later requests fail at once."""
@@ -77,7 +79,13 @@ class BookieClient:
         """Adds from before the bookie was found, in their order."""
         self._opener: asyncio.Task[None] | None = None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it was found before."""
+        return self._known is not None
+
     async def is_of_apache(self) -> bool:
+        """False also if it cannot be found."""
         try:
             return isinstance(await self._found(), ApacheBookie)
         except (BookKeeperError, OSError):

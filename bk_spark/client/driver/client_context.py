@@ -187,7 +187,7 @@ class ClientContext:
         return await self.loop.run_in_executor(self._executor, call)
 
     def are_of_apache(self, bookie_ids: Iterable[str]) -> bool:
-        """Whether all of these bookies are Apache's, as far as their registrations say."""
+        """Whether these bookies are Apache's, as far as this client knows (``Bookies.are_of_apache``)."""
         return self.submit(self.bookies.are_of_apache(bookie_ids)).result()
 
     def describe(self, bookie_id: str) -> BookieDescription | None:

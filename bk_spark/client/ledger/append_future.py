@@ -27,7 +27,7 @@ class Uncancellable(Future[Any]):
 
 
 class AppendFuture(Uncancellable):
-    """Nobody waits for ``shared`` itself: a waiter of its own takes part, as in ``concurrent.futures.wait``."""
+    """A thread waits for it with a waiter of its own, never for ``shared``, which would wake it for each other future too."""
 
     def __init__(self, shared: threading.Condition) -> None:
         self._condition = shared

@@ -56,7 +56,7 @@ class ReadQueue:
                 return
 
     @property
-    def metadata(self) -> LedgerMetadata | None:
+    def new_metadata(self) -> LedgerMetadata | None:
         """What the read found in place of the metadata that it began with, if anything."""
         found = self._machine.metadata
         return None if found is self._started_with else found
@@ -191,10 +191,14 @@ class ReadHandle:
         limits = ReadLimits.of(self._context.config)
         share = replace(limits, ahead_bytes=limits.ahead_bytes // AT_ONCE)
         starts = part_starts(self._metadata, first, last, share.ahead_bytes)
-        bookies = {bookie for fragment in self._metadata.fragments for bookie in fragment.ensemble}
-        if len(starts) > 1 and self._context.are_of_apache(bookies):
+        if len(starts) > 1 and self._context.are_of_apache(self._bookies_of(first, last)):
             return starts, share
         return range(first, last + 1, last - first + 1), limits
+
+    def _bookies_of(self, first: int, last: int) -> list[str]:
+        """Those that hold these entries, the first one's before the others'."""
+        ranges = self._metadata.fragment_ranges(last)
+        return list(dict.fromkeys(bookie for fragment, _, end in ranges if end >= first for bookie in fragment.ensemble))
 
     def _begin(self, first: int, last: int, limits: ReadLimits) -> ReadQueue:
         machine = ReadEntries(self._metadata, first, last, limits, avoid=self._context.avoided())
@@ -202,8 +206,8 @@ class ReadHandle:
 
     def _end(self, part: ReadQueue) -> None:
         part.close()
-        if part.metadata is not None:
-            self._learn(part.metadata, NO_ENTRY)
+        if part.new_metadata is not None:
+            self._learn(part.new_metadata, NO_ENTRY)
 
     def _ask_last_add_confirmed(self, *, quorum: bool) -> int:
         """Read the metadata first: bookies of a former ensemble have no news, and no bookie knows that a ledger is closed."""

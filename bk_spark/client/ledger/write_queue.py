@@ -121,18 +121,15 @@ class WriteQueue:
         future, nbytes = AppendFuture(self._done), len(payload) + ENTRY_OVERHEAD_BYTES
         self._enter_order()
         try:
-            self._context.check_open()
             with self._lock:
-                must_pump = self._admit(nbytes, entry_id)
+                self._admit(nbytes, entry_id)
                 last = self._items[-1] if self._items and entry_id is None else None
-                if isinstance(last, Singles) and last.first_entry_id is None and self._fit_together(last, nbytes, 1):
+                if isinstance(last, Singles) and self._fit_together(last, nbytes, 1):
                     last.add(nbytes, payload, future)
                 else:
                     self._items.append(Singles(nbytes, [payload], [future], entry_id))
         finally:
             self._order.release()
-        if must_pump:
-            self._context.loop.call_soon_threadsafe(self._pump)
         return future
 
     def append_many(self, payloads: pa.BinaryArray, first_entry_id: int | None = None) -> Future[tuple[int, int]]:
@@ -193,15 +190,13 @@ class WriteQueue:
             self._order.acquire()
 
     def _put(self, items: Sequence[Item]) -> None:
-        self._context.check_open()
         with self._lock:
-            must_pump = self._admit(sum(item.nbytes for item in items), items[0].first_entry_id)
+            self._admit(sum(item.nbytes for item in items), items[0].first_entry_id)
             self._items.extend(items)
-        if must_pump:
-            self._context.loop.call_soon_threadsafe(self._pump)
 
-    def _admit(self, nbytes: int, first: int | None) -> bool:
-        """Wait for room, and count in what is about to be queued. Returns whether the event loop must be told of it."""
+    def _admit(self, nbytes: int, first: int | None) -> None:
+        """Wait for room, and count in what is queued before the lock is released, when the event loop will look for it."""
+        self._context.check_open()
         if not self._has_room(nbytes, first):
             self._context.check_may_wait()
             self._room.wait_for(lambda: self._has_room(nbytes, first))
@@ -209,7 +204,8 @@ class WriteQueue:
         self._held_bytes += nbytes
         self._queued_bytes += nbytes
         self._is_pumped = True
-        return must_pump
+        if must_pump:
+            self._context.loop.call_soon_threadsafe(self._pump)
 
     def _has_room(self, nbytes: int, first: int | None) -> bool:
         """Whether an append may enter now; False: something under way will make room. See the module's docstring."""

@@ -23,7 +23,7 @@ from bk_spark.client.driver.apache.version_2 import OnAdd, Version2
 from bk_spark.client.driver.connections import MOST_READS, Lookup, QueuedAdd, ReadProgress, begin_read, drained
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.digest import APACHE_KEY_BYTES
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookKeeperError, EntryTooLargeError
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.tls.client_contexts import ClientContexts
 from bk_spark.wire.apache import version_3
@@ -92,7 +92,7 @@ class ApacheBookie:
     async def _send_entries(self, connection: Version2, request: AddRequest, on_answer: OnAdd) -> None:
         try:
             frames = self._framing.frames(request)
-        except ValueError as problem:
+        except EntryTooLargeError as problem:
             on_answer(Status.BAD_REQUEST, str(problem))
             return
         await connection.send_adds(request.batch.header, frames, on_answer)

@@ -6,6 +6,7 @@ from collections import OrderedDict
 
 from bk_spark.entries.batch import EncodedBatch, decode
 from bk_spark.entries.digest import APACHE_KEY_BYTES, payload_sizes
+from bk_spark.errors import EntryTooLargeError
 from bk_spark.wire.apache import version_2
 from bk_spark.wire.messages import AddRequest
 
@@ -32,7 +33,7 @@ class Framing:
         """By the identity of the batch, which is kept with its frames, so that no other batch can have it."""
 
     def frames(self, request: AddRequest) -> Frames:
-        """An ADD for each entry, in pieces that are written at once. Raises ValueError for an entry that is too large."""
+        """An ADD for each entry, in pieces that are written at once. Raises EntryTooLargeError."""
         key = id(request.batch), request.master_key, request.recovery
         if key not in self._kept:
             self._kept[key] = request.batch, _frames(request)
@@ -45,7 +46,7 @@ def _frames(request: AddRequest) -> Frames:
     batch, digest_type = decode(request.batch), request.batch.header.digest_type
     largest = int(payload_sizes(batch.payloads).max())
     if largest > MOST_PAYLOAD_BYTES:
-        raise ValueError(f"an entry of {largest} bytes; Apache's bookies take up to {MOST_PAYLOAD_BYTES}")
+        raise EntryTooLargeError(largest, MOST_PAYLOAD_BYTES)
     flags = version_2.Flag.RECOVERY_ADD | version_2.Flag.HIGH_PRIORITY if request.recovery else version_2.Flag.NONE
     pieces = [batch.slice(start, ADDS_AT_ONCE) for start in range(0, len(batch), ADDS_AT_ONCE)]
     key = request.master_key[:APACHE_KEY_BYTES]

@@ -258,17 +258,28 @@ def test_a_client_that_closes_waits_for_the_adds_that_a_bookie_still_owes() -> N
     assert asyncio.run(whole()) == [Status.OK]
 
 
-def test_bookies_are_apaches_if_each_is_registered_so() -> None:
+def test_bookies_are_apaches_if_those_that_were_found_are_and_only_one_is_looked_up() -> None:
+    looked_up: list[str] = []
+
     async def look_up(bookie_id: str) -> BookieAddress | None:
+        looked_up.append(bookie_id)
         protocol = {"apache": APACHE_PROTOCOL, "other": APACHE_PROTOCOL, "ours": PROTOCOL}.get(bookie_id)
         return None if protocol is None else BookieAddress(bookie_id, "127.0.0.1", 1, protocol=protocol)
 
-    async def asked(*bookie_ids: str) -> bool:
-        return await Bookies(look_up, Channels(ClientConfig())).are_of_apache(bookie_ids)
+    async def asked() -> list[bool]:
+        bookies = Bookies(look_up, Channels(ClientConfig()))
+        questions = [
+            ("gone", "apache"),
+            ("apache", "ours"),
+            ("other", "ours"),
+            ("gone", "other"),
+            ("ours", "gone"),
+            ("apache", "ours"),
+        ]
+        return [await bookies.are_of_apache(one) for one in questions]
 
-    assert asyncio.run(asked("apache", "other"))
-    for one in ("ours", "gone"):
-        assert not asyncio.run(asked("apache", one))
+    assert asyncio.run(asked()) == [False, True, True, True, False, False]
+    assert looked_up == ["gone", "apache", "other", "ours"]
 
 
 def test_a_reset_behind_the_handshake_is_told_as_the_refusal_that_it_overtook(tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.ledger import write_queue
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.ledger.write_queue import SMALL_BYTES
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.state_machine import Append, Event
 from bk_spark.config import MAX_BATCH_ENTRIES, ClientConfig
+from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
 from bk_spark.errors import AddQuorumTimeoutError, BookKeeperError, ConfigError, InternalError, MetadataUnavailableError
 from bk_spark.local.cluster import LocalCluster
 
@@ -72,6 +74,25 @@ def test_single_appends_travel_together_when_they_come_faster_than_they_are_conf
         assert [future.result(DEADLINE_S) for future in futures] == list(range(2000))
     assert sum(appended) == 2000
     assert len(appended) < 1000
+
+
+@pytest.mark.parametrize(("most_entries", "largest"), [(MAX_BATCH_ENTRIES, 100), (60, 60)])
+def test_single_appends_that_wait_are_cut_into_batches_that_bookies_take(
+    client: BookKeeper,
+    cluster: LocalCluster,
+    appended: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    most_entries: int,
+    largest: int,
+) -> None:
+    monkeypatch.setattr(write_queue, "MAX_BATCH_ENTRIES", most_entries)
+    payload = bytes(QUICK.add_batch_bytes // 100 - ENTRY_OVERHEAD_BYTES)
+    with client.create_ledger() as writer:
+        with standing_still(cluster):
+            futures = [writer.append_async(payload) for _ in range(190)]
+        assert [future.result(DEADLINE_S) for future in futures] == list(range(190))
+    assert max(appended) == largest
+    assert sum(appended) == 190
 
 
 def test_small_appends_wait_for_what_is_on_its_way_and_then_travel_together(

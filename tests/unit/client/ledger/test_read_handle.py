@@ -45,7 +45,7 @@ def test_a_long_read_from_bookies_of_apache_begins_three_parts_and_each_other_on
         return mock.Mock()
 
     def queue(*_: object) -> mock.Mock:
-        made = mock.MagicMock(metadata=None)
+        made = mock.MagicMock(new_metadata=None)
         made.__iter__.return_value = iter([mock.Mock()] * 3)
         queues.append(made)
         return made

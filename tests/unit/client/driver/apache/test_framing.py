@@ -10,6 +10,7 @@ from bk_spark.client.driver.apache.framing import ADDS_AT_ONCE, MOST_KEPT, MOST_
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import EncodedBatch, EntryBatch, binaries, encode, seal
 from bk_spark.entries.digest import Digester
+from bk_spark.errors import EntryTooLargeError
 from bk_spark.wire.apache.version_2 import Flag, pack_adds
 from bk_spark.wire.messages import AddRequest
 
@@ -61,6 +62,6 @@ def test_the_frames_of_the_last_few_batches_are_kept() -> None:
 
 def test_an_entry_that_no_bookie_of_apache_takes_is_refused() -> None:
     framing = Framing()
-    with pytest.raises(ValueError, match=f"an entry of {MOST_PAYLOAD_BYTES + 1} bytes; Apache's bookies take up to"):
+    with pytest.raises(EntryTooLargeError, match=f"{MOST_PAYLOAD_BYTES + 1} bytes, the maximum is {MOST_PAYLOAD_BYTES}"):
         framing.frames(request([b"", bytes(MOST_PAYLOAD_BYTES + 1)]))
     assert len(framing.frames(request([bytes(MOST_PAYLOAD_BYTES)]))) == 1
