@@ -12,7 +12,7 @@ Ref: docs/rules.md, "LastLogMark" and storage rules 1, 3, 5, 10, 11, 14.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -44,6 +44,8 @@ class LedgerChange:
     """The time of that deletion, in milliseconds since 1970."""
     proven: ProvenConfirmation | None = None
     """Replaces the one that is stored; None leaves it."""
+    has_chosen_id: bool = False
+    """The ledger's creator chose its id. False changes nothing."""
 
 
 class LedgerIndex(Protocol):
@@ -77,6 +79,9 @@ class LedgerIndex(Protocol):
 
     def highest_ledger_id(self) -> int:
         """Tombstones count; -1 if there is no ledger."""
+
+    def highest_issued_id(self, others: Collection[int]) -> int:
+        """The same without ledgers whose creators chose their ids, and without ``others``."""
 
     def entry_logs(self) -> list[EntryLogRow]:
         """By file id."""

@@ -32,6 +32,9 @@ FENCED = 1
 DELETED = 2
 """The flag of a tombstone: the ledger was deleted and got nothing since."""
 
+CHOSEN_ID = 4
+"""The flag of a ledger whose creator chose its id: it says nothing of the ids that the metadata store gives out."""
+
 MAX_UNSETTLED = 1_000
 """So many ledgers limbo names one by one: eight kilobytes, written with every commit while limbo lasts."""
 
@@ -122,7 +125,7 @@ class LedgerSummary:
     last_add_confirmed: int
     master_key_hash: bytes
     flags: int = 0
-    """FENCED, DELETED, both or none."""
+    """FENCED, DELETED and CHOSEN_ID, any or none of them."""
     deleted_at: int = 0
     """The sequence of its last deletion, 0 if there was none. Everything with a lower sequence is gone for ever."""
     deleted_ms: int = 0
@@ -135,6 +138,10 @@ class LedgerSummary:
     @property
     def is_deleted(self) -> bool:
         return bool(self.flags & DELETED)
+
+    @property
+    def has_chosen_id(self) -> bool:
+        return bool(self.flags & CHOSEN_ID)
 
 
 @dataclass(frozen=True, slots=True)

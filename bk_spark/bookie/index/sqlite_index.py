@@ -12,7 +12,7 @@ Ref: docs/rules.md, "LastLogMark" and storage rules 1, 3; docs/formats.md, "Inde
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -81,6 +81,9 @@ class SqliteIndex(VerifiedIndex):
 
     def highest_ledger_id(self) -> int:
         return self._tables.highest_ledger_id()
+
+    def highest_issued_id(self, others: Collection[int]) -> int:
+        return self._tables.highest_issued_id(others)
 
     def entry_logs(self) -> list[EntryLogRow]:
         return sorted(self._memory.logs.values(), key=lambda log: log.file_id)

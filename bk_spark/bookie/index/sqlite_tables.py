@@ -9,11 +9,12 @@ Ref: docs/rules.md, storage rule 3; docs/formats.md, "Index".
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from bk_spark.bookie.index.rows import (
+    CHOSEN_ID,
     INDEX_VERSION,
     BatchRow,
     IndexState,
@@ -197,6 +198,11 @@ class Tables:
         """-1 if there is no ledger."""
         found = self.database.one("SELECT max(ledger_id) FROM ledgers")
         return -1 if found is None or found[0] is None else int(found[0])
+
+    def highest_issued_id(self, others: Collection[int]) -> int:
+        where = f"flags & {CHOSEN_ID} = 0 ORDER BY ledger_id DESC LIMIT ?"
+        found = (columns[0] for columns in self.select(LEDGERS, where, (len(others) + 1,)))
+        return next((ledger_id for ledger_id in found if ledger_id not in others), -1)
 
     def put_summary(self, columns: Columns, *, is_new: bool) -> None:
         if is_new:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from bk_spark.bookie.index.ledger_index import LedgerChange
-from bk_spark.bookie.index.rows import DELETED, FENCED, NO_TALLY, BatchRow, IndexState, LedgerSummary, Tally
+from bk_spark.bookie.index.rows import CHOSEN_ID, DELETED, FENCED, NO_TALLY, BatchRow, IndexState, LedgerSummary, Tally
 from bk_spark.bookie.index.segments import IndexMemory, bucket_of, parent_of, segment_of
 from bk_spark.bookie.index.sqlite_database import Columns
 from bk_spark.bookie.index.sqlite_tables import (
@@ -266,5 +266,5 @@ def _grown(summary: LedgerSummary, change: LedgerChange, rows: Sequence[BatchRow
         max_span=max([summary.max_span, *(row.span for row in rows)]),
         highest_entry_id=max([summary.highest_entry_id, *(row.last_entry_id for row in rows)]),
         last_add_confirmed=max(summary.last_add_confirmed, change.last_add_confirmed),
-        flags=summary.flags | (FENCED if change.is_fenced else 0),
+        flags=summary.flags | (FENCED if change.is_fenced else 0) | (CHOSEN_ID if change.has_chosen_id else 0),
     )

@@ -46,7 +46,7 @@ from bk_spark.bookie.storage.open_storage import OpenOptions
 from bk_spark.bookie.storage.stored_ledgers import DURABLE_WAIT_S
 from bk_spark.config import BookieConfig
 from bk_spark.errors import MetadataUnavailableError, StorageError
-from bk_spark.metadata.ledger_ids import highest_issued_id
+from bk_spark.metadata.ledger_ids import highest_issued_id, ledger_ids
 from bk_spark.metadata.registration import BookieAddress
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore
@@ -219,7 +219,8 @@ class _Process:
         return _OpenedBookie(boot.bookie_id, bookie, boot, epochs)
 
     def _highest_issued(self) -> int:
-        return highest_issued_id(self.store, self.znodes)
+        issued = highest_issued_id(self.store, self.znodes)
+        return max([issued, *ledger_ids(self.store, self.znodes, issued)])  # creators may choose ids above the counter
 
     async def _serve(self, opened: _OpenedBookie, checkpoints: CheckpointThread) -> End:
         """Phases 3 to 5, up to the server's end."""

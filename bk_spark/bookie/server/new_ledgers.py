@@ -4,6 +4,7 @@ The first add, fence or last add confirmed of a ledger sets its key on this book
 would shut the real ledgers out of this bookie. It would also look as if the metadata store had gone back to an older copy
 (space/issued_ids.py). So a request for a ledger of which this bookie has nothing waits for a look at the store's counter. That
 takes some milliseconds, and ledgers that begin at once share a look. Once an id is known to be below the counter nothing waits.
+An id that is not may be one that the ledger's creator chose, as Apache's clients can: then the ledger's metadata exist.
 
 If the store does not answer, an id counts as given out unless it is far above the counter: an outage of the store stops no
 writer.
@@ -31,6 +32,9 @@ BLIND_IDS = 100_000
 """So many ids from the known counter on count as given out meanwhile: more than a cluster uses up in an outage. An id far above
 would leave no others above it once the operator has to raise the counter."""
 
+MOST_TAKEN = 10_000
+"""So many ids above the counter are known to be good; after that they are asked for again."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -43,14 +47,21 @@ class LedgerIds(Protocol):
     def next_ledger_id_from(self, known: int) -> int:
         """The same, quicker, from what it was ``known`` to be: some that were given out may be missing."""
 
+    def has_ledger(self, ledger_id: int) -> bool:
+        """Whether a ledger exists."""
+
 
 class NewLedgers:
     """Lives on the event loop."""
 
-    def __init__(self, ids: LedgerIds, holds: Callable[[int], bool]) -> None:
-        """``holds`` says whether this bookie has something of a ledger. It may block, and raise BookKeeperError."""
+    def __init__(self, ids: LedgerIds, holds: Callable[[int], bool], chosen: Callable[[int], None]) -> None:
+        """``holds`` says whether this bookie has something of a ledger. It may block, and raise BookKeeperError. ``chosen`` is
+        told of ids that were not given out, and yet are of ledgers. Any thread."""
         self._ids = ids
         self._holds = holds
+        self._tell_chosen = chosen
+        self._taken: set[int] = set()
+        """Ids that are not below the counter, and are known to be good."""
         self._below = 0
         """The counter, as it is known."""
         self._highest_asked = 0
@@ -66,15 +77,19 @@ class NewLedgers:
 
     def knows(self, ledger_id: int) -> bool:
         """Whether nothing has to be asked about this id."""
-        return ledger_id < self._below
+        return ledger_id < self._below or ledger_id in self._taken
 
     async def refusal(self, ledger_id: int) -> str:
         """Why requests for this ledger are refused; "" if they are not."""
-        if ledger_id < self._below or (not self._is_blind and ledger_id < await self._look(ledger_id)):
+        if self.knows(ledger_id) or (not self._is_blind and ledger_id < await self._look(ledger_id)):
             return ""
         if self._is_blind and ledger_id < self._below + BLIND_IDS:
             return ""
         if await asyncio.to_thread(self._has, ledger_id):
+            self._take(ledger_id)
+            return ""
+        if not self._is_blind and await asyncio.to_thread(self._is_chosen, ledger_id):
+            self._take(ledger_id)
             return ""
         return f"ledger id {ledger_id} was not given out yet: create the ledger first"
 
@@ -91,6 +106,21 @@ class NewLedgers:
             return self._holds(ledger_id)
         except BookKeeperError:
             return True  # the request itself meets the error, and is answered with it
+
+    def _is_chosen(self, ledger_id: int) -> bool:
+        """Apache's clients may create a ledger under an id of their choice: its metadata exist then."""
+        try:
+            exists = self._ids.has_ledger(ledger_id)
+        except BookKeeperError:
+            return False
+        if exists:
+            self._tell_chosen(ledger_id)
+        return exists
+
+    def _take(self, ledger_id: int) -> None:
+        if len(self._taken) >= MOST_TAKEN:
+            self._taken.clear()
+        self._taken.add(ledger_id)
 
     async def _look(self, ledger_id: int) -> int:
         """The counter, from a look that begins after this call; 0 if there was no answer.

@@ -42,7 +42,10 @@ class Requests:
         self.bookie = bookie
         self.polls = LongPolls()
         self.sync_thread = SyncThread(bookie, config.sync_queue_bytes, SyncListener(looks, self.polls.wake, failed))
-        self.new_ledgers = NewLedgers(ledger_ids, lambda ledger_id: bookie.storage.facts(ledger_id) is not None)
+        storage = bookie.storage
+        self.new_ledgers = NewLedgers(
+            ledger_ids, lambda ledger_id: storage.facts(ledger_id) is not None, storage.note_chosen_id
+        )
         self.read_turns, self.recovery_turns = FairTurns(config.read_threads), FairTurns(1)
         self.readers = ThreadPoolExecutor(config.read_threads, thread_name_prefix="read")
         self.recoveries = ThreadPoolExecutor(1, thread_name_prefix="recovery")

@@ -27,7 +27,7 @@ from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.errors import StorageError
 from bk_spark.metadata.ledger_ids import listed_among, next_ledger_id, next_ledger_id_from
 from bk_spark.metadata.registration import instance_id, sync_same_cluster
-from bk_spark.metadata.store import MetadataStore
+from bk_spark.metadata.store import MetadataStore, find
 from bk_spark.metadata.znodes import Znodes
 
 TOMBSTONE_MS = 7 * 24 * 3600 * 1000
@@ -66,6 +66,10 @@ class ClusterMember:
     def sync(self) -> None:
         """Have later reads see all earlier changes. Raises MetadataConflictError if the store is another cluster's."""
         sync_same_cluster(self.store, self.znodes, self.instance_id)
+
+    def has_ledger(self, ledger_id: int) -> bool:
+        """Whether a ledger exists, as this session sees it."""
+        return find(self.store, self.znodes.ledger(ledger_id)) is not None
 
     def next_ledger_id(self) -> int:
         """The id that the store issues next; all that it issued before the call are lower. Raises as ``sync``."""

@@ -7,6 +7,8 @@ operator has raised the store's counter (``bk-spark cluster raise-ledger-ids``),
 - deletes no ledger: that a ledger has no metadata, or metadata that names other bookies, proves nothing now,
 - takes no normal add to a ledger of which it has nothing, and registers as read-only.
 
+Apache's clients may choose the id of a ledger themselves. Such ids are left out: the bookie keeps a mark with those ledgers.
+
 Ids that clients are given meanwhile move the counter on, past what is held here. So the finding is kept in the store, under
 the name of the bookie, and only the command removes it.
 
@@ -28,6 +30,9 @@ from bk_spark.metadata.store import NodeExistsError, find
 LOOK_S = 10.0
 """Between two looks, which cost three reads of the store. A session ends before its store can go back, which takes as long."""
 
+MOST_CHOSEN = 1_000
+"""So many ledgers are looked up at most. With more, the store counts as one that went back, until they are known."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -36,13 +41,14 @@ def ids_given_out_again(storage: StoredLedgers, cluster: ClusterMember) -> str:
 
     Raises MetadataUnavailableError, MetadataConflictError.
     """
-    held = storage.highest_ledger_id()  # first: what is issued and stored later is no finding
-    return _finding(held, cluster.next_ledger_id(), cluster)
+    held = storage.highest_issued_id()  # first: what is issued and stored later is no finding
+    return _finding(held, cluster.next_ledger_id(), storage, cluster)
 
 
-def _finding(held: int, next_id: int, cluster: ClusterMember) -> str:
+def _finding(held: int, next_id: int, storage: StoredLedgers, cluster: ClusterMember) -> str:
     path = cluster.znodes.ids_above_of(cluster.bookie_id)
     if find(cluster.store, path) is None:
+        held = _not_chosen(held, next_id, storage, cluster)
         if held < next_id:
             return ""
         with suppress(NodeExistsError):
@@ -51,6 +57,19 @@ def _finding(held: int, next_id: int, cluster: ClusterMember) -> str:
         f"the metadata store went back to an older copy: it was about to give out ledger ids again, up to {held}, that this "
         "bookie holds; see docs/deployment/backup.md, then run 'bk-spark cluster raise-ledger-ids'"
     )
+
+
+def _not_chosen(held: int, next_id: int, storage: StoredLedgers, cluster: ClusterMember) -> int:
+    """The highest id from ``held`` down that is below ``next_id``, or of which no ledger exists.
+
+    If a ledger exists above the counter, its creator chose the id.
+    Most chosen ids are known as such. Those of ledgers that came just before a crash are not.
+    """
+    chosen: set[int] = set()
+    while held >= next_id and len(chosen) < MOST_CHOSEN and cluster.has_ledger(held):
+        chosen.add(held)
+        held = storage.highest_issued_id(chosen)
+    return held
 
 
 class IssuedIds(BackgroundTask[TaskStatus]):
@@ -69,9 +88,9 @@ class IssuedIds(BackgroundTask[TaskStatus]):
 
     def look(self) -> None:
         """Raises MetadataUnavailableError, MetadataConflictError; then what was known stays."""
-        held, next_id = self._storage.highest_ledger_id(), self._cluster.next_ledger_id()  # in this order
+        held, next_id = self._storage.highest_issued_id(), self._cluster.next_ledger_id()  # in this order
         self._note_next_id(next_id)
-        found = _finding(held, next_id, self._cluster)
+        found = _finding(held, next_id, self._storage, self._cluster)
         known, self._known = self._known, found
         self._tell(found)
         if found and not known:

@@ -57,6 +57,8 @@ class LedgerStorage(StoredLedgers):
         self._config = config
         self._checkpoints = Checkpoints(parts, background)
         self._has_notes = False
+        self._chosen_ids: set[int] = set()
+        """Of ledgers that nothing came of yet."""
         self._is_force_staged = False
         self._last_duplicate_at = -1
         """The next sequence at the time when ``put`` last found a batch already stored, of any ledger. Such a batch leaves no
@@ -202,6 +204,10 @@ class LedgerStorage(StoredLedgers):
 
     # For any thread
 
+    def note_chosen_id(self, ledger_id: int) -> None:
+        """The creator of a ledger chose its id. Kept with the ledger from the next request on that changes it."""
+        self._chosen_ids.add(ledger_id)
+
     def request_checkpoint(self, *, roll: bool = False) -> None:
         """Ask for a checkpoint of all that was put so far, with the sync thread's next sync or when it is idle.
 
@@ -211,9 +217,13 @@ class LedgerStorage(StoredLedgers):
 
     def _cached_ledger(self, ledger_id: int, master_key_hash: bytes) -> CachedLedger:
         """The ledger in the active cache, taken in if it is not there."""
-        ledger = self._layers.active.ledger(ledger_id)
-        if ledger is not None:
-            return ledger
+        ledger = self._layers.active.ledger(ledger_id) or self._taken_in(ledger_id, master_key_hash)
+        if ledger_id in self._chosen_ids:
+            self._chosen_ids.discard(ledger_id)
+            ledger.has_chosen_id = True
+        return ledger
+
+    def _taken_in(self, ledger_id: int, master_key_hash: bytes) -> CachedLedger:
         with self._changed:
             if self._layers.ledger(ledger_id) is not None:  # the frozen cache has it, so the index is not needed
                 return self._layers.begin(ledger_id, master_key_hash, None)

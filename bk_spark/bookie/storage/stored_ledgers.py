@@ -9,7 +9,7 @@ Ref: docs/rules.md, storage rules 1, 3, 4, 5 and 14.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bk_spark.bookie.index.look_up import RowWindow
@@ -155,6 +155,13 @@ class StoredLedgers:
             cached = self._layers.highest_ledger_id()
         with self._index.reading() as index:
             return max(cached, index.highest_ledger_id())
+
+    def highest_issued_id(self, others: Collection[int] = ()) -> int:
+        """The same without ledgers whose creators chose their ids, and without ``others``."""
+        with self._changed:
+            cached = self._layers.highest_issued_id(others)
+        with self._index.reading() as index:
+            return max(cached, index.highest_issued_id(others))
 
     def is_indexed(self, sequence: int) -> bool:
         """Whether the index has everything with sequences below ``sequence``."""

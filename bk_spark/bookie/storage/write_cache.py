@@ -16,7 +16,7 @@ Ref: docs/rules.md, "Order of syncs", protocol rule 36, storage rules 1 and 14.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from bk_spark.bookie.index.rows import BatchRow, LedgerSummary, ProvenConfirmation
@@ -51,6 +51,8 @@ class CachedLedger:
     """The highest last add confirmed that came by itself, with its proof. None: the layers below may know one."""
     is_deletion_new: bool = False
     """The layers below do not know of the deletion."""
+    has_chosen_id: bool = False
+    """Its creator chose the id, so that it says nothing of the ids that the metadata store gives out."""
     rows: list[BatchRow] = field(default_factory=list)
     max_span: int = 0
 
@@ -118,6 +120,10 @@ class WriteCache:
         self.size_bytes += ROW_OVERHEAD_BYTES
         return ledger
 
+    def highest_issued_id(self, others: Collection[int]) -> int:
+        """Without ledgers whose creators chose their ids, and without ``others``; -1 if no ledger is left."""
+        return max((one for one, ledger in self._ledgers.items() if not ledger.has_chosen_id and one not in others), default=-1)
+
     def add(self, ledger: CachedLedger, row: BatchRow, last_add_confirmed: int) -> None:
         ledger.add(row, last_add_confirmed)
         self.size_bytes += ROW_OVERHEAD_BYTES + (len(row.batch.body) if row.batch is not None else 0)
@@ -167,6 +173,10 @@ class CacheLayers:
         """Of both caches; -1 if they are empty."""
         return max(self.active.highest_ledger_id, -1 if self.frozen is None else self.frozen.highest_ledger_id)
 
+    def highest_issued_id(self, others: Collection[int]) -> int:
+        """As WriteCache's, of both caches."""
+        return max(layer.highest_issued_id(others) for layer in (self.active, self.frozen or self.active))
+
     def has_rows(self, ledger_id: int) -> bool:
         """Whether a batch of the ledger is not in the index yet."""
         return any(ledger.rows for ledger in self._cached(ledger_id))
@@ -198,4 +208,5 @@ def from_summary(summary: LedgerSummary | None) -> CachedLedger | None:
         deleted_at=summary.deleted_at,
         deleted_ms=summary.deleted_ms,
         is_deleted=summary.is_deleted,
+        has_chosen_id=summary.has_chosen_id,
     )

@@ -46,6 +46,9 @@ class EveryId:
     def next_ledger_id_from(self, known: int) -> int:
         return 1 << 62
 
+    def has_ledger(self, ledger_id: int) -> bool:
+        return True
+
 
 class Served:
     """A bookie's server and a client of it."""

@@ -25,7 +25,9 @@ class Store:
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.problem: Exception | None = None
-        self.new_ledgers = NewLedgers(self, self.holds)
+        self.chosen: list[int] = []
+        self.ledgers: set[int] = set()
+        self.new_ledgers = NewLedgers(self, self.holds, self.chosen.append)
 
     def next_ledger_id(self) -> int:
         self.looks += 1
@@ -39,6 +41,9 @@ class Store:
         """Lags: some that were given out are missing."""
         self.quick_looks += 1
         return max(known, self.seen_quickly)
+
+    def has_ledger(self, ledger_id: int) -> bool:
+        return ledger_id in self.ledgers
 
     def holds(self, ledger_id: int) -> bool:
         if ledger_id == HELD + 1:
@@ -199,3 +204,17 @@ def test_after_a_while_the_store_is_asked_again(monkeypatch: pytest.MonkeyPatch)
 
     run(work())
     assert store.looks == 2
+
+
+def test_an_id_that_its_ledgers_creator_chose_is_taken_and_asked_for_once() -> None:
+    store = Store(7)
+    store.ledgers = {1 << 40}
+
+    async def ask() -> list[str]:
+        return [await store.new_ledgers.refusal(1 << 40), await store.new_ledgers.refusal(1 << 41)]
+
+    taken, refused = run(ask())
+    assert (taken, store.chosen) == ("", [1 << 40])
+    assert "was not given out yet" in refused
+    assert store.new_ledgers.knows(1 << 40)
+    assert not store.new_ledgers.knows(1 << 41)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -96,8 +96,8 @@ class StoredSummaries:
     def ledgers(self, after: int, limit: int) -> list[LedgerSummary]:
         return [self.by_id[one] for one in sorted(self.by_id) if one > after][:limit]
 
-    def highest_ledger_id(self) -> int:
-        return max(self.by_id, default=-1)
+    def highest_issued_id(self, others: Collection[int] = ()) -> int:
+        return max((one for one in self.by_id if one not in others), default=-1)
 
     def facts(self, ledger_id: int) -> LedgerFacts:
         return LedgerFacts(bytes(24), -1, False, False)

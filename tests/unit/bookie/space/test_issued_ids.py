@@ -97,6 +97,33 @@ def test_the_highest_id_counts_whether_it_is_in_the_cache_or_in_the_index_and_al
     assert world.bookie.storage.highest_ledger_id() == 9
 
 
+CHOSEN = 1 << 40
+
+
+def test_an_id_that_its_creator_chose_is_no_finding_also_after_its_ledger_was_deleted_and_a_restart(world: World) -> None:
+    world.bookie.storage.note_chosen_id(CHOSEN)
+    assert world.status_of_add(CHOSEN)[0] is Status.OK
+    assert (world.bookie.storage.highest_issued_id(), world.bookie.storage.highest_ledger_id()) == (9, CHOSEN)
+    world.ids.look()
+    assert world.bookie.ids_above == ""
+    world.checkpoint()
+    world.restart()
+    world.delete(CHOSEN)
+    assert (world.bookie.storage.highest_issued_id(), world.bookie.storage.highest_ledger_id()) == (9, CHOSEN)
+
+
+def test_a_ledger_above_the_counter_that_exists_is_no_finding_and_one_that_does_not_is_one(world: World) -> None:
+    """As after a crash, which forgets what was noted of a ledger that had just come."""
+    metadata = new_ledger(CHOSEN, LedgerOptions(), (BOOKIE_ID, *OTHERS[:2]), created_ms=0, creator_token=1)
+    world.store.create(ZNODES.ledger(CHOSEN), metadata.encode(), make_parents=True)
+    assert world.status_of_add(CHOSEN)[0] is Status.OK
+    world.ids.look()
+    assert world.bookie.ids_above == ""
+    assert world.status_of_add(CHOSEN + 1)[0] is Status.OK
+    world.ids.look()
+    assert f"up to {CHOSEN + 1}" in world.bookie.ids_above
+
+
 def test_with_ids_above_the_counter_new_ledgers_are_refused_and_those_here_go_on(world: World) -> None:
     world.go_back_to(9)
     world.ids.look()
