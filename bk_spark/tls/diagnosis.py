@@ -19,6 +19,9 @@ from bk_spark.tls.files import TlsFiles
 STEP_S = 2.0
 """The timeout of each step: connect, handshake, first read. On a working network they take milliseconds."""
 
+SPEAKS_TLS = "speaks TLS and this client does not: give tls_ca (tlsCa, --tls-ca), and tls_certificate with tls_key if it asks"
+SPEAKS_NO_TLS = "speaks no TLS: start it with --tls-certificate and --tls-key, or leave out tls_ca (tlsCa, --tls-ca)"
+
 _EXPIRED, _NOT_YET_VALID, _NAME_MISMATCH, _ADDRESS_MISMATCH = 10, 9, 62, 64
 """OpenSSL's codes for problems of a certificate."""
 
@@ -45,7 +48,7 @@ def _without_tls(connection: socket.socket) -> str | None:
         context.wrap_socket(connection).close()
     except ssl.SSLError:
         return None
-    return "speaks TLS and this client does not: give tls_ca (tlsCa, --tls-ca), and tls_certificate with tls_key if it asks"
+    return SPEAKS_TLS
 
 
 def _with_tls(connection: socket.socket, host: str, files: TlsFiles) -> str | None:
@@ -63,7 +66,7 @@ def in_handshake(problem: ssl.SSLError, host: str, files: TlsFiles) -> str:
     if isinstance(problem, ssl.SSLCertVerificationError):
         return _about_its_certificate(problem, host, files)
     if problem.reason in _NOT_TLS:
-        return "speaks no TLS: start it with --tls-certificate and --tls-key, or leave out tls_ca (tlsCa, --tls-ca)"
+        return SPEAKS_NO_TLS
     return after_handshake(files) if "ALERT" in (problem.reason or "") else f"broke off the TLS handshake ({problem.reason})"
 
 

@@ -10,12 +10,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.bookkeeper_cluster import DB_STORAGE, JAVA_OPTIONS, POM, BookKeeperCluster, Peer, bookkeeper_cluster
+import pytest
+
+from benchmarks.peers.bookkeeper_cluster import (
+    DB_STORAGE,
+    JAVA_OPTIONS,
+    POM,
+    BookKeeperCluster,
+    JavaPrograms,
+    Peer,
+    bookkeeper_cluster,
+)
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.local.cluster import LocalCluster
 
 IS_ALL = os.environ.get("BK_SPARK_INTEROP") == "1"
 """``make interop``: every combination. ``make test`` takes fewer."""
+
+APACHE, OURS = "apache", "ours"
+"""Whose bookies a test runs on."""
+
+ON_BOTH = pytest.mark.parametrize("side", [APACHE, OURS], indirect=True, scope="session")
 
 HERE = Path(__file__).resolve().parent
 
@@ -101,9 +116,9 @@ def uri(ours: LocalCluster, directory: Path) -> str:
 
 
 @contextmanager
-def java_client(cluster: BookKeeperCluster, *, v2: bool, explicit_ms: int = 0) -> Iterator[JavaClient]:
+def java_client(programs: JavaPrograms, *, v2: bool, explicit_ms: int = 0) -> Iterator[JavaClient]:
     """``explicit_ms``: how often an idle writer tells how far it is confirmed; 0: never."""
-    with cluster.program(HERE / "ApacheClient.java", str(v2).lower(), str(explicit_ms)) as peer:
+    with programs.start(HERE / "ApacheClient.java", str(v2).lower(), str(explicit_ms)) as peer:
         yield JavaClient(peer)
 
 

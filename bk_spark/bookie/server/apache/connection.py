@@ -60,6 +60,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
+        self._is_between_transports = False
         self._out: list[bytes] = []
         self._holds = 0
         """How many steps must end before the connection takes the next frame."""
@@ -132,9 +133,15 @@ class Connection(asyncio.Protocol):
         """Bytes of answers that wait in this process for the client to take them."""
         return self.transport.get_write_buffer_size()
 
+    def leaves_transport(self) -> asyncio.Transport:
+        """TLS begins: asyncio takes the transport, which must not be paused from here, for the handshake reads from it."""
+        self._is_between_transports = True
+        return self.transport
+
     def goes_over(self, transport: asyncio.Transport) -> None:
-        """What was in clear goes on over TLS."""
+        """The connection goes on over this transport."""
         self._transport = transport
+        self._is_between_transports = False
         transport.set_write_buffer_limits(high=UNTAKEN_BYTES)
 
     def send(self, answer: bytes) -> None:
@@ -203,7 +210,7 @@ class Connection(asyncio.Protocol):
         self._read_or_pause()
 
     def _read_or_pause(self) -> None:
-        if not self.is_open:
+        if not self.is_open or self._is_between_transports:
             return
         if self._is_held:
             self.transport.pause_reading()

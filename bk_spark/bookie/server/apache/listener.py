@@ -174,9 +174,8 @@ class ApacheListener:
         connection = client.connection
         connection.transport.write(version_3_server.pack(header, Status.OK, pb.StartTls()))
         context = contexts.current()
-        wrapped = await self._loop.start_tls(
-            connection.transport, connection, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
-        )
+        clear = connection.leaves_transport()
+        wrapped = await self._loop.start_tls(clear, connection, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S)
         if wrapped is not None:
             connection.goes_over(wrapped)
             client.is_trusted = True

@@ -91,8 +91,9 @@ async def _greet(connection: Version3, contexts: ClientContexts | None) -> None:
     try:
         answer = await connection.ask(pb.AUTH, version_3.without_authentication(), STEP_S)
     except ConnectionError as problem:
-        # A bookie that refuses a certificate may reset the connection, which then overtakes the word that says so.
-        if contexts is not None and isinstance(connection.cause, (ssl.SSLError, ConnectionResetError)):
+        # A bookie that refuses a certificate may reset or close the connection, which then overtakes the word that says so.
+        ended_by = connection.cause
+        if contexts is not None and (ended_by is None or isinstance(ended_by, (ssl.SSLError, ConnectionResetError))):
             raise _RefusedError(after_handshake(contexts.files)) from problem
         raise
     if version_3.status_of(answer.status) is not Status.OK:
