@@ -200,6 +200,10 @@ class Bookie:
     # Any thread may call these.
 
     @property
+    def bookie_id(self) -> str:
+        return self._home.bookie_id
+
+    @property
     def failure(self) -> BaseException | None:
         """The error after which the storage takes no more changes, until the bookie is started again."""
         return self.storage.failure
@@ -306,7 +310,7 @@ class Bookie:
             case messages.FenceRequest():
                 self.storage.fence(ledger_id, key)
             case messages.StoreLastAddConfirmedRequest():
-                self.storage.confirm(ledger_id, key, request.last_add_confirmed)
+                self.storage.confirm(ledger_id, key, request.last_add_confirmed, request.proof)
             case messages.ForceRequest():
                 self.storage.force()
         return True

@@ -36,6 +36,8 @@ from bk_spark.wire.messages import (
 
 _STATUSES: dict[int, Status] = {status.value: status for status in Status}
 _DIGEST_TYPES = {digest_type.value: digest_type for digest_type in DigestType}
+_WHOLE = 0
+"""In place of a digest type: a batch of whole entries."""
 
 LARGE_BYTES = 16 * 1024
 """Adds of at least this size bypass protobuf's copies of the body (body.py); below it protobuf is as quick."""
@@ -86,6 +88,8 @@ def decode_add_request(message: pb.AddRequest, body: bytes | memoryview | None =
     _check_version("an add request", message.version)
     _check_text_and_key(message.bookie_id, message.master_key)
     batch = EncodedBatch(_decode_header(message.header), message.body if body is None else body, message.body_crc32c)
+    if batch.header.is_whole:
+        raise CorruptionError("an add", "its entries are whole: only Apache's clients add these")
     batch.check()
     batch.check_entries()
     if not message.recovery and not batch.header.is_below_its_entries:
@@ -136,14 +140,14 @@ def _encode_header(header: BatchHeader) -> pb.BatchHeader:
         pattern=_encode_pattern(header.pattern),
         last_add_confirmed=header.last_add_confirmed,
         length_before=header.length_before,
-        digest_type=header.digest_type.value,
+        digest_type=header.digest_type.value if header.digest_type else _WHOLE,
         mixed_lac=header.mixed_lac,
     )
 
 
 def _decode_header(message: pb.BatchHeader) -> BatchHeader:
     digest_type = _DIGEST_TYPES.get(message.digest_type)
-    if digest_type is None:
+    if digest_type is None and message.digest_type != _WHOLE:
         raise CorruptionError("a batch header", f"unknown digest type {message.digest_type}")
     return BatchHeader(
         message.ledger_id,
@@ -218,6 +222,12 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _proof(proof: bytes) -> bytes:
+    if len(proof) > messages.MAX_PROOF_BYTES:
+        raise CorruptionError("a last add confirmed to store", f"a proof of {len(proof)} bytes")
+    return proof
+
+
 def _first_texts(ledgers: Mapping[int, str], convert: Callable[[str], str]) -> dict[int, str]:
     """What is said of the first MAX_NAMED_LEDGERS ledgers."""
     return {ledger_id: convert(ledgers[ledger_id]) for ledger_id in sorted(ledgers)[:MAX_NAMED_LEDGERS]}
@@ -232,6 +242,7 @@ _CONVERSIONS: dict[str, _Conversion] = {
     "pattern": (_encode_pattern, _decode_pattern),
     "wait_ms": (_same, lambda wait_ms: min(wait_ms, messages.MAX_WAIT_MS)),
     "program_version": (_same, _printable),
+    "proof": (_same, _proof),
     "figures": (_same, _decode_figures),
     "ledgers": (
         lambda ledgers: _first_texts(ledgers, lambda text: text[:MAX_TEXT]),
