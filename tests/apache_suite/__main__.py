@@ -27,7 +27,17 @@ from bk_spark.local.zookeeper_server import find_java
 from tests.apache_suite.bookies import APACHE, OURS, apache_bookie, our_bookie, with_archive
 from tests.apache_suite.plan import PACKAGE, Plan, read_plan
 from tests.apache_suite.report import Report, class_report
-from tests.apache_suite.runner import CLASS, Result, Suite, SuiteTest, compile_harness, merge, method_of
+from tests.apache_suite.runner import (
+    CLASS,
+    Result,
+    Suite,
+    SuiteTest,
+    compile_harness,
+    extract_files,
+    merge,
+    method_of,
+    write_hosts,
+)
 
 POM = Path(__file__).resolve().parent / "pom.xml"
 TESTS_JAR = "bookkeeper-server-4.17.3-tests.jar"
@@ -85,10 +95,12 @@ def _prepare(bookies: str, directory: Path) -> tuple[Suite, dict[str, SuiteTest]
     """Compile the harness. It stands first on the class path: one of its classes replaces Apache's."""
     found = jars(POM)
     harness = compile_harness(os.pathsep.join(map(str, found)), directory)
+    tests_jar = next(jar for jar in found if jar.name == TESTS_JAR)
     class_path = os.pathsep.join(map(str, [harness, *found]))
+    files, hosts = extract_files(tests_jar, directory / "files"), write_hosts(directory / "hosts")
     java = find_java()
-    suite = Suite(java, class_path, our_bookie() if bookies == OURS else apache_bookie(java, class_path))
-    tests = suite.tests_of(next(jar for jar in found if jar.name == TESTS_JAR))
+    suite = Suite(java, class_path, files, hosts, our_bookie() if bookies == OURS else apache_bookie(java, class_path))
+    tests = suite.tests_of(tests_jar)
     return suite if bookies == OURS else with_archive(suite, directory), tests
 
 

@@ -1,7 +1,8 @@
 """A bookie of ours as Apache's tests want it: described by a JSON file, told by its input what happens to its disks.
 
 Commands, a line each: ``full`` makes all disks look full, so that the bookie becomes read-only; ``free`` ends that, unless the
-test wants it read-only from the start. The bookie stops when its input ends, for then the tests have gone. Its id is what the tests call it, which names its host and port.
+test wants it read-only from the start. The bookie stops when its input ends, for then the tests have gone. Its id is what the
+tests call it, which names its host and port.
 """
 
 from __future__ import annotations
@@ -47,11 +48,13 @@ class Wanted:
     port: int
     settings: dict[str, str]
     """Names and values of Apache's."""
+    tls: dict[str, str]
+    """PEM files, if it is to speak TLS."""
 
     @classmethod
     def read(cls, file: Path) -> Wanted:
         data: dict[str, Any] = json.loads(file.read_text())
-        return cls(data["bookie_id"], data["host"], int(data["port"]), data["settings"])
+        return cls(data["bookie_id"], data["host"], int(data["port"]), data["settings"], data["tls"])
 
 
 class SwitchableDisk(MeasuredDisk):
@@ -70,7 +73,7 @@ class SwitchableDisk(MeasuredDisk):
 def main() -> None:
     set_up_logging(False)
     wanted = Wanted.read(Path(sys.argv[1]))
-    config = bookie_config(wanted.settings, wanted.port)
+    config = bookie_config(wanted.settings, wanted.tls, wanted.port)
     disk = SwitchableDisk(config, always_full=is_read_only(wanted.settings))
     threading.Thread(target=_obey, args=(disk,), daemon=True).start()
     with _cluster(wanted, config) as (store, znodes), ClusterPeers(store, znodes, config.client_config()) as peers:

@@ -6,8 +6,10 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -72,6 +74,11 @@ class Suite:
 
     java: str
     class_path: str
+    """Jars, the harness's first."""
+    files: Path
+    """A directory with what tests read, such as keys."""
+    hosts: Path
+    """Names of hosts, for the JVM of the tests."""
     bookie_command: Sequence[str]
 
     def tests_of(self, jar: Path) -> dict[str, SuiteTest]:
@@ -100,7 +107,8 @@ class Suite:
         """
         lines = place / "results"
         command = [self.java, *SMALL_JVM, "-Xmx512m", "-XX:MaxDirectMemorySize=512m", f"-Djava.io.tmpdir={place}"]
-        command += ["-Dapachesuite.bookie=" + "\n".join(self.bookie_command), "-cp", self.class_path]
+        command += [f"-Djdk.net.hosts.file={self.hosts}", "-Dapachesuite.bookie=" + "\n".join(self.bookie_command)]
+        command += ["-cp", f"{self.files}{os.pathsep}{self.class_path}"]
         with _group([*command, "apachesuite.SuiteRunner", str(lines), class_name, ",".join(names), *ended], place) as process:
             is_done = _await_end(process, lines)
         results = _read(class_name, lines, "" if is_done else f"no result within {SILENCE_S:g} s: the JVM was killed")
@@ -135,6 +143,26 @@ def compile_harness(class_path: str, directory: Path) -> Path:
         raise RuntimeError(f"the harness does not compile: {done.stderr}")
     archive = Path(shutil.make_archive(str(directory / "harness"), "zip", classes))
     return archive.rename(archive.with_suffix(".jar"))
+
+
+def extract_files(jar: Path, directory: Path) -> Path:
+    """The files of a jar that are no classes: tests take their paths."""
+    with zipfile.ZipFile(jar) as archive:
+        names = [name for name in archive.namelist() if not name.endswith((".class", "/")) and not name.startswith("META-INF")]
+        archive.extractall(directory, names)
+    return directory
+
+
+def write_hosts(file: Path) -> Path:
+    """Names for the tests: this machine's own must not be the loopback interface's, which a bookie refuses by default."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
+        try:
+            route.connect(("192.0.2.1", 9))  # nothing is sent: this only asks which interface leads outside
+            own = str(route.getsockname()[0])
+        except OSError:
+            own = "127.0.0.1"
+    file.write_text(f"127.0.0.1 localhost\n{own} {socket.gethostname()}\n")
+    return file
 
 
 @contextmanager

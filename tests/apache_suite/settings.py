@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from bk_spark.config import BookieConfig
-
-APACHE_PORT = "apache_port"
-"""The setting of the port at which a bookie speaks Apache's protocol."""
 
 LOOK_AT_DISKS_S = 0.1
 """Tests wait for a bookie whose disks became full."""
@@ -35,31 +31,21 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "diskUsageThreshold": ("disk_usage_high", float),
     "journalMaxSizeMB": ("journal_file_bytes", _mebibytes),
     "logSizeLimit": ("entry_log_file_bytes", int),
-    "tlsCertificatePath": ("tls_certificate", str),
-    "tlsKeyStore": ("tls_key", str),
-    "tlsTrustStore": ("tls_ca", str),
-    "httpServerPort": ("http_port", int),
 }
-"""Apache's name → ours, and how a value is read. ``tls...`` are files in PEM form here."""
+"""Apache's name → ours, and how a value is read."""
 
 _OFF = ("0", "-1")
 """What Apache's tests give to switch something off that ours has always: then our default stays."""
 
 
-def bookie_config(settings: Mapping[str, str], apache_port: int) -> BookieConfig:
-    ours: dict[str, Any] = {"disk_check_s": LOOK_AT_DISKS_S, APACHE_PORT: apache_port}
+def bookie_config(settings: Mapping[str, str], tls: Mapping[str, str], apache_port: int) -> BookieConfig:
+    """``tls`` are PEM files by what they hold: ``key``, ``certificate``, ``ca``."""
+    ours: dict[str, Any] = {f"tls_{name}": path for name, path in tls.items()}
     for name, (our_name, read) in _SETTINGS.items():
         if settings.get(name, "") not in ("", *_OFF):
             ours[our_name] = read(settings[name])
     ours["disk_usage_low"] = ours.setdefault("disk_usage_high", 0.99) * 0.99
-    if "tlsProviderFactoryClass" not in settings:
-        ours = {name: value for name, value in ours.items() if not name.startswith("tls_")}
-    if settings.get("httpServerEnabled") != "true":
-        ours.pop("http_port", None)
-    known = {field.name for field in fields(BookieConfig)}
-    if APACHE_PORT not in known:
-        raise RuntimeError("this bk_spark has no listener for Apache's protocol")
-    return BookieConfig(**ours)
+    return BookieConfig(**ours, disk_check_s=LOOK_AT_DISKS_S, apache_port=apache_port)
 
 
 def metadata_uri(settings: Mapping[str, str]) -> str:

@@ -103,7 +103,7 @@ public final class ExternalBookie implements TestedBookie {
     }
 
     @Override
-    public void launch() throws IOException {
+    public void launch() throws Exception {
         List<String> command = Arrays.stream(System.getProperty(COMMAND).split("\n")).collect(Collectors.toList());
         command.add(writeSettings().toString());
         process = new ProcessBuilder(command)
@@ -206,15 +206,20 @@ public final class ExternalBookie implements TestedBookie {
     }
 
     /** The test's settings as text, and what follows from them about the bookie. */
-    private Path writeSettings() throws IOException {
+    private Path writeSettings() throws Exception {
         Map<String, String> settings = new TreeMap<>();
         for (Iterator<String> keys = conf.getKeys(); keys.hasNext();) {
             String key = keys.next();
-            settings.put(key, text(conf.getProperty(key)));
+            Object value = conf.getProperty(key);
+            if (value != null) {
+                settings.put(key, text(value));
+            }
         }
         settings.putIfAbsent("zkTimeout", Integer.toString(SESSION_MS));
-        Path file = temporary("bookie-" + address.getPort() + ".json");
+        String name = "bookie-" + address.getPort();
+        Path file = temporary(name + ".json");
         JSON.writeValue(file.toFile(), Map.of(
+            "tls", conf.getTLSProviderFactoryClass() == null ? Map.of() : Pem.files(conf, temporary(name + "-").toString()),
             "bookie_id", bookieId.toString(),
             "host", address.getHostName(),
             "port", address.getPort(),
