@@ -71,7 +71,7 @@ class Report:
 def class_report(plan: Plan, test: SuiteTest, results: Sequence[Result]) -> ClassReport:
     """``results`` are those of the tests that were run; the plan says why the others were not."""
     reasons = [plan.reason(test.name, method_of(one)) for one in test.tests]
-    return ClassReport(test.name, tuple(results), Counter(reason for reason in reasons if reason is not None))
+    return ClassReport(test.name, tuple(results), dict(Counter(reason for reason in reasons if reason is not None)))
 
 
 def _row(one: ClassReport) -> str:

@@ -111,7 +111,7 @@ class Suite:
         command += ["-cp", f"{self.files}{os.pathsep}{self.class_path}"]
         with _group([*command, "apachesuite.SuiteRunner", str(lines), class_name, ",".join(names), *ended], place) as process:
             is_done = _await_end(process, lines)
-        results = _read(class_name, lines, "" if is_done else f"no result within {SILENCE_S:g} s: the JVM was killed")
+        results = read_results(class_name, lines, "" if is_done else f"no result within {SILENCE_S:g} s: the JVM was killed")
         if process.returncode != 0 and is_done and not results:
             results = [Result(class_name, CLASS, "FAILED", 0, _last_line(place / "log"))]
         return results, is_done
@@ -193,7 +193,7 @@ def _await_end(process: subprocess.Popen[bytes], lines: Path) -> bool:
     return True
 
 
-def _read(class_name: str, lines: Path, interruption: str) -> list[Result]:
+def read_results(class_name: str, lines: Path, interruption: str) -> list[Result]:
     """The results in a runner's file. A test that began and did not end has failed because of ``interruption``."""
     results: dict[str, Result] = {}
     begun = ""
