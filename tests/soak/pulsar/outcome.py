@@ -46,7 +46,7 @@ class Outcome:
             (
                 f"faults: {self.faults.total()}: {faults}",
                 f"messages sent: {self.sent}, acknowledged: {self.acknowledged}",
-                f"sent in {self.sending_s:.0f} s, {rate:.0f} a second; no acknowledgement for {self.longest_stall_s:.0f} s at most",
+                f"sent in {self.sending_s:.0f} s, {rate:.0f} a second; nothing for {self.longest_stall_s:.0f} s at most",
                 f"received by subscriptions: {self.received}, of these again: {self.received_again}",
                 f"read from the first on: {self.read}, missing: {self.missing}, out of order: {self.out_of_order}, "
                 f"doubled (allowed): {self.doubled}",

@@ -53,14 +53,14 @@ def ids(records: Records) -> Ids:
 
 
 def judge(what: str, acknowledged: Records, found: Records, *, is_ordered: bool = True, may_double: bool = True) -> Judged:
-    """Each acknowledged message is found; the first occurrences of each key's messages are in the order of sending."""
+    """Each acknowledged message is found, and no other; the first occurrences of a key are in the order of sending."""
     wanted, there = ids(acknowledged), ids(found)
     missing = np.setdiff1d(wanted, there)
     unordered = _out_of_order(there) if is_ordered else there[:0]
     doubled = len(there) - len(np.unique(there))
     told = [
         f"{what}: {kind} {len(some)}, such as {_names(some)}"
-        for kind, some in (("missing", missing), ("out of order", unordered))
+        for kind, some in (("missing", missing), ("out of order", unordered), ("never sent", np.setdiff1d(there, wanted)))
         if len(some)
     ]
     if doubled and not may_double:
