@@ -15,6 +15,7 @@ from benchmarks.peers.bookkeeper_cluster import ApacheBookie, apache_bookies, ja
 from bk_spark.bookie.directories import ENTRY_LOG_DIRECTORY
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
+from bk_spark.local.process import LocalProcess
 from tests.interop.apache import JAVA, SETTINGS, Kind, apache_cluster, uri
 from tests.soak.chaos.faults import Bookie, start_again
 
@@ -45,6 +46,8 @@ class Bookies:
     living: list[Bookie]
     lost: list[str]
     """The ids of those that are gone for good."""
+    may_end: bool
+    """A bookie ends by itself when its AutoRecovery does: so do Apache's."""
     _add: Callable[[], Bookie]
     _collect: Callable[[str, Sequence[Bookie]], None]
 
@@ -53,11 +56,10 @@ class Bookies:
         """As Pulsar's setting ``bookkeeperMetadataServiceUri`` has it."""
         return self.metadata_uri.replace("zk://", "zk+hierarchical://")
 
-    def kill(self, bookie: Bookie) -> None:
-        bookie.kill()
-
-    def revive(self, bookie: Bookie) -> None:
-        start_again(bookie, self.metadata_uri)
+    def revive(self, process: LocalProcess) -> None:
+        """Start one that has ended."""
+        assert isinstance(process, Bookie)
+        start_again(process, self.metadata_uri)
 
     def lose(self, bookie: Bookie) -> None:
         """Kill it, with all that it stored."""
@@ -88,7 +90,7 @@ def our_bookies(directory: Path, entry_log_bytes: int) -> Iterator[Bookies]:
     config = dataclasses.replace(DEFAULT_BOOKIE_CONFIG, entry_log_file_bytes=entry_log_bytes)
     with LocalCluster(COUNT, directory / "cluster", bookie_config=config) as cluster:
         cluster.start_autorecovery(AutoRecoveryConfig(lost_bookie_grace_s=LOST_GRACE_S))
-        yield Bookies(cluster.metadata_uri, list(cluster.bookies), [], cluster.add_bookie, _collect)
+        yield Bookies(cluster.metadata_uri, list(cluster.bookies), [], False, cluster.add_bookie, _collect)
 
 
 @contextlib.contextmanager
@@ -106,7 +108,7 @@ def apaches_bookies(directory: Path, entry_log_bytes: int) -> Iterator[Bookies]:
             bookie.start()
             return bookie
 
-        made = Bookies(metadata_uri, list(theirs.bookies), [], add, lambda *_: None)
+        made = Bookies(metadata_uri, list(theirs.bookies), [], True, add, lambda *_: None)
         yield made
 
 

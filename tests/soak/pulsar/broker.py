@@ -42,7 +42,6 @@ _SETTINGS: Mapping[str, object] = {
     "managedLedgerMinLedgerRolloverTimeMinutes": 0,
     "managedLedgerCursorMaxEntriesPerLedger": 500,
     "retentionCheckIntervalInSeconds": 5,
-    "managedLedgerOffloadDeletionLagMs": 0,
     # As many threads as two cores can use, and little memory, so that reads go to the bookies.
     "numIOThreads": 2,
     "numHttpServerThreads": 8,

@@ -88,12 +88,6 @@ class Load:
         """Read it from its first message on, with new readers. Returns how many messages are not what was sent."""
         return int(self._ask("read", topic.name)["spoilt"])
 
-    def offload(self, topic: Topic) -> None:
-        self._ask("offload", topic.name)
-
-    def offload_status(self, topic: Topic) -> str:
-        return str(self._ask("offloaded", topic.name)["status"])
-
     def delete(self, topic: Topic) -> None:
         self._ask("delete", topic.name)
 

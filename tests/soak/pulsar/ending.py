@@ -70,7 +70,8 @@ class Ending:
 
     def _restart_brokers(self) -> None:
         for broker in self._brokers:
-            broker.kill()
+            if broker.pid is not None:
+                broker.kill()
         for broker in self._brokers:
             broker.launch()
         for broker in self._brokers:

@@ -1,88 +1,131 @@
-"""Does a run's faults to bookies and to brokers: two threads, so that a bookie and a broker may be broken at one time."""
+"""Does a run's faults: a thread for bookies and one for brokers, so that one of each may be broken at a time.
+
+Each also starts again what ended by itself, as a supervisor does in production, and counts it.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from bk_spark.local.process import LocalProcess
+from tests.soak.chaos.faults import Bookie
 from tests.soak.pulsar.bookies import Bookies
 from tests.soak.pulsar.broker import Broker
 from tests.soak.pulsar.plan import BOOKIE_LOST, BOOKIE_SUSPENDED, BROKER_SUSPENDED, Fault
-from tests.soak.pulsar.waiting import wait_until
 
 PROGRESS_S = 300.0
 """For messages of each topic to be acknowledged after a fault was undone: brokers find their way, on a busy machine."""
 
-JOIN_S = 600.0
+END_S = 600.0
+"""For a fault under way to be undone: a broker starts."""
+
+_TICK_S = 0.1
 
 
-class Nemesis:
-    """``progress`` says which share of all messages is acknowledged; 1.0 ends the faults.
+class Lane(ABC):
+    """``progress`` says which share of all messages is acknowledged. A failure of its thread is ``problem``."""
 
-    ``finish`` returns once all faults are undone. A thread's own failure is ``problem``: no progress, a process that does not
-    start.
-    """
-
-    def __init__(
-        self, bookies: Bookies, brokers: Sequence[Broker], progress: Callable[[], float], say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, faults: Sequence[Fault], progress: Callable[[], float], say: Callable[[str], None]) -> None:
         self.done: Counter[str] = Counter()
+        self.ended: list[str] = []
+        """Processes that ended though nothing was done to them, each with its log."""
         self.problem: Exception | None = None
-        self._bookies = bookies
-        self._brokers = brokers
+        self._faults = faults
         self._progress = progress
         self._say = say
-        self._threads: list[threading.Thread] = []
-        self._stopped = False
+        self._no_more = threading.Event()
+        self._over = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def start(self, bookie_faults: Sequence[Fault], broker_faults: Sequence[Fault]) -> None:
-        lanes = ((bookie_faults, self._break_bookie), (broker_faults, self._break_broker))
-        self._threads = [threading.Thread(target=self._play, args=lane, daemon=True) for lane in lanes]
-        for thread in self._threads:
-            thread.start()
+    def start(self) -> None:
+        self._thread.start()
 
-    @property
-    def is_over(self) -> bool:
-        return not any(thread.is_alive() for thread in self._threads)
-
-    def stop(self) -> None:
-        """No further fault begins."""
-        self._stopped = True
-
-    def finish(self) -> None:
-        """Raises what hindered a fault from being done or undone."""
-        self._stopped = True
-        for thread in self._threads:
-            thread.join(JOIN_S)
+    def end_faults(self) -> None:
+        """No further fault begins; returns once the last one is undone. Raises ``problem``."""
+        self._no_more.set()
+        if not self._over.wait(END_S):
+            raise TimeoutError(f"a fault was not undone within {END_S:g} s")
         if self.problem is not None:
             raise self.problem
-        if not self.is_over:
-            raise TimeoutError(f"a fault was not undone within {JOIN_S:g} s")
 
-    def _play(self, faults: Sequence[Fault], do: Callable[[Fault], None]) -> None:
+    def stop(self) -> None:
+        """Start nothing again from now on."""
+        self._no_more.set()
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(END_S)
+
+    @abstractmethod
+    def processes(self) -> Sequence[LocalProcess]:
+        """That should run now."""
+
+    @abstractmethod
+    def revive(self, process: LocalProcess) -> None:
+        """Start one that has ended."""
+
+    @abstractmethod
+    def strike(self, fault: Fault) -> None:
+        """Do it, and undo it."""
+
+    def _run(self) -> None:
         try:
-            for fault in faults:
-                while self._progress() < fault.at and not self._stopped:
-                    time.sleep(0.1)
-                if self._stopped:
-                    return
-                do(fault)
-                self.done[fault.kind] += 1
-                self._await_progress(fault)
+            self._play()
+            self._over.set()
+            while not self._stopped.wait(_TICK_S):
+                self._mend()
         except Exception as problem:  # given to the run's thread, which raises it
             self.problem = problem
+        finally:
+            self._over.set()
+
+    def _play(self) -> None:
+        for fault in self._faults:
+            while self._progress() < fault.at:
+                if self._no_more.wait(_TICK_S):
+                    return
+                self._mend()
+            self._mend()
+            self.strike(fault)
+            self.done[fault.kind] += 1
+            self._await_progress(fault)
 
     def _await_progress(self, fault: Fault) -> None:
-        before = self._progress()
-        wait_until(
-            lambda: self._stopped or self._progress() > before or before >= 1.0,
-            f"acknowledged messages of each topic after '{fault.kind}'",
-            PROGRESS_S,
-        )
+        before, deadline = self._progress(), time.monotonic() + PROGRESS_S
+        while self._progress() <= before and not self._no_more.wait(_TICK_S):
+            self._mend()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"some topic had no message acknowledged for {PROGRESS_S:g} s after '{fault.kind}'")
 
-    def _break_bookie(self, fault: Fault) -> None:
+    def _mend(self) -> None:
+        for process in self.processes():
+            if process.pid is None:
+                self.ended.append(str(process.log))
+                self._say(f"{self._progress():7.2%}  ended by itself: {process.log}")
+                self.revive(process)
+
+    def _tell(self, fault: Fault, victim: str) -> None:
+        self._say(f"{self._progress():7.2%}  {fault.kind}: {victim}, for {fault.lasts_s:g} s")
+
+
+class BookieLane(Lane):
+    def __init__(
+        self, bookies: Bookies, faults: Sequence[Fault], progress: Callable[[], float], say: Callable[[str], None]
+    ) -> None:
+        super().__init__(faults, progress, say)
+        self._bookies = bookies
+
+    def processes(self) -> Sequence[Bookie]:
+        return self._bookies.living
+
+    def revive(self, process: LocalProcess) -> None:
+        self._bookies.revive(process)
+
+    def strike(self, fault: Fault) -> None:
         bookie = self._bookies.living[fault.target % len(self._bookies.living)]
         self._tell(fault, bookie.bookie_id)
         if fault.kind == BOOKIE_SUSPENDED:
@@ -98,17 +141,29 @@ class Nemesis:
             time.sleep(fault.lasts_s)
             self._bookies.revive(bookie)
 
-    def _break_broker(self, fault: Fault) -> None:
+
+class BrokerLane(Lane):
+    def __init__(
+        self, brokers: Sequence[Broker], faults: Sequence[Fault], progress: Callable[[], float], say: Callable[[str], None]
+    ) -> None:
+        super().__init__(faults, progress, say)
+        self._brokers = brokers
+
+    def processes(self) -> Sequence[Broker]:
+        return self._brokers
+
+    def revive(self, process: LocalProcess) -> None:
+        assert isinstance(process, Broker)
+        process.start()
+
+    def strike(self, fault: Fault) -> None:
         broker = self._brokers[fault.target % len(self._brokers)]
         self._tell(fault, broker.address)
         if fault.kind == BROKER_SUSPENDED:
             broker.suspend()
             time.sleep(fault.lasts_s)
             broker.resume()
-            return
-        broker.kill()
-        time.sleep(fault.lasts_s)
-        broker.start()
-
-    def _tell(self, fault: Fault, victim: str) -> None:
-        self._say(f"{self._progress():7.2%}  {fault.kind}: {victim}, for {fault.lasts_s:g} s")
+        else:
+            broker.kill()
+            time.sleep(fault.lasts_s)
+            broker.start()

@@ -32,6 +32,8 @@ class Outcome:
     bytes_after: int = 0
     """In files of entries, before and after the topics were deleted."""
     faults: Counter[str] = field(default_factory=Counter)
+    ended: int = 0
+    """Processes that ended by themselves and were started again: Pulsar's brokers and Apache's bookies do that."""
     sending_s: float = 0.0
     longest_stall_s: float = 0.0
     """Without an acknowledgement of any topic."""
@@ -44,7 +46,7 @@ class Outcome:
         faults = ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items())) or "none"
         return "\n".join(
             (
-                f"faults: {self.faults.total()}: {faults}",
+                f"faults: {self.faults.total()}: {faults}; ended by themselves: {self.ended}",
                 f"messages sent: {self.sent}, acknowledged: {self.acknowledged}",
                 f"sent in {self.sending_s:.0f} s, {rate:.0f} a second; nothing for {self.longest_stall_s:.0f} s at most",
                 f"received by subscriptions: {self.received}, of these again: {self.received_again}",

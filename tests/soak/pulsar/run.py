@@ -22,7 +22,7 @@ from tests.soak.pulsar.bookies import Bookies
 from tests.soak.pulsar.broker import CLUSTER, Broker, Cluster
 from tests.soak.pulsar.client import Load, Status, pulsar_java
 from tests.soak.pulsar.ending import Ending
-from tests.soak.pulsar.faults import Nemesis
+from tests.soak.pulsar.faults import BookieLane, BrokerLane
 from tests.soak.pulsar.outcome import Outcome
 from tests.soak.pulsar.plan import Plan
 from tests.soak.pulsar.records import judge, read_file
@@ -51,16 +51,24 @@ class Run:
         self._load = load
         self._say = say
         self._acknowledged = 0.0
-        self._nemesis = Nemesis(bookies, brokers, lambda: self._acknowledged, say)
+        self._bookie_lane = BookieLane(bookies, plan.bookie_faults, lambda: self._acknowledged, say)
+        self._broker_lane = BrokerLane(brokers, plan.broker_faults, lambda: self._acknowledged, say)
+        self._lanes = (self._bookie_lane, self._broker_lane)
 
     def play(self) -> Outcome:
         begun_s = time.monotonic()
         self._set_up()
-        self._send()
-        self._drain()
-        self._judge_received()
-        with BookKeeper(self._bookies.metadata_uri) as client:
-            Ending(self._load, self._bookies, self._brokers, client, self.outcome, self._say).play()
+        try:
+            self._send()
+            self._drain()
+            self._broker_lane.stop()
+            self._judge_received()
+            with BookKeeper(self._bookies.metadata_uri) as client:
+                Ending(self._load, self._bookies, self._brokers, client, self.outcome, self._say).play()
+        finally:
+            for lane in self._lanes:
+                lane.stop()
+        self._judge_processes()
         self.outcome.seconds = time.monotonic() - begun_s
         return self.outcome
 
@@ -78,12 +86,12 @@ class Run:
         plan = self._plan
         for topic in TOPICS:
             self._load.send(topic, plan.messages, plan.per_second, plan.keys)
-        self._nemesis.start(plan.bookie_faults, plan.broker_faults)
-        try:
-            self._await_acknowledged()
-        finally:
-            self._nemesis.finish()
-        self.outcome.faults = self._nemesis.done
+        for lane in self._lanes:
+            lane.start()
+        self._await_acknowledged()
+        for lane in self._lanes:
+            lane.end_faults()
+            self.outcome.faults += lane.done
         self.outcome.sent = plan.messages * len(TOPICS)
         self.outcome.sending_s = time.monotonic() - begun_s
 
@@ -100,8 +108,9 @@ class Run:
             time.sleep(LOOK_S)
 
     def _check(self, status: Status, changed_s: float) -> None:
-        if self._nemesis.problem is not None:
-            raise self._nemesis.problem
+        for lane in self._lanes:
+            if lane.problem is not None:
+                raise lane.problem
         if status.failed:
             raise RuntimeError(f"{status.failed} sends failed, though senders never give up: {status.problem}")
         if time.monotonic() > changed_s + STALL_S:
@@ -115,6 +124,12 @@ class Run:
         if status.spoilt:
             self.outcome.violations.append(f"{status.spoilt} messages were received that are not what was sent")
         self._load.end()
+
+    def _judge_processes(self) -> None:
+        bookies, brokers = (lane.ended for lane in self._lanes)
+        self.outcome.ended = len(bookies) + len(brokers)
+        if not self._bookies.may_end:
+            self.outcome.violations += [f"a bookie ended by itself: {log}" for log in bookies]
 
     def _judge_received(self) -> None:
         outcome = self.outcome

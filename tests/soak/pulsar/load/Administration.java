@@ -1,7 +1,5 @@
 import java.util.Map;
 import java.util.Set;
-import org.apache.pulsar.client.admin.LongRunningProcessStatus;
-import org.apache.pulsar.client.admin.OffloadProcessStatus;
 import org.apache.pulsar.client.admin.PulsarAdmin;
 import org.apache.pulsar.client.admin.PulsarAdminException;
 import org.apache.pulsar.common.policies.data.RetentionPolicies;
@@ -39,25 +37,6 @@ final class Administration {
                 .flatMap(one -> one.getSubscriptions().values().stream())
                 .mapToLong(SubscriptionStats::getMsgBacklog)
                 .sum();
-    }
-
-    /** All ledgers of a topic's partitions but the open ones go to where the broker's offloader brings them. */
-    void offload(Topic topic) throws PulsarAdminException {
-        for (int number = 0; number < topic.partitions(); number++) {
-            String partition = topic.partition(number);
-            admin.topics().triggerOffload(partition, admin.topics().getLastMessageId(partition));
-        }
-    }
-
-    /** The first status that is not success, of all partitions. */
-    String offloaded(Topic topic) throws PulsarAdminException {
-        for (int number = 0; number < topic.partitions(); number++) {
-            OffloadProcessStatus status = admin.topics().offloadStatus(topic.partition(number));
-            if (status.getStatus() != LongRunningProcessStatus.Status.SUCCESS) {
-                return status.getStatus() + " " + status.getLastError();
-            }
-        }
-        return LongRunningProcessStatus.Status.SUCCESS.name();
     }
 
     void delete(Topic topic) throws PulsarAdminException {

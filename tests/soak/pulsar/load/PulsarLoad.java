@@ -29,12 +29,12 @@ import org.apache.pulsar.client.api.SubscriptionType;
  * backlog                                     entries that subscriptions still have to acknowledge
  * end                                         waits for all senders, and closes senders, consumers and records
  * read TOPIC                                  everything from the first message on, with readers, into read-TOPIC
- * offload TOPIC | offloaded TOPIC | delete TOPIC
+ * delete TOPIC
  * </pre>
  */
 public final class PulsarLoad {
     private static final int READ_S = 120;
-    private static final int STAGES = 3;
+    private static final int RETRY_S = 3;
 
     private final PulsarClient client;
     private final Administration administration;
@@ -67,9 +67,9 @@ public final class PulsarLoad {
     private static PulsarClient client(String serviceUrl) throws Exception {
         return PulsarClient.builder()
                 .serviceUrl(serviceUrl)
-                .connectionTimeout(STAGES, TimeUnit.SECONDS)
+                .connectionTimeout(RETRY_S, TimeUnit.SECONDS)
                 .startingBackoffInterval(100, TimeUnit.MILLISECONDS)
-                .maxBackoffInterval(STAGES, TimeUnit.SECONDS)
+                .maxBackoffInterval(RETRY_S, TimeUnit.SECONDS)
                 .build();
     }
 
@@ -90,11 +90,7 @@ public final class PulsarLoad {
             case "subscribe" -> subscribe(topics.get(words[1]), SubscriptionType.valueOf(words[2]), Integer.parseInt(words[3]));
             case "send" -> send(topics.get(words[1]), Long.parseLong(words[2]), Double.parseDouble(words[3]), Integer.parseInt(words[4]));
             case "end" -> end();
-            case "offload" -> administration.offload(topics.get(words[1]));
             case "delete" -> administration.delete(topics.get(words[1]));
-            case "offloaded" -> {
-                return "\"status\": " + quoted(administration.offloaded(topics.get(words[1])));
-            }
             case "read" -> {
                 return read(topics.get(words[1]));
             }
