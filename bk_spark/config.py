@@ -280,6 +280,9 @@ class BookieConfig:
     scrub_bytes_per_s: int = 10 * MIB
     """The most that the scrub reads per second; a terabyte takes about a day."""
 
+    apache_port: int = 0
+    """The port for Apache BookKeeper's clients, such as Pulsar's brokers: 0 takes a free port, -1 serves none."""
+
     http_port: int = -1
     """The port for metrics, health and readiness: 0 takes a free port, -1 serves none. Anybody who reaches it can read them."""
 
@@ -301,7 +304,8 @@ class BookieConfig:
     def __post_init__(self) -> None:
         _check_positive(self)
         _check_rack(self.rack)
-        _check_http_port(self.http_port)
+        _check_extra_port("http_port", self.http_port)
+        _check_extra_port("apache_port", self.apache_port)
         _check_memory(self)
         _check_fractions(self)
         _check_security(self)
@@ -325,9 +329,9 @@ def _check_rack(rack: str) -> None:
         raise ConfigError("rack", rack, form)
 
 
-def _check_http_port(port: int) -> None:
+def _check_extra_port(name: str, port: int) -> None:
     if isinstance(port, bool) or not isinstance(port, int) or not -1 <= port <= 65_535:
-        raise ConfigError("http_port", port, "it must be a port, 0 for a free one, or -1 for none")
+        raise ConfigError(name, port, "it must be a port, 0 for a free one, or -1 for none")
 
 
 def _check_memory(config: BookieConfig) -> None:
@@ -379,7 +383,7 @@ def _check_positive(config: Any) -> None:
     """Check that numbers are above 0 and flags are booleans. Texts have checks of their own."""
     for name, declared in config.__dataclass_fields__.items():
         value = getattr(config, name)
-        if declared.type == "str" or name == "http_port":
+        if declared.type == "str" or name in ("http_port", "apache_port"):
             continue
         if declared.type == "bool":
             if not isinstance(value, bool):

@@ -33,6 +33,7 @@ from bk_spark.bookie.storage.stored_ledgers import LedgerFacts
 from bk_spark.entries.digest import is_other_ledger, is_same_key, is_same_password, master_key_hash
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.wire.messages import (
+    NO_KEY,
     AddRequest,
     DeleteLedgerRequest,
     FenceRequest,
@@ -175,7 +176,7 @@ class Admission:
     def _of_key(self, request: _Keyed, facts: LedgerFacts | None) -> Status:
         if request.bookie_id != self._bookie_id:
             return Status.WRONG_BOOKIE
-        if facts is None:
+        if facts is None or (request.master_key == NO_KEY and isinstance(request, ForceRequest | LastAddConfirmedRequest)):
             return Status.OK
         asked = master_key_hash(request.master_key)
         if is_same_key(facts.master_key_hash, asked):

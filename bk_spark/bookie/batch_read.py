@@ -13,7 +13,8 @@ from bk_spark.bookie.admission import status_of
 from bk_spark.bookie.index.look_up import newest_holding, next_asked, stretch_end
 from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
-from bk_spark.entries.batch import EncodedBatch, cut
+from bk_spark.entries.batch import EncodedBatch
+from bk_spark.entries.recut import cut
 from bk_spark.errors import BookKeeperError, CorruptionError, StorageError
 from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
 

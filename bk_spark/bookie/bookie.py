@@ -200,6 +200,10 @@ class Bookie:
     # Any thread may call these.
 
     @property
+    def bookie_id(self) -> str:
+        return self._home.bookie_id
+
+    @property
     def failure(self) -> BaseException | None:
         """The error after which the storage takes no more changes, until the bookie is started again."""
         return self.storage.failure

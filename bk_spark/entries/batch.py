@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,7 @@ from bk_spark.entries.body_layout import BodyLayout, layout_of
 from bk_spark.entries.crc import crc32c
 from bk_spark.entries.digest import DIGEST_BYTES, Digester, payload_bytes, payload_sizes
 from bk_spark.errors import CorruptionError
-from bk_spark.quorum import DENSE, IdPattern
+from bk_spark.quorum import DENSE, MAX_ENSEMBLE_SIZE, IdPattern
 
 READ_SCHEMA = pa.schema(
     [
@@ -62,7 +61,9 @@ class BatchHeader:
     Apache's AutoRecovery made have the LAC of the time of copying, which may be above them."""
     length_before: int
     """The ledger's payload bytes before the first entry."""
-    digest_type: DigestType
+    digest_type: DigestType | None
+    """None: a batch of *whole* entries. Its body has one column, with every entry as a client of Apache's sent it
+    (``whole_entries.py``). ``length_before`` is 0 there."""
     mixed_lac: bool = False
     """The body has a LAC for each entry."""
 
@@ -76,12 +77,22 @@ class BatchHeader:
         return self.pattern.count(self.first_entry_id, self.last_entry_id)
 
     @property
+    def is_whole(self) -> bool:
+        return self.digest_type is None
+
+    @property
     def is_below_its_entries(self) -> bool:
         """Whether the LAC may be a writer's, who adds only what is not confirmed yet."""
         return self.last_add_confirmed < (self.last_entry_id if self.mixed_lac else self.first_entry_id)
 
     def is_followed_by(self, other: BatchHeader) -> bool:
-        """Whether ``other`` holds the next ids of the same ledger and pattern, with digests of the same type."""
+        """Whether ``other`` holds the next ids of the same ledger and pattern, with digests of the same type.
+
+        Whole entries need no common pattern: they may have been added one by one, with gaps as striping leaves them.
+        """
+        if self.is_whole:
+            gap = other.first_entry_id - self.last_entry_id
+            return other.is_whole and self.ledger_id == other.ledger_id and 0 < gap <= MAX_ENSEMBLE_SIZE
         mine = (self.ledger_id, self.pattern, self.digest_type)
         between = range(self.last_entry_id + 1, other.first_entry_id)
         is_adjacent = other.first_entry_id > self.last_entry_id and len(between) < self.pattern.ensemble_size
@@ -114,12 +125,13 @@ class EncodedBatch:
     def check(self) -> None:
         """Raise CorruptionError unless the body matches its checksum and is within bounds."""
         if len(self.body) > MAX_BATCH_BYTES:
-            raise CorruptionError(_name(self.header), f"{len(self.body)} bytes, the maximum is {MAX_BATCH_BYTES}")
+            raise CorruptionError(batch_name(self.header), f"{len(self.body)} bytes, the maximum is {MAX_BATCH_BYTES}")
         if crc32c(self.body) != self.body_crc32c:
-            raise CorruptionError(_name(self.header), "the checksum of its body is wrong")
+            raise CorruptionError(batch_name(self.header), "the checksum of its body is wrong")
 
     def check_entries(self) -> None:
         """Raise CorruptionError unless the body, which passed ``check``, holds an entry for each id: ``decode`` will succeed.
+        The batch must not be one of whole entries.
 
         It costs a tenth of that, except for a batch of mixed LACs or one that pyarrow did not write.
         """
@@ -229,90 +241,38 @@ def encode(batch: EntryBatch, digest_type: DigestType, pattern: IdPattern = DENS
         columns.insert(0, int64s(chosen.lengths))
     if header.mixed_lac:
         columns.insert(0, int64s(chosen.last_add_confirmed))
-    body = pa.RecordBatch.from_arrays(columns, schema=_body_schema(header)).serialize().to_pybytes()
+    body = pa.RecordBatch.from_arrays(columns, schema=body_schema(header)).serialize().to_pybytes()
     return EncodedBatch(header, body, crc32c(body))
 
 
 def decode(encoded: EncodedBatch) -> EntryBatch:
     """The entries of a batch; their payloads may share memory with ``encoded.body``.
 
-    Raises CorruptionError if the bytes do not match the header.
+    Raises CorruptionError if the bytes do not match the header, or if the batch has whole entries.
     """
     header = encoded.header
-    body = _read_body(encoded)
+    if header.is_whole:
+        raise CorruptionError(batch_name(header), "its entries are whole, and their digest type is not known here")
+    body = read_body(encoded)
     entry_ids = header.pattern.ids(header.first_entry_id, header.last_entry_id)
     payloads = body.column("payload")
     if header.pattern.is_dense:
         lengths = header.length_before + np.cumsum(payload_sizes(payloads))
     else:
-        lengths = _numbers(body.column("length"))
-    confirmed = _last_add_confirmed(header, body, entry_ids)
+        lengths = numbers(body.column("length"))
+    confirmed = confirmed_of(header, body, entry_ids)
     return EntryBatch(header.ledger_id, entry_ids, confirmed, lengths, body.column("digest"), payloads)
 
 
-def cut(encoded: EncodedBatch, first: int, last: int) -> EncodedBatch | None:
-    """The entries with ids from ``first`` to ``last``, inclusive; the batch itself, not decoded, if those are all."""
-    header = encoded.header
-    if first <= header.first_entry_id and header.last_entry_id <= last:
-        return encoded
-    batch = decode(encoded)
-    wanted = (batch.entry_ids >= first) & (batch.entry_ids <= last)
-    return encode(batch.select(wanted), header.digest_type, header.pattern)
-
-
-def coalesce(batches: Sequence[EncodedBatch]) -> EncodedBatch:
-    """At least one batch, each followed by the next (``BatchHeader.is_followed_by``), joined into one with the same entries.
-
-    Raises CorruptionError if a batch does not match its header, does not begin where the one before it ended, or if all
-    together exceed the bounds of a batch: the batches can then be kept as they are.
-    """
-    if len(batches) == 1:
-        return batches[0]
-    headers = [batch.header for batch in batches]
-    for header, following in pairwise(headers):
-        if not header.is_followed_by(following):
-            raise _not_following(header, following)
-    joined = encode(_joined(batches, headers), headers[0].digest_type, headers[0].pattern)
-    assert joined is not None  # no batch is empty
-    if len(joined.body) > MAX_BATCH_BYTES:
-        raise CorruptionError(_name(joined.header), f"{len(joined.body)} bytes, the maximum is {MAX_BATCH_BYTES}")
-    return joined
-
-
-def _joined(batches: Sequence[EncodedBatch], headers: Sequence[BatchHeader]) -> EntryBatch:
-    """All entries of ``batches``. Work for each batch is kept small: there may be thousands of batches with one entry each."""
-    first = headers[0]
-    bodies = [_read_body(batch) for batch in batches]
-    counts = [body.num_rows for body in bodies]
-    ends = np.cumsum(counts)
-    payloads = pa.concat_arrays([body.column("payload") for body in bodies])
-    digests = pa.concat_arrays([body.column("digest") for body in bodies])
-    entry_ids = first.pattern.ids(first.first_entry_id, headers[-1].last_entry_id)
-    if first.pattern.is_dense:
-        lengths = first.length_before + np.cumsum(payload_sizes(payloads))
-        for number in np.flatnonzero(lengths[ends[:-1] - 1] != [header.length_before for header in headers[1:]]).tolist():
-            raise _not_following(headers[number], headers[number + 1])
-    else:
-        lengths = np.concatenate([_numbers(body.column("length")) for body in bodies])
-    confirmed = np.repeat(np.array([header.last_add_confirmed for header in headers], dtype=np.int64), counts)
-    for header, body, end in zip(headers, bodies, ends, strict=True):
-        if header.mixed_lac:
-            rows = slice(end - body.num_rows, end)
-            confirmed[rows] = _last_add_confirmed(header, body, entry_ids[rows])
-    return EntryBatch(first.ledger_id, entry_ids, confirmed, lengths, digests, payloads)
-
-
-def _not_following(header: BatchHeader, following: BatchHeader) -> CorruptionError:
-    return CorruptionError(_name(following), f"it does not go on where {_name(header)} ends")
-
-
-def _last_add_confirmed(header: BatchHeader, body: pa.RecordBatch, entry_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def confirmed_of(header: BatchHeader, body: pa.RecordBatch, entry_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The LAC of each entry. Raises CorruptionError for one that no entry can have, or if they are not as the header says."""
     if not header.mixed_lac:
         return np.full(len(entry_ids), header.last_add_confirmed, dtype=np.int64)
-    confirmed = _numbers(body.column("last_add_confirmed"))
+    confirmed = numbers(body.column("last_add_confirmed"))
     if confirmed.max() != header.last_add_confirmed or confirmed.min() < NO_ENTRY:
-        raise CorruptionError(_name(header), "a last add confirmed that no entry can have, or that is not as its header says")
+        raise CorruptionError(
+            batch_name(header), "a last add confirmed that no entry can have, or that is not as its header says"
+        )
     return confirmed
 
 
@@ -331,21 +291,23 @@ def binaries(payloads: Sequence[bytes | pa.Buffer]) -> pa.BinaryArray:
     return pa.BinaryArray.from_buffers(pa.binary(), len(payloads), [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
-def _numbers(column: pa.Int64Array) -> npt.NDArray[np.int64]:
+def numbers(column: pa.Int64Array) -> npt.NDArray[np.int64]:
     return np.frombuffer(column.buffers()[1], dtype=np.int64, count=column.offset + len(column))[column.offset :]
 
 
-def _body_schema(header: BatchHeader) -> pa.Schema:
+def body_schema(header: BatchHeader) -> pa.Schema:
     return _schema(header.mixed_lac, header.pattern.is_dense, header.digest_type)
 
 
 @cache
-def _layout(is_dense: bool, digest_type: DigestType) -> BodyLayout:
+def _layout(is_dense: bool, digest_type: DigestType | None) -> BodyLayout:
     return layout_of(_schema(False, is_dense, digest_type))
 
 
 @cache
-def _schema(mixed_lac: bool, is_dense: bool, digest_type: DigestType) -> pa.Schema:
+def _schema(mixed_lac: bool, is_dense: bool, digest_type: DigestType | None) -> pa.Schema:
+    if digest_type is None:
+        return pa.schema([pa.field("entry", pa.binary(), nullable=False)])
     fields = [pa.field("last_add_confirmed", pa.int64(), nullable=False)] if mixed_lac else []
     if not is_dense:
         fields.append(pa.field("length", pa.int64(), nullable=False))
@@ -354,27 +316,28 @@ def _schema(mixed_lac: bool, is_dense: bool, digest_type: DigestType) -> pa.Sche
     return pa.schema(fields)
 
 
-def _read_body(encoded: EncodedBatch) -> pa.RecordBatch:
+def read_body(encoded: EncodedBatch) -> pa.RecordBatch:
     """The body of a batch, verified: its checksum, its schema, and that it has a row for each id of the header."""
     header = encoded.header
     encoded.check()
-    facts = record_batch_facts(memoryview(encoded.body), _name(header))
+    facts = record_batch_facts(memoryview(encoded.body), batch_name(header))
     if facts.is_compressed:
-        raise CorruptionError(_name(header), "the buffers of a batch are not compressed")
+        raise CorruptionError(batch_name(header), "the buffers of a batch are not compressed")
     if facts.rows != header.count:
-        raise CorruptionError(_name(header), f"{facts.rows} rows for {header.count} ids")
+        raise CorruptionError(batch_name(header), f"{facts.rows} rows for {header.count} ids")
     try:
-        body = pa.ipc.read_record_batch(pa.py_buffer(encoded.body), _body_schema(header))
+        body = pa.ipc.read_record_batch(pa.py_buffer(encoded.body), body_schema(header))
         body.validate(full=True)
     except (pa.ArrowException, EOFError, OSError, ValueError) as problem:
-        raise CorruptionError(_name(header), f"not an Arrow record batch ({problem})") from None
+        raise CorruptionError(batch_name(header), f"not an Arrow record batch ({problem})") from None
     if any(column.null_count for column in body.columns):
-        raise CorruptionError(_name(header), "there are nulls in it")
+        raise CorruptionError(batch_name(header), "there are nulls in it")
     if body.nbytes > len(encoded.body):
         sizes = f"{len(encoded.body)} bytes stand for {body.nbytes}"
-        raise CorruptionError(_name(header), f"{sizes}: the buffers of a batch are not used twice")
+        raise CorruptionError(batch_name(header), f"{sizes}: the buffers of a batch are not used twice")
     return body
 
 
-def _name(header: BatchHeader) -> str:
+def batch_name(header: BatchHeader) -> str:
+    """What errors call it."""
     return f"the batch of entries {header.first_entry_id} to {header.last_entry_id} of ledger {header.ledger_id}"

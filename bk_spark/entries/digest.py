@@ -66,6 +66,12 @@ def master_key(password: bytes, creator_token: int = 0) -> bytes:
     return hashlib.sha1(b"ledger" + password).digest() + creator_token.to_bytes(_TOKEN_BYTES, "little", signed=True)
 
 
+def whole_key(proof: bytes) -> bytes:
+    """The master key of a request over Apache's wire, which carries the proof of the password alone."""
+    is_proof = len(proof) == APACHE_KEY_BYTES  # version 3 takes any bytes for one
+    return (proof if is_proof else hashlib.sha1(proof).digest()) + _NO_TOKEN
+
+
 def master_key_hash(key: bytes) -> bytes:
     """The 24 bytes that a bookie stores of a master key: a hash, which cannot be presented as the key, and the token."""
     return hashlib.sha256(b"stored" + key[:APACHE_KEY_BYTES]).digest()[:_STORED_BYTES] + key[APACHE_KEY_BYTES:]
@@ -88,18 +94,18 @@ def is_same_password(stored: bytes, asked: bytes) -> bool:
 
 def payload_sizes(payloads: pa.BinaryArray) -> npt.NDArray[np.int64]:
     """Bytes of each payload."""
-    return np.diff(_offsets(payloads)).astype(np.int64)
+    return np.diff(payload_offsets(payloads)).astype(np.int64)
 
 
 def payload_bytes(payloads: pa.BinaryArray) -> int:
     """Bytes of all payloads together."""
-    offsets = _offsets(payloads)
+    offsets = payload_offsets(payloads)
     return int(offsets[-1]) - int(offsets[0])
 
 
 def payloads_in_a_row(payloads: pa.BinaryArray) -> memoryview:
     """The bytes of all payloads, of at least one."""
-    offsets = _offsets(payloads)
+    offsets = payload_offsets(payloads)
     return memoryview(payloads.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
 
 
@@ -227,7 +233,8 @@ def _crc32c_of(headers: npt.NDArray[np.void], payloads: pa.BinaryArray) -> Words
     return crc32c_continued(begun, payload_pieces(payloads), payload_sizes(payloads))
 
 
-def _offsets(payloads: pa.BinaryArray) -> npt.NDArray[np.int32]:
+def payload_offsets(payloads: pa.BinaryArray) -> npt.NDArray[np.int32]:
+    """Where each payload begins in the array's data, and where the last one ends."""
     if len(payloads) == 0:
         return np.zeros(1, dtype=np.int32)
     # With a count: the buffer of a damaged batch can end within a number behind the last offset.
@@ -237,7 +244,7 @@ def _offsets(payloads: pa.BinaryArray) -> npt.NDArray[np.int32]:
 
 def payload_pieces(payloads: pa.BinaryArray) -> Iterable[bytes | memoryview]:
     """Each payload: short ones as bytes, which costs half as much as a slice, long ones as slices without a copy."""
-    offsets = _offsets(payloads)
+    offsets = payload_offsets(payloads)
     if offsets[-1] - offsets[0] <= _SHORT_BYTES * len(payloads):
         pieces: list[bytes] = payloads.to_pylist()
         return pieces

@@ -31,6 +31,9 @@ PROTOCOL = "bk_spark-grpc"
 APACHE_PROTOCOL = "bookie-rpc"
 """The protocol of the endpoint at which Apache BookKeeper's bookies take requests."""
 
+TLS_EXTENSION = "tls"
+"""The extension of an endpoint that speaks TLS after START_TLS."""
+
 HTTP_PROTOCOL = "http"
 """The protocol of the endpoint that serves metrics and health."""
 
@@ -39,6 +42,14 @@ _HOST = re.compile(r"[^\s/,]{1,255}")
 
 RACK_PROPERTY = "rack"
 """The property of a registration that names the bookie's rack."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApachePort:
+    """Where one of bk_spark's bookies takes requests of Apache's clients, at its own host."""
+
+    port: int
+    has_tls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,8 @@ class BookieAddress:
     """``host:port`` of its metrics and health; None if it has none."""
     protocol: str = PROTOCOL
     """What it speaks there: PROTOCOL or APACHE_PROTOCOL."""
+    apache: ApachePort | None = None
+    """Where it takes requests of Apache's clients besides; None if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +242,10 @@ def _remove(store: MetadataStore, path: str, version: int | None = None) -> None
 
 def _encode(address: BookieAddress) -> bytes:
     endpoints = [_endpoint("bookie", address.host, address.port, PROTOCOL)]
+    if address.apache is not None:
+        apache = _endpoint("bookie-apache", address.host, address.apache.port, APACHE_PROTOCOL)
+        apache.extensions.extend([TLS_EXTENSION] if address.apache.has_tls else [])
+        endpoints.append(apache)
     if address.http is not None:
         host, _, port = address.http.rpartition(":")
         endpoints.append(_endpoint("http", host, int(port), HTTP_PROTOCOL))
@@ -259,7 +276,11 @@ def _decode(bookie_id: str, path: str, value: bytes) -> BookieAddress | None:
     http = known.pop(HTTP_PROTOCOL, None)
     monitored = f"{http.host}:{http.port}" if http is not None else None
     found = next(iter(known.items()), None)  # ours first: it carries whole batches
-    return BookieAddress(bookie_id, found[1].host, found[1].port, rack, monitored, found[0]) if found is not None else None
+    if found is None:
+        return None
+    other = known.get(APACHE_PROTOCOL) if found[0] == PROTOCOL else None
+    apache = ApachePort(other.port, TLS_EXTENSION in other.extensions) if other is not None else None
+    return BookieAddress(bookie_id, found[1].host, found[1].port, rack, monitored, found[0], apache)
 
 
 def _legacy(bookie_id: str) -> BookieAddress | None:

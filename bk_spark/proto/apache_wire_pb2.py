@@ -24,41 +24,49 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n bk_spark/proto/apache_wire.proto\x12\x0f\x62k_spark.apache\"i\n\x06Header\x12\x0f\n\x07version\x18\x01 \x02(\r\x12-\n\toperation\x18\x02 \x02(\x0e\x32\x1a.bk_spark.apache.Operation\x12\r\n\x05txnId\x18\x03 \x02(\x04\x12\x10\n\x08priority\x18\x04 \x01(\r\"\xc9\x01\n\x0bReadRequest\x12/\n\x04\x66lag\x18\x64 \x01(\x0e\x32!.bk_spark.apache.ReadRequest.Flag\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x01(\x0c\x12\x13\n\x0bpreviousLAC\x18\x04 \x01(\x03\x12\x0f\n\x07timeOut\x18\x05 \x01(\x03\"-\n\x04\x46lag\x12\x10\n\x0c\x46\x45NCE_LEDGER\x10\x01\x12\x13\n\x0f\x45NTRY_PIGGYBACK\x10\x02\"{\n\x0cReadResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x0e\n\x06maxLAC\x18\x05 \x01(\x03\x12\x1a\n\x12lacUpdateTimestamp\x18\x06 \x01(\x03\"Q\n\x0fWriteLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0b\n\x03lac\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\"2\n\x0eLedgerResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\"!\n\rLedgerRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\"[\n\x0fReadLacResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07lacBody\x18\x03 \x01(\x0c\x12\x15\n\rlastEntryBody\x18\x04 \x01(\x0c\"&\n\x11\x42ookieInfoRequest\x12\x11\n\trequested\x18\x01 \x01(\x03\"V\n\x12\x42ookieInfoResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x19\n\x11totalDiskCapacity\x18\x02 \x01(\x03\x12\x15\n\rfreeDiskSpace\x18\x03 \x01(\x03\"\n\n\x08StartTls\"6\n\x0b\x41uthMessage\x12\x16\n\x0e\x61uthPluginName\x18\x01 \x02(\t\x12\x0f\n\x07payload\x18\x02 \x02(\x0c\"\xbd\x03\n\x07Request\x12\'\n\x06header\x18\x01 \x02(\x0b\x32\x17.bk_spark.apache.Header\x12\x31\n\x0breadRequest\x18\x64 \x01(\x0b\x32\x1c.bk_spark.apache.ReadRequest\x12\x31\n\x0b\x61uthRequest\x18\x66 \x01(\x0b\x32\x1c.bk_spark.apache.AuthMessage\x12\x39\n\x0fwriteLacRequest\x18g \x01(\x0b\x32 .bk_spark.apache.WriteLacRequest\x12\x36\n\x0ereadLacRequest\x18h \x01(\x0b\x32\x1e.bk_spark.apache.LedgerRequest\x12@\n\x14getBookieInfoRequest\x18i \x01(\x0b\x32\".bk_spark.apache.BookieInfoRequest\x12\x32\n\x0fstartTLSRequest\x18j \x01(\x0b\x32\x19.bk_spark.apache.StartTls\x12:\n\x12\x66orceLedgerRequest\x18k \x01(\x0b\x32\x1e.bk_spark.apache.LedgerRequest\"\xd9\x03\n\x08Response\x12\'\n\x06header\x18\x01 \x02(\x0b\x32\x17.bk_spark.apache.Header\x12\x0e\n\x06status\x18\x02 \x02(\x05\x12\x33\n\x0creadResponse\x18\x64 \x01(\x0b\x32\x1d.bk_spark.apache.ReadResponse\x12\x32\n\x0c\x61uthResponse\x18\x66 \x01(\x0b\x32\x1c.bk_spark.apache.AuthMessage\x12\x39\n\x10writeLacResponse\x18g \x01(\x0b\x32\x1f.bk_spark.apache.LedgerResponse\x12\x39\n\x0freadLacResponse\x18h \x01(\x0b\x32 .bk_spark.apache.ReadLacResponse\x12\x42\n\x15getBookieInfoResponse\x18i \x01(\x0b\x32#.bk_spark.apache.BookieInfoResponse\x12\x33\n\x10startTLSResponse\x18j \x01(\x0b\x32\x19.bk_spark.apache.StartTls\x12<\n\x13\x66orceLedgerResponse\x18k \x01(\x0b\x32\x1f.bk_spark.apache.LedgerResponse*\x87\x01\n\tOperation\x12\x0e\n\nREAD_ENTRY\x10\x01\x12\r\n\tADD_ENTRY\x10\x02\x12\x08\n\x04\x41UTH\x10\x05\x12\r\n\tWRITE_LAC\x10\x06\x12\x0c\n\x08READ_LAC\x10\x07\x12\x13\n\x0fGET_BOOKIE_INFO\x10\x08\x12\r\n\tSTART_TLS\x10\t\x12\x10\n\x0c\x46ORCE_LEDGER\x10\n')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n bk_spark/proto/apache_wire.proto\x12\x0f\x62k_spark.apache\"M\n\x06Header\x12\x0f\n\x07version\x18\x01 \x02(\r\x12\x11\n\toperation\x18\x02 \x02(\r\x12\r\n\x05txnId\x18\x03 \x02(\x04\x12\x10\n\x08priority\x18\x04 \x01(\r\"\xc9\x01\n\x0bReadRequest\x12/\n\x04\x66lag\x18\x64 \x01(\x0e\x32!.bk_spark.apache.ReadRequest.Flag\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x01(\x0c\x12\x13\n\x0bpreviousLAC\x18\x04 \x01(\x03\x12\x0f\n\x07timeOut\x18\x05 \x01(\x03\"-\n\x04\x46lag\x12\x10\n\x0c\x46\x45NCE_LEDGER\x10\x01\x12\x13\n\x0f\x45NTRY_PIGGYBACK\x10\x02\"{\n\x0cReadResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x0e\n\x06maxLAC\x18\x05 \x01(\x03\x12\x1a\n\x12lacUpdateTimestamp\x18\x06 \x01(\x03\"\xae\x01\n\nAddRequest\x12.\n\x04\x66lag\x18\x64 \x01(\x0e\x32 .bk_spark.apache.AddRequest.Flag\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\x12\x12\n\nwriteFlags\x18\x05 \x01(\x05\"\x18\n\x04\x46lag\x12\x10\n\x0cRECOVERY_ADD\x10\x01\"@\n\x0b\x41\x64\x64Response\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\"Q\n\x0fWriteLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0b\n\x03lac\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\"2\n\x0eLedgerResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\"!\n\rLedgerRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\"[\n\x0fReadLacResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07lacBody\x18\x03 \x01(\x0c\x12\x15\n\rlastEntryBody\x18\x04 \x01(\x0c\"&\n\x11\x42ookieInfoRequest\x12\x11\n\trequested\x18\x01 \x01(\x03\"V\n\x12\x42ookieInfoResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x19\n\x11totalDiskCapacity\x18\x02 \x01(\x03\x12\x15\n\rfreeDiskSpace\x18\x03 \x01(\x03\"\\\n\x11\x45ntryListResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12%\n\x1d\x61vailabilityOfEntriesOfLedger\x18\x03 \x01(\x0c\"\n\n\x08StartTls\"6\n\x0b\x41uthMessage\x12\x16\n\x0e\x61uthPluginName\x18\x01 \x02(\t\x12\x0f\n\x07payload\x18\x02 \x02(\x0c\"\xb7\x04\n\x07Request\x12\'\n\x06header\x18\x01 \x02(\x0b\x32\x17.bk_spark.apache.Header\x12\x31\n\x0breadRequest\x18\x64 \x01(\x0b\x32\x1c.bk_spark.apache.ReadRequest\x12/\n\naddRequest\x18\x65 \x01(\x0b\x32\x1b.bk_spark.apache.AddRequest\x12\x31\n\x0b\x61uthRequest\x18\x66 \x01(\x0b\x32\x1c.bk_spark.apache.AuthMessage\x12\x39\n\x0fwriteLacRequest\x18g \x01(\x0b\x32 .bk_spark.apache.WriteLacRequest\x12\x36\n\x0ereadLacRequest\x18h \x01(\x0b\x32\x1e.bk_spark.apache.LedgerRequest\x12@\n\x14getBookieInfoRequest\x18i \x01(\x0b\x32\".bk_spark.apache.BookieInfoRequest\x12\x32\n\x0fstartTLSRequest\x18j \x01(\x0b\x32\x19.bk_spark.apache.StartTls\x12:\n\x12\x66orceLedgerRequest\x18k \x01(\x0b\x32\x1e.bk_spark.apache.LedgerRequest\x12G\n\x1fgetListOfEntriesOfLedgerRequest\x18l \x01(\x0b\x32\x1e.bk_spark.apache.LedgerRequest\"\xda\x04\n\x08Response\x12\'\n\x06header\x18\x01 \x02(\x0b\x32\x17.bk_spark.apache.Header\x12\x0e\n\x06status\x18\x02 \x02(\x05\x12\x33\n\x0creadResponse\x18\x64 \x01(\x0b\x32\x1d.bk_spark.apache.ReadResponse\x12\x31\n\x0b\x61\x64\x64Response\x18\x65 \x01(\x0b\x32\x1c.bk_spark.apache.AddResponse\x12\x32\n\x0c\x61uthResponse\x18\x66 \x01(\x0b\x32\x1c.bk_spark.apache.AuthMessage\x12\x39\n\x10writeLacResponse\x18g \x01(\x0b\x32\x1f.bk_spark.apache.LedgerResponse\x12\x39\n\x0freadLacResponse\x18h \x01(\x0b\x32 .bk_spark.apache.ReadLacResponse\x12\x42\n\x15getBookieInfoResponse\x18i \x01(\x0b\x32#.bk_spark.apache.BookieInfoResponse\x12\x33\n\x10startTLSResponse\x18j \x01(\x0b\x32\x19.bk_spark.apache.StartTls\x12<\n\x13\x66orceLedgerResponse\x18k \x01(\x0b\x32\x1f.bk_spark.apache.LedgerResponse\x12L\n getListOfEntriesOfLedgerResponse\x18l \x01(\x0b\x32\".bk_spark.apache.EntryListResponse*\xaa\x01\n\tOperation\x12\x0e\n\nREAD_ENTRY\x10\x01\x12\r\n\tADD_ENTRY\x10\x02\x12\x08\n\x04\x41UTH\x10\x05\x12\r\n\tWRITE_LAC\x10\x06\x12\x0c\n\x08READ_LAC\x10\x07\x12\x13\n\x0fGET_BOOKIE_INFO\x10\x08\x12\r\n\tSTART_TLS\x10\t\x12\x10\n\x0c\x46ORCE_LEDGER\x10\n\x12!\n\x1dGET_LIST_OF_ENTRIES_OF_LEDGER\x10\x0b')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'bk_spark.proto.apache_wire_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_OPERATION']._serialized_start=1873
-  _globals['_OPERATION']._serialized_end=2008
+  _globals['_OPERATION']._serialized_start=2433
+  _globals['_OPERATION']._serialized_end=2603
   _globals['_HEADER']._serialized_start=53
-  _globals['_HEADER']._serialized_end=158
-  _globals['_READREQUEST']._serialized_start=161
-  _globals['_READREQUEST']._serialized_end=362
-  _globals['_READREQUEST_FLAG']._serialized_start=317
-  _globals['_READREQUEST_FLAG']._serialized_end=362
-  _globals['_READRESPONSE']._serialized_start=364
-  _globals['_READRESPONSE']._serialized_end=487
-  _globals['_WRITELACREQUEST']._serialized_start=489
-  _globals['_WRITELACREQUEST']._serialized_end=570
-  _globals['_LEDGERRESPONSE']._serialized_start=572
-  _globals['_LEDGERRESPONSE']._serialized_end=622
-  _globals['_LEDGERREQUEST']._serialized_start=624
-  _globals['_LEDGERREQUEST']._serialized_end=657
-  _globals['_READLACRESPONSE']._serialized_start=659
-  _globals['_READLACRESPONSE']._serialized_end=750
-  _globals['_BOOKIEINFOREQUEST']._serialized_start=752
-  _globals['_BOOKIEINFOREQUEST']._serialized_end=790
-  _globals['_BOOKIEINFORESPONSE']._serialized_start=792
-  _globals['_BOOKIEINFORESPONSE']._serialized_end=878
-  _globals['_STARTTLS']._serialized_start=880
-  _globals['_STARTTLS']._serialized_end=890
-  _globals['_AUTHMESSAGE']._serialized_start=892
-  _globals['_AUTHMESSAGE']._serialized_end=946
-  _globals['_REQUEST']._serialized_start=949
-  _globals['_REQUEST']._serialized_end=1394
-  _globals['_RESPONSE']._serialized_start=1397
-  _globals['_RESPONSE']._serialized_end=1870
+  _globals['_HEADER']._serialized_end=130
+  _globals['_READREQUEST']._serialized_start=133
+  _globals['_READREQUEST']._serialized_end=334
+  _globals['_READREQUEST_FLAG']._serialized_start=289
+  _globals['_READREQUEST_FLAG']._serialized_end=334
+  _globals['_READRESPONSE']._serialized_start=336
+  _globals['_READRESPONSE']._serialized_end=459
+  _globals['_ADDREQUEST']._serialized_start=462
+  _globals['_ADDREQUEST']._serialized_end=636
+  _globals['_ADDREQUEST_FLAG']._serialized_start=612
+  _globals['_ADDREQUEST_FLAG']._serialized_end=636
+  _globals['_ADDRESPONSE']._serialized_start=638
+  _globals['_ADDRESPONSE']._serialized_end=702
+  _globals['_WRITELACREQUEST']._serialized_start=704
+  _globals['_WRITELACREQUEST']._serialized_end=785
+  _globals['_LEDGERRESPONSE']._serialized_start=787
+  _globals['_LEDGERRESPONSE']._serialized_end=837
+  _globals['_LEDGERREQUEST']._serialized_start=839
+  _globals['_LEDGERREQUEST']._serialized_end=872
+  _globals['_READLACRESPONSE']._serialized_start=874
+  _globals['_READLACRESPONSE']._serialized_end=965
+  _globals['_BOOKIEINFOREQUEST']._serialized_start=967
+  _globals['_BOOKIEINFOREQUEST']._serialized_end=1005
+  _globals['_BOOKIEINFORESPONSE']._serialized_start=1007
+  _globals['_BOOKIEINFORESPONSE']._serialized_end=1093
+  _globals['_ENTRYLISTRESPONSE']._serialized_start=1095
+  _globals['_ENTRYLISTRESPONSE']._serialized_end=1187
+  _globals['_STARTTLS']._serialized_start=1189
+  _globals['_STARTTLS']._serialized_end=1199
+  _globals['_AUTHMESSAGE']._serialized_start=1201
+  _globals['_AUTHMESSAGE']._serialized_end=1255
+  _globals['_REQUEST']._serialized_start=1258
+  _globals['_REQUEST']._serialized_end=1825
+  _globals['_RESPONSE']._serialized_start=1828
+  _globals['_RESPONSE']._serialized_end=2430
 # @@protoc_insertion_point(module_scope)

@@ -16,6 +16,7 @@ class Operation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GET_BOOKIE_INFO: _ClassVar[Operation]
     START_TLS: _ClassVar[Operation]
     FORCE_LEDGER: _ClassVar[Operation]
+    GET_LIST_OF_ENTRIES_OF_LEDGER: _ClassVar[Operation]
 READ_ENTRY: Operation
 ADD_ENTRY: Operation
 AUTH: Operation
@@ -24,6 +25,7 @@ READ_LAC: Operation
 GET_BOOKIE_INFO: Operation
 START_TLS: Operation
 FORCE_LEDGER: Operation
+GET_LIST_OF_ENTRIES_OF_LEDGER: Operation
 
 class Header(_message.Message):
     __slots__ = ("version", "operation", "txnId", "priority")
@@ -32,10 +34,10 @@ class Header(_message.Message):
     TXNID_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     version: int
-    operation: Operation
+    operation: int
     txnId: int
     priority: int
-    def __init__(self, version: _Optional[int] = ..., operation: _Optional[_Union[Operation, str]] = ..., txnId: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., operation: _Optional[int] = ..., txnId: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
     __slots__ = ("flag", "ledgerId", "entryId", "masterKey", "previousLAC", "timeOut")
@@ -74,6 +76,36 @@ class ReadResponse(_message.Message):
     maxLAC: int
     lacUpdateTimestamp: int
     def __init__(self, status: _Optional[int] = ..., ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ..., body: _Optional[bytes] = ..., maxLAC: _Optional[int] = ..., lacUpdateTimestamp: _Optional[int] = ...) -> None: ...
+
+class AddRequest(_message.Message):
+    __slots__ = ("flag", "ledgerId", "entryId", "masterKey", "body", "writeFlags")
+    class Flag(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        RECOVERY_ADD: _ClassVar[AddRequest.Flag]
+    RECOVERY_ADD: AddRequest.Flag
+    FLAG_FIELD_NUMBER: _ClassVar[int]
+    LEDGERID_FIELD_NUMBER: _ClassVar[int]
+    ENTRYID_FIELD_NUMBER: _ClassVar[int]
+    MASTERKEY_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    WRITEFLAGS_FIELD_NUMBER: _ClassVar[int]
+    flag: AddRequest.Flag
+    ledgerId: int
+    entryId: int
+    masterKey: bytes
+    body: bytes
+    writeFlags: int
+    def __init__(self, flag: _Optional[_Union[AddRequest.Flag, str]] = ..., ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ..., masterKey: _Optional[bytes] = ..., body: _Optional[bytes] = ..., writeFlags: _Optional[int] = ...) -> None: ...
+
+class AddResponse(_message.Message):
+    __slots__ = ("status", "ledgerId", "entryId")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEDGERID_FIELD_NUMBER: _ClassVar[int]
+    ENTRYID_FIELD_NUMBER: _ClassVar[int]
+    status: int
+    ledgerId: int
+    entryId: int
+    def __init__(self, status: _Optional[int] = ..., ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ...) -> None: ...
 
 class WriteLacRequest(_message.Message):
     __slots__ = ("ledgerId", "lac", "masterKey", "body")
@@ -129,6 +161,16 @@ class BookieInfoResponse(_message.Message):
     freeDiskSpace: int
     def __init__(self, status: _Optional[int] = ..., totalDiskCapacity: _Optional[int] = ..., freeDiskSpace: _Optional[int] = ...) -> None: ...
 
+class EntryListResponse(_message.Message):
+    __slots__ = ("status", "ledgerId", "availabilityOfEntriesOfLedger")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEDGERID_FIELD_NUMBER: _ClassVar[int]
+    AVAILABILITYOFENTRIESOFLEDGER_FIELD_NUMBER: _ClassVar[int]
+    status: int
+    ledgerId: int
+    availabilityOfEntriesOfLedger: bytes
+    def __init__(self, status: _Optional[int] = ..., ledgerId: _Optional[int] = ..., availabilityOfEntriesOfLedger: _Optional[bytes] = ...) -> None: ...
+
 class StartTls(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -142,43 +184,51 @@ class AuthMessage(_message.Message):
     def __init__(self, authPluginName: _Optional[str] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("header", "readRequest", "authRequest", "writeLacRequest", "readLacRequest", "getBookieInfoRequest", "startTLSRequest", "forceLedgerRequest")
+    __slots__ = ("header", "readRequest", "addRequest", "authRequest", "writeLacRequest", "readLacRequest", "getBookieInfoRequest", "startTLSRequest", "forceLedgerRequest", "getListOfEntriesOfLedgerRequest")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     READREQUEST_FIELD_NUMBER: _ClassVar[int]
+    ADDREQUEST_FIELD_NUMBER: _ClassVar[int]
     AUTHREQUEST_FIELD_NUMBER: _ClassVar[int]
     WRITELACREQUEST_FIELD_NUMBER: _ClassVar[int]
     READLACREQUEST_FIELD_NUMBER: _ClassVar[int]
     GETBOOKIEINFOREQUEST_FIELD_NUMBER: _ClassVar[int]
     STARTTLSREQUEST_FIELD_NUMBER: _ClassVar[int]
     FORCELEDGERREQUEST_FIELD_NUMBER: _ClassVar[int]
+    GETLISTOFENTRIESOFLEDGERREQUEST_FIELD_NUMBER: _ClassVar[int]
     header: Header
     readRequest: ReadRequest
+    addRequest: AddRequest
     authRequest: AuthMessage
     writeLacRequest: WriteLacRequest
     readLacRequest: LedgerRequest
     getBookieInfoRequest: BookieInfoRequest
     startTLSRequest: StartTls
     forceLedgerRequest: LedgerRequest
-    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., readRequest: _Optional[_Union[ReadRequest, _Mapping]] = ..., authRequest: _Optional[_Union[AuthMessage, _Mapping]] = ..., writeLacRequest: _Optional[_Union[WriteLacRequest, _Mapping]] = ..., readLacRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ..., getBookieInfoRequest: _Optional[_Union[BookieInfoRequest, _Mapping]] = ..., startTLSRequest: _Optional[_Union[StartTls, _Mapping]] = ..., forceLedgerRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ...) -> None: ...
+    getListOfEntriesOfLedgerRequest: LedgerRequest
+    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., readRequest: _Optional[_Union[ReadRequest, _Mapping]] = ..., addRequest: _Optional[_Union[AddRequest, _Mapping]] = ..., authRequest: _Optional[_Union[AuthMessage, _Mapping]] = ..., writeLacRequest: _Optional[_Union[WriteLacRequest, _Mapping]] = ..., readLacRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ..., getBookieInfoRequest: _Optional[_Union[BookieInfoRequest, _Mapping]] = ..., startTLSRequest: _Optional[_Union[StartTls, _Mapping]] = ..., forceLedgerRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ..., getListOfEntriesOfLedgerRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("header", "status", "readResponse", "authResponse", "writeLacResponse", "readLacResponse", "getBookieInfoResponse", "startTLSResponse", "forceLedgerResponse")
+    __slots__ = ("header", "status", "readResponse", "addResponse", "authResponse", "writeLacResponse", "readLacResponse", "getBookieInfoResponse", "startTLSResponse", "forceLedgerResponse", "getListOfEntriesOfLedgerResponse")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     READRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESPONSE_FIELD_NUMBER: _ClassVar[int]
     AUTHRESPONSE_FIELD_NUMBER: _ClassVar[int]
     WRITELACRESPONSE_FIELD_NUMBER: _ClassVar[int]
     READLACRESPONSE_FIELD_NUMBER: _ClassVar[int]
     GETBOOKIEINFORESPONSE_FIELD_NUMBER: _ClassVar[int]
     STARTTLSRESPONSE_FIELD_NUMBER: _ClassVar[int]
     FORCELEDGERRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    GETLISTOFENTRIESOFLEDGERRESPONSE_FIELD_NUMBER: _ClassVar[int]
     header: Header
     status: int
     readResponse: ReadResponse
+    addResponse: AddResponse
     authResponse: AuthMessage
     writeLacResponse: LedgerResponse
     readLacResponse: ReadLacResponse
     getBookieInfoResponse: BookieInfoResponse
     startTLSResponse: StartTls
     forceLedgerResponse: LedgerResponse
-    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., status: _Optional[int] = ..., readResponse: _Optional[_Union[ReadResponse, _Mapping]] = ..., authResponse: _Optional[_Union[AuthMessage, _Mapping]] = ..., writeLacResponse: _Optional[_Union[LedgerResponse, _Mapping]] = ..., readLacResponse: _Optional[_Union[ReadLacResponse, _Mapping]] = ..., getBookieInfoResponse: _Optional[_Union[BookieInfoResponse, _Mapping]] = ..., startTLSResponse: _Optional[_Union[StartTls, _Mapping]] = ..., forceLedgerResponse: _Optional[_Union[LedgerResponse, _Mapping]] = ...) -> None: ...
+    getListOfEntriesOfLedgerResponse: EntryListResponse
+    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., status: _Optional[int] = ..., readResponse: _Optional[_Union[ReadResponse, _Mapping]] = ..., addResponse: _Optional[_Union[AddResponse, _Mapping]] = ..., authResponse: _Optional[_Union[AuthMessage, _Mapping]] = ..., writeLacResponse: _Optional[_Union[LedgerResponse, _Mapping]] = ..., readLacResponse: _Optional[_Union[ReadLacResponse, _Mapping]] = ..., getBookieInfoResponse: _Optional[_Union[BookieInfoResponse, _Mapping]] = ..., startTLSResponse: _Optional[_Union[StartTls, _Mapping]] = ..., forceLedgerResponse: _Optional[_Union[LedgerResponse, _Mapping]] = ..., getListOfEntriesOfLedgerResponse: _Optional[_Union[EntryListResponse, _Mapping]] = ...) -> None: ...

@@ -36,6 +36,8 @@ from bk_spark.wire.messages import (
 
 _STATUSES: dict[int, Status] = {status.value: status for status in Status}
 _DIGEST_TYPES = {digest_type.value: digest_type for digest_type in DigestType}
+_WHOLE = 0
+"""In place of a digest type: a batch of whole entries."""
 
 LARGE_BYTES = 16 * 1024
 """Adds of at least this size bypass protobuf's copies of the body (body.py); below it protobuf is as quick."""
@@ -86,6 +88,8 @@ def decode_add_request(message: pb.AddRequest, body: bytes | memoryview | None =
     _check_version("an add request", message.version)
     _check_text_and_key(message.bookie_id, message.master_key)
     batch = EncodedBatch(_decode_header(message.header), message.body if body is None else body, message.body_crc32c)
+    if batch.header.is_whole:
+        raise CorruptionError("an add", "its entries are whole: only Apache's clients add these")
     batch.check()
     batch.check_entries()
     if not message.recovery and not batch.header.is_below_its_entries:
@@ -136,14 +140,14 @@ def _encode_header(header: BatchHeader) -> pb.BatchHeader:
         pattern=_encode_pattern(header.pattern),
         last_add_confirmed=header.last_add_confirmed,
         length_before=header.length_before,
-        digest_type=header.digest_type.value,
+        digest_type=header.digest_type.value if header.digest_type else _WHOLE,
         mixed_lac=header.mixed_lac,
     )
 
 
 def _decode_header(message: pb.BatchHeader) -> BatchHeader:
     digest_type = _DIGEST_TYPES.get(message.digest_type)
-    if digest_type is None:
+    if digest_type is None and message.digest_type != _WHOLE:
         raise CorruptionError("a batch header", f"unknown digest type {message.digest_type}")
     return BatchHeader(
         message.ledger_id,

@@ -30,6 +30,9 @@ MAX_FIGURES = 1_000
 MASTER_KEY_BYTES = 28
 """Of a proof of the ledger's password and its creator's token: digest.master_key."""
 
+NO_KEY = b""
+"""The master key of a request that has none on Apache's wire: reads and forces."""
+
 MAX_WAIT_MS = 60_000
 """The longest that a bookie holds a long poll; a client that waits longer asks again."""
 

@@ -21,7 +21,10 @@ from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.quorum import IdPattern
 
 PAGE_ROWS = 256
-"""Rows to fetch from the index at a time."""
+"""The most rows to fetch from the index at a time."""
+
+FIRST_PAGE_ROWS = 8
+"""As many as a read of a few entries needs. Every further page has twice as many."""
 
 MAX_SEQUENCE = (1 << 63) - 1
 
@@ -48,6 +51,7 @@ class RowWindow:
         self._deleted_at = deleted_at
         self._after = (first - span, MAX_SEQUENCE)
         self._is_exhausted = span == 0
+        self._page_rows = FIRST_PAGE_ROWS
 
     def overlapping(self, first: int, last: int) -> list[BatchRow]:
         """Every row whose interval meets ``first`` to ``last``, inclusive. ``first`` must not be lower than before."""
@@ -60,8 +64,9 @@ class RowWindow:
 
     def _read_pages(self, last: int) -> None:
         while not self._is_exhausted and self._after[0] <= last:
-            page = self._fetch(self._after, PAGE_ROWS)
-            self._is_exhausted = len(page) < PAGE_ROWS
+            page = self._fetch(self._after, self._page_rows)
+            self._is_exhausted = len(page) < self._page_rows
+            self._page_rows = min(2 * self._page_rows, PAGE_ROWS)
             if page:
                 self._after = (page[-1].first_entry_id, page[-1].sequence)
             self._paged.extend(row for row in page if row.sequence > self._deleted_at)

@@ -6,7 +6,7 @@
          0     4  magic "bkRC"
          4     1  version
          5     1  kind: 1 BATCH, 2 IDLE, 3 SEAL, 4 FENCE, 5 CONFIRMED, 6 DELETED
-         6     1  digest type             0 unless BATCH
+         6     1  digest type             0 of a batch of whole entries, and unless BATCH
          7     3  E, Qw, slot             the ids held: quorum.IdPattern; 1, 1, 0 is dense
         10     1  flags                  1: the body has a last add confirmed for each entry (BATCH); else 0
         11     1  trailing zeros         bytes of zeros that the body ends in, 255 if it is more; 0 without a body
@@ -52,10 +52,14 @@ from bk_spark.entries.crc import crc32c
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
 from bk_spark.quorum import DENSE, IdPattern
 
-RECORD_VERSION = 3
+RECORD_VERSION = 4
+_WITHOUT_WHOLE_ENTRIES = 3
+"""The version of all other records: a bookie without whole entries can go back to the release that knew none."""
 RECORD_MAGIC = b"bkRC"
 _FIELDS = struct.Struct("<4s8BI4Q5q24sII")
 _MIXED_LAC = 1
+_WHOLE = 0
+"""In place of a digest type."""
 _CRC = struct.Struct("<I")
 _OWN_PLACE = struct.Struct("<2Q")
 RECORD_HEADER_BYTES = _FIELDS.size + _CRC.size
@@ -120,11 +124,13 @@ class RecordHeader:
 def pack_batch(place: Place, sequence: int, batch: EncodedBatch, master_key_hash: bytes) -> bytes:
     """The header of a record for ``batch``; the body follows it in the file."""
     header, pattern = batch.header, batch.header.pattern
-    kind = (RecordKind.BATCH, header.digest_type.value, pattern.ensemble_size, pattern.write_quorum, pattern.slot)
+    version = _WITHOUT_WHOLE_ENTRIES if header.digest_type else RECORD_VERSION
+    digest = header.digest_type.value if header.digest_type else _WHOLE
+    kind = (RecordKind.BATCH, digest, pattern.ensemble_size, pattern.write_quorum, pattern.slot)
     body = (_MIXED_LAC if header.mixed_lac else 0, _trailing_zeros(batch.body), len(batch.body))
     own = (place.salt, place.offset, sequence, place.synced_through)
     ids = (header.ledger_id, header.first_entry_id, header.last_entry_id, header.last_add_confirmed, header.length_before)
-    return _packed(*kind, *body, *own, *ids, master_key_hash, header.count, batch.body_crc32c)
+    return _packed(version, *kind, *body, *own, *ids, master_key_hash, header.count, batch.body_crc32c)
 
 
 def pack_mark(place: Place, sequence: int, kind: RecordKind) -> bytes:
@@ -176,12 +182,29 @@ def _trailing_zeros(body: bytes | memoryview) -> int:
 
 def _pack_bare(place: Place, sequence: int, kind: RecordKind, ledger: tuple[Any, ...]) -> bytes:
     """A record without a body. ``ledger``: its fields from the ledger id to the master key hash."""
-    return _packed(kind, 0, 1, 1, 0, 0, 0, 0, place.salt, place.offset, sequence, place.synced_through, *ledger, 0, 0)
+    return _packed(
+        _WITHOUT_WHOLE_ENTRIES,
+        kind,
+        0,
+        1,
+        1,
+        0,
+        0,
+        0,
+        0,
+        place.salt,
+        place.offset,
+        sequence,
+        place.synced_through,
+        *ledger,
+        0,
+        0,
+    )
 
 
 def _packed(*fields: Any) -> bytes:
-    """A record header with these ``fields``, from the kind on."""
-    packed = _FIELDS.pack(RECORD_MAGIC, RECORD_VERSION, *fields)
+    """A record header with these ``fields``, from the version on."""
+    packed = _FIELDS.pack(RECORD_MAGIC, *fields)
     return packed + _CRC.pack(crc32c(packed))
 
 
@@ -195,7 +218,7 @@ def _header(what: str, fields: tuple[Any, ...]) -> RecordHeader:
             raise CorruptionError(what, f"unknown flags in a record, {flags}")
         if kind is RecordKind.BATCH:
             pattern = DENSE if slot == [1, 1, 0] else IdPattern(*slot)
-            batch = BatchHeader(ledger_id, first, last, pattern, value, length_before, DigestType(digest), bool(flags))
+            batch = BatchHeader(ledger_id, first, last, pattern, value, length_before, _digest_type(digest), bool(flags))
             if count != batch.count or body_length > MAX_BATCH_BYTES:
                 raise CorruptionError(what, f"a record of {count} entries in {body_length} bytes")
         elif body_length:
@@ -208,3 +231,7 @@ def _header(what: str, fields: tuple[Any, ...]) -> RecordHeader:
         raise CorruptionError(what, f"a record with a right checksum and wrong fields ({problem})") from problem
     place = Place(salt, offset, synced_through)
     return RecordHeader(place, kind, sequence, batch, note, master_key_hash, trailing_zeros, body_length, body_crc32c)
+
+
+def _digest_type(number: int) -> DigestType | None:
+    return None if number == _WHOLE else DigestType(number)

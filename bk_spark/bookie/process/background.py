@@ -130,24 +130,24 @@ class Background:
     def of(cls, running: RunningBookie) -> Background:
         bookie, server, repair = running.bookie, running.server, None
         if running.peers is not None:
-            repair = LedgerRepair(running.bookie_id, bookie.storage, running.peers, server.sync_thread.call)
+            repair = LedgerRepair(running.bookie_id, bookie.storage, running.peers, server.requests.sync_thread.call)
         elif bookie.limbo is not None:
             logger.warning(
                 "bookie %s is in limbo and stays so: this process has no client to repair it with", running.bookie_id
             )
 
         def delete_ledger(ledger_id: int, deleted_ms: int, decided_at: int | None = None, /) -> bool:
-            return server.sync_thread.call(DeleteLedgerRequest(ledger_id, deleted_ms, decided_at)).status is Status.OK
+            return server.requests.sync_thread.call(DeleteLedgerRequest(ledger_id, deleted_ms, decided_at)).status is Status.OK
 
         scrubber = Scrubber(bookie.storage, repair, running.config)
         bookie.report_damage = scrubber.report
         local = LocalLedgers(bookie.storage, delete_ledger, running.watch.spare_bytes, scrubber.report)
         collector = GarbageCollector(local, running.cluster, running.config)
-        issued_ids = IssuedIds(bookie.storage, running.cluster, bookie.refuse_new_ledgers, server.new_ledgers.note)
+        issued_ids = IssuedIds(bookie.storage, running.cluster, bookie.refuse_new_ledgers, server.requests.new_ledgers.note)
         integrity = Integrity(bookie, repair) if repair is not None else None
 
         def delete_foreign(ledger_id: int, deleted_ms: int, own_key_hash: bytes) -> None:
-            server.sync_thread.call(DeleteLedgerRequest(ledger_id, deleted_ms, own_key_hash=own_key_hash))
+            server.requests.sync_thread.call(DeleteLedgerRequest(ledger_id, deleted_ms, own_key_hash=own_key_hash))
 
         foreign = None
         if running.peers is not None:

@@ -235,11 +235,13 @@ class _Process:
         loop = asyncio.get_running_loop()
         server, background = running.server, Background.of(running)
         await loop.run_in_executor(None, background.issued_ids.look)
-        self.place = replace(self.place, port=await server.start())  # a later run keeps the port
+        self.place = replace(self.place, port=await server.start())  # a later run keeps the ports
+        if server.apache_port is not None:
+            self.config = replace(self.config, apache_port=server.apache_port.port)
         registration = Registration(
             self.store,
             self.znodes,
-            self._address(running.bookie_id),
+            replace(self._address(running.bookie_id), apache=server.apache_port),
             patience_s=self._patience_s,
             is_read_only=not takes_adds(opened.bookie),
         )

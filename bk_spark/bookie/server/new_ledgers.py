@@ -64,6 +64,10 @@ class NewLedgers:
         """What somebody else asked the store. Any thread."""
         self._below = next_id
 
+    def knows(self, ledger_id: int) -> bool:
+        """Whether nothing has to be asked about this id."""
+        return ledger_id < self._below
+
     async def refusal(self, ledger_id: int) -> str:
         """Why requests for this ledger are refused; "" if they are not."""
         if ledger_id < self._below or (not self._is_blind and ledger_id < await self._look(ledger_id)):

@@ -8,7 +8,8 @@ Ref: telemetry/metrics.py; docs/metrics.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from bk_spark.telemetry import metrics
@@ -71,6 +72,15 @@ def count_refused_add(status: Status) -> None:
 
 def count_confirmed_read(status: Status) -> None:
     _CONFIRMED_READS[status.name.lower()].inc()
+
+
+def count_whole_reads(statuses: Sequence[Status], entries: int, nbytes: int, elapsed_s: float) -> None:
+    """Count reads of Apache's clients that were served together."""
+    for status, count in Counter(statuses).items():
+        _READS[status.name.lower()].inc(count)
+    metrics.BOOKIE_READ_ENTRIES.inc(entries)
+    metrics.BOOKIE_READ_BYTES.inc(nbytes)
+    metrics.BOOKIE_READ_S.observe(elapsed_s)
 
 
 class ServedReadMeter:

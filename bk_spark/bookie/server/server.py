@@ -1,10 +1,7 @@
-"""A bookie's server: gRPC in front, the sync thread behind.
+"""A bookie's server: gRPC in front, the threads of requests.py behind.
 
-Threads: one event loop for all connections, so more connections need no more threads; **one** sync thread, which alone stages
-and syncs, and one for its checkpoints; a few read threads; one thread for the reads of recoveries, and one for short requests
-(reads of the last add confirmed, descriptions, administration): these two must not wait behind other reads.
-benchmarks/server_threading.py measured the alternative: a synchronous server gives every open stream two threads for life, and
-answers nothing once all of them are taken.
+One event loop serves all connections, so more connections need no more threads. benchmarks/server_threading.py measured the
+alternative: a synchronous server gives every open stream two threads for life, and answers nothing once all of them are taken.
 
 What waits is bounded: requests that are not durable by ``sync_queue_bytes`` and one request more; the replies that a stream is
 owed by MAX_OWED; adds that wait for their place by ``waiting_add_bytes``; and all else that clients can make a bookie hold by
@@ -31,19 +28,20 @@ import grpc
 import grpc.aio
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.server.fair_turns import FairTurns
-from bk_spark.bookie.server.long_poll import LongPolls
-from bk_spark.bookie.server.new_ledgers import LedgerIds, NewLedgers
+from bk_spark.bookie.server.apache.listener import ApacheListener
+from bk_spark.bookie.server.new_ledgers import LedgerIds
 from bk_spark.bookie.server.open_calls import OpenCalls
 from bk_spark.bookie.server.options import server_options
 from bk_spark.bookie.server.request_metrics import ServedReadMeter, count_confirmed_read, count_refused_add
-from bk_spark.bookie.server.sync_thread import SyncListener, SyncThread
+from bk_spark.bookie.server.requests import Requests
 from bk_spark.config import BookieConfig
 from bk_spark.entries.batch import NO_ENTRY
-from bk_spark.errors import BookKeeperError, ConfigError, FormatVersionError, StorageError
+from bk_spark.errors import BookKeeperError, ConfigError, FormatVersionError
+from bk_spark.metadata.registration import ApachePort
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
 from bk_spark.tls.files import TlsFiles, TlsSource, server_credentials
+from bk_spark.tls.server_contexts import ServerContexts
 from bk_spark.wire import codec, messages
 from bk_spark.wire.messages import (
     AddReply,
@@ -119,22 +117,20 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
 
         Must be created on the event loop that it runs on. Raises ConfigError if the TLS files cannot be used.
         """
-        self._bookie = bookie
         self._address = f"{host}:{port}"
         self._loop = asyncio.get_running_loop()
-        self.polls = LongPolls()
-        self.sync_thread = SyncThread(bookie, config.sync_queue_bytes, SyncListener(looks, self.polls.wake, self._fail))
+        self.requests = Requests(bookie, config, ledger_ids, looks, self._fail)
         self._administer = administer
-        self.new_ledgers = NewLedgers(ledger_ids, lambda ledger_id: bookie.storage.facts(ledger_id) is not None)
         self._max_connections = config.max_connections
         self._calls = OpenCalls(config)
         self._watching: asyncio.Task[None] | None = None
-        self._read_turns, self._recovery_turns = FairTurns(config.read_threads), FairTurns(1)
-        self._readers = ThreadPoolExecutor(config.read_threads, thread_name_prefix="read")
-        self._recoveries = ThreadPoolExecutor(1, thread_name_prefix="recovery")
-        self._reserved = ThreadPoolExecutor(1, thread_name_prefix="reserved")
         files = TlsFiles.of(config)
         self._tls = TlsSource(files) if files else None
+        contexts = ServerContexts(self._tls) if self._tls else None
+        self.apache = ApacheListener(self.requests, config, contexts) if config.apache_port >= 0 else None
+        self._apache_address = host, config.apache_port
+        self.apache_port: ApachePort | None = None
+        """Where Apache's clients are served; None if they are not."""
         self._server: Any = None
         self.add_streams = 0
         """Add streams that are open."""
@@ -154,20 +150,21 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         except RuntimeError as problem:
             raise _cannot_listen(self._address, str(problem)) from problem
         await self._server.start()
+        if self.apache is not None:
+            self.apache_port = ApachePort(await self.apache.start(*self._apache_address), self._tls is not None)
         self._watching = self._loop.create_task(self._calls.watch())
-        self.sync_thread.start()
+        self.requests.sync_thread.start()
         return port
 
     async def stop(self) -> None:
         """Stop serving, then make durable what was received."""
-        self.polls.end()
+        self.requests.polls.end()
         if self._watching is not None:
             self._watching.cancel()
         await self._server.stop(STOP_GRACE_S)
-        await self.sync_thread.stop()
-        self.new_ledgers.stop()
-        for pool in (self._readers, self._recoveries, self._reserved):
-            pool.shutdown()
+        if self.apache is not None:
+            self.apache.stop()
+        await self.requests.stop()
 
     def request_stop(self, end: End = End.STOP) -> None:
         if not self.ended.done():
@@ -206,12 +203,12 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
                 except BookKeeperError as problem:
                     _refuse_add(stream, AddReply(message.request_id, _refusal(problem), str(problem)))
                     continue
-                refusal = await self.new_ledgers.refusal(request.ledger_id)
+                refusal = await self.requests.new_ledgers.refusal(request.ledger_id)
                 if refusal:
                     _refuse_add(stream, AddReply(request.request_id, Status.READ_ONLY, refusal))
                     continue
-                await self.sync_thread.wait_for_room()
-                self.sync_thread.put(request, stream.put)
+                await self.requests.sync_thread.wait_for_room()
+                self.requests.sync_thread.put(request, stream.put)
             await stream.wait_until_owed_below(1)  # the client sends no more, and a call must not end with a reply cut short
         finally:
             self.add_streams -= 1
@@ -222,7 +219,8 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         """Serialized replies."""
         with ServedReadMeter(self._loop.time) as meter:
             replies, pool = await self._begin_read(message)
-            turns = self._recovery_turns if pool is self._recoveries else self._read_turns
+            requests = self.requests
+            turns = requests.recovery_turns if pool is requests.recoveries else requests.read_turns
             while True:
                 await self._calls.wait_to_reply(context.peer())
                 async with turns.turn(context.peer()):
@@ -250,7 +248,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             asked = codec.decode_administer_request(message)
         except BookKeeperError as problem:
             return codec.encode_administer_reply(messages.AdministerReply(_refusal(problem), str(problem)))
-        reply = await self._loop.run_in_executor(self._reserved, self._administer, *asked)
+        reply = await self._loop.run_in_executor(self.requests.reserved, self._administer, *asked)
         return codec.encode_administer_reply(reply)
 
     async def Describe(self, message: pb.DescribeRequest, context: Any) -> pb.DescribeReply:
@@ -258,7 +256,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             wanted = codec.decode_describe_request(message)
         except BookKeeperError as problem:
             return pb.DescribeReply(status=_refusal(problem).value)
-        description = await self._loop.run_in_executor(self._reserved, self._bookie.describe)
+        description = await self.requests.describe()
         if wanted not in ("", description.bookie_id):
             return pb.DescribeReply(status=pb.WRONG_BOOKIE, bookie_id=description.bookie_id)
         return codec.encode_description(description)
@@ -268,51 +266,25 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         try:
             request = codec.decode_read_request(message)
         except BookKeeperError as problem:
-            return iter([ReadEnd(_refusal(problem), message.first_entry_id, str(problem))]), self._readers
-        refused = await self._fence(request)
+            return iter([ReadEnd(_refusal(problem), message.first_entry_id, str(problem))]), self.requests.readers
+        refused = await self.requests.fence(request.ledger_id, request.master_key) if request.fence else None
         if refused is not None:
-            return iter([ReadEnd(refused.status, request.first, refused.detail)]), self._recoveries
-        return self._bookie.read(request), self._recoveries if request.fence else self._readers
+            return iter([ReadEnd(refused.status, request.first, refused.detail)]), self.requests.recoveries
+        return self.requests.bookie.read(request), self.requests.recoveries if request.fence else self.requests.readers
 
     async def _answer_last_add_confirmed(self, message: pb.ReadLastAddConfirmedRequest, peer: str) -> LastAddConfirmedReply:
         try:
             request = codec.decode_last_add_confirmed_request(message)
         except BookKeeperError as problem:
             return LastAddConfirmedReply(_refusal(problem), NO_ENTRY, str(problem))
-        refused = await self._fence(request)
-        if refused is not None:
-            return LastAddConfirmedReply(refused.status, NO_ENTRY, refused.detail)
-
-        async def ask() -> LastAddConfirmedReply:
-            return await self._loop.run_in_executor(self._reserved, self._bookie.read_last_add_confirmed, request)
-
-        return await self.polls.answer(request, ask, peer)
-
-    async def _fence(self, request: messages.ReadRequest | messages.LastAddConfirmedRequest) -> PlainReply | None:
-        """Fence the ledger, durably, if a read asks for it. Returns the reply to the fence if it was refused."""
-        if not request.fence:
-            return None
-        reply = await self._store(messages.FenceRequest(request.bookie_id, request.ledger_id, request.master_key))
-        return None if reply.status is Status.OK else reply
+        return await self.requests.last_add_confirmed(request, peer)
 
     async def _decode_and_store(self, decode: Callable[[Any], StagedRequest], message: Any) -> PlainReply:
         try:
             request = decode(message)
         except BookKeeperError as problem:
             return PlainReply(_refusal(problem), str(problem))
-        return await self._store(request)
-
-    async def _store(self, request: StagedRequest) -> PlainReply:
-        """Have a request made durable."""
-        refusal = await self.new_ledgers.refusal(request.ledger_id)
-        if refusal:
-            return PlainReply(Status.UNKNOWN, refusal)
-        try:
-            reply = await self.sync_thread.answer(request)
-        except StorageError as problem:
-            return PlainReply(Status.IO_ERROR, str(problem))
-        assert isinstance(reply, PlainReply)
-        return reply
+        return await self.requests.store(request)
 
     def _fail(self, problem: BaseException) -> None:
         if not self.ended.done():

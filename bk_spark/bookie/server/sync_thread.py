@@ -120,12 +120,16 @@ class SyncThread:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def has_room(self) -> bool:
+        return self.queued_bytes <= self._maximum_bytes or self._has_failed
+
     async def wait_for_room(self) -> None:
         """Call this right before each ``put``, with no ``await`` in between: then only one of many waiting callers goes on.
 
         Returns, too, once nothing can be made durable any more.
         """
-        while self.queued_bytes > self._maximum_bytes and not self._has_failed:
+        while not self.has_room:
             self._room.clear()
             await self._room.wait()
 

@@ -35,7 +35,8 @@ from bk_spark.bookie.progress import Progress
 from bk_spark.bookie.storage.parts import StorageParts
 from bk_spark.bookie.storage.write_cache import CachedLedger, WriteCache
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES, MIB
-from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, coalesce
+from bk_spark.entries.batch import NO_ENTRY, EncodedBatch
+from bk_spark.entries.recut import coalesce, coalesce_whole
 from bk_spark.errors import BookKeeperError, CorruptionError, NotOpenedError
 
 JOINED_BELOW_BYTES = 8 * KIB
@@ -257,10 +258,12 @@ def runs(rows: list[BatchRow]) -> Iterator[list[BatchRow]]:
 
 
 def joined(run: list[BatchRow]) -> Iterable[tuple[EncodedBatch, int]]:
-    """The batches to store for a run of rows in memory, with their sequences: one, or each if they do not fit together."""
+    """The batches to store for a run of rows in memory, with their sequences: each if they do not fit together."""
     parts = [(row.batch, row.sequence) for row in run if row.batch is not None]
     try:
-        return [(coalesce([batch for batch, _ in parts]), max(sequence for _, sequence in parts))]
+        batches, newest = [batch for batch, _ in parts], max(sequence for _, sequence in parts)
+        found = coalesce_whole(batches) if batches[0].header.is_whole else [coalesce(batches)]
+        return [(batch, newest) for batch in found]
     except CorruptionError:
         return parts  # nobody has looked inside yet: what a client sent is kept as it came
 

@@ -8,7 +8,8 @@ An id names one entry for ever. So what is stored stays, and an add may only say
 
 Batches may be cut in another way than those that are stored, so entries are compared one by one, each with the newest stored
 copy. A stored copy that cannot be read, or whose CRC digest is wrong, is *damaged* and says nothing: the add of a recovery
-takes its place. A writer's add does so only with the very batch that the index describes.
+takes its place. A writer's add does so only with the very batch that the index describes. Entries that came over Apache's wire
+are compared as they are.
 
 Ref: docs/rules.md, protocol rule 33, storage rules 1 and 6.
 """
@@ -18,18 +19,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from bk_spark.bookie.index.rows import BatchRow, row_of
 from bk_spark.config import DigestType
-from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode
-from bk_spark.entries.digest import Digester
+from bk_spark.entries.batch import EncodedBatch, EntryBatch
+from bk_spark.entries.digest import DIGEST_BYTES, Digester
+from bk_spark.entries.entry_bytes import HEADER_BYTES
+from bk_spark.entries.whole_entries import decode_as, whole_entries
 from bk_spark.errors import CorruptionError, StorageError
 
 _CRCS = {kind: Digester(kind, b"") for kind in (DigestType.CRC32C, DigestType.CRC32)}
 """What shows damage to those who do not know the password."""
+
+_CRC_OF_WHOLE = {DIGEST_BYTES[kind]: digester for kind, digester in _CRCS.items()}
+"""The same by width."""
+
+_LENGTH = slice(HEADER_BYTES - 8, HEADER_BYTES)
+
+Ids: TypeAlias = npt.NDArray[np.int64]
 
 Read = Callable[[BatchRow], EncodedBatch]
 """The batch of a row, staged or durable. Raises CorruptionError, StorageError."""
@@ -54,7 +65,7 @@ class SecondAdd:
     def judge(self, rows: Sequence[BatchRow]) -> Judgement:
         """Raises CorruptionError or StorageError if a writer's add meets a damaged copy of what may be another entry."""
         newest_first = sorted(rows, key=lambda row: row.sequence, reverse=True)
-        has_digests = self.batch.header.digest_type is not DigestType.DUMMY
+        has_digests = self.batch.header.digest_type not in (None, DigestType.DUMMY)
         if has_digests and newest_first and newest_first[0].identity == row_of(self.batch, 0, None).identity:
             return Judgement.STORED if self._is_readable(newest_first[0]) else Judgement.STORE
         return self._of_entries(newest_first)
@@ -69,37 +80,53 @@ class SecondAdd:
         """Compare each id with the newest row that holds it."""
         header = self.batch.header
         left = header.pattern.ids(header.first_entry_id, header.last_entry_id)
-        entries: EntryBatch | None = None
         is_same = True
         for row in newest_first:
             held = (left >= row.first_entry_id) & (left <= row.last_entry_id) & row.pattern.mask(left)
             if held.any():
-                entries = decode(self.batch) if entries is None else entries
                 ids, left = left[held], left[~held]
-                found = self._compare(row, entries.select(np.isin(entries.entry_ids, ids)))
+                found = self._compare(row, ids)
                 if found is Judgement.OTHER:
                     return Judgement.OTHER
                 is_same &= found is Judgement.STORED
         return Judgement.STORED if is_same and not len(left) else Judgement.STORE
 
-    def _compare(self, row: BatchRow, new: EntryBatch) -> Judgement:
-        """What is found of entries whose newest copies are all in ``row``."""
+    def _compare(self, row: BatchRow, ids: Ids) -> Judgement:
+        """What is found of the entries ``ids``, whose newest copies are all in ``row``."""
         try:
-            stored = decode(self.read(row))
+            copies = self.read(row)
         except (CorruptionError, StorageError):
             if self.is_recovery:
                 return Judgement.STORE
             raise
-        stored = stored.select(np.isin(stored.entry_ids, new.entry_ids))
+        digest_type = self.batch.header.digest_type or copies.header.digest_type
+        if digest_type is None:
+            return self._compare_whole(copies, ids)
+        try:
+            stored, new = (_of_ids(decode_as(batch, digest_type), ids) for batch in (copies, self.batch))
+        except CorruptionError:  # of whole entries, which do not have this digest
+            return Judgement.OTHER
         if _are_same_entries(stored, new):
             return Judgement.STORED
         if not self.is_recovery:
             return Judgement.OTHER
         is_other = ~_have_same_payloads(stored, new)
-        crc = _CRCS.get(self.batch.header.digest_type)
+        crc = _CRCS.get(digest_type)
         if crc is not None and is_other.any():
             is_other &= stored.matching(crc)
         return Judgement.OTHER if is_other.any() else Judgement.STORE
+
+    def _compare_whole(self, copies: EncodedBatch, ids: Ids) -> Judgement:
+        stored, new = (one.select(np.isin(one.entry_ids, ids)).entries for one in map(whole_entries, (copies, self.batch)))
+        if stored.equals(new):
+            return Judgement.STORED
+        pairs = zip(stored.to_pylist(), new.to_pylist(), strict=True)
+        may_replace = self.is_recovery and all(one == other or is_copy(one, other) for one, other in pairs)
+        return Judgement.STORE if may_replace else Judgement.OTHER
+
+
+def _of_ids(batch: EntryBatch, ids: Ids) -> EntryBatch:
+    return batch.select(np.isin(batch.entry_ids, ids))
 
 
 def _are_same_entries(stored: EntryBatch, new: EntryBatch) -> bool:
@@ -114,3 +141,20 @@ def _have_same_payloads(stored: EntryBatch, new: EntryBatch) -> npt.NDArray[np.b
     if not stored.payloads.equals(new.payloads):
         same &= np.array([one == other for one, other in zip(stored.payloads, new.payloads, strict=True)], dtype=np.bool_)
     return same
+
+
+def is_copy(stored: bytes, new: bytes) -> bool:
+    """Whether a recovery may replace one whole entry by another: the payload is the same, or the stored one is damaged.
+
+    The digest's width is known only if the new entry has a CRC. Otherwise as many bytes as the widest has are left out.
+    """
+    width = next((width for width, digest in _CRC_OF_WHOLE.items() if _verifies(new, width, digest)), None)
+    if width is not None and not _verifies(stored, width, _CRC_OF_WHOLE[width]):
+        return True
+    begin = HEADER_BYTES + (max(DIGEST_BYTES.values()) if width is None else width)
+    return len(stored) == len(new) and stored[_LENGTH] == new[_LENGTH] and stored[begin:] == new[begin:]
+
+
+def _verifies(entry: bytes, width: int, digester: Digester) -> bool:
+    end = HEADER_BYTES + width
+    return len(entry) >= end and digester.of_bytes(entry[:HEADER_BYTES] + entry[end:]) == entry[HEADER_BYTES:end]

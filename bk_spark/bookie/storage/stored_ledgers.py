@@ -19,7 +19,7 @@ from bk_spark.bookie.logs.mark import EntryLogRow
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.bookie.storage.parts import StorageParts
 from bk_spark.bookie.storage.write_cache import CachedLedger, from_summary
-from bk_spark.entries.batch import EncodedBatch
+from bk_spark.entries.batch import NO_ENTRY, EncodedBatch
 from bk_spark.entries.digest import is_foreign, is_other_ledger, master_key_hash
 from bk_spark.errors import CorruptionError, MissingLogError
 
@@ -36,6 +36,8 @@ class LedgerFacts:
     is_fenced: bool
     """A staged fence counts: it must hold before anybody learns of it."""
     is_durably_fenced: bool
+    highest_entry_id: int = NO_ENTRY
+    """No entry here has a higher id. It may be one that was deleted."""
     deleted_at: int = 0
     """The sequence of the ledger's last deletion, 0 if there was none. Everything with a lower sequence is gone."""
     is_deleted: bool = False
@@ -216,8 +218,9 @@ class StoredLedgers:
     def _facts(self, ledger: CachedLedger) -> LedgerFacts:
         fenced_at = ledger.fenced_at
         is_durable = fenced_at is not None and fenced_at <= self._durable_sequence
-        confirmed, deletion = ledger.last_add_confirmed, (ledger.deleted_at, ledger.is_deleted)
-        return LedgerFacts(ledger.master_key_hash, confirmed, fenced_at is not None, is_durable, *deletion)
+        fence, deletion = (fenced_at is not None, is_durable), (ledger.deleted_at, ledger.is_deleted)
+        highest = max(ledger.highest_below, ledger.highest_cached)
+        return LedgerFacts(ledger.master_key_hash, ledger.last_add_confirmed, *fence, highest, *deletion)
 
     def _read(self, row: BatchRow) -> EncodedBatch:
         assert row.location is not None

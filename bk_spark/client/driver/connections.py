@@ -24,6 +24,7 @@ import grpc.aio
 
 from bk_spark.client.driver.answer_check import ReadAnswer
 from bk_spark.client.driver.channels import Channels, bookie_stub
+from bk_spark.entries.whole_entries import taken_apart
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 from bk_spark.metadata.registration import BookieAddress
 from bk_spark.proto import bookie_pb2 as pb
@@ -336,7 +337,12 @@ class BookieConnection:
 async def _replies(channel: grpc.aio.Channel, request: ReadRequest) -> AsyncIterator[ReadBatch | ReadEnd]:
     answer = ReadAnswer(request)
     async for data in bookie_stub(channel).Read(codec.encode_read_request(request)):
-        yield answer.checked(codec.decode_read_reply(data))
+        reply = answer.checked(codec.decode_read_reply(data))
+        if isinstance(reply, ReadEnd):
+            yield reply
+        else:
+            for batch in taken_apart(reply.batch, request.digest_type):
+                yield ReadBatch(batch)
 
 
 def _details(failure: BaseException | None) -> str:

@@ -14,8 +14,9 @@ from itertools import pairwise
 import numpy as np
 
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES
-from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES, EncodedBatch, EntryBatch, coalesce, encode
+from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES, EncodedBatch, EntryBatch, encode
 from bk_spark.entries.digest import payload_sizes
+from bk_spark.entries.recut import coalesce
 from bk_spark.errors import CorruptionError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.quorum import IdPattern

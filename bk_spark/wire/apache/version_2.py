@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import EntryBatch
+from bk_spark.entries.entry_bytes import Places, framed
 from bk_spark.errors import CorruptionError
-from bk_spark.wire.apache.entry_bytes import Places, framed
 from bk_spark.wire.messages import Status
 
 VERSION = 2
@@ -52,11 +52,14 @@ ACK = np.dtype(
 
 class Operation(IntEnum):
     ADD = 1
+    READ = 2
+    AUTH = 3
     BATCH_READ = 7
 
 
 class Flag(IntFlag):
     NONE = 0
+    FENCE = 1
     RECOVERY_ADD = 2
     HIGH_PRIORITY = 4
 

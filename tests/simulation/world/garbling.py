@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bk_spark.entries.batch import EncodedBatch, cut
+from bk_spark.entries.batch import EncodedBatch
 from bk_spark.entries.crc import crc32c
+from bk_spark.entries.recut import cut
 from bk_spark.wire.messages import ReadBatch, ReadEnd, Status
 from tests.simulation.engines.choices import Choices
 from tests.simulation.world.messages import ReadAnswer

@@ -12,9 +12,9 @@ from bk_spark.client.driver.apache.version_3 import Version3
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import decode, encode, seal
 from bk_spark.entries.digest import Digester
+from bk_spark.entries.entry_bytes import entries_of, framed, last_add_confirmed_of
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.wire.apache import version_2
-from bk_spark.wire.apache.entry_bytes import entries_of, framed, last_add_confirmed_of
 from tests.soak.fuzz.engine import Target
 
 LEDGER = 7

@@ -11,9 +11,10 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 
 from bk_spark.config import DigestType
-from bk_spark.entries.batch import EncodedBatch, EntryBatch, coalesce, cut, decode, encode, seal
+from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode, encode, seal
 from bk_spark.entries.crc import crc32c
 from bk_spark.entries.digest import Digester, master_key
+from bk_spark.entries.recut import coalesce, cut
 from bk_spark.errors import BookKeeperError
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import DENSE, IdPattern

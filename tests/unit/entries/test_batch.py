@@ -14,20 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.config import MAX_BATCH_ENTRIES, DigestType
-from bk_spark.entries.batch import (
-    MAX_ENTRY_ID,
-    READ_SCHEMA,
-    BatchHeader,
-    EncodedBatch,
-    EntryBatch,
-    coalesce,
-    cut,
-    decode,
-    encode,
-    seal,
-)
+from bk_spark.entries.batch import MAX_ENTRY_ID, READ_SCHEMA, BatchHeader, EncodedBatch, EntryBatch, decode, encode, seal
 from bk_spark.entries.crc import crc32c
 from bk_spark.entries.digest import Digester, master_key
+from bk_spark.entries.recut import coalesce, cut
 from bk_spark.errors import CorruptionError
 from bk_spark.quorum import DENSE, IdPattern, pattern_of_slot
 

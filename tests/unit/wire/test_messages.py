@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.config import DigestType
-from bk_spark.entries.batch import EncodedBatch, coalesce, encode, seal
+from bk_spark.entries.batch import EncodedBatch, encode, seal
 from bk_spark.entries.crc import crc32c
 from bk_spark.entries.digest import Digester, master_key
+from bk_spark.entries.recut import coalesce
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import DENSE, IdPattern

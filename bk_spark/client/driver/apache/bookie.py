@@ -23,11 +23,11 @@ from bk_spark.client.driver.apache.version_2 import OnAdd, Version2
 from bk_spark.client.driver.connections import MOST_READS, Lookup, QueuedAdd, ReadProgress, begin_read, drained
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.digest import APACHE_KEY_BYTES
+from bk_spark.entries.entry_bytes import last_add_confirmed_of
 from bk_spark.errors import BookKeeperError, EntryTooLargeError
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.tls.client_contexts import ClientContexts
 from bk_spark.wire.apache import version_3
-from bk_spark.wire.apache.entry_bytes import last_add_confirmed_of
 from bk_spark.wire.messages import (
     AddReply,
     AddRequest,

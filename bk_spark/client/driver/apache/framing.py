@@ -44,6 +44,7 @@ class Framing:
 
 def _frames(request: AddRequest) -> Frames:
     batch, digest_type = decode(request.batch), request.batch.header.digest_type
+    assert digest_type is not None  # no client adds whole entries
     largest = int(payload_sizes(batch.payloads).max())
     if largest > MOST_PAYLOAD_BYTES:
         raise EntryTooLargeError(largest, MOST_PAYLOAD_BYTES)

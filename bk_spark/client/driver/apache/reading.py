@@ -15,12 +15,13 @@ import numpy as np
 
 from bk_spark.client.driver.apache.connections import ApacheConnections
 from bk_spark.config import MAX_BATCH_ENTRIES
-from bk_spark.entries.batch import EncodedBatch, EntryBatch, encode
-from bk_spark.entries.digest import APACHE_KEY_BYTES, payload_sizes
+from bk_spark.entries.batch import EncodedBatch, encode
+from bk_spark.entries.digest import APACHE_KEY_BYTES
+from bk_spark.entries.entry_bytes import Places, entries_of
+from bk_spark.entries.whole_entries import length_breaks
 from bk_spark.errors import CorruptionError
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.wire.apache import version_3
-from bk_spark.wire.apache.entry_bytes import Places, entries_of
 from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
 
 MOST_FRAME_BYTES = 4 << 20
@@ -109,20 +110,12 @@ class RangeRead:
         if not len(places):
             raise CorruptionError("an answer to a read", "it has no entry")
         entries = entries_of(request.ledger_id, request.digest_type, data, places)
-        for start, end in pairwise(self._cuts(entries)):
+        for start, end in pairwise(length_breaks(entries, request.pattern)):
             batch = encode(entries.slice(start, end - start), request.digest_type, request.pattern)
             if batch is None or (batch.header.first_entry_id, batch.header.count) != (first, end - start):
                 raise CorruptionError("an answer to a read", "it has other entries than those that were asked for")
             first = batch.header.last_entry_id + 1
             yield batch
-
-    def _cuts(self, entries: EntryBatch) -> list[int]:
-        """Where batches begin, and the end. In a dense batch lengths add up; those of Java's LedgerHandleAdv may not."""
-        breaks: list[int] = []
-        if self._request.pattern.is_dense:
-            sums = entries.lengths[:-1] + payload_sizes(entries.payloads)[1:]
-            breaks = (np.flatnonzero(entries.lengths[1:] != sums) + 1).tolist()
-        return [0, *breaks, len(entries)]
 
 
 def detail(status: Status, code: int) -> str:

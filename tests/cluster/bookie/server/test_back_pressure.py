@@ -80,8 +80,8 @@ def test_while_the_disk_is_slow_many_clients_fill_the_queue_to_its_bound_and_are
     served.disk.hold_syncs()
     senders = [Sender(served, ledger_id, 30, size) for ledger_id in range(8)]
     queued: list[int] = []
-    wait_until(served, lambda: served.server.sync_thread.queued_bytes > maximum)
-    wait_until(served, lambda: len(queued) > 50 or queued.append(served.server.sync_thread.queued_bytes))
+    wait_until(served, lambda: served.server.requests.sync_thread.queued_bytes > maximum)
+    wait_until(served, lambda: len(queued) > 50 or queued.append(served.server.requests.sync_thread.queued_bytes))
     assert max(queued) <= maximum + REQUEST_BYTES + 2 * size
     served.disk.sync_may_end.set()
     assert [sender.replies() for sender in senders] == [[pb.OK] * 30] * 8
@@ -109,7 +109,7 @@ def test_a_client_that_reads_no_replies_is_owed_a_bounded_number_and_holds_up_no
 
     monkeypatch.setattr(make, "write_replies", write_replies)
     sender = Sender(served, 1, 500, 10)
-    wait_until(served, lambda: bool(streams) and streams[0].owed == 40 and served.server.sync_thread.queued_bytes == 0)
+    wait_until(served, lambda: bool(streams) and streams[0].owed == 40 and served.server.requests.sync_thread.queued_bytes == 0)
     monkeypatch.setattr(make, "write_replies", original)
     assert served.add(2, 0, 4).result(DEADLINE_S) == pb.OK
     assert streams[0].owed == 40
@@ -126,11 +126,11 @@ def test_adds_wait_while_both_write_caches_are_full_and_go_on_when_the_checkpoin
         served = serve(write_cache_bytes=cache_bytes, sync_queue_bytes=queue_bytes)
         layers = harness.bookie.storage._layers
         senders = [Sender(served, ledger_id, 60, size) for ledger_id in range(4)]
-        wait_until(served, lambda: served.server.sync_thread.queued_bytes > queue_bytes)
+        wait_until(served, lambda: served.server.requests.sync_thread.queued_bytes > queue_bytes)
         wait_until(served, lambda: layers.frozen is not None and layers.active.size_bytes > cache_bytes)
         for cache in (layers.active, layers.frozen):
             assert cache_bytes <= cache.size_bytes <= cache_bytes + 2 * group_bytes
-        assert served.server.sync_thread.queued_bytes <= queue_bytes + REQUEST_BYTES + 2 * size
+        assert served.server.requests.sync_thread.queued_bytes <= queue_bytes + REQUEST_BYTES + 2 * size
         may_end.set()
         assert [sender.replies() for sender in senders] == [[pb.OK] * 60] * 4
 
@@ -162,7 +162,7 @@ def test_an_operation_is_answered_while_all_readers_are_busy_and_adds_wait_for_t
     served = serve()
     release = threading.Event()
     for _ in range(served.harness.config.read_threads):
-        served.server._readers.submit(release.wait, DEADLINE_S)
+        served.server.requests.readers.submit(release.wait, DEADLINE_S)
     served.disk.hold_syncs()
     add = served.add(1, 0, 4)
     message = encode_administer_request(BOOKIE_ID, AdminOperation.GC_RUN)

@@ -53,7 +53,7 @@ def test_fencing_reads_do_not_wait_behind_other_reads(served):
     assert served.add(1, 0, 4).result(DEADLINE_S) == pb.OK
     release = threading.Event()
     for _ in range(served.harness.config.read_threads):
-        served.server._readers.submit(release.wait, DEADLINE_S)
+        served.server.requests.readers.submit(release.wait, DEADLINE_S)
     try:
         assert served.read(1, 0, 4).result(DEADLINE_S / 2).status == pb.OK
         assert served.confirmed(1, fence=True).result(DEADLINE_S / 2).fenced

@@ -21,11 +21,11 @@ from bk_spark.client.driver.connections import QueuedAdd
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import decode, encode, seal
 from bk_spark.entries.digest import Digester, master_key
+from bk_spark.entries.entry_bytes import framed as framed_entries
 from bk_spark.errors import CorruptionError
 from bk_spark.metadata.registration import BookieAddress
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.quorum import DENSE, IdPattern
-from bk_spark.wire.apache.entry_bytes import framed as framed_entries
 from bk_spark.wire.messages import AddRequest, LastAddConfirmedRequest, ReadBatch, ReadRequest, Status
 from tests.cluster.client.apache_server import Answers, apache_bookie, framed, is_version_3, response
 

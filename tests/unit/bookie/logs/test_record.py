@@ -17,8 +17,8 @@ from bk_spark.bookie.logs.record import (
     pack_note,
     unpack,
 )
-from bk_spark.entries.batch import coalesce
 from bk_spark.entries.crc import crc32c
+from bk_spark.entries.recut import coalesce
 from bk_spark.errors import CorruptionError, FormatVersionError
 from bk_spark.quorum import IdPattern
 

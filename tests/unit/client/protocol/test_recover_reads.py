@@ -27,7 +27,8 @@ from bk_spark.client.protocol.state_machine import (
     WriteMetadata,
 )
 from bk_spark.config import DigestType
-from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch, coalesce, decode, encode, seal
+from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch, decode, encode, seal
+from bk_spark.entries.recut import coalesce
 from bk_spark.errors import (
     BookieUnavailableError,
     CorruptionError,

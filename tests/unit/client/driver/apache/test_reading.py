@@ -12,9 +12,9 @@ from bk_spark.client.driver.apache.reading import MOST_SINGLE_READS, RangeRead
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import decode, seal
 from bk_spark.entries.digest import Digester, master_key
+from bk_spark.entries.entry_bytes import framed
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.quorum import DENSE, IdPattern
-from bk_spark.wire.apache.entry_bytes import framed
 from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
 
 LEDGER = 7

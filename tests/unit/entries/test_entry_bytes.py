@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import EntryBatch, seal
 from bk_spark.entries.digest import Digester
+from bk_spark.entries.entry_bytes import Places, entries_of, framed
 from bk_spark.errors import CorruptionError
 from bk_spark.wire.apache import version_2
-from bk_spark.wire.apache.entry_bytes import Places, entries_of, framed
 
 LEDGER = 7 << 40
 

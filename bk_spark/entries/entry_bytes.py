@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import chain
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,22 +28,39 @@ HEADER_BYTES = 32
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
 
+Scalar = TypeVar("Scalar", bound=np.generic)
+
 _HEADER = [("ledger_id", ">i8"), ("entry_id", ">i8"), ("last_add_confirmed", ">i8"), ("length", ">i8")]
 
 
 def framed(batch: EntryBatch, digest_type: DigestType, before: bytes) -> bytes:
     """All entries, each as a frame: its size without these four bytes, ``before``, then the entry."""
-    width, sizes = DIGEST_BYTES[digest_type], payload_sizes(batch.payloads)
-    heads = np.empty(len(batch), dtype=_head(len(before), width))
+    sizes = payload_sizes(batch.payloads)
+    heads = np.empty(len(batch), dtype=_framed_head(len(before), DIGEST_BYTES[digest_type]))
     heads["size"] = heads.dtype.itemsize - 4 + sizes
     heads["before"] = np.void(before)
+    _fill(heads, batch, digest_type)
+    return _interleaved(heads, batch.payloads, sizes)
+
+
+def interleaved(batch: EntryBatch, digest_type: DigestType) -> pa.BinaryArray:
+    """Each entry in one piece."""
+    sizes = payload_sizes(batch.payloads)
+    heads = np.empty(len(batch), dtype=_head(DIGEST_BYTES[digest_type]))
+    _fill(heads, batch, digest_type)
+    data = _interleaved(heads, batch.payloads, sizes)
+    ends = np.cumsum(np.concatenate([[0], sizes + heads.dtype.itemsize]), dtype=np.int32)
+    return pa.BinaryArray.from_buffers(pa.binary(), len(batch), [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def _fill(heads: npt.NDArray[np.void], batch: EntryBatch, digest_type: DigestType) -> None:
+    width = DIGEST_BYTES[digest_type]
     heads["ledger_id"] = batch.ledger_id
     heads["entry_id"] = batch.entry_ids
     heads["last_add_confirmed"] = batch.last_add_confirmed
     heads["length"] = batch.lengths
     if width:
         heads["digest"] = _column(batch.digests, width)
-    return _interleaved(heads, batch.payloads, sizes)
 
 
 def _interleaved(heads: npt.NDArray[np.void], payloads: pa.BinaryArray, sizes: Offsets) -> bytes:
@@ -58,7 +75,12 @@ def _interleaved(heads: npt.NDArray[np.void], payloads: pa.BinaryArray, sizes: O
 
 
 @cache
-def _head(before_bytes: int, digest_bytes: int) -> np.dtype[np.void]:
+def _head(digest_bytes: int) -> np.dtype[np.void]:
+    return np.dtype([*_HEADER, *([("digest", f"V{digest_bytes}")] if digest_bytes else [])])
+
+
+@cache
+def _framed_head(before_bytes: int, digest_bytes: int) -> np.dtype[np.void]:
     digest = [("digest", f"V{digest_bytes}")] if digest_bytes else []
     return np.dtype([("size", ">u4"), ("before", f"V{before_bytes}"), *_HEADER, *digest])
 
@@ -68,7 +90,7 @@ def _column(values: pa.FixedSizeBinaryArray, width: int) -> npt.NDArray[np.void]
     return every[values.offset :]
 
 
-def entries_of(ledger_id: int, digest_type: DigestType, data: bytes, places: Places) -> EntryBatch:
+def entries_of(ledger_id: int, digest_type: DigestType, data: bytes | memoryview, places: Places) -> EntryBatch:
     """The entries at these places of ``data``, at least one.
 
     Raises CorruptionError for one that is too short, or of another ledger.
@@ -78,10 +100,10 @@ def entries_of(ledger_id: int, digest_type: DigestType, data: bytes, places: Pla
     begins = starts + HEADER_BYTES + width
     if (begins > ends).any():
         raise CorruptionError(f"an entry of ledger {ledger_id}", "it is shorter than its header and its digest")
-    headers = _gathered(data, starts, np.dtype(_HEADER))
+    headers = gathered(data, starts, np.dtype(_HEADER))
     if (headers["ledger_id"] != ledger_id).any():
         raise CorruptionError(f"an entry of ledger {ledger_id}", "it says that it is of another ledger")
-    digests = _gathered(data, starts + HEADER_BYTES, np.dtype(f"V{width}")).tobytes() if width else b""
+    digests = gathered(data, starts + HEADER_BYTES, np.dtype(f"V{width}")).tobytes() if width else b""
     return EntryBatch(
         ledger_id,
         headers["entry_id"].astype(np.int64),
@@ -92,7 +114,7 @@ def entries_of(ledger_id: int, digest_type: DigestType, data: bytes, places: Pla
     )
 
 
-def _payloads(data: bytes, begins: Offsets, ends: Offsets) -> pa.BinaryArray:
+def _payloads(data: bytes | memoryview, begins: Offsets, ends: Offsets) -> pa.BinaryArray:
     size, step = int(ends[0] - begins[0]), int(begins[1] - begins[0]) if len(begins) > 1 else 0
     if not size or not step or (np.diff(begins) != step).any() or (ends - begins != size).any():
         view = memoryview(data)
@@ -110,7 +132,7 @@ def last_add_confirmed_of(ledger_id: int, digester: Digester, entry: bytes) -> i
     return int(found.last_add_confirmed[0]) if found.matching(digester).all() else NO_ENTRY
 
 
-def _gathered(data: bytes, starts: Offsets, kind: np.dtype[np.void]) -> npt.NDArray[np.void]:
+def gathered(data: bytes | memoryview, starts: Offsets, kind: np.dtype[Scalar]) -> npt.NDArray[Scalar]:
     """The values of one kind that begin at these offsets."""
-    every: npt.NDArray[np.void] = np.ndarray((len(data) - kind.itemsize + 1,), kind, data, strides=(1,))
+    every: npt.NDArray[Scalar] = np.ndarray((len(data) - kind.itemsize + 1,), kind, data, strides=(1,))
     return every[starts]

@@ -1,0 +1,207 @@
+"""A bookie's port for Apache BookKeeper's clients.
+
+A connection takes version 3 of the protocol until the first frame that is none. From then on it takes version 2 for good, as at
+Apache's own server. With TLS files a connection must begin with START_TLS; until then every request but that one is refused.
+
+What clients can make the bookie hold is bounded as at the other port (open_calls.py): connections, requests that do not become
+complete, answers that are not taken, resident memory.
+
+Ref: Apache BookKeeper's BookieNettyServer and BookieRequestProcessor; docs/guide/limits.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from bk_spark.bookie.server.apache.adds import Adds
+from bk_spark.bookie.server.apache.connection import Connection
+from bk_spark.bookie.server.apache.reads import REPLY_BYTES, ClientReads, Readers
+from bk_spark.bookie.server.apache.version_2 import Version2Requests
+from bk_spark.bookie.server.apache.version_3 import Version3Requests
+from bk_spark.bookie.server.open_calls import ENDED_SHARE, LOOK_S, REQUEST_TIMEOUT_S, STALLED_S
+from bk_spark.bookie.server.requests import Requests
+from bk_spark.config import BookieConfig
+from bk_spark.errors import ConfigError
+from bk_spark.process_memory import give_back, resident_bytes
+from bk_spark.proto import apache_wire_pb2 as pb
+from bk_spark.tls.server_contexts import ServerContexts
+from bk_spark.wire.apache import version_2_server, version_3_server
+from bk_spark.wire.apache.version_2 import SIZE_BYTES
+from bk_spark.wire.apache.version_3_server import AddRuns
+from bk_spark.wire.messages import Status
+
+HANDSHAKE_S = 10.0
+"""A live client takes milliseconds for TLS."""
+
+logger = logging.getLogger(__name__)
+
+
+class _Client:
+    """What is kept of a connection besides the connection itself."""
+
+    def __init__(self, connection: Connection, readers: Readers, *, is_trusted: bool) -> None:
+        self.connection = connection
+        self.reads = ClientReads(connection, readers)
+        self.runs = AddRuns()
+        self.is_version_2 = False
+        self.is_trusted = is_trusted
+        """Whether its requests are taken; with TLS files only behind the handshake."""
+        self._untaken_bytes = 0
+        """Of answers that waited for the client at the last look."""
+        self._untaken_since_s = connection.made_s
+        """Since when it has taken none of them."""
+
+    def stands_still_s(self, now_s: float) -> float:
+        """How long the bookie has waited for the client: for its first request, for the rest of one, or to take answers.
+
+        To be called at each look.
+        """
+        connection = self.connection
+        untaken = connection.untaken_bytes
+        if not untaken or untaken < self._untaken_bytes:
+            self._untaken_since_s = now_s
+        self._untaken_bytes = untaken
+        begins_s = connection.made_s if connection.heard_s is None else now_s
+        incomplete_s = now_s if connection.incomplete_since_s is None else connection.incomplete_since_s
+        return now_s - min(begins_s, incomplete_s, self._untaken_since_s)
+
+
+class ApacheListener:
+    """Lives on the event loop; the handler of its connections."""
+
+    def __init__(self, requests: Requests, config: BookieConfig, contexts: ServerContexts | None) -> None:
+        """Without ``contexts`` nothing is encrypted."""
+        self._readers = Readers(requests)
+        adds = Adds(requests)
+        self._version_2 = Version2Requests(adds)
+        self._version_3 = Version3Requests(adds, self._readers)
+        self._contexts = contexts
+        self._most_connections = config.max_connections
+        self._memory_limit = config.memory_limit_bytes
+        self._loop = asyncio.get_running_loop()
+        self._clients: dict[Connection, _Client] = {}
+        self._server: asyncio.Server | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._clients)
+
+    async def start(self, host: str, port: int) -> int:
+        """Serve. Returns the port. Raises ConfigError if nothing can listen there."""
+        try:
+            self._server = await self._loop.create_server(lambda: Connection(self), host, port, backlog=1024)
+        except OSError as problem:
+            remedy = "stop what listens there, or choose another apache_port"
+            address = f"{host}:{port}"
+            text = f"it cannot be taken ({problem.strerror or problem}): {remedy}"
+            raise ConfigError("the address for Apache's clients", address, text) from problem
+        self._watching = self._loop.create_task(self._watch())
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    def stop(self) -> None:
+        """Take no further request, and close all connections."""
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._clients):
+            connection.transport.close()
+
+    # The handler of a connection.
+
+    def begun(self, connection: Connection) -> bool:
+        if len(self._clients) >= self._most_connections:
+            return False
+        self._clients[connection] = _Client(connection, self._readers, is_trusted=self._contexts is None)
+        return True
+
+    def filled(self, connection: Connection, *, is_full: bool) -> None:
+        if is_full:
+            self._readers.full.add(connection)
+        else:
+            self._readers.taken(connection)
+
+    def ended(self, connection: Connection) -> None:
+        self._clients.pop(connection, None)
+        self._readers.taken(connection)
+
+    def take(self, connection: Connection, data: memoryview, at: int, end: int) -> int:
+        client = self._clients[connection]
+        if not client.is_version_2:
+            request = version_3_server.unpack(data[at + SIZE_BYTES : end])
+            if request is not None:
+                self._take_version_3(client, request)
+                return end
+            client.is_version_2 = True
+            self.rest(connection)
+        if not client.is_trusted:
+            connection.end("it sends requests without TLS")
+            return end
+        request_2, end = version_2_server.take(data, at, end)
+        self._version_2.take(connection, client.reads, request_2)
+        return end
+
+    def rest(self, connection: Connection) -> None:
+        client = self._clients.get(connection)
+        if client is not None:
+            self._version_3.gathered(connection, client.runs)
+
+    def _take_version_3(self, client: _Client, request: pb.Request) -> None:
+        connection, header = client.connection, request.header
+        if header.operation == pb.START_TLS:
+            self._begin_tls(client, header)
+        elif client.is_trusted:
+            self._version_3.take(connection, client.reads, client.runs, request)
+        else:
+            connection.send(version_3_server.pack(header, Status.UNAUTHORIZED))
+
+    def _begin_tls(self, client: _Client, header: pb.Header) -> None:
+        if self._contexts is None or client.is_trusted:
+            client.connection.send(version_3_server.pack(header, Status.BAD_REQUEST))
+            return
+        client.connection.hold(self._start_tls(client, header, self._contexts))
+
+    async def _start_tls(self, client: _Client, header: pb.Header, contexts: ServerContexts) -> None:
+        """Raises OSError if the handshake fails: the connection is closed then."""
+        connection = client.connection
+        connection.transport.write(version_3_server.pack(header, Status.OK, pb.StartTls()))
+        context = contexts.current()
+        wrapped = await self._loop.start_tls(
+            connection.transport, connection, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
+        )
+        if wrapped is not None:
+            connection.goes_over(wrapped)
+            client.is_trusted = True
+
+    # Limits.
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self._look()
+            except OSError as problem:
+                logger.warning("the connections of Apache's clients could not be looked after: %s", problem)
+
+    async def _look(self) -> None:
+        now_s = self._loop.time()
+        standing = [(client.stands_still_s(now_s), client) for client in self._clients.values()]
+        standing.sort(key=lambda one: one[0], reverse=True)
+        for stood_s, client in standing:
+            if stood_s >= REQUEST_TIMEOUT_S:
+                client.connection.end(f"it stood still for {REQUEST_TIMEOUT_S:g} s")
+        if self._readers.untaken_bytes > REPLY_BYTES:
+            self._end_some([one for one in standing if one[1].connection.is_full], STALLED_S, "answers were not taken")
+        if resident_bytes() > self._memory_limit:
+            self._end_some(standing, LOOK_S, "memory is above memory_limit_bytes")
+            await self._loop.run_in_executor(None, give_back)
+
+    def _end_some(self, standing: list[tuple[float, _Client]], least_s: float, problem: str) -> None:
+        """Close a share of the connections that have stood still, those first that have for longest."""
+        meant = [client for stood_s, client in standing if stood_s >= least_s]
+        for client in meant[: int(len(meant) * ENDED_SHARE) + 1]:
+            client.connection.end(problem)

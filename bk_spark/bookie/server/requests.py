@@ -1,0 +1,88 @@
+"""What a bookie does with a request, whichever of its two ports it came to: the threads behind both.
+
+Threads: **one** sync thread, which alone stages and syncs, and one for its checkpoints; a few read threads; one thread for the
+reads of recoveries, and one for short requests (reads of the last add confirmed, descriptions, administration): these two must
+not wait behind other reads. Connections of both ports take turns at reading.
+
+Ref: DESIGN.md, "Threads of a bookie"; docs/rules.md, protocol rules 34 and 35.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from bk_spark.bookie.bookie import Bookie
+from bk_spark.bookie.server.fair_turns import FairTurns
+from bk_spark.bookie.server.long_poll import LongPolls
+from bk_spark.bookie.server.new_ledgers import LedgerIds, NewLedgers
+from bk_spark.bookie.server.sync_thread import Fail, SyncListener, SyncThread
+from bk_spark.config import BookieConfig
+from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.errors import StorageError
+from bk_spark.wire.messages import (
+    BookieDescription,
+    FenceRequest,
+    LastAddConfirmedReply,
+    LastAddConfirmedRequest,
+    PlainReply,
+    StagedRequest,
+    Status,
+)
+
+
+class Requests:
+    """Created on the event loop, where its methods run."""
+
+    def __init__(
+        self, bookie: Bookie, config: BookieConfig, ledger_ids: LedgerIds, looks: Callable[[], None], failed: Fail
+    ) -> None:
+        """``ledger_ids`` asks the metadata store; ``looks`` and ``failed`` as in SyncListener."""
+        self.bookie = bookie
+        self.polls = LongPolls()
+        self.sync_thread = SyncThread(bookie, config.sync_queue_bytes, SyncListener(looks, self.polls.wake, failed))
+        self.new_ledgers = NewLedgers(ledger_ids, lambda ledger_id: bookie.storage.facts(ledger_id) is not None)
+        self.read_turns, self.recovery_turns = FairTurns(config.read_threads), FairTurns(1)
+        self.readers = ThreadPoolExecutor(config.read_threads, thread_name_prefix="read")
+        self.recoveries = ThreadPoolExecutor(1, thread_name_prefix="recovery")
+        self.reserved = ThreadPoolExecutor(1, thread_name_prefix="reserved")
+        self._loop = asyncio.get_running_loop()
+
+    async def stop(self) -> None:
+        """Make durable what was received, and end the threads."""
+        await self.sync_thread.stop()
+        self.new_ledgers.stop()
+        for pool in (self.readers, self.recoveries, self.reserved):
+            pool.shutdown()
+
+    async def store(self, request: StagedRequest) -> PlainReply:
+        """Have a request other than an add made durable."""
+        refusal = await self.new_ledgers.refusal(request.ledger_id)
+        if refusal:
+            return PlainReply(Status.UNKNOWN, refusal)
+        try:
+            reply = await self.sync_thread.answer(request)
+        except StorageError as problem:
+            return PlainReply(Status.IO_ERROR, str(problem))
+        assert isinstance(reply, PlainReply)
+        return reply
+
+    async def fence(self, ledger_id: int, master_key: bytes) -> PlainReply | None:
+        """Fence a ledger, durably. Returns the reply if it was refused."""
+        reply = await self.store(FenceRequest(self.bookie.bookie_id, ledger_id, master_key))
+        return None if reply.status is Status.OK else reply
+
+    async def last_add_confirmed(self, request: LastAddConfirmedRequest, peer: str) -> LastAddConfirmedReply:
+        """At once, or as a long poll. ``peer`` names the connection."""
+        refused = await self.fence(request.ledger_id, request.master_key) if request.fence else None
+        if refused is not None:
+            return LastAddConfirmedReply(refused.status, NO_ENTRY, refused.detail)
+
+        async def ask() -> LastAddConfirmedReply:
+            return await self._loop.run_in_executor(self.reserved, self.bookie.read_last_add_confirmed, request)
+
+        return await self.polls.answer(request, ask, peer)
+
+    async def describe(self) -> BookieDescription:
+        return await self._loop.run_in_executor(self.reserved, self.bookie.describe)

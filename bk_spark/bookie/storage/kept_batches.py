@@ -1,0 +1,39 @@
+"""Keeps the batches that were decoded last, for clients that read entry by entry what is stored in batches."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from bk_spark.bookie.index.rows import BatchRow
+from bk_spark.config import MIB
+from bk_spark.entries.whole_entries import WholeEntries
+
+KEPT_BYTES = 32 * MIB
+"""Decoded batches that are kept: those of some dozens of readers, of 1 MiB each."""
+
+
+class KeptBatches:
+    """The batches that were decoded last. Any thread may use it: rows never change."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[int, int, int], WholeEntries] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, row: BatchRow) -> WholeEntries | None:
+        key = row.ledger_id, row.first_entry_id, row.sequence
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def put(self, row: BatchRow, whole: WholeEntries) -> None:
+        with self._lock:
+            if (row.ledger_id, row.first_entry_id, row.sequence) in self._kept:
+                return
+            self._kept[row.ledger_id, row.first_entry_id, row.sequence] = whole
+            self._bytes += whole.entries.nbytes
+            while self._bytes > KEPT_BYTES:
+                self._bytes -= self._kept.popitem(last=False)[1].entries.nbytes
