@@ -87,7 +87,12 @@ class Bookies:
 @contextlib.contextmanager
 def our_bookies(directory: Path, entry_log_bytes: int) -> Iterator[Bookies]:
     """A file of entries that is full, at ``entry_log_bytes``, is the unit in which space is given back."""
-    config = dataclasses.replace(DEFAULT_BOOKIE_CONFIG, entry_log_file_bytes=entry_log_bytes)
+    config = dataclasses.replace(
+        DEFAULT_BOOKIE_CONFIG,
+        entry_log_file_bytes=entry_log_bytes,
+        write_cache_bytes=entry_log_bytes,
+        checkpoint_bytes=entry_log_bytes,
+    )
     with LocalCluster(COUNT, directory / "cluster", bookie_config=config) as cluster:
         cluster.start_autorecovery(AutoRecoveryConfig(lost_bookie_grace_s=LOST_GRACE_S))
         yield Bookies(cluster.metadata_uri, list(cluster.bookies), [], False, cluster.add_bookie, _collect)
