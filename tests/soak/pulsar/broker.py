@@ -131,5 +131,5 @@ class Broker(LocalProcess):
             "brokerServicePort": self.port,
             "webServicePort": self.web_port,
         }
-        every = {**_SETTINGS, **self._cluster.settings, **own}
+        every = {**_SETTINGS, **own, **self._cluster.settings}
         return "".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}\n" for name, value in every.items())

@@ -15,7 +15,7 @@ from bk_spark.local.process import LocalProcess
 from tests.soak.chaos.faults import Bookie
 from tests.soak.pulsar.bookies import Bookies
 from tests.soak.pulsar.broker import Broker
-from tests.soak.pulsar.plan import BOOKIE_LOST, BOOKIE_SUSPENDED, BROKER_SUSPENDED, Fault
+from tests.soak.pulsar.plan import BOOKIE_LOST, BOOKIE_SUSPENDED, BOOKIES_KILLED, BROKER_SUSPENDED, Fault
 
 PROGRESS_S = 300.0
 """For messages of each topic to be acknowledged after a fault was undone: brokers find their way, on a busy machine."""
@@ -137,9 +137,14 @@ class BookieLane(Lane):
             time.sleep(fault.lasts_s)
             self._bookies.add()
         else:
-            bookie.kill()
-            time.sleep(fault.lasts_s)
-            self._bookies.revive(bookie)
+            self._kill(self._bookies.living if fault.kind == BOOKIES_KILLED else [bookie], fault.lasts_s)
+
+    def _kill(self, victims: Sequence[Bookie], lasts_s: float) -> None:
+        for victim in victims:
+            victim.kill()
+        time.sleep(lasts_s)
+        for victim in victims:
+            self._bookies.revive(victim)
 
 
 class BrokerLane(Lane):

@@ -4,7 +4,8 @@ The seed fixes the plan, not the run: real processes meet a fault where the mach
 
 The fault model. Bookies and brokers are killed with SIGKILL and start again, or are suspended: a broker for longer than its
 session, so that another one takes its topics, and it finds itself fenced afterwards. One bookie is lost for good with its disk,
-and a new one comes. At most one bookie and one broker are broken at any moment. ZooKeeper and clients stay.
+and a new one comes. Now and then all bookies are killed at once. Otherwise at most one bookie and one broker are broken at any
+moment. ZooKeeper and clients stay.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from bk_spark.config import KIB
 from tests.soak.pulsar.topics import PARTITIONS, TOPICS
 
 BOOKIE_KILLED, BOOKIE_SUSPENDED, BOOKIE_LOST = "bookie killed", "bookie suspended", "bookie lost and replaced"
+BOOKIES_KILLED = "all bookies killed"
 BROKER_KILLED, BROKER_SUSPENDED = "broker killed", "broker suspended"
 
-BOOKIE_WEIGHTS = {BOOKIE_KILLED: 5, BOOKIE_SUSPENDED: 3}
+BOOKIE_WEIGHTS = {BOOKIE_KILLED: 5, BOOKIE_SUSPENDED: 3, BOOKIES_KILLED: 1}
 BROKER_WEIGHTS = {BROKER_KILLED: 4, BROKER_SUSPENDED: 1}
 
 LASTS_S = {
     BOOKIE_KILLED: (1.0, 10.0),
     BOOKIE_SUSPENDED: (2.0, 12.0),
     BOOKIE_LOST: (1.0, 5.0),
+    BOOKIES_KILLED: (0.0, 5.0),
     BROKER_KILLED: (0.0, 10.0),
     BROKER_SUSPENDED: (7.0, 15.0),
 }
@@ -91,7 +94,9 @@ def draw(seed: int, messages: int, minutes: float, faults: int) -> Plan:
 
 
 def _kinds(chosen: random.Random, certain: str, weights: dict[str, int], count: int) -> list[str]:
-    kinds = [certain][:count] + chosen.choices(list(weights), list(weights.values()), k=max(0, count - 1))
+    """``certain`` first of all, and each other kind at least once if there are enough, in an order that the seed gives."""
+    kinds = [certain, *(kind for kind in weights if kind != certain)][:count]
+    kinds += chosen.choices(list(weights), list(weights.values()), k=count - len(kinds))
     chosen.shuffle(kinds)
     return kinds
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bk_spark.client.bookkeeper import BookKeeper
@@ -145,10 +145,13 @@ class Run:
 
 
 @contextlib.contextmanager
-def run_on(directory: Path, plan: Plan, bookies: Bookies, say: Say) -> Iterator[Run]:
-    """Brokers and clients of one run, which end with it. Raises SkippedError where Pulsar is not to be had."""
+def run_on(directory: Path, plan: Plan, bookies: Bookies, own: Mapping[str, object], say: Say) -> Iterator[Run]:
+    """Brokers and clients of one run, which end with it. ``own`` are settings of its brokers.
+
+    Raises SkippedError where Pulsar is not to be had.
+    """
     zookeeper = parse_uri(bookies.metadata_uri)[0]
-    settings = {"managedLedgerMaxEntriesPerLedger": plan.entries_per_ledger}
+    settings = {"managedLedgerMaxEntriesPerLedger": plan.entries_per_ledger, **own}
     cluster = Cluster(zookeeper, bookies.pulsar_uri, pulsar_java(), settings)
     home = directory / "brokers"
     home.mkdir(parents=True)
