@@ -40,7 +40,7 @@ def both_clients(setting: Setting, entries: Pool) -> Iterator[tuple[Bench, PeerR
         cluster.client(payloads, entries.entry_bytes) as peer,
         bench.at(f"zk://{bench.local.zookeeper.address}/apache", cluster.bookies) as ours,
     ):
-        yield ours, PeerRuns(cluster, peer)
+        yield ours, PeerRuns(cluster.bookies, peer)
 
 
 def _register_adds(entry_bytes: int, size: str, full: int) -> None:

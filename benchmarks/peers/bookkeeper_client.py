@@ -53,7 +53,7 @@ def side_by_side(setting: Setting, entries: Pool) -> Iterator[tuple[Bench, PeerR
         bookkeeper_cluster(bench.local, setting.directory / "apache") as cluster,
         cluster.client(payloads, entries.entry_bytes) as peer,
     ):
-        runs, count = PeerRuns(cluster, peer), setting.choose(200_000, 2_000)
+        runs, count = PeerRuns(cluster.bookies, peer), setting.choose(200_000, 2_000)
         runs.check(runs.written_ledger(count, THEIRS_IN_FLIGHT), count)
         check_content(bench, bench.written_ledger(QUORUMS, entries.batches, len(entries.batches)), entries)
         yield bench, runs

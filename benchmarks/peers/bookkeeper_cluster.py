@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,30 @@ class Peer:
         self._process.communicate()
 
 
+@dataclass(frozen=True)
+class JavaPrograms:
+    """Programs with Apache's client, on any bookies that it finds at the metadata URI. They log into the directory."""
+
+    metadata_uri: str
+    java: Sequence[str]
+    directory: Path
+
+    @contextmanager
+    def client(self, payloads: Path, entry_bytes: int, *, v2: bool = True) -> Iterator[Peer]:
+        """``payloads`` is a file of entries, which the client adds one after the other, again from the start at its end."""
+        with self.start(HERE / "BookKeeperPeer.java", str(payloads), str(entry_bytes), str(v2).lower()) as peer:
+            yield peer
+
+    @contextmanager
+    def start(self, source: Path, *arguments: str) -> Iterator[Peer]:
+        """A Java program of one file, started with the metadata URI and ``arguments``."""
+        peer = Peer([*self.java, str(source), self.metadata_uri, *arguments], self.directory / f"{source.stem}.log")
+        try:
+            yield peer
+        finally:
+            peer.close()
+
+
 class BookKeeperCluster:
     """Three bookies beside a local cluster of ours, whose ZooKeeper they use."""
 
@@ -142,20 +167,21 @@ class BookKeeperCluster:
         """Run a command of Apache's shell; returns what it prints. Raises RuntimeError if it fails."""
         return _shell(self._java, self.bookies[0].config, *words)
 
+    @property
+    def programs(self) -> JavaPrograms:
+        return JavaPrograms(self._metadata_uri, self._java, self._directory)
+
     @contextmanager
     def client(self, payloads: Path, entry_bytes: int, *, v2: bool = True) -> Iterator[Peer]:
-        """``payloads`` is a file of entries, which the client adds one after the other, again from the start at its end."""
-        with self.program(HERE / "BookKeeperPeer.java", str(payloads), str(entry_bytes), str(v2).lower()) as peer:
+        """As JavaPrograms has it."""
+        with self.programs.client(payloads, entry_bytes, v2=v2) as peer:
             yield peer
 
     @contextmanager
     def program(self, source: Path, *arguments: str) -> Iterator[Peer]:
-        """A Java program of one file, started with the metadata URI and ``arguments``."""
-        peer = Peer([*self._java, str(source), self._metadata_uri, *arguments], self._directory / f"{source.stem}.log")
-        try:
+        """As JavaPrograms has it."""
+        with self.programs.start(source, *arguments) as peer:
             yield peer
-        finally:
-            peer.close()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.peers.bookkeeper_cluster import BookKeeperCluster, Peer
+from benchmarks.peers.bookkeeper_cluster import Peer
 from benchmarks.speed.ledger_runs import Bench, Quorums, read_all
 from benchmarks.speed.measure import Sample
 from benchmarks.speed.payloads import incompressible
 from benchmarks.speed.processes import Usage, usage
+from bk_spark.local.process import LocalProcess
 
 QUORUMS = Quorums(3, 3, 2)
 BATCH_BYTES = 1_000_000
@@ -111,7 +112,7 @@ def check_content(bench: Bench, ledger_id: int, entries: Pool) -> None:
 class PeerRuns:
     """What the Java client does, as samples."""
 
-    cluster: BookKeeperCluster
+    bookies: Sequence[LocalProcess]
     peer: Peer
 
     def add(self, count: int, in_flight: int) -> Callable[[int], Sample]:
@@ -141,4 +142,4 @@ class PeerRuns:
         return _cpu_of(sample, self._usage().since(bookies).cpu_s, usage([self.peer.pid]).since(client).cpu_s)
 
     def _usage(self) -> Usage:
-        return usage(bookie.pid for bookie in self.cluster.bookies if bookie.pid is not None)
+        return usage(bookie.pid for bookie in self.bookies if bookie.pid is not None)

@@ -27,9 +27,10 @@ def _clusters(setting: Setting) -> Iterator[dict[str, PeerRuns]]:
         for name, settings in (("", DB_STORAGE), ("SortedLedgerStorage", SORTED_STORAGE), ("not synced", NOT_SYNCED)):
             directory = setting.directory / f"apache-{len(found)}"
             cluster = stack.enter_context(bookkeeper_cluster(bench.local, directory, settings))
-            found[name] = PeerRuns(cluster, stack.enter_context(cluster.client(payloads, ENTRY_BYTES)))
-        old = found[""].cluster
-        found["protobuf"] = PeerRuns(old, stack.enter_context(old.client(payloads, ENTRY_BYTES, v2=False)))
+            found[name] = PeerRuns(cluster.bookies, stack.enter_context(cluster.client(payloads, ENTRY_BYTES)))
+            if not name:
+                peer = stack.enter_context(cluster.client(payloads, ENTRY_BYTES, v2=False))
+                found["protobuf"] = PeerRuns(cluster.bookies, peer)
         yield found
 
 

@@ -310,7 +310,7 @@ class Bookie:
             case messages.FenceRequest():
                 self.storage.fence(ledger_id, key)
             case messages.StoreLastAddConfirmedRequest():
-                self.storage.confirm(ledger_id, key, request.last_add_confirmed)
+                self.storage.confirm(ledger_id, key, request.last_add_confirmed, request.proof)
             case messages.ForceRequest():
                 self.storage.force()
         return True

@@ -18,7 +18,7 @@ import pyarrow as pa
 from bk_spark.bookie.admission import Admission, status_of
 from bk_spark.bookie.batch_read import ReportDamage
 from bk_spark.bookie.index.look_up import RowWindow, newest_holding, stretch_end
-from bk_spark.bookie.index.rows import BatchRow
+from bk_spark.bookie.index.rows import BatchRow, ProvenConfirmation
 from bk_spark.bookie.storage.kept_batches import KeptBatches
 from bk_spark.bookie.storage.stored_ledgers import LedgerFacts, StoredLedgers
 from bk_spark.entries.batch import NO_ENTRY
@@ -108,6 +108,13 @@ class WholeReads:
         except (_RefusedError, BookKeeperError) as problem:
             return (Status.OK if found else _status_of(problem)), found
         return Status.OK, found
+
+    def proven(self, ledger_id: int) -> ProvenConfirmation | None:
+        """The last add confirmed that a writer gave by itself; None if there is none, or it cannot be read."""
+        try:
+            return self._storage.proven(ledger_id)
+        except BookKeeperError:
+            return None
 
     def availability(self, ledger_id: int) -> tuple[Status, bytes]:
         """Which entries of a ledger are here, as Apache's clients are told (availability.py)."""

@@ -192,18 +192,20 @@ class ReadLastAddConfirmedReply(_message.Message):
     def __init__(self, status: _Optional[_Union[Status, str]] = ..., last_add_confirmed: _Optional[int] = ..., detail: _Optional[str] = ..., fenced: _Optional[bool] = ...) -> None: ...
 
 class StoreLastAddConfirmedRequest(_message.Message):
-    __slots__ = ("version", "bookie_id", "ledger_id", "master_key", "last_add_confirmed")
+    __slots__ = ("version", "bookie_id", "ledger_id", "master_key", "last_add_confirmed", "proof")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     MASTER_KEY_FIELD_NUMBER: _ClassVar[int]
     LAST_ADD_CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
     version: int
     bookie_id: str
     ledger_id: int
     master_key: bytes
     last_add_confirmed: int
-    def __init__(self, version: _Optional[int] = ..., bookie_id: _Optional[str] = ..., ledger_id: _Optional[int] = ..., master_key: _Optional[bytes] = ..., last_add_confirmed: _Optional[int] = ...) -> None: ...
+    proof: bytes
+    def __init__(self, version: _Optional[int] = ..., bookie_id: _Optional[str] = ..., ledger_id: _Optional[int] = ..., master_key: _Optional[bytes] = ..., last_add_confirmed: _Optional[int] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class StoreLastAddConfirmedReply(_message.Message):
     __slots__ = ("status", "detail")

@@ -222,6 +222,12 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _proof(proof: bytes) -> bytes:
+    if len(proof) > messages.MAX_PROOF_BYTES:
+        raise CorruptionError("a last add confirmed to store", f"a proof of {len(proof)} bytes")
+    return proof
+
+
 def _first_texts(ledgers: Mapping[int, str], convert: Callable[[str], str]) -> dict[int, str]:
     """What is said of the first MAX_NAMED_LEDGERS ledgers."""
     return {ledger_id: convert(ledgers[ledger_id]) for ledger_id in sorted(ledgers)[:MAX_NAMED_LEDGERS]}
@@ -236,6 +242,7 @@ _CONVERSIONS: dict[str, _Conversion] = {
     "pattern": (_encode_pattern, _decode_pattern),
     "wait_ms": (_same, lambda wait_ms: min(wait_ms, messages.MAX_WAIT_MS)),
     "program_version": (_same, _printable),
+    "proof": (_same, _proof),
     "figures": (_same, _decode_figures),
     "ledgers": (
         lambda ledgers: _first_texts(ledgers, lambda text: text[:MAX_TEXT]),

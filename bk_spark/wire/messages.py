@@ -33,6 +33,9 @@ MASTER_KEY_BYTES = 28
 NO_KEY = b""
 """The master key of a request that has none on Apache's wire: reads and forces."""
 
+MAX_PROOF_BYTES = 24
+"""Of the proof of an explicit last add confirmed: above the widest digest."""
+
 MAX_WAIT_MS = 60_000
 """The longest that a bookie holds a long poll; a client that waits longer asks again."""
 
@@ -197,7 +200,7 @@ class StoreLastAddConfirmedRequest(LedgerRequest):
 
     last_add_confirmed: int
     proof: bytes = b""
-    """The ledger's digest of its id and this number. Only Apache's wire carries it."""
+    """The ledger's digest of its id and this number, MAX_PROOF_BYTES at most. Readers over Apache's wire want it."""
 
     def describe(self) -> str:
         return f"store last add confirmed {self.last_add_confirmed} of ledger {self.ledger_id}"

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.index.generation import IndexGeneration
-from bk_spark.bookie.index.rows import BatchRow, LedgerSummary, Limbo
+from bk_spark.bookie.index.rows import BatchRow, LedgerSummary, Limbo, ProvenConfirmation
 from bk_spark.bookie.logs.log_file import LogFile
 from bk_spark.bookie.logs.mark import EntryLogRow, LogMark
 from bk_spark.bookie.logs.writer import EntryLocation
@@ -42,6 +42,8 @@ class LedgerChange:
     becomes a tombstone."""
     deleted_ms: int = 0
     """The time of that deletion, in milliseconds since 1970."""
+    proven: ProvenConfirmation | None = None
+    """Replaces the one that is stored; None leaves it."""
 
 
 class LedgerIndex(Protocol):
@@ -66,6 +68,9 @@ class LedgerIndex(Protocol):
 
     def summary(self, ledger_id: int) -> LedgerSummary | None:
         """None if the ledger was never committed here. Raises CorruptionError also if there are rows without a summary."""
+
+    def proven(self, ledger_id: int) -> ProvenConfirmation | None:
+        """The highest last add confirmed that came by itself, with its proof; None if there is none, or it was lost."""
 
     def summaries(self, after: int, limit: int) -> list[LedgerSummary]:
         """The first ``limit`` ledgers above an id, ascending, with tombstones."""

@@ -38,6 +38,7 @@ MAX_UNSETTLED = 1_000
 _STATE = struct.Struct("<I16s8Q4I")
 _POSITION = struct.Struct("<QQ")
 _NUMBER = struct.Struct("<q")
+_PROVEN = struct.Struct("<2q")
 _CRC = struct.Struct("<I")
 
 
@@ -93,6 +94,17 @@ def row_of(batch: EncodedBatch, sequence: int, location: EntryLocation | None) -
     header = batch.header
     ids = (header.ledger_id, header.first_entry_id, header.last_entry_id)
     return BatchRow(*ids, sequence, header.pattern, batch.body_crc32c, location, None if location else batch)
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenConfirmation:
+    """A last add confirmed that its writer gave with a digest of the ledger id and of this number.
+
+    Only Apache's clients ask for it. One that is lost does no harm: readers go by the entries then.
+    """
+
+    last_add_confirmed: int
+    proof: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +206,20 @@ def unpack_state(data: bytes, what: str) -> IndexState:
     limbo = _unpacked_limbo(data[limbo_start:name_start])
     name = data[name_start : -_CRC.size].decode()
     return IndexState(name, incarnation, generation, Tally(*sums[:2]), Tally(*sums[2:]), mark, limbo)
+
+
+def pack_proven(ledger_id: int, proven: ProvenConfirmation) -> bytes:
+    packed = _PROVEN.pack(ledger_id, proven.last_add_confirmed) + proven.proof
+    return packed + _CRC.pack(crc32c(packed))
+
+
+def unpack_proven(ledger_id: int, data: bytes) -> ProvenConfirmation | None:
+    """None if it is damaged."""
+    packed = data[: -_CRC.size]
+    if len(packed) < _PROVEN.size or _CRC.pack(crc32c(packed)) != data[-_CRC.size :]:
+        return None
+    found, confirmed = _PROVEN.unpack_from(packed)
+    return ProvenConfirmation(confirmed, packed[_PROVEN.size :]) if found == ledger_id else None
 
 
 def _packed_limbo(limbo: Limbo | None) -> bytes:

@@ -19,7 +19,7 @@ from pathlib import Path
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.index.generation import IndexGeneration, read_generation, writing_generation
 from bk_spark.bookie.index.ledger_index import LedgerChange
-from bk_spark.bookie.index.rows import BatchRow, IndexState, LedgerSummary, Limbo
+from bk_spark.bookie.index.rows import BatchRow, IndexState, LedgerSummary, Limbo, ProvenConfirmation
 from bk_spark.bookie.index.sqlite_database import Database
 from bk_spark.bookie.index.sqlite_tables import BATCHES, Tables, row_of_columns
 from bk_spark.bookie.index.sqlite_transaction import Transaction
@@ -72,6 +72,9 @@ class SqliteIndex(VerifiedIndex):
     def row(self, ledger_id: int, first: int, sequence: int) -> BatchRow | None:
         columns = self._tables.find(BATCHES, (ledger_id, first, sequence))
         return None if columns is None else row_of_columns(columns)
+
+    def proven(self, ledger_id: int) -> ProvenConfirmation | None:
+        return self._tables.proven(ledger_id)
 
     def summaries(self, after: int, limit: int) -> list[LedgerSummary]:
         return self._tables.summaries(after, limit)

@@ -13,7 +13,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from bk_spark.bookie.index.rows import INDEX_VERSION, BatchRow, IndexState, LedgerSummary, Tally, pack_state, unpack_state
+from bk_spark.bookie.index.rows import (
+    INDEX_VERSION,
+    BatchRow,
+    IndexState,
+    LedgerSummary,
+    ProvenConfirmation,
+    Tally,
+    pack_proven,
+    pack_state,
+    unpack_proven,
+    unpack_state,
+)
 from bk_spark.bookie.index.sqlite_database import Columns, Database
 from bk_spark.bookie.logs.mark import EntryLogRow, LogState
 from bk_spark.bookie.logs.writer import EntryLocation
@@ -210,6 +221,21 @@ class Tables:
 
     def put_state(self, state: IndexState) -> None:
         self.database.run("REPLACE INTO state VALUES ('state', ?)", (pack_state(state),))
+
+    def proven(self, ledger_id: int) -> ProvenConfirmation | None:
+        found = self.database.one("SELECT value FROM state WHERE name = ?", (_proven_name(ledger_id),))
+        with self.database.translated():
+            return None if found is None else unpack_proven(ledger_id, found[0])
+
+    def put_proven(self, ledger_id: int, proven: ProvenConfirmation) -> None:
+        self.database.run("REPLACE INTO state VALUES (?, ?)", (_proven_name(ledger_id), pack_proven(ledger_id, proven)))
+
+    def forget_proven(self, ledger_id: int) -> None:
+        self.database.run("DELETE FROM state WHERE name = ?", (_proven_name(ledger_id),))
+
+
+def _proven_name(ledger_id: int) -> str:
+    return f"proven/{ledger_id}"
 
 
 def row_of_columns(columns: Columns) -> BatchRow:

@@ -69,6 +69,9 @@ class Transaction:
             self._delete_below(edit, summary.ledger_id, change.deleted_at)
             flags = summary.flags | FENCED | DELETED
             summary = replace(summary, flags=flags, deleted_at=change.deleted_at, deleted_ms=change.deleted_ms)
+            self._tables.forget_proven(change.ledger_id)
+        if change.proven is not None:
+            self._tables.put_proven(change.ledger_id, change.proven)
         rows = [row for row in change.rows if row.sequence > summary.deleted_at]
         self._insert(edit, rows)
         edit.after = _grown(summary, change, rows)

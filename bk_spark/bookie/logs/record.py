@@ -6,7 +6,7 @@
          0     4  magic "bkRC"
          4     1  version
          5     1  kind: 1 BATCH, 2 IDLE, 3 SEAL, 4 FENCE, 5 CONFIRMED, 6 DELETED
-         6     1  digest type             0 of a batch of whole entries, and unless BATCH
+     6     1  digest type             0 of a batch of whole entries; in CONFIRMED the size of the proof; else 0
          7     3  E, Qw, slot             the ids held: quorum.IdPattern; 1, 1, 0 is dense
         10     1  flags                  1: the body has a last add confirmed for each entry (BATCH); else 0
         11     1  trailing zeros         bytes of zeros that the body ends in, 255 if it is more; 0 without a body
@@ -16,7 +16,7 @@
         32     8  sequence                one counter for all files of the bookie; a copy keeps the number of the original
         40     8  synced_through          bytes of this file known durable when this record was written
         48     8  ledger id               0 in IDLE and SEAL, as all that follows
-        56     8  first entry id          0 unless BATCH
+        56     8  first entry id          0 unless BATCH; in CONFIRMED the proof begins here, without the number at 72
         64     8  last entry id           inclusive; 0 unless BATCH
         72     8  last add confirmed      the highest of the batch; -1 in FENCE; in DELETED the time, ms since 1970
         80     8  length before           payload bytes of the ledger before the first entry
@@ -53,8 +53,8 @@ from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
 from bk_spark.quorum import DENSE, IdPattern
 
 RECORD_VERSION = 4
-_WITHOUT_WHOLE_ENTRIES = 3
-"""The version of all other records: a bookie without whole entries can go back to the release that knew none."""
+_SINCE_BEFORE_WHOLE = 3
+"""The version of records without whole entries and proofs: a bookie that has none can go back to the release before these."""
 RECORD_MAGIC = b"bkRC"
 _FIELDS = struct.Struct("<4s8BI4Q5q24sII")
 _MIXED_LAC = 1
@@ -67,6 +67,8 @@ HEADER_CRC_BYTES = _CRC.size
 MANY_ZEROS = 255
 """The trailing zeros of a body are counted up to this number."""
 NO_KEY = bytes(24)
+_PROOF = struct.Struct("<3q")
+"""A proof stands where a batch has its ids and length. The widest digest has 20 bytes."""
 
 
 class RecordKind(IntEnum):
@@ -96,6 +98,8 @@ class LedgerNote:
     last_add_confirmed: int = NO_ENTRY
     deleted_ms: int = 0
     """The time of the deletion, in milliseconds since 1970; 0 unless DELETED."""
+    proof: bytes = b""
+    """The digest that proves a CONFIRMED to readers, as many bytes at most as _PROOF has; empty if its writer gave none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ class RecordHeader:
 def pack_batch(place: Place, sequence: int, batch: EncodedBatch, master_key_hash: bytes) -> bytes:
     """The header of a record for ``batch``; the body follows it in the file."""
     header, pattern = batch.header, batch.header.pattern
-    version = _WITHOUT_WHOLE_ENTRIES if header.digest_type else RECORD_VERSION
+    version = _SINCE_BEFORE_WHOLE if header.digest_type else RECORD_VERSION
     digest = header.digest_type.value if header.digest_type else _WHOLE
     kind = (RecordKind.BATCH, digest, pattern.ensemble_size, pattern.write_quorum, pattern.slot)
     body = (_MIXED_LAC if header.mixed_lac else 0, _trailing_zeros(batch.body), len(batch.body))
@@ -135,13 +139,15 @@ def pack_batch(place: Place, sequence: int, batch: EncodedBatch, master_key_hash
 
 def pack_mark(place: Place, sequence: int, kind: RecordKind) -> bytes:
     """A whole IDLE or SEAL record."""
-    return _pack_bare(place, sequence, kind, (0, 0, 0, 0, 0, NO_KEY))
+    return _pack_bare(place, sequence, kind, (0, 0, 0, 0, 0), NO_KEY)
 
 
 def pack_note(place: Place, sequence: int, note: LedgerNote, master_key_hash: bytes) -> bytes:
     """A whole FENCE, CONFIRMED or DELETED record."""
+    first, last, length = _PROOF.unpack(note.proof.ljust(_PROOF.size, b"\0"))
     value = note.deleted_ms if note.kind is RecordKind.DELETED else note.last_add_confirmed
-    return _pack_bare(place, sequence, note.kind, (note.ledger_id, 0, 0, value, 0, master_key_hash))
+    numbers = (note.ledger_id, first, last, value, length)
+    return _pack_bare(place, sequence, note.kind, numbers, master_key_hash, len(note.proof))
 
 
 def may_begin_record(data: bytes, salt: int, offset: int) -> bool:
@@ -180,26 +186,13 @@ def _trailing_zeros(body: bytes | memoryview) -> int:
     return len(tail) - len(tail.rstrip(b"\0"))
 
 
-def _pack_bare(place: Place, sequence: int, kind: RecordKind, ledger: tuple[Any, ...]) -> bytes:
-    """A record without a body. ``ledger``: its fields from the ledger id to the master key hash."""
-    return _packed(
-        _WITHOUT_WHOLE_ENTRIES,
-        kind,
-        0,
-        1,
-        1,
-        0,
-        0,
-        0,
-        0,
-        place.salt,
-        place.offset,
-        sequence,
-        place.synced_through,
-        *ledger,
-        0,
-        0,
-    )
+def _pack_bare(
+    place: Place, sequence: int, kind: RecordKind, numbers: tuple[int, ...], key: bytes, proof_bytes: int = 0
+) -> bytes:
+    """A record without a body. ``numbers``: from the ledger id to the length."""
+    version = RECORD_VERSION if proof_bytes else _SINCE_BEFORE_WHOLE
+    own = (place.salt, place.offset, sequence, place.synced_through)
+    return _packed(version, kind, proof_bytes, 1, 1, 0, 0, 0, 0, *own, *numbers, key, 0, 0)
 
 
 def _packed(*fields: Any) -> bytes:
@@ -226,7 +219,8 @@ def _header(what: str, fields: tuple[Any, ...]) -> RecordHeader:
         elif kind is RecordKind.DELETED:
             note = LedgerNote(kind, ledger_id, deleted_ms=value)
         elif kind in (RecordKind.FENCE, RecordKind.CONFIRMED):
-            note = LedgerNote(kind, ledger_id, value)
+            proof = _PROOF.pack(first, last, length_before)[:digest]
+            note = LedgerNote(kind, ledger_id, value, proof=proof)
     except (ValueError, ConfigError) as problem:
         raise CorruptionError(what, f"a record with a right checksum and wrong fields ({problem})") from problem
     place = Place(salt, offset, synced_through)

@@ -220,7 +220,7 @@ def _change(ledger_id: int, ledger: CachedLedger, copies: Copies) -> LedgerChang
     rows = list(_copied(ledger, copies))
     deletion = (ledger.deleted_at, ledger.deleted_ms) if ledger.is_deletion_new else (0, 0)
     is_fenced = ledger.fenced_at is not None
-    return LedgerChange(ledger_id, ledger.master_key_hash, ledger.last_add_confirmed, rows, is_fenced, *deletion)
+    return LedgerChange(ledger_id, ledger.master_key_hash, ledger.last_add_confirmed, rows, is_fenced, *deletion, ledger.proven)
 
 
 def _copied(ledger: CachedLedger, copies: Copies) -> Iterator[BatchRow]:

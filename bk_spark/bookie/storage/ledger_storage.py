@@ -23,7 +23,7 @@ from __future__ import annotations
 import threading
 
 from bk_spark.bookie.index.ledger_index import LedgerIndex, proven_summary
-from bk_spark.bookie.index.rows import BatchRow, row_of
+from bk_spark.bookie.index.rows import BatchRow, ProvenConfirmation, row_of
 from bk_spark.bookie.logs.all_logs import Logs
 from bk_spark.bookie.logs.record import LedgerNote, RecordKind
 from bk_spark.bookie.progress import Progress
@@ -102,14 +102,22 @@ class LedgerStorage(StoredLedgers):
             with self._changed:
                 ledger.fence(sequence)
 
-    def confirm(self, ledger_id: int, master_key_hash: bytes, last_add_confirmed: int) -> None:
-        """Stage a last add confirmed that no add carries. Durable after the next ``sync``. A lower one changes nothing."""
+    def confirm(self, ledger_id: int, master_key_hash: bytes, last_add_confirmed: int, proof: bytes = b"") -> None:
+        """Stage a last add confirmed that no add carries. Durable after the next ``sync``. A lower one changes nothing.
+
+        The highest one with a ``proof`` is kept besides, for readers that want it.
+        """
         self._gate.check()
         ledger = self._cached_ledger(ledger_id, master_key_hash)
-        if last_add_confirmed > ledger.last_add_confirmed:
-            self._append_note(LedgerNote(RecordKind.CONFIRMED, ledger_id, last_add_confirmed), master_key_hash)
+        known = self.proven(ledger_id) if proof else None
+        is_proven_news = bool(proof) and (known is None or last_add_confirmed > known.last_add_confirmed)
+        if last_add_confirmed > ledger.last_add_confirmed or is_proven_news:
+            note = LedgerNote(RecordKind.CONFIRMED, ledger_id, last_add_confirmed, proof=proof)
+            self._append_note(note, master_key_hash)
             with self._changed:
                 ledger.confirm(last_add_confirmed)
+                if is_proven_news:
+                    ledger.prove(ProvenConfirmation(last_add_confirmed, proof))
 
     def delete(self, ledger_id: int, deleted_ms: int, decided_at: int | None = None) -> bool:
         """Stage the deletion of all that is stored of a ledger. Durable after the next ``sync``. Unknown ledgers have nothing.

@@ -29,7 +29,7 @@ from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.index.generation import IndexGeneration, problem_of_index
 from bk_spark.bookie.index.ledger_index import LedgerIndex, OpenIndex, proven_summary
-from bk_spark.bookie.index.rows import Limbo, row_of
+from bk_spark.bookie.index.rows import Limbo, ProvenConfirmation, row_of
 from bk_spark.bookie.index.sqlite_index import index_exists, with_way_out
 from bk_spark.bookie.logs.all_logs import LogsReplay, logs_exist
 from bk_spark.bookie.logs.record import LedgerNote, RecordKind
@@ -196,6 +196,8 @@ class _Replay:
         match note.kind:
             case RecordKind.CONFIRMED:
                 ledger.confirm(note.last_add_confirmed)
+                if note.proof:
+                    ledger.prove(ProvenConfirmation(note.last_add_confirmed, note.proof))
             case RecordKind.FENCE:
                 ledger.fence(sequence)
             case RecordKind.DELETED:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bk_spark.bookie.index.look_up import RowWindow
-from bk_spark.bookie.index.rows import BatchRow, LedgerSummary, Limbo, row_of
+from bk_spark.bookie.index.rows import BatchRow, LedgerSummary, Limbo, ProvenConfirmation, row_of
 from bk_spark.bookie.logs.log_file import LogFile
 from bk_spark.bookie.logs.mark import EntryLogRow
 from bk_spark.bookie.logs.writer import EntryLocation
@@ -82,6 +82,15 @@ class StoredLedgers:
         with self._index.reading() as index:
             found = from_summary(index.summary(ledger_id))
         return None if found is None else self._facts(found)
+
+    def proven(self, ledger_id: int) -> ProvenConfirmation | None:
+        """The highest last add confirmed of a ledger that came by itself, with its proof; None if there is none."""
+        with self._changed:
+            cached = self._layers.proven(ledger_id)
+        if cached is not None:
+            return cached
+        with self._index.reading() as index:
+            return index.proven(ledger_id)
 
     def rows(self, ledger_id: int, first: int, last: int) -> RowWindow:
         """All rows of a ledger that may now hold ids from ``first`` to ``last``, inclusive."""

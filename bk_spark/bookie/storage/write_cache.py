@@ -19,7 +19,7 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from bk_spark.bookie.index.rows import BatchRow, LedgerSummary
+from bk_spark.bookie.index.rows import BatchRow, LedgerSummary, ProvenConfirmation
 from bk_spark.entries.batch import NO_ENTRY
 
 ROW_OVERHEAD_BYTES = 1024
@@ -47,6 +47,8 @@ class CachedLedger:
     deleted_ms: int = 0
     is_deleted: bool = False
     """Nothing came after the deletion."""
+    proven: ProvenConfirmation | None = None
+    """The highest last add confirmed that came by itself, with its proof. None: the layers below may know one."""
     is_deletion_new: bool = False
     """The layers below do not know of the deletion."""
     rows: list[BatchRow] = field(default_factory=list)
@@ -69,6 +71,11 @@ class CachedLedger:
         """The highest one stays, for batches come in any order."""
         self.last_add_confirmed = max(self.last_add_confirmed, last_add_confirmed)
 
+    def prove(self, proven: ProvenConfirmation) -> None:
+        """The highest one stays."""
+        if self.proven is None or proven.last_add_confirmed >= self.proven.last_add_confirmed:
+            self.proven = proven
+
     def fence(self, sequence: int) -> None:
         """The first one stays."""
         if self.fenced_at is None:
@@ -80,6 +87,7 @@ class CachedLedger:
         if sequence > self.deleted_at:
             self.deleted_at, self.deleted_ms, self.is_deletion_new = sequence, deleted_ms, True
             self.rows = [row for row in self.rows if row.sequence > sequence]
+            self.proven = None
             self.is_deleted = not self.rows
 
     def overlapping(self, first: int, last: int) -> list[BatchRow]:
@@ -149,7 +157,8 @@ class CacheLayers:
         frozen = None if self.frozen is None else self.frozen.ledger(ledger_id)
         if frozen is not None:
             highest = max(frozen.highest_below, frozen.highest_cached)
-            ledger = replace(frozen, highest_below=highest, highest_cached=NO_ENTRY, is_deletion_new=False, rows=[], max_span=0)
+            ledger = replace(frozen, highest_below=highest, highest_cached=NO_ENTRY, rows=[], max_span=0)
+            ledger.is_deletion_new, ledger.proven = False, None  # the frozen cache tells both
         else:
             ledger = from_summary(indexed) or CachedLedger(master_key_hash)
         return self.active.begin(ledger_id, ledger)
@@ -167,6 +176,10 @@ class CacheLayers:
         ledgers = self._cached(ledger_id)
         rows = [row for ledger in ledgers for row in ledger.overlapping(first, last)]
         return rows if len(ledgers) < 2 else sorted(rows, key=_order)
+
+    def proven(self, ledger_id: int) -> ProvenConfirmation | None:
+        """What the caches have of it."""
+        return next((ledger.proven for ledger in self._cached(ledger_id) if ledger.proven is not None), None)
 
     def _cached(self, ledger_id: int) -> list[CachedLedger]:
         layers = [self.active] if self.frozen is None else [self.active, self.frozen]

@@ -12,12 +12,12 @@ from typing import TypeAlias
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from bk_spark.entries.batch import MAX_ENTRY_ID, binaries
+from bk_spark.entries.batch import MAX_ENTRY_ID, NO_ENTRY, binaries
 from bk_spark.entries.whole_entries import LEAST_BYTES, WholeEntries
 from bk_spark.errors import CorruptionError
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.wire.apache.version_3 import VERSION
-from bk_spark.wire.messages import Status
+from bk_spark.wire.messages import MAX_PROOF_BYTES, Status
 
 DEFERRED_SYNC = 1
 """The write flag of an add that is answered before it is durable."""
@@ -170,8 +170,8 @@ def pack_read(header: pb.Header, request: pb.ReadRequest, status: Status, entry:
 
 
 def explicit_last_add_confirmed(request: pb.WriteLacRequest) -> tuple[int, bytes]:
-    """The number, and its proof. Raises CorruptionError for a body that is not of this number."""
+    """The number, and its proof. Raises CorruptionError for a body that is not of this number, or has no digest behind it."""
     numbers = request.ledgerId.to_bytes(8, signed=True) + request.lac.to_bytes(8, signed=True)
-    if not request.body.startswith(numbers):
+    if not request.body.startswith(numbers) or len(request.body) - len(numbers) > MAX_PROOF_BYTES or request.lac < NO_ENTRY:
         raise CorruptionError("an explicit last add confirmed", "its body is of another ledger or number")
     return request.lac, request.body[len(numbers) :]

@@ -147,14 +147,14 @@ class Served:
         """Until a request waits to be durable."""
 
         async def wait() -> None:
-            while not self.server.sync_thread.queued_bytes:
+            while not self.server.requests.sync_thread.queued_bytes:
                 await asyncio.sleep(0)
 
         self.run(wait())
 
     def wait_for_polls(self, count: int) -> None:
         async def wait() -> None:
-            while self.server.polls.count != count:
+            while self.server.requests.polls.count != count:
                 await asyncio.sleep(0)
 
         self.run(wait())

@@ -12,6 +12,7 @@ from bk_spark.metadata.ledger_layout import LedgerLayout
 from bk_spark.metadata.registration import (
     APACHE_PROTOCOL,
     PROTOCOL,
+    ApachePort,
     BookieAddress,
     RegisteredBookie,
     check_layout,
@@ -290,7 +291,7 @@ def test_a_bookie_that_speaks_both_is_asked_over_our_wire(store: ZooKeeperStore,
     info = BookieServiceInfoFormat.FromString(service_info(bookie_rpc=("a", 1)))
     info.endpoints.add(id="ours", host="a", port=2, protocol=PROTOCOL)
     store.create(cluster_root.registration("x"), info.SerializeToString())
-    assert lookup(store, cluster_root, "x") == BookieAddress("x", "a", 2)
+    assert lookup(store, cluster_root, "x") == BookieAddress("x", "a", 2, apache=ApachePort(1))
 
 
 def test_a_damaged_registration_is_damage_and_not_absence(store: ZooKeeperStore, cluster_root: Znodes) -> None:

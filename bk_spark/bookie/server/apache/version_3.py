@@ -11,7 +11,7 @@ from bk_spark.bookie.whole_read import FoundEntry
 from bk_spark.entries.digest import whole_key
 from bk_spark.errors import CorruptionError
 from bk_spark.proto import apache_wire_pb2 as pb
-from bk_spark.wire.apache.version_3 import LAST_ENTRY, VERSION, WITHOUT_AUTHENTICATION
+from bk_spark.wire.apache.version_3 import LAST_ENTRY, VERSION, WITHOUT_AUTHENTICATION, covered_by_proof
 from bk_spark.wire.apache.version_3_server import (
     AddRuns,
     code_of,
@@ -141,6 +141,9 @@ class Version3Requests:
         answer = pb.ReadLacResponse(status=code_of(status), ledgerId=ledger_id)
         if last.entry:
             answer.lastEntryBody = last.entry
+        proven = await self._loop.run_in_executor(self._requests.reserved, self._readers.whole.proven, ledger_id)
+        if proven is not None and status is Status.OK:
+            answer.lacBody = covered_by_proof(ledger_id, proven.last_add_confirmed) + proven.proof
         await self._readers.may_reply(connection)
         connection.send(pack(header, status, answer))
 
