@@ -107,7 +107,9 @@ class Ending:
         outcome.violations += found.violations
         outcome.violations += unlike(f"Pulsar's reader and bk_spark's client, {topic.name}", _seen(read, found), found.records)
         placed = acknowledged[acknowledged["ledger"] >= 0]
-        lost = np.setdiff1d(_seen(placed, found), found.records)
+        seen = _seen(placed, found)
+        outcome.unseen += len(placed) - len(seen)
+        lost = np.setdiff1d(seen, found.records)
         if len(lost):
             outcome.violations.append(
                 f"{topic.name}: {len(lost)} messages are not where they were acknowledged: {lost[:5].tolist()}"
@@ -125,7 +127,10 @@ class Ending:
             self._load.delete(topic)
         with _noted(outcome):
             wait_until(lambda: not known & set(remaining(self._client)), "ledgers of deleted topics are gone", DELETE_S)
-        outcome.ledgers_orphaned = len(remaining(self._client))
+        orphans = remaining(self._client)
+        outcome.ledgers_orphaned = len(orphans)
+        for ledger_id, topic in orphans.items():
+            self._say(f"no broker knows ledger {ledger_id} of {topic}")
         self._bookies.collect()
         with _noted(outcome):
             wait_until(self._is_given_back, "space is given back", SPACE_S)

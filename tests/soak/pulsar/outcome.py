@@ -26,6 +26,8 @@ class Outcome:
     ledgers_read: int = 0
     entries_read: int = 0
     """By bk_spark's client."""
+    unseen: int = 0
+    """Acknowledged messages at the end of open ledgers, which a reader that does not recover them does not see."""
     ledgers_orphaned: int = 0
     """Made by a broker that died before it had noted them: nobody deletes them."""
     bytes_before: int = 0
@@ -53,7 +55,7 @@ class Outcome:
                 f"read from the first on: {self.read}, missing: {self.missing}, out of order: {self.out_of_order}, "
                 f"doubled (allowed): {self.doubled}",
                 f"ledgers made: {self.ledgers_made}, orphaned: {self.ledgers_orphaned}",
-                f"read by bk_spark's client: {self.ledgers_read} ledgers, {self.entries_read} entries",
+                f"read by bk_spark's client: {self.ledgers_read} ledgers, {self.entries_read} entries; unseen messages: {self.unseen}",
                 f"files of entries: {self.bytes_before / 1e6:.1f} MB, once topics were deleted {self.bytes_after / 1e6:.1f} MB",
                 f"seconds: {self.seconds:.0f}",
                 *(f"VIOLATED {violation}" for violation in self.violations[:MAX_LINES]),
