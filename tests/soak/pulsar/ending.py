@@ -129,8 +129,8 @@ class Ending:
             wait_until(lambda: not known & set(remaining(self._client)), "ledgers of deleted topics are gone", DELETE_S)
         orphans = remaining(self._client)
         outcome.ledgers_orphaned = len(orphans)
-        for ledger_id, topic in orphans.items():
-            self._say(f"no broker knows ledger {ledger_id} of {topic}")
+        for ledger_id, partition in orphans.items():
+            self._say(f"no broker knows ledger {ledger_id} of {partition}")
         self._bookies.collect()
         with _noted(outcome):
             wait_until(self._is_given_back, "space is given back", SPACE_S)

@@ -55,7 +55,7 @@ class Outcome:
                 f"read from the first on: {self.read}, missing: {self.missing}, out of order: {self.out_of_order}, "
                 f"doubled (allowed): {self.doubled}",
                 f"ledgers made: {self.ledgers_made}, orphaned: {self.ledgers_orphaned}",
-                f"read by bk_spark's client: {self.ledgers_read} ledgers, {self.entries_read} entries; unseen messages: {self.unseen}",
+                f"read by bk_spark's client: {self.ledgers_read} ledgers, {self.entries_read} entries; unseen: {self.unseen}",
                 f"files of entries: {self.bytes_before / 1e6:.1f} MB, once topics were deleted {self.bytes_after / 1e6:.1f} MB",
                 f"seconds: {self.seconds:.0f}",
                 *(f"VIOLATED {violation}" for violation in self.violations[:MAX_LINES]),
