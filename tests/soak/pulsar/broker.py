@@ -79,7 +79,9 @@ class Cluster:
         command += ["--existing-bk-metadata-service-uri", self.bookies_uri]
         command += ["--web-service-url", f"http://{HOST}:{web_port}", "--broker-service-url", f"pulsar://{HOST}:{port}"]
         with log.open("ab") as output:
-            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=SETUP_S, check=True)
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=SETUP_S)
+        if done.returncode != 0:
+            raise RuntimeError(f"Pulsar's metadata were not made, see {log}")
 
 
 class Broker(LocalProcess):

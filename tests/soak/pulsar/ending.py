@@ -28,6 +28,8 @@ TRIMMED_LEDGERS = 2
 SHARE_LEFT = 0.5
 """Of the bytes in files of entries, at most, once the topics are deleted: files that are not full stay."""
 
+_RETAINED = tuple(topic for topic in TOPICS if topic.namespace.is_retained)
+
 
 class Ending:
     def __init__(
@@ -49,11 +51,12 @@ class Ending:
 
     def play(self) -> None:
         self._await_whole()
+        for topic in _RETAINED:
+            self._judge_open(topic)
         self._restart_brokers()
         self._await_trimmed()
-        for topic in TOPICS:
-            if topic.namespace.is_retained:
-                self._judge_topic(topic)
+        for topic in _RETAINED:
+            self._judge_topic(topic)
         self._delete()
 
     def _await_whole(self) -> None:
@@ -106,14 +109,25 @@ class Ending:
         outcome.entries_read += found.entries
         outcome.violations += found.violations
         outcome.violations += unlike(f"Pulsar's reader and bk_spark's client, {topic.name}", _seen(read, found), found.records)
+        self._judge_places(topic, acknowledged, found)
+
+    def _judge_open(self, topic: Topic) -> None:
+        """While brokers write to them: restarted brokers close them, and begin new ones."""
+        found = read_topic(self._client, self._store, topic, is_open_only=True)
+        acknowledged = read_file(self._load.records / f"acknowledged-{topic.name}")
+        there = acknowledged[np.isin(acknowledged["ledger"], list(found.unseen_after))]
+        self._outcome.unseen += len(there) - len(_seen(there, found))
+        self._outcome.violations += found.violations
+        self._judge_places(topic, there, found)
+
+    def _judge_places(self, topic: Topic, acknowledged: Records, found: Found) -> None:
+        """What was acknowledged is read where the acknowledgement said."""
         placed = acknowledged[acknowledged["ledger"] >= 0]
-        seen = _seen(placed, found)
-        outcome.unseen += len(placed) - len(seen)
-        lost = np.setdiff1d(seen, found.records)
+        lost = np.setdiff1d(_seen(placed, found), found.records)
         if len(lost):
-            outcome.violations.append(
-                f"{topic.name}: {len(lost)} messages are not where they were acknowledged: {lost[:5].tolist()}"
-            )
+            where = lost[:5].tolist()
+            violation = f"{topic.name}: {len(lost)} messages are not where they were acknowledged: {where}"
+            self._outcome.violations.append(violation)
 
     # --- space
 

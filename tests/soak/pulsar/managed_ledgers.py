@@ -64,13 +64,13 @@ def cursor_ledgers_of(store: MetadataStore, partition: str) -> list[int]:
     return [ledger for value in values if (ledger := _signed(value[CURSORS_LEDGER_ID])) >= 0]
 
 
-def read_topic(client: BookKeeper, store: MetadataStore, topic: Topic) -> Found:
-    """Every entry of all its ledgers, each message checked."""
+def read_topic(client: BookKeeper, store: MetadataStore, topic: Topic, *, is_open_only: bool = False) -> Found:
+    """Every entry of all its ledgers, or of the open ones alone, each message checked."""
     rows: list[tuple[int, ...]] = []
     found = Found(from_rows([]), 0, 0, {}, [])
     for number, partition in enumerate(topic.partitions):
         infos = ledgers_of(store, partition)
-        for info in infos:
+        for info in infos[-1:] if is_open_only else infos:
             rows += _read_ledger(client, topic.name, number, info, info is infos[-1], found)
     found.records = from_rows(rows)
     return found
