@@ -88,15 +88,23 @@ def decode_add_request(message: pb.AddRequest, body: bytes | memoryview | None =
     _check_version("an add request", message.version)
     _check_text_and_key(message.bookie_id, message.master_key)
     batch = EncodedBatch(_decode_header(message.header), message.body if body is None else body, message.body_crc32c)
+    request = AddRequest(
+        message.request_id, message.bookie_id, message.master_key, batch, message.recovery, message.deferred_sync
+    )
+    return checked_add(request)
+
+
+def checked_add(request: AddRequest) -> AddRequest:
+    """The same request. Raises CorruptionError unless its batch is one that a client of this package may add."""
+    batch = request.batch
     if batch.header.is_whole:
         raise CorruptionError("an add", "its entries are whole: only Apache's clients add these")
     batch.check()
     batch.check_entries()
-    if not message.recovery and not batch.header.is_below_its_entries:
-        raise CorruptionError(
-            "a writer's add", f"last add confirmed {batch.header.last_add_confirmed} is not below its entries"
-        )
-    return AddRequest(message.request_id, message.bookie_id, message.master_key, batch, message.recovery, message.deferred_sync)
+    if not request.recovery and not batch.header.is_below_its_entries:
+        confirmed = batch.header.last_add_confirmed
+        raise CorruptionError("a writer's add", f"last add confirmed {confirmed} is not below its entries")
+    return request
 
 
 def encode_add_reply(reply: AddReply) -> pb.AddReply:
@@ -104,7 +112,7 @@ def encode_add_reply(reply: AddReply) -> pb.AddReply:
 
 
 def decode_add_reply(message: pb.AddReply) -> AddReply:
-    return AddReply(message.request_id, _status(message.status), _printable(message.detail), message.boot)
+    return AddReply(message.request_id, status_of(message.status), printable(message.detail), message.boot)
 
 
 def encode_read_reply(reply: ReadBatch | ReadEnd) -> bytes:
@@ -128,7 +136,7 @@ def decode_read_reply(data: bytes) -> ReadBatch | ReadEnd:
     if not message.HasField("header"):
         # A read up to the largest id of all ends at the id after it.
         _check_entry_id("the end of an answer to a read", message.entry_id, 0, MAX_ENTRY_ID + 1)
-        return ReadEnd(_status(message.status), message.entry_id, _printable(message.detail))
+        return ReadEnd(status_of(message.status), message.entry_id, printable(message.detail))
     return ReadBatch(EncodedBatch(_decode_header(message.header), body, message.body_crc32c))
 
 
@@ -146,9 +154,6 @@ def _encode_header(header: BatchHeader) -> pb.BatchHeader:
 
 
 def _decode_header(message: pb.BatchHeader) -> BatchHeader:
-    digest_type = _DIGEST_TYPES.get(message.digest_type)
-    if digest_type is None and message.digest_type != _WHOLE:
-        raise CorruptionError("a batch header", f"unknown digest type {message.digest_type}")
     return BatchHeader(
         message.ledger_id,
         message.first_entry_id,
@@ -156,7 +161,7 @@ def _decode_header(message: pb.BatchHeader) -> BatchHeader:
         _decode_pattern(message.pattern),
         message.last_add_confirmed,
         message.length_before,
-        digest_type,
+        digest_type_of(message.digest_type),
         message.mixed_lac,
     )
 
@@ -164,12 +169,20 @@ def _decode_header(message: pb.BatchHeader) -> BatchHeader:
 # Fields, converted and checked
 
 
-def _status(number: int) -> Status:
+def digest_type_of(number: int) -> DigestType | None:
+    """None for whole entries. Raises CorruptionError."""
+    digest_type = _DIGEST_TYPES.get(number)
+    if digest_type is None and number != _WHOLE:
+        raise CorruptionError("a batch header", f"unknown digest type {number}")
+    return digest_type
+
+
+def status_of(number: int) -> Status:
     """The status of a newer bookie, or a missing one, is unknown, never negative."""
     return _STATUSES.get(number, Status.UNKNOWN)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Text of another process, fit to be shown and logged: cut, and without characters that move a terminal's cursor."""
     cut = text[:MAX_TEXT]
     return cut if cut.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cut)
@@ -180,8 +193,13 @@ def _encode_pattern(pattern: IdPattern) -> pb.IdPattern:
 
 
 def _decode_pattern(message: pb.IdPattern) -> IdPattern:
+    return pattern_of(message.ensemble_size, message.write_quorum, message.slot)
+
+
+def pattern_of(ensemble_size: int, write_quorum: int, slot: int) -> IdPattern:
+    """Raises CorruptionError."""
     try:
-        return _pattern(message.ensemble_size, message.write_quorum, message.slot)
+        return _pattern(ensemble_size, write_quorum, slot)
     except BookKeeperError as problem:
         raise CorruptionError("a message's id pattern", str(problem)) from None
 
@@ -193,7 +211,7 @@ _pattern = lru_cache(_KEPT_PATTERNS)(IdPattern)
 def _decode_figures(figures: Mapping[str, int]) -> dict[str, int]:
     if len(figures) > messages.MAX_FIGURES:
         raise CorruptionError("an answer to an operation", f"it has {len(figures)} figures")
-    return {_printable(name): value for name, value in figures.items()}
+    return {printable(name): value for name, value in figures.items()}
 
 
 def _check_version(what: str, version: int) -> None:
@@ -237,16 +255,16 @@ _Conversion = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 """Makes a message's field of a value's, and the other way round."""
 
 _CONVERSIONS: dict[str, _Conversion] = {
-    "status": (lambda status: status.value, _status),
-    "detail": (lambda text: text[:MAX_TEXT], _printable),
+    "status": (lambda status: status.value, status_of),
+    "detail": (lambda text: text[:MAX_TEXT], printable),
     "pattern": (_encode_pattern, _decode_pattern),
     "wait_ms": (_same, lambda wait_ms: min(wait_ms, messages.MAX_WAIT_MS)),
-    "program_version": (_same, _printable),
+    "program_version": (_same, printable),
     "proof": (_same, _proof),
     "figures": (_same, _decode_figures),
     "ledgers": (
         lambda ledgers: _first_texts(ledgers, lambda text: text[:MAX_TEXT]),
-        lambda ledgers: _first_texts(ledgers, _printable),
+        lambda ledgers: _first_texts(ledgers, printable),
     ),
 }
 """By the name of the field; fields that are not listed are the same in both forms."""
@@ -333,7 +351,7 @@ encode_description, decode_description = _codec(
     "a bookie's description",
     messages.BookieDescription,
     pb.DescribeReply,
-    conversions={**_CONVERSIONS, "bookie_id": (_same, _printable)},
+    conversions={**_CONVERSIONS, "bookie_id": (_same, printable)},
 )
 encode_administer_reply, decode_administer_reply = _codec(
     "an answer to an operation", messages.AdministerReply, pb.AdministerReply

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from bk_spark.client.driver.apache.bookie import ApacheBookie
 from bk_spark.client.driver.apache.framing import Framing
 from bk_spark.client.driver.channels import Channels
-from bk_spark.client.driver.connections import BookieConnection, Lookup, QueuedAdd, ReadProgress, drained
+from bk_spark.client.driver.connections import BookieConnection, Lookup, ReadProgress, drained
+from bk_spark.client.driver.queued_add import QueuedAdd
 from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.registration import APACHE_PROTOCOL
 from bk_spark.wire.messages import (
@@ -159,5 +160,5 @@ class BookieClient:
                 if address.protocol == APACHE_PROTOCOL:
                     self._known = ApacheBookie(self.bookie_id, self._lookup, self._channels.contexts, self._framing)
                 else:
-                    self._known = BookieConnection(self.bookie_id, self._lookup, self._channels)
+                    self._known = BookieConnection(self.bookie_id, self._lookup, self._channels, address)
             return self._known

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -23,7 +23,11 @@ import grpc
 import grpc.aio
 
 from bk_spark.client.driver.answer_check import ReadAnswer
+from bk_spark.client.driver.apache.connecting import open_framed
 from bk_spark.client.driver.channels import Channels, bookie_stub
+from bk_spark.client.driver.framed_adds import AddConnection, FramedAdds
+from bk_spark.client.driver.queued_add import QueuedAdd
+from bk_spark.config import KIB
 from bk_spark.entries.whole_entries import taken_apart
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 from bk_spark.metadata.registration import BookieAddress
@@ -32,7 +36,6 @@ from bk_spark.tls.files import TlsContent
 from bk_spark.wire import codec
 from bk_spark.wire.messages import (
     AddReply,
-    AddRequest,
     AdministerReply,
     AdminOperation,
     BookieDescription,
@@ -63,6 +66,9 @@ LOOK_AGAIN_S = 0.5
 """While another bookie answers at its address, a bookie is looked up at most twice a second, whatever is sent to it."""
 
 _DRAIN_LOOK_S = 0.005
+
+SMALL_BYTES = 64 * KIB
+"""Adds with bodies below this size go as frames, larger ones over gRPC, which moves them with less of Python's time."""
 
 CONNECTED = (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.CONNECTING)
 
@@ -99,30 +105,20 @@ async def drained(is_empty: Callable[[], bool]) -> None:
         await asyncio.sleep(_DRAIN_LOOK_S)
 
 
-@dataclass(slots=True, eq=False)
-class QueuedAdd:
-    """An add until it is answered. ``request`` is None once it was sent or cancelled."""
-
-    request_id: int
-    request: AddRequest | None
-    on_reply: Callable[[AddReply], None]
-
-    def cancel(self) -> None:
-        """Drop the bytes, so that the queue of a bookie that stands still holds only what is still wanted."""
-        self.request = None
-
-
 class BookieConnection:
     """One bookie as a client sees it."""
 
-    def __init__(self, bookie_id: str, lookup: Lookup, channels: Channels, *, closed: bool = False) -> None:
+    def __init__(self, bookie_id: str, lookup: Lookup, channels: Channels, address: BookieAddress) -> None:
+        """``address`` is where the bookie was found."""
         self.bookie_id = bookie_id
         self._lookup = lookup
         self._channels = channels
-        self._closed = closed
+        self._closed = False
         self._channel: grpc.aio.Channel | None = None
         self._content: TlsContent | None = None
         self._address: BookieAddress | None = None
+        """The one that was registered when it was last looked up."""
+        self._channel_address: BookieAddress | None = None
         self._connecting = asyncio.Lock()
         self._is_doubtful = False
         """Whether another bookie gave the last answer."""
@@ -132,18 +128,17 @@ class BookieConnection:
         self._next_request = 0
         self._sender: asyncio.Task[None] | None = None
         self._reads = asyncio.Semaphore(MOST_READS)
-
-    def send_add(self, request: AddRequest, on_reply: Callable[[AddReply], None]) -> QueuedAdd:
-        """Send over the bookie's add stream; ``on_reply`` is called exactly once, later.
-
-        The queue holds no more bytes than the windows of the client's writers, because they cancel what they give up.
-        """
-        queued = QueuedAdd(request.request_id, request, on_reply)
-        self.enqueue(queued)
-        return queued
+        self._takes_frames = address.apache is not None
+        self._small = FramedAdds(self._open_for_small_adds, self._doubt)
 
     def enqueue(self, queued: QueuedAdd) -> None:
-        """``send_add`` of an add that somebody holds already."""
+        """Send an add; its ``on_reply`` is called exactly once, later. Small ones go as frames, large ones over gRPC.
+
+        The queues hold no more bytes than the windows of the client's writers, because they cancel what they give up.
+        """
+        if self._takes_frames and (queued.request is None or len(queued.request.batch.body) < SMALL_BYTES):
+            self._small.enqueue(queued)
+            return
         self._outgoing.put_nowait(queued)
         if self._sender is None or self._sender.done():
             self._sender = asyncio.get_running_loop().create_task(self._run_adds())
@@ -209,8 +204,9 @@ class BookieConnection:
 
     async def close(self) -> None:
         """Wait up to CLOSE_GRACE_S for the remaining adds of closed ledgers, then disconnect."""
-        await drained(lambda: not self._waiting and self._outgoing.empty())
+        await drained(lambda: not self._waiting and self._outgoing.empty() and not self._small)
         self._closed = True
+        await self._small.close("the client was closed")
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
@@ -239,11 +235,34 @@ class BookieConnection:
         address = await self._current_address()
         content = self._channels.content()
         failed = self._channel is not None and self._channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
-        if self._channel is not None and (failed or address != self._address or content is not self._content):
+        if self._channel is not None and (failed or address != self._channel_address or content is not self._content):
             await self._disconnect()
         if self._channel is None:
-            self._channel = self._channels.open(address, content)
-            self._address, self._content, self._is_doubtful = address, content, False
+            self._channel, self._channel_address = self._channels.open(address, content), address
+            self._content, self._is_doubtful = content, False
+            self._take_in(address)
+
+    async def _open_for_small_adds(self) -> AddConnection:
+        if self._closed:
+            raise ConnectionError("the client was closed")
+        loop = asyncio.get_running_loop()
+        if self._is_doubtful:
+            await asyncio.sleep(self._looked_s + LOOK_AGAIN_S - loop.time())
+        self._looked_s = loop.time()
+        address = await self._current_address()
+        self._take_in(address)
+        if address.apache is None:
+            raise ConnectionError("it has no port for small adds any more")
+        small = replace(address, port=address.apache.port)
+        connection = await open_framed(small, self._channels.contexts, AddConnection())
+        self._is_doubtful = False
+        return connection
+
+    def _doubt(self) -> None:
+        self._is_doubtful = True
+
+    def _take_in(self, address: BookieAddress) -> None:
+        self._address, self._takes_frames = address, address.apache is not None
 
     async def _current_address(self) -> BookieAddress:
         """The registered address; while the metadata store does not answer the last one, as requests name their bookie."""

@@ -17,11 +17,11 @@ from bk_spark.client.driver.bookies import BookieClient
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.connections import (
     CLOSE_GRACE_S,
-    QueuedAdd,
     ReadNotSentError,
     ReadProgress,
     describe_failure,
 )
+from bk_spark.client.driver.queued_add import QueuedAdd
 from bk_spark.client.driver.request_metrics import ReadMeter, count_choice, count_error, counted_add
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.entries.batch import NO_ENTRY

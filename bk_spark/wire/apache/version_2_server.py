@@ -26,6 +26,9 @@ from bk_spark.wire.messages import Status
 MOST_RUN_ENTRIES = 1_000
 """Of one run: its entries are answered together, so it bounds how long the first one waits."""
 
+_MANY = 8
+"""From so many ADDs of one size on, numpy is quicker than one look at each."""
+
 _HEAD = struct.Struct(">IBBH")
 _ADD = struct.Struct(">IBBH20sqqq")
 _READ = struct.Struct(">qq")
@@ -166,7 +169,7 @@ def _take_adds(data: memoryview, at: int, end: int, flags: int) -> tuple[SingleA
         raise CorruptionError("an add", f"of entry {entry_id} of ledger {ledger_id}")
     step = end - at
     count = _alike(data, at, step) if len(data) - end >= step else 1
-    whole, end = _alike_entries(data, at, step, count) if count > 1 else _different_entries(data, at, end)
+    whole, end = _alike_entries(data, at, step, count) if count >= _MANY else _different_entries(data, at, end)
     return SingleAdds(ledger_id, key, flags, whole), end
 
 

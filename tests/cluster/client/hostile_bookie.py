@@ -53,7 +53,8 @@ class HostileBookie(BookieServicer):
         """What a client makes of it."""
 
         async def run() -> _Result:
-            connection = BookieConnection(BOOKIE_ID, self._look_up, Channels(ClientConfig()))
+            address = await self._look_up(BOOKIE_ID)
+            connection = BookieConnection(BOOKIE_ID, self._look_up, Channels(ClientConfig()), address)
             try:
                 async with asyncio.timeout(DEADLINE_S):
                     return await ask(connection)

@@ -1,4 +1,5 @@
-"""The adds of Apache's clients: runs of single adds become batches, which take the way of all adds through the sync thread.
+"""The adds that come to a bookie's second port: runs of single adds of Apache's clients, which become batches, and small adds
+of this package's clients. All take the way of every add through the sync thread.
 
 Ref: DESIGN.md, "Two wires, one ledger"; docs/rules.md, protocol rules 32 to 35 and 64.
 """
@@ -15,7 +16,8 @@ from bk_spark.entries.digest import whole_key
 from bk_spark.entries.whole_entries import WholeEntries, encode_whole, stretches
 from bk_spark.errors import BookKeeperError
 from bk_spark.quorum import IdPattern
-from bk_spark.wire.messages import AddRequest, StagedReply, Status
+from bk_spark.wire.frames import pack_reply, unpack_add
+from bk_spark.wire.messages import AddReply, AddRequest, StagedReply, Status
 
 
 class AddRun(Protocol):
@@ -48,6 +50,28 @@ class Adds:
         else:
             connection.hold(self._put_later(connection, run))
 
+    def take_frame(self, connection: Connection, data: memoryview, at: int, end: int) -> None:
+        """An add of a client of this package. Raises CorruptionError for what is none."""
+        number, request = unpack_add(data, at, end, self._requests.bookie.bookie_id)
+        if isinstance(request, AddReply):
+            count_refused_add(request.status)
+            connection.send(pack_reply(request, number))
+            return
+        connection.owe(1)
+        if self._requests.new_ledgers.knows(request.ledger_id) and self._requests.sync_thread.has_room:
+            self._requests.sync_thread.put(request, partial(_answer_frame, connection, number))
+        else:
+            connection.hold(self._put_frame_later(connection, request, number))
+
+    async def _put_frame_later(self, connection: Connection, request: AddRequest, number: int) -> None:
+        refusal = await self._requests.new_ledgers.refusal(request.ledger_id)
+        if refusal:
+            count_refused_add(Status.READ_ONLY)
+            _answer_frame(connection, number, AddReply(number, Status.READ_ONLY, refusal))
+            return
+        await self._requests.sync_thread.wait_for_room()
+        self._requests.sync_thread.put(request, partial(_answer_frame, connection, number))
+
     async def _put_later(self, connection: Connection, run: AddRun) -> None:
         refusal = await self._requests.new_ledgers.refusal(run.ledger_id)
         if refusal:
@@ -74,6 +98,13 @@ class Adds:
     def _refuse(self, connection: Connection, run: AddRun, rows: slice, status: Status) -> None:
         _acknowledge(connection, run, rows, status)
         count_refused_add(status)
+
+
+def _answer_frame(connection: Connection, number: int, reply: StagedReply) -> None:
+    assert isinstance(reply, AddReply)
+    connection.owe(-1)
+    if connection.is_open:
+        connection.send(pack_reply(reply, number))
 
 
 def _answer(connection: Connection, run: AddRun, rows: slice, reply: StagedReply) -> None:

@@ -29,6 +29,7 @@ from bk_spark.tls.server_contexts import ServerContexts
 from bk_spark.wire.apache import version_2_server, version_3_server
 from bk_spark.wire.apache.version_2 import SIZE_BYTES
 from bk_spark.wire.apache.version_3_server import AddRuns
+from bk_spark.wire.frames import is_frame
 from bk_spark.wire.messages import Status
 
 HANDSHAKE_S = 10.0
@@ -73,9 +74,9 @@ class ApacheListener:
     def __init__(self, requests: Requests, config: BookieConfig, contexts: ServerContexts | None) -> None:
         """Without ``contexts`` nothing is encrypted."""
         self._readers = Readers(requests)
-        adds = Adds(requests)
-        self._version_2 = Version2Requests(adds)
-        self._version_3 = Version3Requests(adds, self._readers)
+        self._adds = Adds(requests)
+        self._version_2 = Version2Requests(self._adds)
+        self._version_3 = Version3Requests(self._adds, self._readers)
         self._contexts = contexts
         self._most_connections = config.max_connections
         self._memory_limit = config.memory_limit_bytes
@@ -131,6 +132,9 @@ class ApacheListener:
 
     def take(self, connection: Connection, data: memoryview, at: int, end: int) -> int:
         client = self._clients[connection]
+        if client.is_trusted and is_frame(data, at, end):
+            self._adds.take_frame(connection, data, at, end)
+            return end
         if not client.is_version_2:
             request = version_3_server.unpack(data[at + SIZE_BYTES : end])
             if request is not None:

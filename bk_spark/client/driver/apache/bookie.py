@@ -20,7 +20,8 @@ from bk_spark.client.driver.apache.connections import ApacheConnections
 from bk_spark.client.driver.apache.framing import Framing
 from bk_spark.client.driver.apache.reading import RangeRead, detail
 from bk_spark.client.driver.apache.version_2 import OnAdd, Version2
-from bk_spark.client.driver.connections import MOST_READS, Lookup, QueuedAdd, ReadProgress, begin_read, drained
+from bk_spark.client.driver.connections import MOST_READS, Lookup, ReadProgress, begin_read, drained
+from bk_spark.client.driver.queued_add import QueuedAdd
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.digest import APACHE_KEY_BYTES
 from bk_spark.entries.entry_bytes import last_add_confirmed_of

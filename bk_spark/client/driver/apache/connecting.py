@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from typing import Any, TypeVar
 
-from bk_spark.client.driver.apache.version_2 import Version2
+from bk_spark.client.driver.apache.framed_connection import FramedConnection
 from bk_spark.client.driver.apache.version_3 import Version3
 from bk_spark.metadata.registration import BookieAddress
 from bk_spark.proto import apache_wire_pb2 as pb
@@ -18,6 +19,8 @@ from bk_spark.tls.client_contexts import ClientContexts
 from bk_spark.tls.diagnosis import after_handshake, in_handshake
 from bk_spark.wire.apache import version_3
 from bk_spark.wire.messages import Status
+
+Framed = TypeVar("Framed", bound=FramedConnection[Any])
 
 STEP_S = 5.0
 """The timeout of each step: connect, handshake, an answer. A bookie that is there takes milliseconds."""
@@ -50,13 +53,12 @@ async def _begun(connection: Version3, address: BookieAddress, contexts: ClientC
     return connection
 
 
-async def open_version_2(address: BookieAddress, contexts: ClientContexts | None) -> Version2:
-    """Raises as open_version_3 does."""
+async def open_framed(address: BookieAddress, contexts: ClientContexts | None, connection: Framed) -> Framed:
+    """A connection that goes on with other frames than those of version 3. Raises as open_version_3 does."""
     begun = await open_version_3(address, contexts)
     transport = begun.transport
     if begun.ended is not None or transport.is_closing():  # the new protocol would not be told
         raise ConnectionError(begun.ended or "the bookie closed the connection")
-    connection = Version2()
     transport.set_protocol(connection)
     connection.connection_made(transport)
     return connection

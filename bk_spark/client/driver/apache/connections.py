@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from bk_spark.client.driver.apache.connecting import STEP_S, open_version_2, open_version_3
+from bk_spark.client.driver.apache.connecting import STEP_S, open_framed, open_version_3
 from bk_spark.client.driver.apache.version_2 import Version2
 from bk_spark.client.driver.apache.version_3 import Version3
 from bk_spark.client.driver.connections import Lookup
@@ -47,7 +47,7 @@ class ApacheConnections:
         """To add. Reads that end this connection would take adds with them."""
         async with self._opening["adds"]:
             if self._adds is None or self._adds.ended is not None:
-                self._adds = await self._kept(open_version_2)
+                self._adds = await self._kept(_open_version_2)
             return self._adds
 
     async def numbered(self) -> Version3:
@@ -85,7 +85,7 @@ class ApacheConnections:
     async def _for_batch_reads(self) -> Version2:
         async with self._opening["batch reads"]:
             if self._batch_reads is None or self._batch_reads.ended is not None:
-                self._batch_reads = await self._kept(open_version_2)
+                self._batch_reads = await self._kept(_open_version_2)
             return self._batch_reads
 
     async def _kept(self, opened: Callable[[BookieAddress, ClientContexts | None], Awaitable[_Connection]]) -> _Connection:
@@ -103,3 +103,7 @@ class ApacheConnections:
         if address is None:
             raise ConnectionError("it is not registered as available")
         return address
+
+
+async def _open_version_2(address: BookieAddress, contexts: ClientContexts | None) -> Version2:
+    return await open_framed(address, contexts, Version2())

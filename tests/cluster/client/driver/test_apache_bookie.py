@@ -16,8 +16,8 @@ from bk_spark.client.driver.apache import connecting
 from bk_spark.client.driver.apache import version_2 as apache_version_2
 from bk_spark.client.driver.apache.bookie import ApacheBookie
 from bk_spark.client.driver.apache.framing import Framing
-from bk_spark.client.driver.apache.version_2 import MOST_UNANSWERED
-from bk_spark.client.driver.connections import QueuedAdd
+from bk_spark.client.driver.apache.version_2 import MOST_UNANSWERED, Version2
+from bk_spark.client.driver.queued_add import QueuedAdd
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import decode, encode, seal
 from bk_spark.entries.digest import Digester, master_key
@@ -189,7 +189,7 @@ def test_a_connection_that_ends_while_it_goes_over_to_version_2_is_not_used() ->
         address = BookieAddress("b1", *server.sockets[0].getsockname()[:2])
         for _ in range(20):
             with contextlib.suppress(ConnectionError):
-                connection = await connecting.open_version_2(address, None)
+                connection = await connecting.open_framed(address, None, Version2())
                 with pytest.raises(ConnectionError):
                     await asyncio.wait_for(connection.batch_read(LEDGER, 0, 1, 1), DEADLINE_S / 20)
         server.close()

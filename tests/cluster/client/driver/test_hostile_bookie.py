@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.client.driver import answer_check
+from bk_spark.client.driver.queued_add import QueuedAdd
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import EncodedBatch, decode, encode, seal
 from bk_spark.entries.crc import crc32c
@@ -143,7 +144,8 @@ def test_replies_to_adds_that_nobody_sent_and_second_replies_change_nothing(book
 
     async def add(connection: Any) -> None:
         for number in range(3):
-            connection.send_add(AddRequest(number, BOOKIE_ID, KEY, batch(number, number)), replies.append)
+            request = AddRequest(number, BOOKIE_ID, KEY, batch(number, number))
+            connection.enqueue(QueuedAdd(number, request, replies.append))
         while len(replies) < 3:
             await asyncio.sleep(0.001)
 
