@@ -18,7 +18,9 @@
 #   make streams  a real stream, exactly once while its processes are killed (KILLS=50; SEED=1; KEEP=directory for all logs;
 #                 APACHE=1: on Apache's bookies)
 #   make fuzz     spoilt messages and files against everything that reads them (FUZZ_SECONDS=600; SEED=1; TARGET=…)
-#   make interop  our client on Apache's bookies beside Apache's client: every combination
+#   make interop  our client and Apache's, on Apache's bookies and on ours: every combination
+#   make apache-tests  Apache's own compiled tests on our bookies (CLASS=part of a name; ARGS=--list, and more)
+#   make pulsar   a Pulsar broker on our bookies, with kills (MESSAGES=1000000; MINUTES=60; SEED=1; KEEP=directory for all records)
 #   make bench    every benchmark but those beside peers (SMALL=1: each as small as it goes; an hour otherwise)
 #   make bench-peers  beside Kafka and Apache BookKeeper, which Maven fetches (SMALL=1)
 #   make bench-page   docs/benchmarks.md, from what the two wrote into build/benchmarks
@@ -47,9 +49,11 @@ LEDGERS ?= 10000
 SECONDS ?= 60
 MUTANTS ?= 200
 FUZZ_SECONDS ?= 600
+MESSAGES ?= 1000000
+MINUTES ?= 60
 SEED ?= 1
 
-.PHONY: demo check test soak lint format simulate mutants chaos lost-bookie duel streams fuzz interop bench bench-peers bench-page proto clean check-java
+.PHONY: demo check test soak lint format simulate mutants chaos lost-bookie duel streams fuzz interop apache-tests pulsar bench bench-peers bench-page proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -101,6 +105,12 @@ fuzz: $(VENV)/test-installed
 
 interop: $(VENV)/test-installed check-java
 	BK_SPARK_INTEROP=1 $(RUN) -m pytest tests/interop --timeout 3600 $(PYTEST_ARGS)
+
+apache-tests: $(VENV)/test-installed check-java
+	$(RUN) -m tests.apache_suite $(CLASS) $(ARGS)
+
+pulsar: $(VENV)/test-installed check-java
+	$(RUN) -m tests.soak.pulsar --messages $(MESSAGES) --minutes $(MINUTES) --seed $(SEED) $(if $(KEEP),--keep $(KEEP))
 
 bench: $(VENV)/test-installed check-java
 	@mkdir -p build/benchmarks

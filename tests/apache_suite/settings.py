@@ -16,6 +16,10 @@ def _seconds(milliseconds: str) -> float:
     return max(0.1, float(milliseconds) / 1000)
 
 
+def _is_true(text: str) -> bool:
+    return text == "true"
+
+
 def _mebibytes(count: str) -> int:
     return int(count) << 20
 
@@ -29,6 +33,7 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "majorCompactionInterval": ("major_compaction_interval_s", float),
     "majorCompactionThreshold": ("major_compaction_threshold", float),
     "diskUsageThreshold": ("disk_usage_high", float),
+    "journalWriteData": ("journal_write_data", _is_true),
     "journalMaxSizeMB": ("journal_file_bytes", _mebibytes),
     "logSizeLimit": ("entry_log_file_bytes", int),
 }
