@@ -99,7 +99,7 @@ class WholeReads:
         found: list[pa.BinaryArray] = []
         try:
             run = self._begin(ledger_id, first, first + most_entries - 1)
-            while most_entries > 0 and most_bytes > 0:
+            while most_entries > 0 and (most_bytes > 0 or not found):
                 entries = run.from_(first)
                 fitting = _fitting(entries, most_entries, most_bytes, at_least=0 if found else 1)
                 found += [entries.slice(0, fitting)] if fitting else []
@@ -119,6 +119,8 @@ class WholeReads:
     def availability(self, ledger_id: int) -> tuple[Status, bytes]:
         """Which entries of a ledger are here, as Apache's clients are told (availability.py)."""
         try:
+            if self._admission.is_limbo(ledger_id):
+                return Status.UNKNOWN, b""
             facts = self._facts(ledger_id)
             rows = self._storage.rows(ledger_id, 0, facts.highest_entry_id).overlapping(0, facts.highest_entry_id)
             durable = [row for row in rows if self._storage.wait_durable(row)]

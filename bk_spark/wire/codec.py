@@ -240,8 +240,8 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _proof(proof: bytes) -> bytes:
-    if len(proof) > messages.MAX_PROOF_BYTES:
+def _proof(proof: bytes | None) -> bytes | None:
+    if proof is not None and len(proof) > messages.MAX_PROOF_BYTES:
         raise CorruptionError("a last add confirmed to store", f"a proof of {len(proof)} bytes")
     return proof
 
@@ -292,12 +292,16 @@ def _codec(
     fields that must hold an entry id or NO_ENTRY, each with what an error says of another value. It raises
     FormatVersionError for a newer version, else CorruptionError.
     """
-    in_message = message_type.DESCRIPTOR.fields_by_name.keys()
+    in_message = message_type.DESCRIPTOR.fields_by_name
     wire_names = {field.name: _WIRE_NAMES.get(field.name, field.name) for field in dataclasses.fields(value_type)}  # type: ignore[arg-type]
     table = [(name, wire, *conversions.get(name, (_same, _same))) for name, wire in wire_names.items() if wire in in_message]
     version = {"version": PROTOCOL_VERSION} if "version" in in_message else {}
     assert {wire for _, wire, _, _ in table} | version.keys() == set(in_message)
     is_ledger_request = "master_key" in in_message
+    optional = {name for name, field in in_message.items() if field.has_presence and field.message_type is None}
+
+    def given(message: Any, wire: str) -> Any:
+        return getattr(message, wire) if wire not in optional or message.HasField(wire) else None
 
     def encode(value: _Value) -> _Message:
         return message_type(**version, **{wire: write(getattr(value, name)) for name, wire, write, _ in table})
@@ -312,7 +316,7 @@ def _codec(
             raise CorruptionError(what, f"the ledger id {message.ledger_id}")
         for name, problem in (entry_ids or {}).items():
             _check_entry_id(what, getattr(message, name), NO_ENTRY, MAX_ENTRY_ID, problem)
-        return value_type(**{name: read(getattr(message, wire)) for name, wire, _, read in table})
+        return value_type(**{name: read(given(message, wire)) for name, wire, _, read in table})
 
     return encode, decode
 

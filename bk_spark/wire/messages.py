@@ -199,8 +199,9 @@ class StoreLastAddConfirmedRequest(LedgerRequest):
     """Record durably that a ledger is confirmed up to ``last_add_confirmed``."""
 
     last_add_confirmed: int
-    proof: bytes = b""
-    """The ledger's digest of its id and this number, MAX_PROOF_BYTES at most. Readers over Apache's wire want it."""
+    proof: bytes | None = None
+    """The ledger's digest of its id and this number, MAX_PROOF_BYTES at most, for readers over Apache's wire. Empty if the
+    ledger has no digest; None from a client that gives none."""
 
     def describe(self) -> str:
         return f"store last add confirmed {self.last_add_confirmed} of ledger {self.ledger_id}"

@@ -6,7 +6,7 @@
          0     4  magic "bkRC"
          4     1  version
          5     1  kind: 1 BATCH, 2 IDLE, 3 SEAL, 4 FENCE, 5 CONFIRMED, 6 DELETED
-     6     1  digest type             0 of a batch of whole entries; in CONFIRMED the size of the proof; else 0
+     6     1  digest type             0 of a batch of whole entries; in CONFIRMED 1 + the size of the proof, if any; else 0
          7     3  E, Qw, slot             the ids held: quorum.IdPattern; 1, 1, 0 is dense
         10     1  flags                  1: the body has a last add confirmed for each entry (BATCH); else 0
         11     1  trailing zeros         bytes of zeros that the body ends in, 255 if it is more; 0 without a body
@@ -98,8 +98,8 @@ class LedgerNote:
     last_add_confirmed: int = NO_ENTRY
     deleted_ms: int = 0
     """The time of the deletion, in milliseconds since 1970; 0 unless DELETED."""
-    proof: bytes = b""
-    """The digest that proves a CONFIRMED to readers, as many bytes at most as _PROOF has; empty if its writer gave none."""
+    proof: bytes | None = None
+    """The digest that proves a CONFIRMED to readers, as many bytes at most as _PROOF has; None if its writer gave none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +144,10 @@ def pack_mark(place: Place, sequence: int, kind: RecordKind) -> bytes:
 
 def pack_note(place: Place, sequence: int, note: LedgerNote, master_key_hash: bytes) -> bytes:
     """A whole FENCE, CONFIRMED or DELETED record."""
-    first, last, length = _PROOF.unpack(note.proof.ljust(_PROOF.size, b"\0"))
+    first, last, length = _PROOF.unpack((note.proof or b"").ljust(_PROOF.size, b"\0"))
     value = note.deleted_ms if note.kind is RecordKind.DELETED else note.last_add_confirmed
     numbers = (note.ledger_id, first, last, value, length)
-    return _pack_bare(place, sequence, note.kind, numbers, master_key_hash, len(note.proof))
+    return _pack_bare(place, sequence, note.kind, numbers, master_key_hash, 0 if note.proof is None else 1 + len(note.proof))
 
 
 def may_begin_record(data: bytes, salt: int, offset: int) -> bool:
@@ -186,13 +186,11 @@ def _trailing_zeros(body: bytes | memoryview) -> int:
     return len(tail) - len(tail.rstrip(b"\0"))
 
 
-def _pack_bare(
-    place: Place, sequence: int, kind: RecordKind, numbers: tuple[int, ...], key: bytes, proof_bytes: int = 0
-) -> bytes:
-    """A record without a body. ``numbers``: from the ledger id to the length."""
-    version = RECORD_VERSION if proof_bytes else _SINCE_BEFORE_WHOLE
+def _pack_bare(place: Place, sequence: int, kind: RecordKind, numbers: tuple[int, ...], key: bytes, proof: int = 0) -> bytes:
+    """A record without a body. ``numbers``: from the ledger id to the length. ``proof``: 1 + its size, 0 without one."""
+    version = RECORD_VERSION if proof else _SINCE_BEFORE_WHOLE
     own = (place.salt, place.offset, sequence, place.synced_through)
-    return _packed(version, kind, proof_bytes, 1, 1, 0, 0, 0, 0, *own, *numbers, key, 0, 0)
+    return _packed(version, kind, proof, 1, 1, 0, 0, 0, 0, *own, *numbers, key, 0, 0)
 
 
 def _packed(*fields: Any) -> bytes:
@@ -219,7 +217,7 @@ def _header(what: str, fields: tuple[Any, ...]) -> RecordHeader:
         elif kind is RecordKind.DELETED:
             note = LedgerNote(kind, ledger_id, deleted_ms=value)
         elif kind in (RecordKind.FENCE, RecordKind.CONFIRMED):
-            proof = _PROOF.pack(first, last, length_before)[:digest]
+            proof = _PROOF.pack(first, last, length_before)[: digest - 1] if digest else None
             note = LedgerNote(kind, ledger_id, value, proof=proof)
     except (ValueError, ConfigError) as problem:
         raise CorruptionError(what, f"a record with a right checksum and wrong fields ({problem})") from problem

@@ -34,7 +34,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from bk_spark.bookie.server.disconnect import acknowledged_bytes, disconnect
-from bk_spark.config import KIB, MIB, BookieConfig
+from bk_spark.bookie.server.waiting_adds import WaitingAdds
+from bk_spark.config import MIB, BookieConfig
 from bk_spark.errors import CorruptionError
 from bk_spark.process_memory import give_back, resident_bytes
 from bk_spark.wire.codec import unpack_add_request
@@ -44,9 +45,6 @@ MAX_CALLS = 16_384
 
 REPLY_BYTES = 64 * MIB
 """Untaken replies: as much as 10 Gbit/s transmit in 50 ms. Each is in memory up to three times."""
-
-USUAL_ADD_BYTES = MIB + 64 * KIB
-"""Adds up to this size, the size of a client's batches, are never refused for lack of memory: they wait."""
 
 STALLED_S = 1.0
 """A client that has taken or sent nothing for this long may lose its call to others. A live one does every few milliseconds."""
@@ -99,16 +97,15 @@ class _Call:
 class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Watches all calls of one server. Created on its event loop, where ``watch`` runs as a task."""
 
-    def __init__(self, config: BookieConfig) -> None:
+    def __init__(self, config: BookieConfig, waiting_adds: WaitingAdds) -> None:
         self._memory_limit = config.memory_limit_bytes
-        self._waiting_add_bytes = config.waiting_add_bytes
+        self._waiting_adds = waiting_adds
         self._loop = asyncio.get_running_loop()
         self._calls: dict[asyncio.Task[Any], _Call] = {}
         self.reply_bytes = 0
         """Bytes of untaken replies."""
         self._untaken: Counter[str] = Counter()
         """The same for each connection that has any."""
-        self._added_bytes = 0
         self._waiting_to_reply: deque[asyncio.Future[None]] = deque()
         self._stood_s = 0.0
         """How long the event loop has taken no turns, in total."""
@@ -119,7 +116,7 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     def is_crowded(self, nbytes: int) -> bool:
         """Whether to refuse an add of this size, which is in hand already."""
-        return nbytes > USUAL_ADD_BYTES and self._added_bytes > self._waiting_add_bytes
+        return self._waiting_adds.is_crowded(nbytes)
 
     def may_reply(self, peer: str) -> bool:
         """Whether a read of this connection may make its next reply. Clients that took all so far may go on for longer."""
@@ -212,7 +209,7 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     def hold_add(self, call: _Call, nbytes: int) -> None:
         """Note how much of an add is in hand."""
-        self._added_bytes += nbytes - call.added_bytes
+        self._waiting_adds.change(nbytes - call.added_bytes)
         call.added_bytes = nbytes
 
     def _hold_reply(self, call: _Call, nbytes: int) -> None:

@@ -29,14 +29,14 @@ RESERVED_FILES = 512
 LEAST_CONNECTIONS = 16
 
 
-def server_options(max_connections: int) -> tuple[tuple[str, int], ...]:
-    """Options by gRPC's names. Raises ConfigError if the process may not open as many files as a few connections need."""
+def server_options(connections: int) -> tuple[tuple[str, int], ...]:
+    """Options by gRPC's names."""
     return (
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.so_reuseport", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
-        ("grpc.max_allowed_incoming_connections", _connections(max_connections)),
+        ("grpc.max_allowed_incoming_connections", connections),
         ("grpc.max_concurrent_streams", MAX_STREAMS),
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
@@ -47,17 +47,19 @@ def server_options(max_connections: int) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _connections(wanted: int) -> int:
-    """As many of ``wanted`` as the limit of open files leaves room for: without a free file no log could be opened."""
+def most_connections(wanted: int, ports: int) -> int:
+    """As many of ``wanted`` for each port as the limit of open files allows: without a free file no log could be opened.
+
+    Raises ConfigError if the process may not open as many files as a few connections need.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + RESERVED_FILES
+    needed = wanted * ports + RESERVED_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    found = wanted if soft == resource.RLIM_INFINITY else min(wanted, soft - RESERVED_FILES)
+    found = wanted if soft == resource.RLIM_INFINITY else min(wanted, (soft - RESERVED_FILES) // ports)
     if found < LEAST_CONNECTIONS:
-        remedy = (
-            f"raise it (ulimit -n) to {RESERVED_FILES + LEAST_CONNECTIONS} at least: a bookie needs a file for each connection"
-        )
+        least = RESERVED_FILES + LEAST_CONNECTIONS * ports
+        remedy = f"raise it (ulimit -n) to {least} at least: a bookie needs a file for each connection"
         raise ConfigError("the limit of open files", soft, remedy)
     return found

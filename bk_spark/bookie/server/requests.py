@@ -2,7 +2,7 @@
 
 Threads: **one** sync thread, which alone stages and syncs, and one for its checkpoints; a few read threads; one thread for the
 reads of recoveries, and one for short requests (reads of the last add confirmed, descriptions, administration): these two must
-not wait behind other reads. Connections of both ports take turns at reading.
+not wait behind other reads. Connections of both ports take turns.
 
 Ref: DESIGN.md, "Threads of a bookie"; docs/rules.md, protocol rules 34 and 35.
 """
@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.server.fair_turns import FairTurns
@@ -30,6 +32,11 @@ from bk_spark.wire.messages import (
     StagedRequest,
     Status,
 )
+
+SHORT_AHEAD = 2
+"""Short requests that are handed to their thread: one is under way, and the next one waits for no turn of the event loop."""
+
+_Answer = TypeVar("_Answer")
 
 
 class Requests:
@@ -50,6 +57,7 @@ class Requests:
         self.readers = ThreadPoolExecutor(config.read_threads, thread_name_prefix="read")
         self.recoveries = ThreadPoolExecutor(1, thread_name_prefix="recovery")
         self.reserved = ThreadPoolExecutor(1, thread_name_prefix="reserved")
+        self.short_turns = FairTurns(SHORT_AHEAD)
         self._loop = asyncio.get_running_loop()
 
     async def stop(self) -> None:
@@ -83,9 +91,14 @@ class Requests:
             return LastAddConfirmedReply(refused.status, NO_ENTRY, refused.detail)
 
         async def ask() -> LastAddConfirmedReply:
-            return await self._loop.run_in_executor(self.reserved, self.bookie.read_last_add_confirmed, request)
+            return await self.short(peer, partial(self.bookie.read_last_add_confirmed, request))
 
         return await self.polls.answer(request, ask, peer)
 
-    async def describe(self) -> BookieDescription:
-        return await self._loop.run_in_executor(self.reserved, self.bookie.describe)
+    async def describe(self, peer: str) -> BookieDescription:
+        return await self.short(peer, self.bookie.describe)
+
+    async def short(self, peer: str, work: Callable[[], _Answer]) -> _Answer:
+        """Run ``work`` on the thread for short requests. Connections take turns."""
+        async with self.short_turns.turn(peer):
+            return await self._loop.run_in_executor(self.reserved, work)

@@ -28,12 +28,13 @@ import grpc
 import grpc.aio
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.server.apache.listener import ApacheListener
+from bk_spark.bookie.server.apache.listener import ApacheListener, Bounds
 from bk_spark.bookie.server.new_ledgers import LedgerIds
 from bk_spark.bookie.server.open_calls import OpenCalls
-from bk_spark.bookie.server.options import server_options
+from bk_spark.bookie.server.options import most_connections, server_options
 from bk_spark.bookie.server.request_metrics import ServedReadMeter, count_confirmed_read, count_refused_add
 from bk_spark.bookie.server.requests import Requests
+from bk_spark.bookie.server.waiting_adds import BUSY, WaitingAdds
 from bk_spark.config import BookieConfig
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import BookKeeperError, ConfigError, FormatVersionError
@@ -115,19 +116,22 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         """``port`` 0 takes a free one; ``looks`` is called on the sync thread (SyncListener); ``ledger_ids`` asks the
         metadata store.
 
-        Must be created on the event loop that it runs on. Raises ConfigError if the TLS files cannot be used.
+        Must be created on the event loop that it runs on. Raises ConfigError if the TLS files cannot be used, or too few
+        files may be open for connections.
         """
         self._address = f"{host}:{port}"
         self._loop = asyncio.get_running_loop()
         self.requests = Requests(bookie, config, ledger_ids, looks, self._fail)
         self._administer = administer
-        self._max_connections = config.max_connections
-        self._calls = OpenCalls(config)
+        self._connections = most_connections(config.max_connections, ports=1 + (config.apache_port >= 0))
+        waiting_adds = WaitingAdds(config.waiting_add_bytes)
+        self._calls = OpenCalls(config, waiting_adds)
         self._watching: asyncio.Task[None] | None = None
         files = TlsFiles.of(config)
         self._tls = TlsSource(files) if files else None
         contexts = ServerContexts(self._tls) if self._tls else None
-        self.apache = ApacheListener(self.requests, config, contexts) if config.apache_port >= 0 else None
+        bounds = Bounds(self._connections, config.memory_limit_bytes, waiting_adds)
+        self.apache = ApacheListener(self.requests, bounds, contexts) if config.apache_port >= 0 else None
         self._apache_address = host, config.apache_port
         self.apache_port: ApachePort | None = None
         """Where Apache's clients are served; None if they are not."""
@@ -139,7 +143,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
 
     async def start(self) -> int:
         """Serve. Returns the port. Raises ConfigError if the server cannot listen at its address."""
-        options = server_options(self._max_connections)
+        options = server_options(self._connections)
         self._server = grpc.aio.server(interceptors=(self._calls,), options=options)
         add_BookieServicer_to_server(self, self._server)
         try:
@@ -195,8 +199,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
                 await stream.wait_until_owed_below(MAX_OWED)  # read no more from a client that does not read its replies
                 stream.owed += 1
                 if context.is_crowded():
-                    busy = "this bookie is busy: too many large adds wait for its disk"
-                    _refuse_add(stream, AddReply(message.request_id, Status.UNKNOWN, busy))
+                    _refuse_add(stream, AddReply(message.request_id, Status.UNKNOWN, BUSY))
                     continue
                 try:
                     request = codec.decode_add_request(message, body)
@@ -256,7 +259,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             wanted = codec.decode_describe_request(message)
         except BookKeeperError as problem:
             return pb.DescribeReply(status=_refusal(problem).value)
-        description = await self.requests.describe()
+        description = await self.requests.describe(context.peer())
         if wanted not in ("", description.bookie_id):
             return pb.DescribeReply(status=pb.WRONG_BOOKIE, bookie_id=description.bookie_id)
         return codec.encode_description(description)

@@ -2,8 +2,8 @@
 
 Requests are taken in groups: while one sync runs, the next group gathers. The event loop puts them and delivers the replies.
 
-While more than ``maximum_bytes`` of requests are not durable yet, there is no room: the server stops reading from its
-connections, which stops the senders. The queue exceeds that by one request at most.
+While more than ``maximum_bytes`` of requests, or MAX_QUEUED, are not durable yet, there is no room: the server stops reading
+from its connections, which stops the senders. The queue exceeds that by one request at most.
 
 If one of these threads ends by an error, the bookie ends, and its open requests get no reply.
 
@@ -34,8 +34,11 @@ MAX_STAGED = 1024
 MAX_GROUP_BYTES = 16 * 1024 * 1024
 """A group of this size takes no more requests: a larger sync gains nothing, and the caches may exceed their size by a group."""
 
+MAX_QUEUED = 4 * MAX_STAGED
+"""Requests in the queue. One takes some 0.1 ms, so that a new one waits for less than a second behind the smallest ones."""
+
 REQUEST_BYTES = 512
-"""The size of a queued request without its body. It bounds how many requests without a body may wait, too."""
+"""The size of a queued request without its body."""
 
 WAIT_SHARE = 0.25
 """A group waits for more requests for at most this part of the last sync's time. On a disk that syncs in 5 ms, 4 writers that
@@ -108,6 +111,7 @@ class SyncThread:
         self._queue: queue.SimpleQueue[tuple[StagedRequest, _Owed] | None] = queue.SimpleQueue()
         self.queued_bytes = 0
         """Bytes of requests that were put and are not answered yet. Exact on the event loop alone."""
+        self._queued = 0
         self._room = asyncio.Event()
         self._group_wait = GroupWait()
         self._unseen_bytes = 0
@@ -122,7 +126,11 @@ class SyncThread:
 
     @property
     def has_room(self) -> bool:
-        return self.queued_bytes <= self._maximum_bytes or self._has_failed
+        return self._is_below_limits or self._has_failed
+
+    @property
+    def _is_below_limits(self) -> bool:
+        return self.queued_bytes <= self._maximum_bytes and self._queued < MAX_QUEUED
 
     async def wait_for_room(self) -> None:
         """Call this right before each ``put``, with no ``await`` in between: then only one of many waiting callers goes on.
@@ -138,6 +146,7 @@ class SyncThread:
         asked = AskedRequest.of(request, self._loop.time())
         nbytes = REQUEST_BYTES + asked.nbytes
         self.queued_bytes += nbytes
+        self._queued += 1
         self._queue.put((request, _Owed(deliver, nbytes, asked)))
 
     async def answer(self, request: StagedRequest) -> StagedReply:
@@ -167,10 +176,11 @@ class SyncThread:
         for reply_to, reply in replies:
             assert isinstance(reply_to, _Owed)
             self.queued_bytes -= reply_to.nbytes
+            self._queued -= 1
             reply_to.deliver(reply)
             answers.append((reply_to.asked, reply.status))
         count_answers(answers, self._loop.time())
-        if self.queued_bytes <= self._maximum_bytes:
+        if self._is_below_limits:
             self._room.set()
 
     def _fail(self, problem: BaseException) -> None:

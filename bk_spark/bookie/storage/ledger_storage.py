@@ -104,22 +104,24 @@ class LedgerStorage(StoredLedgers):
             with self._changed:
                 ledger.fence(sequence)
 
-    def confirm(self, ledger_id: int, master_key_hash: bytes, last_add_confirmed: int, proof: bytes = b"") -> None:
+    def confirm(self, ledger_id: int, master_key_hash: bytes, last_add_confirmed: int, proof: bytes | None = None) -> None:
         """Stage a last add confirmed that no add carries. Durable after the next ``sync``. A lower one changes nothing.
 
         The highest one with a ``proof`` is kept besides, for readers that want it.
         """
         self._gate.check()
         ledger = self._cached_ledger(ledger_id, master_key_hash)
-        known = self.proven(ledger_id) if proof else None
-        is_proven_news = bool(proof) and (known is None or last_add_confirmed > known.last_add_confirmed)
-        if last_add_confirmed > ledger.last_add_confirmed or is_proven_news:
+        proven = None if proof is None else ProvenConfirmation(last_add_confirmed, proof)
+        known = self.proven(ledger_id) if proven else None
+        if known is not None and last_add_confirmed <= known.last_add_confirmed:
+            proven = None
+        if last_add_confirmed > ledger.last_add_confirmed or proven:
             note = LedgerNote(RecordKind.CONFIRMED, ledger_id, last_add_confirmed, proof=proof)
             self._append_note(note, master_key_hash)
             with self._changed:
                 ledger.confirm(last_add_confirmed)
-                if is_proven_news:
-                    ledger.prove(ProvenConfirmation(last_add_confirmed, proof))
+                if proven:
+                    ledger.prove(proven)
 
     def delete(self, ledger_id: int, deleted_ms: int, decided_at: int | None = None) -> bool:
         """Stage the deletion of all that is stored of a ledger. Durable after the next ``sync``. Unknown ledgers have nothing.

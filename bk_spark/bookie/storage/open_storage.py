@@ -196,7 +196,7 @@ class _Replay:
         match note.kind:
             case RecordKind.CONFIRMED:
                 ledger.confirm(note.last_add_confirmed)
-                if note.proof:
+                if note.proof is not None:
                     ledger.prove(ProvenConfirmation(note.last_add_confirmed, note.proof))
             case RecordKind.FENCE:
                 ledger.fence(sequence)

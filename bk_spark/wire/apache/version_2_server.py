@@ -38,6 +38,8 @@ _REQUEST_ID = struct.Struct(">q")
 _ENTRY_SIZE = struct.Struct(">i")
 _KEY_BYTES = 20
 _BEFORE_ENTRY = _HEAD.size + _KEY_BYTES
+ENTRIES_HEAD_BYTES = _ANSWER.size + _REQUEST_ID.size
+"""Of the answer to a batch read, with its size: what stands before the entries."""
 _ADD_HEAD = np.dtype(
     [
         ("head", "V8"),
@@ -126,7 +128,14 @@ class Authentication:
     message: bytes
 
 
-Request = SingleAdds | SingleRead | EntriesRead | Authentication
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request that is refused by its form alone, with the frame that says so."""
+
+    answer: bytes
+
+
+Request = SingleAdds | SingleRead | EntriesRead | Authentication | Refused
 
 
 def frame_end(data: memoryview, at: int, most_bytes: int) -> int | None:
@@ -142,12 +151,12 @@ def frame_end(data: memoryview, at: int, most_bytes: int) -> int | None:
 
 def take(data: memoryview, at: int, end: int) -> tuple[Request, int]:
     """The request in the complete frame from ``at`` to ``end``, and where the next one begins: an add takes with it as many of
-    those behind it as make a run. Raises CorruptionError for anything that is no request of this version."""
+    those behind it as make a run. Raises CorruptionError for a frame that cannot even be refused: it has no ids."""
     if end - at < _HEAD.size:
         raise CorruptionError("a request", f"a frame of {end - at} bytes is none of version {VERSION}")
     _, version, operation, flags = _HEAD.unpack_from(data, at)
     if version != VERSION:
-        raise CorruptionError("a request", f"its version is {version}")
+        return _refused(data, at, end, Status.UNSUPPORTED_VERSION), end
     body = data[at + _HEAD.size : end]
     match operation:
         case Operation.ADD:
@@ -158,15 +167,25 @@ def take(data: memoryview, at: int, end: int) -> tuple[Request, int]:
             return _batch_read(body, flags), end
         case Operation.AUTH:
             return Authentication(bytes(body)), end
-    raise CorruptionError("a request", f"version {VERSION} has no operation {operation} for bookies")
+    return _refused(data, at, end, Status.BAD_REQUEST), end
 
 
-def _take_adds(data: memoryview, at: int, end: int, flags: int) -> tuple[SingleAdds, int]:
+def _refused(data: memoryview, at: int, end: int, status: Status) -> Refused:
+    """The refusal names the ids that stand where this operation has them."""
+    operation = data[at + SIZE_BYTES + 1]
+    ids_at = at + (_BEFORE_ENTRY if operation == Operation.ADD else _HEAD.size)
+    if end - ids_at < _READ.size:
+        raise CorruptionError("a request", f"operation {operation} in {end - at} bytes, with {status.name.lower()}")
+    ledger_id, entry_id = _READ.unpack_from(data, ids_at)
+    return Refused(_packed(operation, status, ledger_id, entry_id, b""))
+
+
+def _take_adds(data: memoryview, at: int, end: int, flags: int) -> tuple[SingleAdds | Refused, int]:
     if end - at < _BEFORE_ENTRY + LEAST_BYTES:
-        raise CorruptionError("an add", f"its entry has fewer than {LEAST_BYTES} bytes")
+        return _refused(data, at, end, Status.BAD_REQUEST), end
     _, _, _, _, key, ledger_id, entry_id, _ = _ADD.unpack_from(data, at)
     if ledger_id < 0 or not 0 <= entry_id <= MAX_ENTRY_ID:
-        raise CorruptionError("an add", f"of entry {entry_id} of ledger {ledger_id}")
+        return _refused(data, at, end, Status.BAD_REQUEST), end
     step = end - at
     count = _alike(data, at, step) if len(data) - end >= step else 1
     whole, end = _alike_entries(data, at, step, count) if count >= _MANY else _different_entries(data, at, end)
@@ -214,24 +233,45 @@ def _different_entries(data: memoryview, at: int, end: int) -> tuple[WholeEntrie
     return WholeEntries(ledger_id, np.array(ids, dtype=np.int64), binaries(entries)), end
 
 
-def _read(body: memoryview, flags: int) -> SingleRead:
+def _read(body: memoryview, flags: int) -> SingleRead | Refused:
     if len(body) < _READ.size:
         raise CorruptionError("a read", f"it has {len(body)} bytes")
     ledger_id, entry_id = _READ.unpack_from(body)
-    return SingleRead(ledger_id, entry_id, _fence_key(body, _READ.size, flags), bool(flags & Flag.HIGH_PRIORITY))
+    read = SingleRead(ledger_id, entry_id, _fence_key(body, _READ.size, flags), bool(flags & Flag.HIGH_PRIORITY))
+    return read if _has_its_key(read) else Refused(pack_read(read, Status.UNAUTHORIZED))
 
 
-def _batch_read(body: memoryview, flags: int) -> EntriesRead:
+def _batch_read(body: memoryview, flags: int) -> EntriesRead | Refused:
     if len(body) < _BATCH_READ.size:
         raise CorruptionError("a batch read", f"it has {len(body)} bytes")
     ledger_id, first, request_id, most_entries, most_bytes = _BATCH_READ.unpack_from(body)
     fence_key = _fence_key(body, _BATCH_READ.size, flags)
-    return EntriesRead(ledger_id, first, request_id, most_entries, most_bytes, fence_key)
+    read = EntriesRead(ledger_id, first, request_id, most_entries, most_bytes, fence_key)
+    return read if _has_its_key(read) else Refused(pack_entries(read, Status.UNAUTHORIZED))
 
 
 def _fence_key(body: memoryview, at: int, flags: int) -> bytes | None:
-    """A read that fences without a key gets an empty one, which no ledger has."""
     return bytes(body[at : at + _KEY_BYTES]) if flags & Flag.FENCE else None
+
+
+def _has_its_key(read: SingleRead | EntriesRead) -> bool:
+    """A fence of a ledger that was never seen sets its key: a part of one would shut its writer out."""
+    return read.fence_key is None or len(read.fence_key) == _KEY_BYTES
+
+
+def refusal(request: Request, status: Status) -> bytes:
+    """The answers that refuse a request."""
+    match request:
+        case SingleAdds():
+            return request.acks(slice(None), status)
+        case SingleRead():
+            return pack_read(request, status)
+        case EntriesRead():
+            return pack_entries(request, status)
+        case Authentication():
+            return pack_authentication(b"")
+        case Refused():
+            return request.answer
 
 
 def pack_read(request: SingleRead, status: Status, entry: bytes = b"") -> bytes:
@@ -250,7 +290,7 @@ def pack_authentication(message: bytes) -> bytes:
     return _HEAD.pack(size, VERSION, Operation.AUTH, 0) + message
 
 
-def _packed(operation: Operation, status: Status, ledger_id: int, entry_id: int, rest: bytes) -> bytes:
+def _packed(operation: int, status: Status, ledger_id: int, entry_id: int, rest: bytes) -> bytes:
     code = CODES.get(status, CODES[Status.UNKNOWN])
     size = _ANSWER.size - SIZE_BYTES + len(rest)
     return _ANSWER.pack(size, VERSION, operation, 0, code, ledger_id, entry_id) + rest

@@ -19,6 +19,9 @@ from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.wire.apache.version_3 import VERSION
 from bk_spark.wire.messages import MAX_PROOF_BYTES, Status
 
+TOTAL_SPACE, FREE_SPACE = 1, 2
+"""What a client wants to know of a bookie, as flags."""
+
 DEFERRED_SYNC = 1
 """The write flag of an add that is answered before it is durable."""
 
@@ -70,9 +73,10 @@ _FIELDS: dict[int, str] = {
 def unpack(frame: memoryview) -> pb.Request | None:
     """The request in a frame, without its size; None if it is none of this version."""
     try:
-        return pb.Request.FromString(bytes(frame))
+        request = pb.Request.FromString(bytes(frame))
     except DecodeError:
         return None
+    return request if request.HasField("header") else None
 
 
 def pack(header: pb.Header, status: Status, answer: Answer | None = None) -> bytes:
@@ -161,10 +165,10 @@ def _ack(number: int, code: int, ledger_id: int, entry_id: int) -> bytes:
 
 
 def pack_read(header: pb.Header, request: pb.ReadRequest, status: Status, entry: bytes, confirmed: int) -> bytes:
-    """``confirmed``: what the bookie knows of how far the ledger is confirmed."""
+    """``entry`` is empty if there is none; ``confirmed``: what the bookie knows of how far the ledger is confirmed."""
     code = code_of(status)
     answer = pb.ReadResponse(status=code, ledgerId=request.ledgerId, entryId=request.entryId, maxLAC=confirmed)
-    if status is Status.OK:
+    if entry:
         answer.body = entry
     return pack(header, status, answer)
 

@@ -108,11 +108,13 @@ class Connection:
 class Attack:
     """Many connections that do one thing."""
 
+    kind: type[Connection] = Connection
+
     def __init__(self, port: int, bookie_id: str, ledger_id: int, connections: int) -> None:
         self.bookie_id, self.ledger_id = bookie_id, ledger_id
         self._port = port
         self._ledgers = count((1 << 40) + os.getpid() * (1 << 22))
-        self.connections = [Connection(port) for _ in range(connections)]
+        self.connections = [self.kind(port) for _ in range(connections)]
 
     def run(self, begin: Callable[[Connection], None], go_on: Callable[[Connection], None], *, reads: bool = True) -> None:
         """Who was thrown out comes again."""
@@ -122,7 +124,7 @@ class Attack:
         while True:
             for at, connection in enumerate(self.connections):
                 if not connection.is_open:
-                    self.connections[at] = Connection(self._port)
+                    self.connections[at] = self.kind(self._port)
                     begin(self.connections[at])
             readable = select.select(self.connections_open if reads else [], [], [], 0.005)[0] if reads else time.sleep(0.005)
             for connection in self.connections:

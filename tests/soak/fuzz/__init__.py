@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from tests.soak.fuzz import (
+    apache_server_targets,
     apache_targets,
     metadata_targets,
     row_targets,
@@ -15,7 +16,16 @@ from tests.soak.fuzz import (
 )
 from tests.soak.fuzz.engine import Target
 
-_MODULES = (wire_targets, apache_targets, served_target, row_targets, storage_targets, metadata_targets, text_targets)
+_MODULES = (
+    wire_targets,
+    apache_targets,
+    apache_server_targets,
+    served_target,
+    row_targets,
+    storage_targets,
+    metadata_targets,
+    text_targets,
+)
 
 
 @cache

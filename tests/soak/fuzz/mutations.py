@@ -180,6 +180,8 @@ def spoil_message(kind: type[Message]) -> Mutator:
 
 
 def _spoil_field(message: Message, chance: random.Random) -> None:
+    if not message.DESCRIPTOR.fields:
+        return
     field = chance.choice(message.DESCRIPTOR.fields)
     if chance.random() < 0.15:
         message.ClearField(field.name)

@@ -12,10 +12,11 @@ from typing import Protocol
 from bk_spark.bookie.server.apache.connection import Connection
 from bk_spark.bookie.server.request_metrics import count_refused_add
 from bk_spark.bookie.server.requests import Requests
-from bk_spark.entries.digest import whole_key
+from bk_spark.bookie.server.waiting_adds import BUSY, WaitingAdds
+from bk_spark.entries.digest import payload_bytes, whole_key
 from bk_spark.entries.whole_entries import WholeEntries, encode_whole, stretches
 from bk_spark.errors import BookKeeperError
-from bk_spark.quorum import IdPattern
+from bk_spark.quorum import DENSE, IdPattern
 from bk_spark.wire.frames import pack_reply, unpack_add
 from bk_spark.wire.messages import AddReply, AddRequest, StagedReply, Status
 
@@ -39,16 +40,20 @@ class AddRun(Protocol):
 class Adds:
     """Stores the adds of all connections."""
 
-    def __init__(self, requests: Requests) -> None:
+    def __init__(self, requests: Requests, waiting: WaitingAdds) -> None:
         self._requests = requests
+        self._waiting = waiting
 
     def take(self, connection: Connection, run: AddRun) -> None:
         """Have a run made durable, then answered. The connection takes nothing more while the run waits for its place."""
         connection.owe(len(run.whole))
-        if self._requests.new_ledgers.knows(run.ledger_id) and self._requests.sync_thread.has_room:
+        nbytes = payload_bytes(run.whole.entries)
+        if self._may_put(run.ledger_id):
             self._put(connection, run)
+        elif self._waiting.is_crowded(nbytes):
+            self._refuse(connection, run, slice(None), Status.UNKNOWN)
         else:
-            connection.hold(self._put_later(connection, run))
+            connection.hold(self._put_later(connection, run, nbytes))
 
     def take_frame(self, connection: Connection, data: memoryview, at: int, end: int) -> None:
         """An add of a client of this package. Raises CorruptionError for what is none."""
@@ -58,41 +63,66 @@ class Adds:
             connection.send(pack_reply(request, number))
             return
         connection.owe(1)
-        if self._requests.new_ledgers.knows(request.ledger_id) and self._requests.sync_thread.has_room:
+        nbytes = len(request.batch.body)
+        if self._may_put(request.ledger_id):
             self._requests.sync_thread.put(request, partial(_answer_frame, connection, number))
+        elif self._waiting.is_crowded(nbytes):
+            _refuse_frame(connection, AddReply(number, Status.UNKNOWN, BUSY))
         else:
             connection.hold(self._put_frame_later(connection, request, number))
 
-    async def _put_frame_later(self, connection: Connection, request: AddRequest, number: int) -> None:
-        refusal = await self._requests.new_ledgers.refusal(request.ledger_id)
-        if refusal:
-            count_refused_add(Status.READ_ONLY)
-            _answer_frame(connection, number, AddReply(number, Status.READ_ONLY, refusal))
-            return
-        await self._requests.sync_thread.wait_for_room()
-        self._requests.sync_thread.put(request, partial(_answer_frame, connection, number))
+    def _may_put(self, ledger_id: int) -> bool:
+        """Whether an add of this ledger need not wait."""
+        return self._requests.new_ledgers.knows(ledger_id) and self._requests.sync_thread.has_room
 
-    async def _put_later(self, connection: Connection, run: AddRun) -> None:
-        refusal = await self._requests.new_ledgers.refusal(run.ledger_id)
-        if refusal:
-            self._refuse(connection, run, slice(None), Status.READ_ONLY)
-            return
-        await self._requests.sync_thread.wait_for_room()
-        self._put(connection, run)
+    async def _put_frame_later(self, connection: Connection, request: AddRequest, number: int) -> None:
+        with self._waiting.hold(len(request.batch.body)):
+            refusal = await self._requests.new_ledgers.refusal(request.ledger_id)
+            if refusal:
+                _refuse_frame(connection, AddReply(number, Status.READ_ONLY, refusal))
+                return
+            await self._requests.sync_thread.wait_for_room()
+            self._requests.sync_thread.put(request, partial(_answer_frame, connection, number))
+
+    async def _put_later(self, connection: Connection, run: AddRun, nbytes: int) -> None:
+        with self._waiting.hold(nbytes):
+            refusal = await self._requests.new_ledgers.refusal(run.ledger_id)
+            if refusal:
+                self._refuse(connection, run, slice(None), Status.READ_ONLY)
+                return
+            await self._requests.sync_thread.wait_for_room()
+            self._put(connection, run)
 
     def _put(self, connection: Connection, run: AddRun) -> None:
         """A batch for each stretch of ids: mostly one."""
-        key = whole_key(run.master_key)
         for rows, pattern in stretches(run.whole.entry_ids):
-            try:
-                request = self._request(run, key, rows, pattern)
-            except BookKeeperError:
-                self._refuse(connection, run, rows, Status.BAD_REQUEST)
-            else:
-                self._requests.sync_thread.put(request, partial(_answer, connection, run, rows))
+            self._put_rows(connection, run, rows, pattern)
 
-    def _request(self, run: AddRun, key: bytes, rows: slice, pattern: IdPattern) -> AddRequest:
+    def _put_rows(self, connection: Connection, run: AddRun, rows: slice, pattern: IdPattern) -> None:
+        try:
+            request = self._request(run, rows, pattern)
+        except BookKeeperError:
+            self._refused(connection, run, rows)
+        else:
+            self._requests.sync_thread.put(request, partial(self._answer, connection, run, rows))
+
+    def _refused(self, connection: Connection, run: AddRun, rows: slice) -> None:
+        """A batch was refused, and nothing of it stored. Its adds are tried one by one: each stands for itself."""
+        if rows.stop - rows.start == 1:
+            self._refuse(connection, run, rows, Status.BAD_REQUEST)
+            return
+        for row in range(rows.start, rows.stop):
+            self._put_rows(connection, run, slice(row, row + 1), DENSE)
+
+    def _answer(self, connection: Connection, run: AddRun, rows: slice, reply: StagedReply) -> None:
+        if reply.status is Status.BAD_REQUEST and rows.stop - rows.start > 1:
+            self._refused(connection, run, rows)
+        else:
+            _acknowledge(connection, run, rows, reply.status)
+
+    def _request(self, run: AddRun, rows: slice, pattern: IdPattern) -> AddRequest:
         batch = encode_whole(run.whole.select(rows), pattern)
+        key = whole_key(run.master_key)
         return AddRequest(0, self._requests.bookie.bookie_id, key, batch, run.is_recovery, run.is_deferred)
 
     def _refuse(self, connection: Connection, run: AddRun, rows: slice, status: Status) -> None:
@@ -100,15 +130,16 @@ class Adds:
         count_refused_add(status)
 
 
+def _refuse_frame(connection: Connection, reply: AddReply) -> None:
+    count_refused_add(reply.status)
+    _answer_frame(connection, reply.request_id, reply)
+
+
 def _answer_frame(connection: Connection, number: int, reply: StagedReply) -> None:
     assert isinstance(reply, AddReply)
     connection.owe(-1)
     if connection.is_open:
         connection.send(pack_reply(reply, number))
-
-
-def _answer(connection: Connection, run: AddRun, rows: slice, reply: StagedReply) -> None:
-    _acknowledge(connection, run, rows, reply.status)
 
 
 def _acknowledge(connection: Connection, run: AddRun, rows: slice, status: Status) -> None:

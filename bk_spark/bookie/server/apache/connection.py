@@ -14,6 +14,7 @@ import socket
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
+from bk_spark.bookie.server.apache.steps import Steps
 from bk_spark.errors import BookKeeperError
 from bk_spark.wire.apache.version_2_server import frame_end
 from bk_spark.wire.messages import MAX_MESSAGE_BYTES
@@ -23,6 +24,9 @@ UNTAKEN_BYTES = 256 * 1024
 
 MOST_OWED = 10_000
 """Entries of adds without an answer. Apache's clients have 5,000 under way by default."""
+
+TURN_S = 0.002
+"""Then other connections have their turn. What comes at once may be thousands of adds, each of another ledger."""
 
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 """A client whose machine vanished is noticed after a minute."""
@@ -55,8 +59,10 @@ class Handler(Protocol):
 class Connection(asyncio.Protocol):
     """Lives on the event loop."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, steps: Steps) -> None:
+        """``steps`` are those of all connections."""
         self._handler = handler
+        self._steps = steps
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
@@ -69,6 +75,7 @@ class Connection(asyncio.Protocol):
         self._may_write = asyncio.Event()
         self._may_write.set()
         self._tasks: set[asyncio.Task[Any]] = set()
+        """Its steps under way."""
         self.peer = ""
         self.owed = 0
         """Entries of adds that are not answered yet."""
@@ -129,6 +136,21 @@ class Connection(asyncio.Protocol):
         return not self._may_write.is_set()
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not (self._tasks or self.owed or self._buffer or self.untaken_bytes)
+
+    @property
+    def active_s(self) -> float:
+        """When it last took a frame, or began."""
+        return self.made_s if self.heard_s is None else self.heard_s
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something came behind the last frame that was taken."""
+        return bool(self._buffer)
+
+    @property
     def untaken_bytes(self) -> int:
         """Bytes of answers that wait in this process for the client to take them."""
         return self.transport.get_write_buffer_size()
@@ -173,7 +195,8 @@ class Connection(asyncio.Protocol):
         """Run ``step`` beside further frames. It is cancelled with the connection."""
         task = self._loop.create_task(self._guarded(step))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._steps.count += 1
+        task.add_done_callback(self._ended)
 
     async def taken(self) -> None:
         """Wait until the client has taken nearly all answers."""
@@ -189,16 +212,20 @@ class Connection(asyncio.Protocol):
 
     @property
     def _is_held(self) -> bool:
-        return self._holds > 0 or self.is_full or self.owed >= MOST_OWED or not self.is_open
+        is_busy = self._holds > 0 or self.is_full or self.owed >= MOST_OWED
+        return is_busy or not self._steps.may_begin(len(self._tasks)) or not self.is_open
 
     def _take(self) -> None:
         """Hand on the frames that are complete, unless the connection waits."""
-        at = 0
+        at, until_s = 0, self._loop.time() + TURN_S
         try:
             with memoryview(self._buffer) as data:
                 while not self._is_held and (end := frame_end(data, at, MAX_MESSAGE_BYTES)) is not None:
                     at = self._handler.take(self, data, at, end)
                     self.heard_s = self._loop.time()
+                    if self.heard_s > until_s:
+                        self._go_on()
+                        break
                 self._handler.rest(self)
         except BookKeeperError as problem:
             self.end(str(problem))
@@ -212,9 +239,11 @@ class Connection(asyncio.Protocol):
     def _read_or_pause(self) -> None:
         if not self.is_open or self._is_between_transports:
             return
-        if self._is_held:
+        if self._is_held or self._goes_on:
             self.transport.pause_reading()
-        elif not self._goes_on:
+            if not self._steps.may_begin(len(self._tasks)):
+                self._steps.wait(self._go_on)
+        else:
             self.transport.resume_reading()
 
     def _go_on(self) -> None:
@@ -222,6 +251,11 @@ class Connection(asyncio.Protocol):
         if self.is_open and not self._is_held and not self._goes_on:
             self._goes_on = True
             self._loop.call_soon(self._take_again)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        self._steps.ended()
+        self._go_on()
 
     def _take_again(self) -> None:
         self._goes_on = False

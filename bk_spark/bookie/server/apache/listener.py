@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 
 from bk_spark.bookie.server.apache.adds import Adds
 from bk_spark.bookie.server.apache.connection import Connection
 from bk_spark.bookie.server.apache.reads import REPLY_BYTES, ClientReads, Readers
+from bk_spark.bookie.server.apache.steps import Steps
 from bk_spark.bookie.server.apache.version_2 import Version2Requests
 from bk_spark.bookie.server.apache.version_3 import Version3Requests
 from bk_spark.bookie.server.open_calls import ENDED_SHARE, LOOK_S, REQUEST_TIMEOUT_S, STALLED_S
 from bk_spark.bookie.server.requests import Requests
-from bk_spark.config import BookieConfig
+from bk_spark.bookie.server.waiting_adds import WaitingAdds
 from bk_spark.errors import ConfigError
 from bk_spark.process_memory import give_back, resident_bytes
 from bk_spark.proto import apache_wire_pb2 as pb
@@ -31,6 +33,10 @@ from bk_spark.wire.apache.version_2 import SIZE_BYTES
 from bk_spark.wire.apache.version_3_server import AddRuns
 from bk_spark.wire.frames import is_frame
 from bk_spark.wire.messages import Status
+
+IDLE_S = 600.0
+"""So long a connection must have been idle before it makes room for another one. Otherwise it stays: Apache's clients lose what
+they send at the moment at which a bookie closes their connection."""
 
 HANDSHAKE_S = 10.0
 """A live client takes milliseconds for TLS."""
@@ -68,18 +74,29 @@ class _Client:
         return now_s - min(begins_s, incomplete_s, self._untaken_since_s)
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of what clients can make the bookie hold."""
+
+    connections: int
+    memory_bytes: int
+    """Resident memory of the process."""
+    waiting_adds: WaitingAdds
+    """Those of both ports."""
+
+
 class ApacheListener:
     """Lives on the event loop; the handler of its connections."""
 
-    def __init__(self, requests: Requests, config: BookieConfig, contexts: ServerContexts | None) -> None:
+    def __init__(self, requests: Requests, bounds: Bounds, contexts: ServerContexts | None) -> None:
         """Without ``contexts`` nothing is encrypted."""
         self._readers = Readers(requests)
-        self._adds = Adds(requests)
+        self._adds = Adds(requests, bounds.waiting_adds)
+        self._steps = Steps()
         self._version_2 = Version2Requests(self._adds)
         self._version_3 = Version3Requests(self._adds, self._readers)
         self._contexts = contexts
-        self._most_connections = config.max_connections
-        self._memory_limit = config.memory_limit_bytes
+        self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._clients: dict[Connection, _Client] = {}
         self._server: asyncio.Server | None = None
@@ -93,7 +110,7 @@ class ApacheListener:
     async def start(self, host: str, port: int) -> int:
         """Serve. Returns the port. Raises ConfigError if nothing can listen there."""
         try:
-            self._server = await self._loop.create_server(lambda: Connection(self), host, port, backlog=1024)
+            self._server = await self._loop.create_server(lambda: Connection(self, self._steps), host, port, backlog=1024)
         except OSError as problem:
             remedy = "stop what listens there, or choose another apache_port"
             address = f"{host}:{port}"
@@ -115,7 +132,7 @@ class ApacheListener:
     # The handler of a connection.
 
     def begun(self, connection: Connection) -> bool:
-        if len(self._clients) >= self._most_connections:
+        if len(self._clients) >= self._bounds.connections and not self._ends_idle():
             return False
         self._clients[connection] = _Client(connection, self._readers, is_trusted=self._contexts is None)
         return True
@@ -142,10 +159,10 @@ class ApacheListener:
                 return end
             client.is_version_2 = True
             self.rest(connection)
-        if not client.is_trusted:
-            connection.end("it sends requests without TLS")
-            return end
         request_2, end = version_2_server.take(data, at, end)
+        if not client.is_trusted:
+            connection.send(version_2_server.refusal(request_2, Status.UNAUTHORIZED))
+            return end
         self._version_2.take(connection, client.reads, request_2)
         return end
 
@@ -172,6 +189,9 @@ class ApacheListener:
     async def _start_tls(self, client: _Client, header: pb.Header, contexts: ServerContexts) -> None:
         """Raises OSError if the handshake fails: the connection is closed then."""
         connection = client.connection
+        if connection.has_more:  # it came in clear, perhaps from somebody else, and must not be taken for secured
+            connection.end("it sends more behind START_TLS before TLS has begun")
+            return
         connection.transport.write(version_3_server.pack(header, Status.OK, pb.StartTls()))
         context = contexts.current()
         clear = connection.leaves_transport()
@@ -199,9 +219,19 @@ class ApacheListener:
                 client.connection.end(f"it stood still for {REQUEST_TIMEOUT_S:g} s")
         if self._readers.untaken_bytes > REPLY_BYTES:
             self._end_some([one for one in standing if one[1].connection.is_full], STALLED_S, "answers were not taken")
-        if resident_bytes() > self._memory_limit:
+        if resident_bytes() > self._bounds.memory_bytes:
             self._end_some(standing, LOOK_S, "memory is above memory_limit_bytes")
             await self._loop.run_in_executor(None, give_back)
+
+    def _ends_idle(self) -> bool:
+        """Close the connection that has been idle for longest, to make room for another one. False if none was for IDLE_S."""
+        idle = (client.connection for client in self._clients.values() if client.connection.is_idle)
+        longest = min(idle, key=lambda connection: connection.active_s, default=None)
+        if longest is None or self._loop.time() - longest.active_s < IDLE_S:
+            return False
+        longest.end("it was idle, and others want to connect")
+        del self._clients[longest]
+        return True
 
     def _end_some(self, standing: list[tuple[float, _Client]], least_s: float, problem: str) -> None:
         """Close a share of the connections that have stood still, those first that have for longest."""

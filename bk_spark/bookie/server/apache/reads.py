@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby, islice, takewhile
+from typing import TypeVar
 
 from bk_spark.bookie.server.apache.connection import Connection
 from bk_spark.bookie.server.request_metrics import count_whole_reads
@@ -21,7 +22,7 @@ from bk_spark.bookie.server.requests import Requests
 from bk_spark.bookie.whole_read import FoundEntry, WholeReads
 from bk_spark.config import MAX_BATCH_ENTRIES, MIB
 from bk_spark.entries.digest import whole_key
-from bk_spark.wire.apache.version_2_server import EntriesRead, pack_entries, sized
+from bk_spark.wire.apache.version_2_server import ENTRIES_HEAD_BYTES, EntriesRead, pack_entries, sized
 from bk_spark.wire.messages import Status
 
 MOST_WAITING = 1_000
@@ -33,8 +34,8 @@ AT_ONCE = 100
 AT_ONCE_BYTES = MIB
 """With more bytes the other ones wait for their turn."""
 
-MOST_FRAME_BYTES = 5 * MIB - 64
-"""Of the entries in the answer to a batch read: the largest frame that Apache's clients take by default is 5 MiB."""
+MOST_FRAME_BYTES = 5 * MIB
+"""The largest frame that Apache's clients take by default."""
 
 MOST_URGENT = 32
 """Fences and urgent reads of one connection at a time: as many as fill a group commit."""
@@ -54,6 +55,8 @@ class WaitingRead:
 
 
 Read = WaitingRead | EntriesRead
+
+_Answer = TypeVar("_Answer")
 
 
 class Readers:
@@ -84,6 +87,14 @@ class Readers:
             self._room.clear()
             await self._room.wait()
 
+    async def short(self, connection: Connection, work: Callable[[], _Answer]) -> _Answer:
+        """Have the thread for short requests do ``work`` that makes an answer, once the client has taken those before."""
+        while True:
+            await self.may_reply(connection)
+            async with self.requests.short_turns.turn(connection.peer):
+                if not connection.is_full and self.untaken_bytes <= REPLY_BYTES:
+                    return await self._loop.run_in_executor(self.requests.reserved, work)
+
     async def answer(self, peer: str, reads: list[Read], *, is_urgent: bool = False) -> tuple[bytes, int]:
         """The answers to the first of ``reads``, and how many they are."""
         requests = self.requests
@@ -104,7 +115,8 @@ class Readers:
 
     def _entries(self, read: EntriesRead) -> _Served:
         most = min(read.most_entries, MAX_BATCH_ENTRIES) if read.most_entries > 0 else MAX_BATCH_ENTRIES
-        status, found = self.whole.run(read.ledger_id, read.first, most, min(read.most_bytes, MOST_FRAME_BYTES))
+        most_bytes = min(read.most_bytes, MOST_FRAME_BYTES) - ENTRIES_HEAD_BYTES
+        status, found = self.whole.run(read.ledger_id, read.first, most, most_bytes)
         return _Served(pack_entries(read, status, sized(found)), [status], sum(map(len, found)))
 
     def _single(self, reads: list[Read]) -> _Served:

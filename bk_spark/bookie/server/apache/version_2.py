@@ -12,6 +12,7 @@ from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.wire.apache.version_2_server import (
     Authentication,
     EntriesRead,
+    Refused,
     Request,
     SingleAdds,
     SingleRead,
@@ -42,6 +43,8 @@ class Version2Requests:
             case Authentication():
                 answer = pb.AuthMessage(authPluginName=WITHOUT_AUTHENTICATION, payload=b"")
                 connection.send(pack_authentication(answer.SerializeToString()))
+            case Refused():
+                connection.send(request.answer)
 
 
 def _read(reads: ClientReads, request: SingleRead) -> None:

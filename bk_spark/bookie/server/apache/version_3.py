@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 
 from bk_spark.bookie.server.apache.adds import Adds
 from bk_spark.bookie.server.apache.connection import Connection
@@ -13,6 +13,8 @@ from bk_spark.errors import CorruptionError
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.wire.apache.version_3 import LAST_ENTRY, VERSION, WITHOUT_AUTHENTICATION, covered_by_proof
 from bk_spark.wire.apache.version_3_server import (
+    FREE_SPACE,
+    TOTAL_SPACE,
     AddRuns,
     code_of,
     explicit_last_add_confirmed,
@@ -38,7 +40,6 @@ class Version3Requests:
         self._readers = readers
         self._requests = readers.requests
         self._bookie_id = readers.requests.bookie.bookie_id
-        self._loop = asyncio.get_running_loop()
 
     def take(self, connection: Connection, reads: ClientReads, runs: AddRuns, request: pb.Request) -> None:
         header = request.header
@@ -99,15 +100,12 @@ class Version3Requests:
         is_news = reply.status is Status.OK and reply.last_add_confirmed > read.previousLAC
         if is_news and read.HasField("flag") and read.flag == pb.ReadRequest.ENTRY_PIGGYBACK:
             read.entryId = read.previousLAC + 1 if read.entryId == LAST_ENTRY else read.entryId
-            entry = await self._one(read.ledgerId, read.entryId)
+            entry = await self._readers.short(connection, partial(self._one, read.ledgerId, read.entryId))
             found = entry if entry.status is Status.OK else found
-        await self._readers.may_reply(connection)
         connection.send(pack_read(request.header, read, found.status, found.entry, found.confirmed))
 
-    async def _one(self, ledger_id: int, entry_id: int) -> FoundEntry:
-        """One entry, on the thread for short requests."""
-        each = self._readers.whole.each(ledger_id, [entry_id])
-        return await self._loop.run_in_executor(self._requests.reserved, next, each)
+    def _one(self, ledger_id: int, entry_id: int) -> FoundEntry:
+        return next(self._readers.whole.each(ledger_id, [entry_id]))
 
     def _other(self, connection: Connection, request: pb.Request) -> None:
         header = request.header
@@ -118,7 +116,7 @@ class Version3Requests:
         elif header.operation == pb.FORCE_LEDGER and request.HasField("forceLedgerRequest"):
             connection.run(self._force(connection, header, request.forceLedgerRequest.ledgerId))
         elif header.operation == pb.GET_BOOKIE_INFO and request.HasField("getBookieInfoRequest"):
-            connection.run(self._describe(connection, header))
+            connection.run(self._describe(connection, header, request.getBookieInfoRequest.requested))
         elif header.operation == pb.GET_LIST_OF_ENTRIES_OF_LEDGER and request.HasField("getListOfEntriesOfLedgerRequest"):
             connection.run(self._list_entries(connection, header, request.getListOfEntriesOfLedgerRequest.ledgerId))
         else:
@@ -136,32 +134,38 @@ class Version3Requests:
         connection.send(pack(header, status, pb.LedgerResponse(status=code_of(status), ledgerId=request.ledgerId)))
 
     async def _read_lac(self, connection: Connection, header: pb.Header, ledger_id: int) -> None:
-        last = await self._one(ledger_id, LAST_ENTRY)
+        connection.send(await self._readers.short(connection, partial(self._last_add_confirmed, header, ledger_id)))
+
+    def _last_add_confirmed(self, header: pb.Header, ledger_id: int) -> bytes:
+        last = self._readers.whole.last(ledger_id)
         status = Status.OK if last.status is Status.NO_SUCH_ENTRY else last.status
         answer = pb.ReadLacResponse(status=code_of(status), ledgerId=ledger_id)
         if last.entry:
             answer.lastEntryBody = last.entry
-        proven = await self._loop.run_in_executor(self._requests.reserved, self._readers.whole.proven, ledger_id)
-        if proven is not None and status is Status.OK:
+        proven = self._readers.whole.proven(ledger_id) if status is Status.OK else None
+        if proven is not None:
             answer.lacBody = covered_by_proof(ledger_id, proven.last_add_confirmed) + proven.proof
-        await self._readers.may_reply(connection)
-        connection.send(pack(header, status, answer))
+        return pack(header, status, answer)
 
     async def _force(self, connection: Connection, header: pb.Header, ledger_id: int) -> None:
         status = (await self._requests.store(ForceRequest(self._bookie_id, ledger_id, NO_KEY))).status
         connection.send(pack(header, status, pb.LedgerResponse(status=code_of(status), ledgerId=ledger_id)))
 
-    async def _describe(self, connection: Connection, header: pb.Header) -> None:
-        found = await self._requests.describe()
-        answer = pb.BookieInfoResponse(
-            status=code_of(found.status), totalDiskCapacity=found.total_bytes, freeDiskSpace=found.free_bytes
-        )
+    async def _describe(self, connection: Connection, header: pb.Header, requested: int) -> None:
+        found = await self._requests.describe(connection.peer)
+        answer = pb.BookieInfoResponse(status=code_of(found.status))
+        if requested & TOTAL_SPACE:
+            answer.totalDiskCapacity = found.total_bytes
+        if requested & FREE_SPACE:
+            answer.freeDiskSpace = found.free_bytes
         connection.send(pack(header, found.status, answer))
 
     async def _list_entries(self, connection: Connection, header: pb.Header, ledger_id: int) -> None:
-        status, listed = await self._loop.run_in_executor(self._requests.reserved, self._readers.whole.availability, ledger_id)
+        connection.send(await self._readers.short(connection, partial(self._listed, header, ledger_id)))
+
+    def _listed(self, header: pb.Header, ledger_id: int) -> bytes:
+        status, listed = self._readers.whole.availability(ledger_id)
         answer = pb.EntryListResponse(status=code_of(status), ledgerId=ledger_id)
         if status is Status.OK:
             answer.availabilityOfEntriesOfLedger = listed
-        await self._readers.may_reply(connection)
-        connection.send(pack(header, status, answer))
+        return pack(header, status, answer)

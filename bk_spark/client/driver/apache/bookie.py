@@ -143,7 +143,7 @@ class ApacheBookie:
 
     async def store_last_add_confirmed(self, request: StoreLastAddConfirmedRequest, timeout_s: float) -> PlainReply:
         key = request.master_key[:APACHE_KEY_BYTES]
-        written = version_3.write_lac(request.ledger_id, request.last_add_confirmed, key, request.proof)
+        written = version_3.write_lac(request.ledger_id, request.last_add_confirmed, key, request.proof or b"")
         response = await (await self._connections.numbered()).ask(pb.WRITE_LAC, written, timeout_s)
         return PlainReply(version_3.status_of(response.status), f"code {response.status}" if response.status else "")
 

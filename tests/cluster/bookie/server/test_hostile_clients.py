@@ -22,8 +22,10 @@ import pytest
 from bk_spark import BookKeeper
 from bk_spark.config import MIB, BookieConfig
 from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.metadata.registration import lookup
 from tests.checkout import ROOT
 from tests.cluster.bookie.asked_bookie import allow_any_id
+from tests.cluster.bookie.hostile_apache_clients import ATTACKS as APACHE_ATTACKS
 from tests.cluster.bookie.hostile_clients import ATTACKS
 
 CONNECTIONS = int(os.environ.get("BK_SPARK_HOSTILE", "12"))
@@ -58,10 +60,9 @@ def large_ledger(client: BookKeeper) -> int:
 
 
 @contextmanager
-def attack(name: str, cluster: LocalCluster, ledger_id: int) -> Iterator[None]:
-    bookie = cluster.bookies[0]
-    arguments = (name, bookie.address.rpartition(":")[2], bookie.bookie_id, str(ledger_id), str(CONNECTIONS))
-    command = [sys.executable, "-m", "tests.cluster.bookie.hostile_clients", *arguments]
+def attack(name: str, port: int, cluster: LocalCluster, ledger_id: int, clients: str = "hostile_clients") -> Iterator[None]:
+    arguments = (name, str(port), cluster.bookies[0].bookie_id, str(ledger_id), str(CONNECTIONS))
+    command = [sys.executable, "-m", f"tests.cluster.bookie.{clients}", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
         try:
             assert process.stdout is not None
@@ -111,8 +112,26 @@ def live(client: BookKeeper, seconds: float) -> int:
 def test_a_client_is_served_while_hostile_ones_take_what_they_can(
     name: str, attacked: LocalCluster, client: BookKeeper, large_ledger: int
 ) -> None:
+    port = int(attacked.bookies[0].address.rpartition(":")[2])
     began = time.monotonic()
-    with MemoryWatch(attacked.bookies[0]) as memory, attack(name, attacked, large_ledger):
+    with MemoryWatch(attacked.bookies[0]) as memory, attack(name, port, attacked, large_ledger):
+        done = live(client, SECONDS)
+    print(f"{name}: {done} rounds in {time.monotonic() - began:.1f} s, {memory.most_bytes >> 20} MiB at most")
+    assert memory.most_bytes < LIMIT_BYTES + OVERSHOOT_BYTES
+
+
+@pytest.mark.parametrize("name", APACHE_ATTACKS)
+def test_a_client_is_served_while_hostile_ones_of_apaches_wire_take_what_they_can(
+    name: str, attacked: LocalCluster, client: BookKeeper, large_ledger: int
+) -> None:
+    address = lookup(client.metadata_store, client.znodes, attacked.bookies[0].bookie_id)
+    assert address is not None
+    assert address.apache is not None
+    began = time.monotonic()
+    with (
+        MemoryWatch(attacked.bookies[0]) as memory,
+        attack(name, address.apache.port, attacked, large_ledger, "hostile_apache_clients"),
+    ):
         done = live(client, SECONDS)
     print(f"{name}: {done} rounds in {time.monotonic() - began:.1f} s, {memory.most_bytes >> 20} MiB at most")
     assert memory.most_bytes < LIMIT_BYTES + OVERSHOOT_BYTES

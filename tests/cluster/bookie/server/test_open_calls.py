@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from bk_spark.bookie.server import open_calls
+from bk_spark.bookie.server import open_calls, waiting_adds
 from bk_spark.bookie.server.disconnect import acknowledged_bytes, disconnect
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
@@ -92,11 +92,11 @@ def test_an_add_stream_that_is_owed_a_reply_outlives_a_shortage_of_memory(served
 
 def test_large_adds_are_refused_as_busy_where_too_many_wait_and_small_ones_are_not(served: Served, monkeypatch) -> None:
     calls = served.server._calls
-    monkeypatch.setattr(open_calls, "USUAL_ADD_BYTES", 1000)
-    calls._waiting_add_bytes = 5000
+    monkeypatch.setattr(waiting_adds, "USUAL_ADD_BYTES", 1000)
+    calls._waiting_adds._maximum_bytes = 5000
     assert _status(served, _add(served, 1, 6000)) == pb.UNKNOWN
     assert _status(served, _add(served, 2, 10)) == pb.OK
-    assert calls._added_bytes == 0
+    assert calls._waiting_adds._bytes == 0
 
 
 def test_a_call_above_the_number_that_may_be_open_is_refused_unless_one_stands_still(served: Served, monkeypatch) -> None:

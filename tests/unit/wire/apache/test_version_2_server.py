@@ -70,12 +70,20 @@ def test_reads_and_batch_reads_are_told_apart_and_fence_only_with_the_flag() -> 
     read = frame(Operation.READ, 0, struct.pack(">qq", 5, -1))
     fence = frame(Operation.READ, Flag.FENCE | Flag.HIGH_PRIORITY, struct.pack(">qq", 5, 8) + KEY)
     batch = frame(Operation.BATCH_READ, 0, struct.pack(">qqqiq", 5, 8, 99, 10, 1_000))
-    unnamed = frame(Operation.BATCH_READ, Flag.FENCE, struct.pack(">qqqiq", 5, 8, 99, 0, 1_000))
-    assert taken(read + fence + batch + unnamed) == [
+    assert taken(read + fence + batch) == [
         v2.SingleRead(5, -1, None, False),
         v2.SingleRead(5, 8, KEY, True),
         v2.EntriesRead(5, 8, 99, 10, 1_000, None),
-        v2.EntriesRead(5, 8, 99, 0, 1_000, b""),
+    ]
+
+
+@pytest.mark.parametrize("key", [b"", KEY[:19]])
+def test_a_fence_without_a_whole_key_is_not_authorized(key: bytes) -> None:
+    read = frame(Operation.READ, Flag.FENCE, struct.pack(">qq", 5, 8) + key)
+    batch = frame(Operation.BATCH_READ, Flag.FENCE, struct.pack(">qqqiq", 5, 8, 99, 0, 1_000) + key)
+    assert taken(read + batch) == [
+        v2.Refused(struct.pack(">IBBHiqq", 24, 2, Operation.READ, 0, 102, 5, 8)),
+        v2.Refused(struct.pack(">IBBHiqqq", 32, 2, Operation.BATCH_READ, 0, 102, 5, 8, 99)),
     ]
 
 
@@ -103,20 +111,32 @@ def test_entries_of_any_size_stand_behind_their_sizes(sizes: list[int]) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        frame(Operation.ADD, 0, KEY + bytes(23)),
-        frame(Operation.ADD, 0, KEY + struct.pack(">3q", -1, 0, -1)),
-        frame(Operation.ADD, 0, KEY + struct.pack(">3q", 1, -1, -1)),
-        frame(Operation.ADD, 0, KEY + struct.pack(">3q", 1, (1 << 62) + 1, -1)),
+        frame(Operation.ADD, 0, KEY + bytes(15)),
         frame(Operation.READ, 0, bytes(15)),
         frame(Operation.BATCH_READ, 0, bytes(35)),
-        frame(4, 0, bytes(40)),
-        frame(Operation.ADD, 0, bytes(80), version=3),
+        frame(4, 0, bytes(15)),
+        frame(Operation.READ, 0, bytes(15), version=3),
         struct.pack(">IBB", 2, 2, 1),
     ],
 )
-def test_what_is_no_request_is_refused(data: bytes) -> None:
+def test_what_has_no_ids_ends_the_connection(data: bytes) -> None:
     with pytest.raises(CorruptionError):
         taken(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "ids"),
+    [
+        (frame(Operation.ADD, 0, KEY + struct.pack(">2q", 1, 2) + bytes(7)), 100, (1, 2)),
+        (frame(Operation.ADD, 0, KEY + struct.pack(">3q", -1, 0, -1)), 100, (-1, 0)),
+        (frame(Operation.ADD, 0, KEY + struct.pack(">3q", 1, -1, -1)), 100, (1, -1)),
+        (frame(Operation.ADD, 0, KEY + struct.pack(">3q", 1, (1 << 62) + 1, -1)), 100, (1, (1 << 62) + 1)),
+        (frame(4, 0, struct.pack(">2q", 3, 4)), 100, (3, 4)),
+        (frame(Operation.ADD, 0, KEY + struct.pack(">3q", 5, 6, -1), version=3), 103, (5, 6)),
+    ],
+)
+def test_what_is_no_request_is_refused_under_its_ids(data: bytes, code: int, ids: tuple[int, int]) -> None:
+    assert taken(data) == [v2.Refused(struct.pack(">IBBHiqq", 24, 2, data[5], 0, code, *ids))]
 
 
 def test_a_frame_above_the_limit_is_refused_before_it_has_come() -> None:
