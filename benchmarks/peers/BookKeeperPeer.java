@@ -5,8 +5,10 @@ import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.Scanner;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.bookkeeper.client.BKException;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.client.LedgerHandle;
@@ -20,6 +22,7 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
  * for each, one line of JSON goes out:
  *
  * <pre>
+ * pace COUNT PER_SECOND                  a new ledger as with add; each entry is added when it is due, and its latency counts from then
  * add COUNT IN_FLIGHT                    a new ledger, 3/3/2, CRC32C; closed afterwards, outside of the time
  * read LEDGER BATCH IN_FLIGHT            all entries, BATCH in each batched read; the digests are verified
  * read-each LEDGER BATCH IN_FLIGHT       the same with ranges of single reads
@@ -71,6 +74,8 @@ public final class BookKeeperPeer {
         switch (command[0]) {
             case "add":
                 return add(Integer.parseInt(command[1]), Integer.parseInt(command[2]));
+            case "pace":
+                return pace(Integer.parseInt(command[1]), Integer.parseInt(command[2]));
             case "read":
                 return read(command, (ledger, first, count) -> ledger.batchReadAsync(first, count, MAX_FRAME_BYTES));
             case "read-each":
@@ -101,6 +106,32 @@ public final class BookKeeperPeer {
         }
         ledger.close();
         return json(ledger.getId(), nanoseconds, count, (long) count * entryBytes);
+    }
+
+    private String pace(int count, int perSecond) throws Exception {
+        LedgerHandle ledger = client.createLedger(3, 3, 2, BookKeeper.DigestType.CRC32C, PASSWORD);
+        CountDownLatch confirmed = new CountDownLatch(count);
+        AtomicInteger failure = new AtomicInteger(BKException.Code.OK);
+        long[] latencies = new long[count];
+        long started = System.nanoTime();
+        for (int entry = 0; entry < count; entry++) {
+            int number = entry;
+            long due = started + number * 1_000_000_000L / perSecond;
+            for (long left = due - System.nanoTime(); left > 0; left = due - System.nanoTime()) {
+                LockSupport.parkNanos(left);
+            }
+            ledger.asyncAddEntry(payloads, offset(entry), entryBytes, (code, handle, id, context) -> {
+                latencies[number] = System.nanoTime() - due;
+                failure.compareAndSet(BKException.Code.OK, code);
+                confirmed.countDown();
+            }, null);
+        }
+        confirmed.await();
+        if (failure.get() != BKException.Code.OK) {
+            throw BKException.create(failure.get());
+        }
+        ledger.close();
+        return String.format("{\"latencies_ns\": %s}", Arrays.toString(latencies));
     }
 
     private int offset(long entry) {

@@ -17,7 +17,7 @@ from benchmarks.peers.bookkeeper_runs import (
     read_batches,
 )
 from benchmarks.peers.fetch import jars
-from benchmarks.speed.ledger_runs import Bench
+from benchmarks.speed.ledger_runs import Bench, append_at_rate
 from benchmarks.speed.measure import Claim, Entrant, Result, Sample, Setting, alternate, claim, workload
 from bk_spark.config import KIB
 
@@ -84,12 +84,36 @@ def _add_claims(size: str, samples: Mapping[str, Sequence[Sample]]) -> list[Clai
     text = f"adds of {size} entries, 3/3/2, entries/s of ours"
     return [
         claim(f"{text} (append_batch) against asyncAddEntry", *_rates(samples, OURS, THEIRS), 5.0),
-        claim(f"{text} (append_async) against asyncAddEntry", *_rates(samples, OURS_SINGLY, THEIRS), 1.0),
+        claim(f"{text} (append_async) against asyncAddEntry", *_rates(samples, OURS_SINGLY, THEIRS), 2.0),
     ]
 
 
 _register_adds(100, "100 B", 250_000)
 _register_adds(KIB, "1 KiB", 100_000)
+
+PER_S = 1_000
+
+ABOUT_LATENCY = f"single adds of 100 B at {PER_S:,}/s, 3/3/2, ours and theirs"
+
+
+@workload("bookkeeper_latency", ABOUT_LATENCY)
+def latency(setting: Setting) -> Result:
+    entries, for_s = pool(100, setting.seed), setting.choose(5.0, 0.2)
+
+    def ours(_: int) -> Sample:
+        with bench.writer(QUORUMS) as writer:
+            return append_at_rate(writer, bytes(entries.entry_bytes), PER_S, for_s)
+
+    with side_by_side(setting, entries) as (bench, peer):
+        entrants = [Entrant(OURS_SINGLY, ours), Entrant(THEIRS, peer.pace(round(PER_S * for_s), PER_S))]
+        samples = alternate(entrants, setting.runs, setting.choose(WARMUPS, 1))
+    claims = []
+    for name in ("p50", "p99"):
+        mine, other = ([one.figures[f"{name}_ms"] for one in samples[who]] for who in (OURS_SINGLY, THEIRS))
+        text = f"{name} of single adds of 100 B at {PER_S:,}/s, ours against asyncAddEntry"
+        claims.append(claim(text, mine, other, 1.0, at_least=False))
+    return Result("bookkeeper_latency", ABOUT_LATENCY, samples, claims, NOTES)
+
 
 ABOUT_READS = "entries of 100 B read from a closed ledger, ours as record batches, theirs in batched and in single reads"
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from benchmarks.peers.bookkeeper_cluster import Peer
 from benchmarks.speed.ledger_runs import Bench, Quorums, read_all
 from benchmarks.speed.measure import Sample
+from benchmarks.speed.pacing import latency_figures
 from benchmarks.speed.payloads import incompressible
 from benchmarks.speed.processes import Usage, usage
 from bk_spark.local.process import LocalProcess
@@ -118,6 +119,15 @@ class PeerRuns:
     def add(self, count: int, in_flight: int) -> Callable[[int], Sample]:
         """``asyncAddEntry`` for each entry."""
         return lambda _: self._timed("add", count, in_flight)
+
+    def pace(self, count: int, per_s: int) -> Callable[[int], Sample]:
+        """``asyncAddEntry`` of each entry when it is due, from which its latency counts."""
+
+        def run(_: int) -> Sample:
+            found = [nanoseconds / 1e9 for nanoseconds in self.peer.ask("pace", count, per_s)["latencies_ns"]]
+            return Sample(count / per_s, count, 0, latency_figures(found))
+
+        return run
 
     def read(self, ledger_id: int, batch: int, in_flight: int) -> Callable[[int], Sample]:
         """``batchReadAsync``: one request for so many entries."""

@@ -1,4 +1,4 @@
-"""How long one add takes at a fixed rate, beside one fdatasync and one round trip of grpcio."""
+"""How long one add takes at a fixed rate, beside one fdatasync and one round trip over TCP."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from benchmarks.speed.disk import Disk
 from benchmarks.speed.ledger_runs import Bench, Quorums, append_at_rate
 from benchmarks.speed.measure import Claim, Entrant, Result, Sample, Setting, alternate, claim, workload
 from benchmarks.speed.pacing import latency_figures
-from benchmarks.speed.wire import Wire
+from benchmarks.speed.tcp import Tcp
 
 PER_S = 1_000
 ENTRY_BYTES = 100
 RECORD_BYTES = 300
 """About what one entry of this size is on its way, and in the journal."""
 
-OURS, TRIP, STREAMS = "bk_spark", "round trip", "acks of three servers"
-ACK_QUORUM = 2
-_NAMES = {TRIP: "a grpcio round trip", STREAMS: f"a piece that {ACK_QUORUM} of three servers have acked"}
+OURS, TRIP = "bk_spark", "TCP round trip"
 SYNCS = {3: "fdatasync, three processes", 1: "fdatasync, one process"}
 """Contestants, by how many processes sync at this rate on the one disk."""
 
@@ -44,9 +42,7 @@ ABOUT = f"single adds of {ENTRY_BYTES} B at {PER_S:,}/s, 3/3/2, beside an fdatas
 NOTES = (
     "An add is begun when it is due, whatever became of those before, and its latency counts from then. Syncs and round trips "
     "are begun at the same rate and count from when they begin: the harder measure. "
-    f"Each sync follows a write of {RECORD_BYTES} B.",
-    f"*{STREAMS}*: the same {RECORD_BYTES} B over a grpcio stream to each of three servers that do nothing but answer, counted "
-    f"like an add, until {ACK_QUORUM} of them have: what grpcio takes of an add on this machine.",
+    f"Each sync follows a write of {RECORD_BYTES} B; each round trip carries as many.",
 )
 
 
@@ -54,21 +50,20 @@ NOTES = (
 def latency(setting: Setting) -> Result:
     for_s = setting.choose(5.0, 0.2)
     disk_directory = setting.directory / "disk"
-    with Bench(setting.directory) as bench, Disk(disk_directory, 3) as three, Disk(disk_directory, 1) as one, Wire(3) as wire:
+    with Bench(setting.directory) as bench, Disk(disk_directory, 3) as three, Disk(disk_directory, 1) as one, Tcp() as tcp:
         entrants = [
             Entrant(OURS, lambda _: _adds(bench, for_s)),
             Entrant(SYNCS[3], _timed(lambda: three.syncs(PER_S, for_s, RECORD_BYTES))),
             Entrant(SYNCS[1], _timed(lambda: one.syncs(PER_S, for_s, RECORD_BYTES))),
-            Entrant(TRIP, _timed(lambda: wire.round_trips(PER_S, for_s, RECORD_BYTES))),
-            Entrant(STREAMS, _timed(lambda: wire.quorum_acks(PER_S, for_s, RECORD_BYTES, ACK_QUORUM))),
+            Entrant(TRIP, _timed(lambda: tcp.round_trips(PER_S, for_s, RECORD_BYTES))),
         ]
         samples = alternate(entrants, setting.runs)
-    claims = [_claim(samples, SYNCS[processes], way) for way in (TRIP, STREAMS) for processes in SYNCS]
+    claims = [_claim(samples, sync) for sync in SYNCS.values()]
     return Result("client_latency", ABOUT, samples, claims, NOTES)
 
 
-def _claim(samples: dict[str, list[Sample]], sync: str, way: str) -> Claim:
+def _claim(samples: dict[str, list[Sample]], sync: str) -> Claim:
     p99_ms = {name: [one.figures["p99_ms"] for one in found] for name, found in samples.items()}
-    bounds = [disk + wire for disk, wire in zip(p99_ms[sync], p99_ms[way], strict=True)]
-    text = f"p99 of a single add at {PER_S:,}/s, against p99 of {sync} + p99 of {_NAMES[way]}"
+    bounds = [disk + wire for disk, wire in zip(p99_ms[sync], p99_ms[TRIP], strict=True)]
+    text = f"p99 of a single add at {PER_S:,}/s, against p99 of {sync} + p99 of a {TRIP}"
     return claim(text, p99_ms[OURS], bounds, 2.0, at_least=False)

@@ -7,7 +7,6 @@ protobuf. Whatever moves entries over grpcio pays at least this.
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from multiprocessing.connection import Connection
@@ -55,17 +54,6 @@ class Wire:
         pieces = max(1, user_bytes // piece_bytes)
         (seconds,) = self._client.run(_fetching, self._ports, pieces, piece_bytes)
         return Sample(seconds, pieces, user_bytes)
-
-    def round_trips(self, per_s: float, for_s: float, nbytes: int) -> Sequence[float]:
-        """How long each unary call took that sent ``nbytes`` to the first server, at this rate."""
-        (found,) = self._client.run(_asking, self._ports, per_s, for_s, nbytes)
-        return list(found)
-
-    def quorum_acks(self, per_s: float, for_s: float, nbytes: int, quorum: int) -> Sequence[float]:
-        """How long each piece of ``nbytes`` took that was sent to all servers at this rate, from when it was due until so many
-        of them had acked it."""
-        (found,) = self._client.run(_awaiting_quorum, self._ports, per_s, for_s, nbytes, quorum)
-        return list(found)
 
     def close(self) -> None:
         self._client.close()
@@ -189,48 +177,5 @@ def _fetching(_: int, ports: Sequence[int], pieces: int, piece_bytes: int) -> Ca
         start = time.perf_counter()
         await asyncio.gather(*(lane() for _ in range(READ_AHEAD)))
         return time.perf_counter() - start
-
-    return _Calls(ports).timed(work)
-
-
-def _asking(_: int, ports: Sequence[int], per_s: float, for_s: float, nbytes: int) -> Callable[[], Any]:
-    async def work(channels: list[Any]) -> list[float]:
-        ask, request, found = channels[0].unary_unary(f"/{SERVICE}/ask"), bytes(nbytes), []
-        begin = start = time.perf_counter()
-        while start < begin + for_s:
-            await ask(request)
-            found.append(time.perf_counter() - start)
-            await asyncio.sleep(max(0.0, begin + len(found) / per_s - time.perf_counter()))
-            start = time.perf_counter()
-        return found
-
-    return _Calls(ports).timed(work)
-
-
-def _awaiting_quorum(_: int, ports: Sequence[int], per_s: float, for_s: float, nbytes: int, quorum: int) -> Callable[[], Any]:
-    piece, count = bytes(nbytes), math.ceil(per_s * for_s)
-
-    async def work(channels: list[Any]) -> list[float]:
-        calls = [channel.stream_stream(f"/{SERVICE}/move")() for channel in channels]
-        start = time.perf_counter()
-        acks, latencies = [0] * count, [0.0] * count
-
-        async def send(call: Any) -> None:
-            for number in range(count):
-                if (wait := start + number / per_s - time.perf_counter()) > 0:
-                    await asyncio.sleep(wait)
-                await call.write(piece)
-
-        async def read(call: Any) -> None:
-            for number in range(count):
-                await call.read()
-                acks[number] += 1
-                if acks[number] == quorum:
-                    latencies[number] = time.perf_counter() - start - number / per_s
-
-        await asyncio.gather(*(work(call) for call in calls for work in (send, read)))
-        for call in calls:
-            await call.done_writing()
-        return latencies
 
     return _Calls(ports).timed(work)

@@ -184,6 +184,7 @@ class Run:
         number = len(self.bookies) + 1
         self.bookies[name] = BookieActor(name, self.world, self.schedule.bookie_config, number)
         self.bookies[name].sync_ms = self.schedule.sync_ms
+        self.bookies[name].of_apache = self.schedule.apache.__contains__
         if self.schedule.has_cookies:
             self.bookies[name].give_cookie().is_stopped = self.world.is_calm
         if self.schedule.skips_journal:

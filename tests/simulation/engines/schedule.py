@@ -149,6 +149,8 @@ class Schedule:
     collectors: CollectorPlan | None = None
     former: FormerPlan | None = None
     """Another ledger of the same id."""
+    apache: frozenset[str] = frozenset()
+    """Clients that speak Apache's wire (apache_wire.py)."""
     has_cookies: bool = False
     """Its bookies have cookies, boots and epochs, and disks may go back to snapshots (restored_disks.py)."""
 
@@ -185,6 +187,10 @@ UNJOURNALED_PERCENT = 20
 """Of all other runs: all bookies ack adds out of their memory, and repair themselves after they were killed."""
 
 
+APACHE_PERCENT = 15
+"""Of all runs that Apache's wire can have: it knows no deferred sync, no boots, and no creators of ledgers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Percents:
     """How many runs of a hundred have what is not part of all."""
@@ -192,9 +198,21 @@ class Percents:
     replicated: int = REPLICATED_PERCENT
     restored: int = RESTORED_PERCENT
     unjournaled: int = UNJOURNALED_PERCENT
+    apache: int = APACHE_PERCENT
 
 
 def draw_schedule(choices: Choices, percents: Percents) -> Schedule:
+    schedule = _draw_storage(choices, percents)
+    is_known = not (schedule.skips_journal or schedule.former or schedule.writer.kind == DEFERRED_SYNC)
+    if not is_known or not choices.chance(percents.apache, "Apache's wire"):
+        return schedule
+    others = [f"recoverer{number + 1}" for number in range(len(schedule.recoverers))]
+    others += [f"reader{number + 1}" for number in range(len(schedule.readers))]
+    others += [f"replicator{number + 1}" for number in range(len(schedule.replicators))]
+    return replace(schedule, apache=frozenset(one for one in ("writer", *others, "auditor") if choices.chance(50, one)))
+
+
+def _draw_storage(choices: Choices, percents: Percents) -> Schedule:
     schedule = _draw_replicated(choices, percents.replicated)
     if choices.chance(percents.restored, "restored disks"):
         faults = tuple(Fault(*one) for one in draw_restored(choices, schedule.bookies, schedule.chaos_ms))

@@ -85,12 +85,14 @@ Step = Callable[..., None]
 class Script:
     """One run of one script. ``trace`` says what happened."""
 
-    def __init__(self, choices: Choices | None = None) -> None:
+    def __init__(self, choices: Choices | None = None, *, is_apache: bool = False) -> None:
+        """``is_apache``: clients speak to all bookies over Apache's wire."""
         self.choices = choices if choices is not None else TapeChoices(())
         self.clients: dict[str, Client] = {}
         self.bookies: dict[str, BookieActor] = {}
         self.held: list[str] = []
         self.skips_journal = False
+        self._is_apache = is_apache
         self.decided: dict[str, int] = {}
         """Where the logs of bookies were when they decided to collect."""
         self.snapshots: dict[str, Snapshot] = {}
@@ -142,6 +144,7 @@ class Script:
             self.world.registered.append(name)
             config = replace(tiny_config(300, 8), journal_write_data=not self.skips_journal)
             self.bookies[name] = BookieActor(name, self.world, config, seed=len(self.bookies) + 1)
+            self.bookies[name].of_apache = lambda _: self._is_apache
             self.bookies[name].start()
 
     def without_journal(self) -> None:
@@ -421,9 +424,9 @@ STEPS: list[tuple[str, Step]] = [
 ]
 
 
-def play(text: str) -> Script:
+def play(text: str, *, is_apache: bool = False) -> Script:
     """Play a script to its end. Raises Violation or ScriptError, with the trace."""
-    script = Script()
+    script = Script(is_apache=is_apache)
     script.play(text)
     return script
 

@@ -33,6 +33,7 @@ from bk_spark.wire.messages import (
     StoreLastAddConfirmedRequest,
 )
 from tests.simulation.engines.restart_audit import audit
+from tests.simulation.world.apache_wire import ApacheWire
 from tests.simulation.world.messages import FORMER, Envelope, ReadAnswer
 from tests.simulation.world.restored_disks import SimulatedIdentity, Surroundings
 from tests.simulation.world.simulated_disk import MachineStops, SimulatedDisk
@@ -58,6 +59,10 @@ class _Owed:
     staged_ms: int
     deletions: int
     """How many deletions were staged before."""
+    pieces: int = 1
+    """As how many batches an add was staged. It is answered once all of them are."""
+    answered: list[StagedReply] = field(default_factory=list)
+    """What became of them."""
 
 
 @dataclass(slots=True)
@@ -88,6 +93,11 @@ class _Process:
     """Reads that wait for a sync."""
     polls: list[Envelope] = field(default_factory=list)
     """Long polls that wait for the last add confirmed."""
+    apache: ApacheWire = field(init=False)
+    """For the clients that speak it."""
+
+    def __post_init__(self) -> None:
+        self.apache = ApacheWire(self.bookie)
 
 
 class BookieActor:
@@ -101,6 +111,8 @@ class BookieActor:
         """It never comes back."""
         self.down_since_ms = -1
         self.sync_ms = SYNC_MS
+        self.of_apache: Callable[[str], bool] = lambda client: False
+        """Whether a client speaks Apache's wire."""
         self.may_garble: Callable[[], bool] = lambda: False
         """Whether a crash may leave what looks like damage."""
         self.took = Took()
@@ -306,11 +318,17 @@ class BookieActor:
         if isinstance(envelope.body, AddRequest) and envelope.body.recovery:
             self._world.copied_to = self.name
         with self.stopping() as process:
+            is_apache = self.of_apache(envelope.source)
             match envelope.body:
+                case ForceRequest() if is_apache:  # there is no such request: our client answers it itself
+                    self._world.reply(envelope, PlainReply(Status.OK))
+                case AddRequest(deferred_sync=True) as add if is_apache:  # nor this one
+                    self._world.reply(envelope, AddReply(add.request_id, Status.BAD_REQUEST, "no deferred sync"))
                 case AddRequest() | ForceRequest() | StoreLastAddConfirmedRequest() | DeleteLedgerRequest():
                     self._stage(process, envelope.body, envelope)
                 case ReadRequest() | LastAddConfirmedRequest() as body if body.fence:
-                    self._stage(process, FenceRequest(body.bookie_id, body.ledger_id, body.master_key), envelope)
+                    fence = FenceRequest(body.bookie_id, body.ledger_id, body.master_key)
+                    self._stage(process, process.apache.fence(body) if is_apache else fence, envelope)
                 case ReadRequest():
                     self._read_or_put_off(process, envelope)
                 case LastAddConfirmedRequest():
@@ -324,9 +342,12 @@ class BookieActor:
         if isinstance(request, DeleteLedgerRequest):
             process.at_risk = self._world.invariants.deletion_begins(self.name)
             process.staged_deletions += 1
-        process.bookie.stage(request, _Owed(envelope, was_fenced, self._world.now_ms, process.staged_deletions))
-        for owed, reply in process.bookie.take_early():
-            self._answer(process, owed, reply)
+        requests = _over_apaches_wire(process.apache, request) if self.of_apache(envelope.source) else [request]
+        owed = _Owed(envelope, was_fenced, self._world.now_ms, process.staged_deletions, len(requests))
+        for one in requests:
+            process.bookie.stage(one, owed)
+        for early, reply in process.bookie.take_early():
+            self._answer(process, early, reply)
         if not process.is_sync_due:
             process.is_sync_due = True
             delay_ms = self._world.choices.choose(self.sync_ms + 1, "sync after")
@@ -384,6 +405,13 @@ class BookieActor:
             return
         assert isinstance(owed, _Owed)
         invariants, envelope = self._world.invariants, owed.envelope
+        owed.answered.append(reply)
+        if len(owed.answered) < owed.pieces:
+            return
+        if self.of_apache(envelope.source) and isinstance(envelope.body, AddRequest):
+            statuses = [one.status for one in owed.answered]
+            worst = next((status for status in statuses if status is not Status.OK), Status.OK)
+            reply = AddReply(envelope.body.request_id, worst)
         if envelope.source == FORMER:  # another ledger of this id: nothing of what is said of it counts for this one
             self._world.reply(envelope, reply)
             return
@@ -452,7 +480,8 @@ class BookieActor:
     def _read(self, process: _Process, envelope: Envelope) -> None:
         request = envelope.body
         assert isinstance(request, ReadRequest)
-        replies = tuple(process.bookie.read(request))
+        is_apache = self.of_apache(envelope.source)
+        replies = process.apache.read(request) if is_apache else tuple(process.bookie.read(request))
         end = replies[-1]
         assert isinstance(end, ReadEnd)
         self._world.invariants.read_answered(self.name, request, end)
@@ -461,7 +490,8 @@ class BookieActor:
     def _tell_lac(self, process: _Process, envelope: Envelope) -> LastAddConfirmedReply:
         request = envelope.body
         assert isinstance(request, LastAddConfirmedRequest)
-        reply = process.bookie.read_last_add_confirmed(request)
+        asked = process.apache if self.of_apache(envelope.source) else process.bookie
+        reply = asked.read_last_add_confirmed(request)
         self._world.invariants.lac_answered(self.name, reply)
         self._world.reply(envelope, reply)
         return reply
@@ -490,3 +520,14 @@ class BookieActor:
         if process is self._process and envelope in process.polls:
             process.polls.remove(envelope)
             self._tell_lac(process, envelope)
+
+
+def _over_apaches_wire(wire: ApacheWire, request: StagedRequest) -> list[StagedRequest]:
+    """What the bookie stages if ``request`` comes over Apache's wire."""
+    match request:
+        case AddRequest():
+            return list(wire.adds(request))
+        case StoreLastAddConfirmedRequest():
+            return [wire.told(request)]
+        case _:
+            return [request]

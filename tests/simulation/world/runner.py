@@ -43,9 +43,12 @@ from bk_spark.client.protocol.state_machine import (
     WriteMetadata,
 )
 from bk_spark.entries.batch import NO_ENTRY
-from bk_spark.errors import MetadataConflictError, MetadataUnavailableError
+from bk_spark.entries.digest import Digester
+from bk_spark.entries.whole_entries import taken_apart
+from bk_spark.errors import CorruptionError, MetadataConflictError, MetadataUnavailableError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.registration import BookieAddress, RegisteredBookie
+from bk_spark.wire.apache.version_3 import covered_by_proof
 from bk_spark.wire.messages import (
     AddReply,
     AddRequest,
@@ -53,7 +56,7 @@ from bk_spark.wire.messages import (
     LastAddConfirmedReply,
     LastAddConfirmedRequest,
     PlainReply,
-    ReadBatch,
+    ReadEnd,
     ReadRequest,
     Status,
     StoreLastAddConfirmedRequest,
@@ -93,6 +96,7 @@ class OperationRunner:
         self._world = process.world
         self._metadata = metadata
         self._key = master_key
+        self._digester = Digester(metadata.digest_type, metadata.password)
         self._on_command = on_command
         self._timer_ms: int | None = None
         self._reads: dict[int, int] = {}
@@ -187,7 +191,7 @@ class OperationRunner:
 
     def _send_read(self, command: SendRead) -> None:
         what = (command.first, command.last, command.pattern, command.maximum_bytes, command.fence)
-        request = ReadRequest(command.bookie_id, self._metadata.ledger_id, self._key, *what)
+        request = ReadRequest(command.bookie_id, self._metadata.ledger_id, self._key, *what, self._metadata.digest_type)
         self._reads[command.request_id] = self._process.call(
             command.bookie_id, request, lambda answer: self._read_answered(command.request_id, answer)
         )
@@ -195,17 +199,23 @@ class OperationRunner:
     def _read_answered(self, request_id: int, answer: object) -> None:
         end = ReadEnded(request_id, Status.UNKNOWN, "the answer broke off")
         for reply in answer.replies if isinstance(answer, ReadAnswer) else ():
-            if isinstance(reply, ReadBatch):
-                self.post(ReadArrived(request_id, reply.batch))
-            else:
+            if isinstance(reply, ReadEnd):
                 end = ReadEnded(request_id, reply.status, reply.detail, reply.next_entry_id)
-            if request_id not in self._reads:
-                return  # it was cancelled meanwhile
+                continue
+            try:
+                batches = list(taken_apart(reply.batch, self._metadata.digest_type))
+            except CorruptionError as problem:  # it was garbled on its way
+                end = ReadEnded(request_id, Status.DAMAGED, str(problem))
+                break
+            for batch in batches:
+                self.post(ReadArrived(request_id, batch))
+                if request_id not in self._reads:
+                    return  # it was cancelled meanwhile
         self._reads.pop(request_id, None)
         self.post(end)
 
     def _send_read_last_add_confirmed(self, command: SendReadLastAddConfirmed) -> None:
-        what = (command.fence, command.beyond, command.wait_ms)
+        what = (command.fence, command.beyond, command.wait_ms, self._digester)
         request = LastAddConfirmedRequest(command.bookie_id, self._metadata.ledger_id, self._key, *what)
 
         def answered(answer: object) -> None:
@@ -221,8 +231,9 @@ class OperationRunner:
             reply = answer if isinstance(answer, PlainReply) else PlainReply(Status.UNKNOWN, _why(answer))
             self.post(StoreLastAddConfirmedAnswered(command.request_id, reply.status, reply.detail))
 
-        ids = (command.bookie_id, self._metadata.ledger_id)
-        request = StoreLastAddConfirmedRequest(*ids, self._key, command.last_add_confirmed)
+        ids, confirmed = (command.bookie_id, self._metadata.ledger_id), command.last_add_confirmed
+        proof = self._digester.of_bytes(covered_by_proof(self._metadata.ledger_id, confirmed))
+        request = StoreLastAddConfirmedRequest(*ids, self._key, confirmed, proof)
         self._process.call(command.bookie_id, request, answered)
 
     # --- the metadata store

@@ -100,7 +100,7 @@ class Adds:
 
     def _put_rows(self, connection: Connection, run: AddRun, rows: slice, pattern: IdPattern) -> None:
         try:
-            request = self._request(run, rows, pattern)
+            request = stored_as(run, rows, pattern, self._requests.bookie.bookie_id)
         except BookKeeperError:
             self._refused(connection, run, rows)
         else:
@@ -120,14 +120,15 @@ class Adds:
         else:
             _acknowledge(connection, run, rows, reply.status)
 
-    def _request(self, run: AddRun, rows: slice, pattern: IdPattern) -> AddRequest:
-        batch = encode_whole(run.whole.select(rows), pattern)
-        key = whole_key(run.master_key)
-        return AddRequest(0, self._requests.bookie.bookie_id, key, batch, run.is_recovery, run.is_deferred)
-
     def _refuse(self, connection: Connection, run: AddRun, rows: slice, status: Status) -> None:
         _acknowledge(connection, run, rows, status)
         count_refused_add(status)
+
+
+def stored_as(run: AddRun, rows: slice, pattern: IdPattern, bookie_id: str) -> AddRequest:
+    """Some adds of a run as one batch. Raises BookKeeperError for ids and numbers that no entry has."""
+    batch = encode_whole(run.whole.select(rows), pattern)
+    return AddRequest(0, bookie_id, whole_key(run.master_key), batch, run.is_recovery, run.is_deferred)
 
 
 def _refuse_frame(connection: Connection, reply: AddReply) -> None:

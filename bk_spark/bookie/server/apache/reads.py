@@ -107,42 +107,45 @@ class Readers:
         began_s = self._loop.time()
         first = reads[0]
         if isinstance(first, EntriesRead):
-            served = await self._loop.run_in_executor(pool, self._entries, first)
+            served = await self._loop.run_in_executor(pool, serve_entries, self.whole, first)
         else:
-            served = await self._loop.run_in_executor(pool, self._single, reads)
+            served = await self._loop.run_in_executor(pool, serve_single, self.whole, reads)
         count_whole_reads(served.statuses, served.entries, len(served.answers), self._loop.time() - began_s)
         return served.answers, len(served.statuses)
 
-    def _entries(self, read: EntriesRead) -> _Served:
-        most = min(read.most_entries, MAX_BATCH_ENTRIES) if read.most_entries > 0 else MAX_BATCH_ENTRIES
-        most_bytes = min(read.most_bytes, MOST_FRAME_BYTES) - ENTRIES_HEAD_BYTES
-        status, found = self.whole.run(read.ledger_id, read.first, most, most_bytes)
-        return _Served(pack_entries(read, status, sized(found)), [status], sum(map(len, found)))
-
-    def _single(self, reads: list[Read]) -> _Served:
-        """The single reads that come first, as many as have AT_ONCE_BYTES, but at least one."""
-        answers: list[bytes] = []
-        statuses: list[Status] = []
-        nbytes = entries = 0
-        single = (read for read in takewhile(lambda one: isinstance(one, WaitingRead), reads) if isinstance(read, WaitingRead))
-        for ledger_id, group in groupby(single, key=lambda read: read.ledger_id):
-            of_ledger = list(group)
-            for read, found in zip(of_ledger, self.whole.each(ledger_id, [read.entry_id for read in of_ledger]), strict=True):
-                answers.append(read.pack(found))
-                statuses.append(found.status)
-                nbytes, entries = nbytes + len(found.entry), entries + (found.status is Status.OK)
-                if nbytes > AT_ONCE_BYTES:
-                    return _Served(b"".join(answers), statuses, entries)
-        return _Served(b"".join(answers), statuses, entries)
-
 
 @dataclass(frozen=True, slots=True)
-class _Served:
+class Served:
     """Answers in their frames, the status of each, and how many entries they have."""
 
     answers: bytes
     statuses: list[Status]
     entries: int
+
+
+def serve_entries(whole: WholeReads, read: EntriesRead) -> Served:
+    """Any thread may call this."""
+    most = min(read.most_entries, MAX_BATCH_ENTRIES) if read.most_entries > 0 else MAX_BATCH_ENTRIES
+    most_bytes = min(read.most_bytes, MOST_FRAME_BYTES) - ENTRIES_HEAD_BYTES
+    status, found = whole.run(read.ledger_id, read.first, most, most_bytes)
+    return Served(pack_entries(read, status, sized(found)), [status], sum(map(len, found)))
+
+
+def serve_single(whole: WholeReads, reads: list[Read]) -> Served:
+    """The single reads that come first, as many as have AT_ONCE_BYTES, but at least one. Any thread may call this."""
+    answers: list[bytes] = []
+    statuses: list[Status] = []
+    nbytes = entries = 0
+    single = (read for read in takewhile(lambda one: isinstance(one, WaitingRead), reads) if isinstance(read, WaitingRead))
+    for ledger_id, group in groupby(single, key=lambda read: read.ledger_id):
+        of_ledger = list(group)
+        for read, found in zip(of_ledger, whole.each(ledger_id, [read.entry_id for read in of_ledger]), strict=True):
+            answers.append(read.pack(found))
+            statuses.append(found.status)
+            nbytes, entries = nbytes + len(found.entry), entries + (found.status is Status.OK)
+            if nbytes > AT_ONCE_BYTES:
+                return Served(b"".join(answers), statuses, entries)
+    return Served(b"".join(answers), statuses, entries)
 
 
 class ClientReads:

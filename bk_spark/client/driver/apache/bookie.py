@@ -135,11 +135,11 @@ class ApacheBookie:
         connection = await self._connections.numbered()
         key = request.master_key[:APACHE_KEY_BYTES] if request.fence else b""
         question = version_3.read(request.ledger_id, version_3.LAST_ENTRY, key)
-        reply = _confirmed(request, await connection.ask(pb.READ_ENTRY, question, timeout_s))
+        reply = confirmed_reply(request, await connection.ask(pb.READ_ENTRY, question, timeout_s))
         if not request.wait_ms or reply.status is not Status.OK or reply.last_add_confirmed > request.beyond:
             return reply
         question = version_3.wait_for(request.ledger_id, request.beyond, request.wait_ms)
-        return _confirmed(request, await connection.ask(pb.READ_ENTRY, question, timeout_s))
+        return confirmed_reply(request, await connection.ask(pb.READ_ENTRY, question, timeout_s))
 
     async def store_last_add_confirmed(self, request: StoreLastAddConfirmedRequest, timeout_s: float) -> PlainReply:
         key = request.master_key[:APACHE_KEY_BYTES]
@@ -169,7 +169,7 @@ class ApacheBookie:
         self._connections.close()
 
 
-def _confirmed(request: LastAddConfirmedRequest, response: pb.Response) -> LastAddConfirmedReply:
+def confirmed_reply(request: LastAddConfirmedRequest, response: pb.Response) -> LastAddConfirmedReply:
     """What a bookie knows to be confirmed: by itself, or from the entry that it sent, unless that is damaged."""
     status, found = version_3.status_of(response.status), response.readResponse
     known = [found.maxLAC] if found.HasField("maxLAC") and found.maxLAC != _LETS_GO else []
