@@ -47,10 +47,11 @@ class Adds:
     def take(self, connection: Connection, run: AddRun) -> None:
         """Have a run made durable, then answered. The connection takes nothing more while the run waits for its place."""
         connection.owe(len(run.whole))
-        nbytes = payload_bytes(run.whole.entries)
         if self._may_put(run.ledger_id):
             self._put(connection, run)
-        elif self._waiting.is_crowded(nbytes):
+            return
+        nbytes = payload_bytes(run.whole.entries)
+        if self._waiting.is_crowded(nbytes):
             self._refuse(connection, run, slice(None), Status.UNKNOWN)
         else:
             connection.hold(self._put_later(connection, run, nbytes))
@@ -63,10 +64,9 @@ class Adds:
             connection.send(pack_reply(request, number))
             return
         connection.owe(1)
-        nbytes = len(request.batch.body)
         if self._may_put(request.ledger_id):
             self._requests.sync_thread.put(request, partial(_answer_frame, connection, number))
-        elif self._waiting.is_crowded(nbytes):
+        elif self._waiting.is_crowded(len(request.batch.body)):
             _refuse_frame(connection, AddReply(number, Status.UNKNOWN, BUSY))
         else:
             connection.hold(self._put_frame_later(connection, request, number))
