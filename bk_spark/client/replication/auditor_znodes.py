@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -33,6 +34,9 @@ BOOKIES = b"bookies"
 REPLICAS = b"replicas"
 
 REPORT_VERSION = 1
+
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9:._-]")
+_TOKEN = re.compile(r"-[0-9a-f]{32}$")
 
 _ATTEMPTS = 20
 """How often ``request_audit`` tries again because a request was made or fulfilled at the same time."""
@@ -157,7 +161,8 @@ class AuditorElection:
     """One candidate for auditor. The candidate with the oldest vote is elected.
 
     A vote is an ephemeral sequential znode: it disappears with its maker's session, and the next oldest vote wins. Its value
-    holds a random token, by which a candidate recognises its own vote even if the answer to its creation was lost.
+    holds a random token, by which a candidate recognises its own vote even if the answer to its creation was lost. Name and
+    token together have only the characters of a bookie id: Apache's tools ask for the auditor's before they trigger an audit.
 
     Two candidates may both believe that they are elected, for a moment: one that was suspended until its session had expired
     believes it until it asks again. That is harmless. An auditor only reads ledgers and marks them. Marks are idempotent and
@@ -174,7 +179,8 @@ class AuditorElection:
         self._znodes = znodes
         self.votes = 0
         """How many votes it has made. A term ends with its vote, even if the candidate's next vote is elected at once."""
-        self._value = to_text(AuditorVoteFormat(bookieId=f"{auditor_id} #{uuid.uuid4().hex}"))
+        name = _NOT_IN_IDS.sub("_", auditor_id)
+        self._value = to_text(AuditorVoteFormat(bookieId=f"{name}-{uuid.uuid4().hex}"))
 
     def is_elected(self) -> bool:
         """Whether this candidate has the oldest vote. It votes first, if it has no vote or lost it with its session."""
@@ -219,6 +225,6 @@ def _votes(store: MetadataStore, znodes: Znodes) -> dict[str, bytes]:
 def _auditor_id(vote: bytes) -> str:
     """The candidate's id without its token; the whole value if it does not have a vote's format."""
     try:
-        return from_text(vote, AuditorVoteFormat(), "a vote").bookieId.split(" #")[0]
+        return _TOKEN.sub("", from_text(vote, AuditorVoteFormat(), "a vote").bookieId)
     except CorruptionError:
         return vote.decode(errors="replace")
