@@ -2,7 +2,9 @@
 
 An operator's **request** stays until an auditor, whoever that is then, has fulfilled it. It is removed at the version that was
 read before the audit began, so a request that is made during an audit causes another audit. The **report** is ephemeral JSON
-for people and the dashboard; no program decides by it. The **time of the last check** of all replicas is Apache BookKeeper's
+for people and the dashboard; no program decides by it. **Apache's tools** ask for an audit in another way: they write the delay
+after which Apache's auditors take a bookie for lost, with the value that it has. Only that it is written counts here; the delay
+is a setting of each of our auditors. The **time of the last check** of all replicas is Apache BookKeeper's
 znode: it keeps the interval between checks although auditors come and go.
 
 ``time``: the check's interval is days long and counts across auditors, so it goes by the wall clock.
@@ -26,7 +28,7 @@ from google.protobuf.message import DecodeError
 from bk_spark.client.replication.lost_bookies import Observation
 from bk_spark.errors import CorruptionError, MetadataConflictError
 from bk_spark.metadata.protobuf_text import from_text, to_text
-from bk_spark.metadata.store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError
+from bk_spark.metadata.store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError, Versioned, find
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto.under_replication_pb2 import AuditorVoteFormat, CheckAllLedgersFormat
 
@@ -59,6 +61,7 @@ class AuditorZnodes:
         self._store = store
         self._znodes = znodes
         self._reported = b""
+        self._delay: Versioned | None = None
 
     def request(self) -> AuditRequest | None:
         found = self._store.get_many([self._znodes.audit_request])[0]
@@ -68,6 +71,22 @@ class AuditorZnodes:
         """Remove the request, unless it was made again since it was read."""
         with contextlib.suppress(NoNodeError, BadVersionError):
             self._store.delete(self._znodes.audit_request, request.version)
+
+    def start_delay(self, grace_s: float) -> None:
+        """Make the delay if there is none, since Apache's tools do nothing without it, and take it as seen."""
+        with contextlib.suppress(NodeExistsError):
+            self._store.create(self._znodes.lost_bookie_delay, b"%d" % grace_s, make_parents=True)
+        self._delay = find(self._store, self._znodes.lost_bookie_delay)
+
+    def is_audit_signalled(self) -> bool:
+        """Whether the delay was written since the last look, with the value that it had, or with 0.
+
+        Another value is a new delay for Apache's auditors, and asks for nothing.
+        """
+        before, self._delay = self._delay, find(self._store, self._znodes.lost_bookie_delay)
+        if self._delay is None or (before is not None and self._delay.version == before.version):
+            return False
+        return self._delay.value == b"0" or (before is not None and self._delay.value == before.value)
 
     def report(self, seen: Mapping[str, object]) -> None:
         """Publish what the auditor sees, if it changed."""

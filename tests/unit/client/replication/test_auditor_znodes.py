@@ -117,6 +117,31 @@ def test_without_candidates_nobody_is_the_auditor(store: MemoryStore) -> None:
     assert current_auditor(store, ZNODES) is None
 
 
+# --- requests of Apache's tools
+
+
+def test_a_delay_that_is_written_with_its_value_or_with_0_asks_for_one_audit(store: MemoryStore) -> None:
+    """BookKeeperAdmin.triggerAudit writes what it read; Auditor.submitLostBookieRecoveryDelayChangedEvent takes 0 too."""
+    auditor = AuditorZnodes(store, ZNODES)
+    auditor.start_delay(60.0)
+    assert store.get(ZNODES.lost_bookie_delay).value == b"60"
+    assert not auditor.is_audit_signalled()
+    for value, is_signal in ((b"60", True), (b"3600", False), (b"3600", True), (b"0", True)):
+        store.set(ZNODES.lost_bookie_delay, value, store.get(ZNODES.lost_bookie_delay).version)
+        assert auditor.is_audit_signalled() is is_signal
+        assert not auditor.is_audit_signalled()
+
+
+def test_a_delay_from_before_the_term_asks_for_nothing_and_is_kept(store: MemoryStore) -> None:
+    store.create(ZNODES.lost_bookie_delay, b"0", make_parents=True)
+    auditor = AuditorZnodes(store, ZNODES)
+    auditor.start_delay(60.0)
+    assert not auditor.is_audit_signalled()
+    assert store.get(ZNODES.lost_bookie_delay).value == b"0"
+    store.delete(ZNODES.lost_bookie_delay)
+    assert not auditor.is_audit_signalled()
+
+
 # --- requests for audits
 
 
