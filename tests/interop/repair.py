@@ -111,9 +111,8 @@ class MixedCluster:
     def check_office(self) -> None:
         assert len(self.in_office()) <= 1, f"{self.in_office()} are auditors at the same time"
 
-    def await_whole(self, lost: str, look: Callable[[], None] = lambda: None) -> float:
-        """Until no ledger names the lost bookie, none is marked and none is locked. Gives the seconds that it took."""
-        begun = time.monotonic()
+    def await_whole(self, lost: str, look: Callable[[], None] = lambda: None) -> None:
+        """Until no ledger names the lost bookie, none is marked and none is locked. ``look`` is called meanwhile."""
 
         def is_whole() -> bool:
             look()
@@ -124,7 +123,6 @@ class MixedCluster:
             return f"{lost} replaced: ledgers {self.naming(lost)} name it, {marked} are marked, locks {self.marks.locks()}"
 
         eventually(is_whole, what, WHOLE_S)
-        return time.monotonic() - begun
 
     def check(self) -> None:
         """All replicas are where live bookies have them, and both clients read every ledger whole.

@@ -89,7 +89,8 @@ class Arena:
 @contextlib.contextmanager
 def _started(cluster: LocalCluster, directory: Path, count: int) -> Iterator[list[ApacheBookie]]:
     """Apache's bookies in a cluster of ours."""
-    # A killed one is back after a round's second, not after ten. No AutoRecovery, ours or Apache's, is a part of rounds.
+    # A killed one is back after a round's second, not after ten. With AutoRecovery inside, one that was suspended until its
+    # session expired ends (AutoRecoveryMain's AutoRecoveryDeathWatcher). tests/interop/test_repair.py tries AutoRecovery.
     with apache_beside(cluster, directory, count, {"zkTimeout": "4000"}) as apache:
         for bookie in apache.bookies:
             bookie.start()
