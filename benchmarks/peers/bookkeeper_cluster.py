@@ -49,6 +49,10 @@ _NO_BOUNDS: Mapping[str, str] = {"maxPendingAddRequestsPerThread": "0", "maxPend
 """Clients do not wait for the slowest of three bookies: more than they have under way may wait there, and is not refused. What
 a cluster sets comes before these."""
 
+BOOKIE = "org.apache.bookkeeper.server.Main"
+AUTORECOVERY = "org.apache.bookkeeper.replication.AutoRecoveryMain"
+"""Apache's programs that run until they are ended."""
+
 _CONFIG = """\
 bookiePort={port}
 advertisedAddress={host}
@@ -81,9 +85,13 @@ JAVA_OPTIONS = (
 
 
 class ApacheBookie(LocalProcess):
-    def __init__(self, keeper: Keeper, directory: Path, port: int, config: str, java: Sequence[str]) -> None:
+    """A bookie; with another ``program`` what else takes a bookie's settings, and then nothing listens at its port."""
+
+    def __init__(
+        self, keeper: Keeper, directory: Path, port: int, config: str, java: Sequence[str], program: str = BOOKIE
+    ) -> None:
         super().__init__(keeper, directory, port)
-        self._java = java
+        self._command = [*java, program]
         self.bookie_id = f"{HOST}:{port}"
         self.config = directory / "bookie.conf"
         directory.mkdir(parents=True)
@@ -95,7 +103,7 @@ class ApacheBookie(LocalProcess):
         self.await_ready()
 
     def launch(self) -> None:
-        self._launch([*self._java, "org.apache.bookkeeper.server.Main", "--conf", str(self.config)])
+        self._launch([*self._command, "--conf", str(self.config)])
 
     def await_ready(self) -> None:
         self._await(self._accepts)
@@ -209,9 +217,9 @@ def bookkeeper_cluster(
 
 @contextmanager
 def apache_bookies(
-    metadata_uri: str, directory: Path, settings: Mapping[str, str], java: Sequence[str], count: int
+    metadata_uri: str, directory: Path, settings: Mapping[str, str], java: Sequence[str], count: int, program: str = BOOKIE
 ) -> Iterator[list[ApacheBookie]]:
-    """Bookies of any cluster in a new directory, not started yet. They end with the context."""
+    """Bookies of any cluster in a new directory, not started yet. They end with the context. ``program``: see ApacheBookie."""
     directory.mkdir()
     with ExitStack() as stack:
         keeper = stack.enter_context(Keeper(directory, temporary=False))
@@ -222,7 +230,7 @@ def apache_bookies(
             own = directory / f"apache-bookie-{number}"
             config = _CONFIG.format(port=port, host=HOST, metadata_uri=metadata_uri, directory=own)
             config += "".join(f"{key}={value}\n" for key, value in {**_NO_BOUNDS, **settings}.items())
-            bookies.append(ApacheBookie(keeper, own, port, config, java))
+            bookies.append(ApacheBookie(keeper, own, port, config, java, program))
         yield bookies
 
 

@@ -75,6 +75,8 @@ class Znodes:
     """Watched by workers that wait for marks."""
     under_replicated_ledgers = _Path("/underreplication/ledgers")
     under_replicated_locks = _Path("/underreplication/locks")
+    lost_bookie_delay = _Path("/underreplication/lostBookieRecoveryDelay")
+    """Of Apache's auditors; rewritten by Apache's tools to ask for an audit."""
     ledger_check_time = _Path("/underreplication/checkallledgersctime")
     audit_request = _Path("/underreplication/audit")
     auditor_report = _Path("/underreplication/auditor")

@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 
 from benchmarks.peers.bookkeeper_cluster import (
+    BOOKIE,
     DB_STORAGE,
     JAVA_OPTIONS,
     POM,
     BookKeeperCluster,
     JavaPrograms,
     Peer,
+    apache_bookies,
     bookkeeper_cluster,
+    java_command,
 )
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.local.cluster import LocalCluster
@@ -108,6 +111,21 @@ def apache_cluster(ours: LocalCluster, directory: Path, kind: Kind | None = None
     settings, java = {**SETTINGS, **kind.settings}, (*JAVA, *kind.java)
     with bookkeeper_cluster(ours, directory, settings, java, pom=kind.pom, bookies=kind.bookies) as cluster:
         yield cluster
+
+
+@contextmanager
+def apache_beside(
+    ours: LocalCluster, directory: Path, count: int, settings: Mapping[str, str], program: str = BOOKIE
+) -> Iterator[BookKeeperCluster]:
+    """Apache's bookies (or another ``program``) in the cluster of our bookies, not started yet, without AutoRecovery unless the
+    settings say so.
+
+    Raises SkippedError where the jars are not to be had.
+    """
+    metadata_uri = ours.metadata_uri.replace("zk://", "zk+hierarchical://")
+    java, settings = java_command(JAVA), {**SETTINGS, "autoRecoveryDaemonEnabled": "false", **settings}
+    with apache_bookies(metadata_uri, directory, settings, java, count, program) as bookies:
+        yield BookKeeperCluster(bookies, metadata_uri, java, directory)
 
 
 def uri(ours: LocalCluster, directory: Path) -> str:

@@ -224,6 +224,7 @@ class AddEntries(sm.StateMachine):
             return
         request_id = next(self._numbers)
         self._pending.sent(request_id, batch, slot, now_ms)
+        self._explicit_lac.sent_to(slot)
         bookie_id = self._ensemble.bookies[slot]
         deferred = self._forces is not None
         self._commands.append(sm.SendAdd(request_id, bookie_id, encoded, self._is_recovery, deferred))

@@ -287,6 +287,10 @@ class ExplicitLac:
     not, because a crash may take such adds from their bookies. A new fragment starts behind the LAC, which is enough for
     readers, so the LAC need not be told to bookies that replace others.
 
+    Only bookies that were sent entries are told. One of Apache's that has a LAC and no entry of a ledger answers questions with
+    an I/O error, which counts as unknown: with another one gone no client of Apache's opens the ledger, nor does its
+    AutoRecovery. Entries after the start of the fragment were sent to a whole write set, so enough slots can be told.
+
     Worked example, 3/3/2: entries 0-4 are confirmed, entry 4 carries LAC 3. All bookies are restarted. b0 and b1 break off when
     they are told 4, b2 takes it; one is not enough. After a pause b0 and b1 are told again, b0 takes it: b0 and b2 are enough.
 
@@ -303,6 +307,8 @@ class ExplicitLac:
         """The highest LAC that enough slots have, or that an add under way brings them."""
         self._active_ms = 0
         """When bookies were last told a LAC."""
+        self._holders: set[int] = set()
+        """The slots whose bookies were sent entries."""
         self._telling = NO_ENTRY
         self._told: set[int] = set()
         """The slots that have taken ``_telling``."""
@@ -313,13 +319,18 @@ class ExplicitLac:
         """Adds that carry this LAC are sent, and enough slots will have stored them or the writer fails."""
         self._known, self._active_ms = max(self._known, last_add_confirmed), now_ms
 
+    def sent_to(self, slot: int) -> None:
+        """An entry is sent to this slot's bookie."""
+        self._holders.add(slot)
+
     def repeat(self, now_ms: int) -> None:
         """Tell everything once more, after a pause: perhaps bookies have lost what they took."""
         self._known = self._telling = NO_ENTRY
         self._active_ms = now_ms
 
     def replaced(self, slots: Collection[int]) -> None:
-        """Other bookies take these slots, and they were told nothing."""
+        """Other bookies take these slots, and they were sent and told nothing."""
+        self._holders.difference_update(slots)
         self._told.difference_update(slots)
         self._asked = {request_id: slot for request_id, slot in self._asked.items() if slot not in slots}
 
@@ -330,7 +341,7 @@ class ExplicitLac:
         return self._active_ms + (self._pause_ms if self._telling == last_add_confirmed else self._first_pause_ms)
 
     def tell(self, last_add_confirmed: int, bookies: tuple[str, ...], failed: Collection[int], now_ms: int) -> list[sm.Command]:
-        """Tell the LAC to the slots that have not failed, have not taken it, and owe no answer."""
+        """Tell the LAC to the slots with entries that have not failed, have not taken it, and owe no answer."""
         if self._telling != last_add_confirmed:
             self._telling, self._pause_ms = last_add_confirmed, self._first_pause_ms
             self._told.clear()
@@ -338,8 +349,7 @@ class ExplicitLac:
         self._active_ms = now_ms
         self._pause_ms = min(2 * self._pause_ms, max(LONGEST_PAUSE_MS, self._first_pause_ms))
         asked = self._told.union(failed, self._asked.values())
-        slots = [slot for slot in range(len(bookies)) if slot not in asked]
-        requests = [(next(self._numbers), slot) for slot in slots]
+        requests = [(next(self._numbers), slot) for slot in sorted(self._holders - asked)]
         self._asked.update(requests)
         return [sm.SendStoreLastAddConfirmed(number, bookies[slot], last_add_confirmed) for number, slot in requests]
 

@@ -104,6 +104,7 @@ class AuditorProcess:
             lambda: watch_bookies(store, znodes, wake),
             lambda: store.watch_children(znodes.auditor_election, wake),
             lambda: store.watch(znodes.audit_request, wake),
+            lambda: store.watch(znodes.lost_bookie_delay, wake),
             lambda: self._marks.watch(wake),
         ]
         """Watches that are still to be set. Once set, a watch lasts until the store closes."""
@@ -170,6 +171,9 @@ class AuditorProcess:
 
     def _start_due_audits(self, term: _Term) -> None:
         """Start the audits that are due or requested."""
+        if self._znodes.is_audit_signalled():
+            logger.info("an audit was asked for with Apache's tools")
+            term.bookies.wait_no_longer()
         request = self._znodes.request()
         if request is not None and request != term.audited_request:
             logger.info("an audit was asked for")
@@ -195,6 +199,7 @@ class AuditorProcess:
         term = _Term(self._election.votes, bookies, time.monotonic())
         self._znodes = AuditorZnodes(self._context.store, self._context.znodes)
         self._znodes.start_check_interval()
+        self._znodes.start_delay(self._config.lost_bookie_grace_s)
         self._term = term
         IS_AUDITOR.set(1)
         logger.info("%s is the auditor", self._auditor_id)

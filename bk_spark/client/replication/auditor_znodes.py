@@ -2,7 +2,9 @@
 
 An operator's **request** stays until an auditor, whoever that is then, has fulfilled it. It is removed at the version that was
 read before the audit began, so a request that is made during an audit causes another audit. The **report** is ephemeral JSON
-for people and the dashboard; no program decides by it. The **time of the last check** of all replicas is Apache BookKeeper's
+for people and the dashboard; no program decides by it. **Apache's tools** ask for an audit in another way: they write the delay
+after which Apache's auditors take a bookie for lost, with the value that it has. Only that it is written counts here; the delay
+is a setting of each of our auditors. The **time of the last check** of all replicas is Apache BookKeeper's
 znode: it keeps the interval between checks although auditors come and go.
 
 ``time``: the check's interval is days long and counts across auditors, so it goes by the wall clock.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -25,7 +28,7 @@ from google.protobuf.message import DecodeError
 from bk_spark.client.replication.lost_bookies import Observation
 from bk_spark.errors import CorruptionError, MetadataConflictError
 from bk_spark.metadata.protobuf_text import from_text, to_text
-from bk_spark.metadata.store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError
+from bk_spark.metadata.store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError, Versioned, find
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto.under_replication_pb2 import AuditorVoteFormat, CheckAllLedgersFormat
 
@@ -33,6 +36,9 @@ BOOKIES = b"bookies"
 REPLICAS = b"replicas"
 
 REPORT_VERSION = 1
+
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9:._-]")
+_TOKEN = re.compile(r"-[0-9a-f]{32}$")
 
 _ATTEMPTS = 20
 """How often ``request_audit`` tries again because a request was made or fulfilled at the same time."""
@@ -55,6 +61,7 @@ class AuditorZnodes:
         self._store = store
         self._znodes = znodes
         self._reported = b""
+        self._delay: Versioned | None = None
 
     def request(self) -> AuditRequest | None:
         found = self._store.get_many([self._znodes.audit_request])[0]
@@ -64,6 +71,22 @@ class AuditorZnodes:
         """Remove the request, unless it was made again since it was read."""
         with contextlib.suppress(NoNodeError, BadVersionError):
             self._store.delete(self._znodes.audit_request, request.version)
+
+    def start_delay(self, grace_s: float) -> None:
+        """Make the delay if there is none, since Apache's tools do nothing without it, and take it as seen."""
+        with contextlib.suppress(NodeExistsError):
+            self._store.create(self._znodes.lost_bookie_delay, b"%d" % grace_s, make_parents=True)
+        self._delay = find(self._store, self._znodes.lost_bookie_delay)
+
+    def is_audit_signalled(self) -> bool:
+        """Whether the delay was written since the last look, with the value that it had, or with 0.
+
+        Another value is a new delay for Apache's auditors, and asks for nothing.
+        """
+        before, self._delay = self._delay, find(self._store, self._znodes.lost_bookie_delay)
+        if self._delay is None or (before is not None and self._delay.version == before.version):
+            return False
+        return self._delay.value == b"0" or (before is not None and self._delay.value == before.value)
 
     def report(self, seen: Mapping[str, object]) -> None:
         """Publish what the auditor sees, if it changed."""
@@ -157,7 +180,8 @@ class AuditorElection:
     """One candidate for auditor. The candidate with the oldest vote is elected.
 
     A vote is an ephemeral sequential znode: it disappears with its maker's session, and the next oldest vote wins. Its value
-    holds a random token, by which a candidate recognises its own vote even if the answer to its creation was lost.
+    holds a random token, by which a candidate recognises its own vote even if the answer to its creation was lost. Name and
+    token together have only the characters of a bookie id: Apache's tools ask for the auditor's before they trigger an audit.
 
     Two candidates may both believe that they are elected, for a moment: one that was suspended until its session had expired
     believes it until it asks again. That is harmless. An auditor only reads ledgers and marks them. Marks are idempotent and
@@ -174,7 +198,8 @@ class AuditorElection:
         self._znodes = znodes
         self.votes = 0
         """How many votes it has made. A term ends with its vote, even if the candidate's next vote is elected at once."""
-        self._value = to_text(AuditorVoteFormat(bookieId=f"{auditor_id} #{uuid.uuid4().hex}"))
+        name = _NOT_IN_IDS.sub("_", auditor_id)
+        self._value = to_text(AuditorVoteFormat(bookieId=f"{name}-{uuid.uuid4().hex}"))
 
     def is_elected(self) -> bool:
         """Whether this candidate has the oldest vote. It votes first, if it has no vote or lost it with its session."""
@@ -219,6 +244,6 @@ def _votes(store: MetadataStore, znodes: Znodes) -> dict[str, bytes]:
 def _auditor_id(vote: bytes) -> str:
     """The candidate's id without its token; the whole value if it does not have a vote's format."""
     try:
-        return from_text(vote, AuditorVoteFormat(), "a vote").bookieId.split(" #")[0]
+        return _TOKEN.sub("", from_text(vote, AuditorVoteFormat(), "a vote").bookieId)
     except CorruptionError:
         return vote.decode(errors="replace")

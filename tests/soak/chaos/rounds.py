@@ -13,11 +13,11 @@ from types import TracebackType
 from typing import Self
 from unittest import mock
 
-from benchmarks.peers.bookkeeper_cluster import ApacheBookie, apache_bookies, java_command
+from benchmarks.peers.bookkeeper_cluster import ApacheBookie
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.local import cluster
 from bk_spark.local.cluster import LocalCluster
-from tests.interop.apache import JAVA, SETTINGS
+from tests.interop.apache import apache_beside
 from tests.soak.chaos import history
 from tests.soak.chaos.agents import START_S, AgentProcess, Task
 from tests.soak.chaos.checker import Verdict, check
@@ -89,13 +89,12 @@ class Arena:
 @contextlib.contextmanager
 def _started(cluster: LocalCluster, directory: Path, count: int) -> Iterator[list[ApacheBookie]]:
     """Apache's bookies in a cluster of ours."""
-    metadata_uri = cluster.metadata_uri.replace("zk://", "zk+hierarchical://")
-    # A killed one is back after a round's second, not after ten. Its AutoRecovery does not know how to reach ours.
-    settings = {**SETTINGS, "zkTimeout": "4000", "autoRecoveryDaemonEnabled": "false"}
-    with apache_bookies(metadata_uri, directory, settings, java_command(JAVA), count) as bookies:
-        for bookie in bookies:
+    # A killed one is back after a round's second, not after ten. With AutoRecovery inside, one that was suspended until its
+    # session expired ends (AutoRecoveryMain's AutoRecoveryDeathWatcher). tests/interop/test_repair.py tries AutoRecovery.
+    with apache_beside(cluster, directory, count, {"zkTimeout": "4000"}) as apache:
+        for bookie in apache.bookies:
             bookie.start()
-        yield bookies
+        yield list(apache.bookies)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -107,6 +107,16 @@ def test_a_bookie_that_is_back_in_time_makes_no_work(cluster: ClusterOfZnodes) -
         assert cluster.marked() == {}
 
 
+def test_apaches_tools_have_a_gone_bookie_taken_for_lost_at_once(cluster: ClusterOfZnodes) -> None:
+    """As BookKeeperAdmin.triggerAudit does it, for ``decommissionbookie``: the delay is written again."""
+    with elected(cluster, PATIENT):
+        cluster.go("b2")
+        eventually(lambda: "b2" in look(cluster)["waiting"])  # type: ignore[operator]
+        delay = cluster.store.get(cluster.znodes.lost_bookie_delay)
+        cluster.store.set(cluster.znodes.lost_bookie_delay, delay.value, delay.version)
+        eventually(lambda: cluster.marked() == {0: ("b2",), 1: ("b2",)})
+
+
 def test_a_second_loss_while_one_is_waited_for_marks_the_ledgers_of_both_at_once(cluster: ClusterOfZnodes) -> None:
     """Situation 79."""
     with elected(cluster, PATIENT):

@@ -141,14 +141,36 @@ def test_a_bookie_that_has_not_answered_yet_is_not_told_the_same_once_more() -> 
 
 def test_with_striping_it_is_enough_that_qa_slots_of_one_write_set_have_it() -> None:
     """E = 4, Qw = 2, Qa = 2: slots 0 and 2 share no write set, so a reader may do without both; slots 2 and 3 do."""
-    writer = _idle_writer(e=4, w=2, a=2)
+    writer = Writer(limits=limits(explicit_lac_ms=IDLE_MS), e=4, w=2, a=2)
+    for sent in [writer.append(b"%d" % entry) for entry in range(4)]:
+        writer.ack(*sent.values())
+    writer.tick(IDLE_MS)
     _answer(writer, "b0 b2")
     _answer(writer, "b1 b3", Status.UNKNOWN)
     assert writer.machine.deadline_ms() is not None
     writer.tick(2 * IDLE_MS)
-    assert _told(writer)[4:] == [("b1", 0), ("b3", 0)]
+    assert _told(writer)[4:] == [("b1", 3), ("b3", 3)]
     _answer(writer, "b3")
     assert writer.machine.deadline_ms() is None
+
+
+def test_a_bookie_without_entries_is_told_nothing() -> None:
+    """Apache's answers questions with an I/O error from then on: ReadLacProcessorV3."""
+    writer = _idle_writer(e=4, w=2, a=2)
+    assert _told(writer) == [("b0", 0), ("b1", 0)]
+    _answer(writer, "b0 b1")
+    assert writer.machine.deadline_ms() is None
+
+
+def test_a_bookie_that_replaces_another_is_told_nothing_before_it_is_sent_an_entry() -> None:
+    told = ExplicitLac(Writer().stored, IDLE_MS, itertools.count(1))
+    for slot in range(3):
+        told.sent_to(slot)
+    told.replaced([1])
+    assert [one.bookie_id for one in told.tell(5, ("b0", "s0", "b2"), (), 0) if isinstance(one, SendStoreLastAddConfirmed)] == [
+        "b0",
+        "b2",
+    ]
 
 
 def test_what_a_replaced_bookie_took_does_not_count_for_its_successor() -> None:
@@ -190,6 +212,8 @@ def test_with_deferred_sync_an_add_that_carries_it_is_not_enough() -> None:
 
 def test_a_bookie_that_takes_a_slot_is_told_what_its_predecessor_took() -> None:
     told = ExplicitLac(Writer().stored, IDLE_MS, itertools.count(1))
+    for slot in range(3):
+        told.sent_to(slot)
     first, *others = told.tell(5, ("b0", "b1", "b2"), (), 0)
     assert isinstance(first, SendStoreLastAddConfirmed)
     told.answered(StoreLastAddConfirmedAnswered(first.request_id, Status.OK))
@@ -197,5 +221,6 @@ def test_a_bookie_that_takes_a_slot_is_told_what_its_predecessor_took() -> None:
         assert isinstance(one, SendStoreLastAddConfirmed)
         told.answered(StoreLastAddConfirmedAnswered(one.request_id, Status.IO_ERROR))
     told.replaced([0])
+    told.sent_to(0)
     again = told.tell(5, ("s0", "b1", "b2"), (), IDLE_MS)
     assert [one.bookie_id for one in again if isinstance(one, SendStoreLastAddConfirmed)] == ["s0", "b1", "b2"]

@@ -15,8 +15,10 @@ from bk_spark.client.replication.auditor_znodes import (
     request_audit,
 )
 from bk_spark.client.replication.lost_bookies import Observation
+from bk_spark.metadata.protobuf_text import from_text
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, register
-from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.znodes import Znodes, is_bookie_id
+from bk_spark.proto.under_replication_pb2 import AuditorVoteFormat
 from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes("/ledgers")
@@ -57,11 +59,11 @@ def test_a_registration_that_nobody_can_read_is_a_bookie_that_is_there(store: Me
 
 def test_the_oldest_vote_is_elected_and_the_next_one_when_it_goes(tree: MemoryTree) -> None:
     sessions = [MemoryStore(tree) for _ in range(3)]
-    standing = [AuditorElection(one, ZNODES, f"auditor {number}") for number, one in enumerate(sessions)]
+    standing = [AuditorElection(one, ZNODES, f"auditor-{number}") for number, one in enumerate(sessions)]
     assert [one.is_elected() for one in standing] == [True, False, False]
     assert [one.is_elected() for one in reversed(standing)] == [False, False, True]
-    assert current_auditor(sessions[2], ZNODES) == "auditor 0"
-    assert candidates(sessions[2], ZNODES) == ["auditor 0", "auditor 1", "auditor 2"]
+    assert current_auditor(sessions[2], ZNODES) == "auditor-0"
+    assert candidates(sessions[2], ZNODES) == ["auditor-0", "auditor-1", "auditor-2"]
     sessions[0].close()
     assert [one.is_elected() for one in standing[1:]] == [True, False]
     standing[1].withdraw()
@@ -98,11 +100,46 @@ def test_votes_are_apache_bookkeepers(store: MemoryStore) -> None:
     assert AuditorElection(store, ZNODES, "host:1").is_elected()
     (name,) = store.children("/ledgers/underreplication/auditorelection")
     assert name == "V_0000000000"
-    assert store.get(f"{ZNODES.auditor_election}/{name}").value.startswith(b'bookieId: "host:1 #')
+    assert store.get(f"{ZNODES.auditor_election}/{name}").value.startswith(b'bookieId: "host:1-')
+    assert current_auditor(store, ZNODES) == "host:1"
+
+
+def test_a_vote_is_a_valid_bookie_id_whatever_the_candidate_is_called(store: MemoryStore) -> None:
+    """Apache's ZkLedgerAuditorManager.getCurrentAuditor takes no other: ``decommissionbookie`` and ``whoisauditor`` ask it."""
+    assert AuditorElection(store, ZNODES, "Jo's host #1").is_elected()
+    (name,) = store.children(ZNODES.auditor_election)
+    vote = from_text(store.get(f"{ZNODES.auditor_election}/{name}").value, AuditorVoteFormat(), "the vote")
+    assert is_bookie_id(vote.bookieId)
+    assert candidates(store, ZNODES) == ["Jo_s_host__1"]
 
 
 def test_without_candidates_nobody_is_the_auditor(store: MemoryStore) -> None:
     assert current_auditor(store, ZNODES) is None
+
+
+# --- requests of Apache's tools
+
+
+def test_a_delay_that_is_written_with_its_value_or_with_0_asks_for_one_audit(store: MemoryStore) -> None:
+    """BookKeeperAdmin.triggerAudit writes what it read; Auditor.submitLostBookieRecoveryDelayChangedEvent takes 0 too."""
+    auditor = AuditorZnodes(store, ZNODES)
+    auditor.start_delay(60.0)
+    assert store.get(ZNODES.lost_bookie_delay).value == b"60"
+    assert not auditor.is_audit_signalled()
+    for value, is_signal in ((b"60", True), (b"3600", False), (b"3600", True), (b"0", True)):
+        store.set(ZNODES.lost_bookie_delay, value, store.get(ZNODES.lost_bookie_delay).version)
+        assert auditor.is_audit_signalled() is is_signal
+        assert not auditor.is_audit_signalled()
+
+
+def test_a_delay_from_before_the_term_asks_for_nothing_and_is_kept(store: MemoryStore) -> None:
+    store.create(ZNODES.lost_bookie_delay, b"0", make_parents=True)
+    auditor = AuditorZnodes(store, ZNODES)
+    auditor.start_delay(60.0)
+    assert not auditor.is_audit_signalled()
+    assert store.get(ZNODES.lost_bookie_delay).value == b"0"
+    store.delete(ZNODES.lost_bookie_delay)
+    assert not auditor.is_audit_signalled()
 
 
 # --- requests for audits
