@@ -7,24 +7,21 @@ import org.apache.bookkeeper.client.BKException.Code;
 /**
  * What an operation failed with, under the names that the checker knows (checker.EXPECTED) where a code means the same.
  *
- * <p>All other codes keep their names. The client says ReadException of an open without recovery, and LedgerRecoveryException of
- * one with it, whatever kept it from an answer of enough bookies (LedgerOpenOp): the round still demands that it ends once they
- * are back. DataUnknownException is a bookie's answer that it may have lost what was asked for.
+ * <p>All other codes keep their names. LedgerRecoveryException hides whatever kept a recovery from its end (LedgerOpenOp): that it
+ * ends once the bookies are back is demanded all the same.
  */
 final class Failures {
-    private static final Map<Integer, String> NAMES = Map.ofEntries(
-        Map.entry(Code.LedgerFencedException, "LedgerFencedError"),
-        Map.entry(Code.LedgerClosedException, "LedgerClosedError"),
-        Map.entry(Code.NotEnoughBookiesException, "NotEnoughBookiesError"),
-        Map.entry(Code.AddEntryQuorumTimeoutException, "AddQuorumTimeoutError"),
-        Map.entry(Code.MetadataVersionException, "MetadataConflictError"),
-        Map.entry(Code.ZKException, "MetadataUnavailableError"),
-        Map.entry(Code.MetaStoreException, "MetadataUnavailableError"),
-        Map.entry(Code.BookieHandleNotAvailableException, "BookieUnavailableError"),
-        Map.entry(Code.TimeoutException, "BookieUnavailableError"),
-        Map.entry(Code.ReadException, "BookieUnavailableError"),
-        Map.entry(Code.LedgerRecoveryException, "BookieUnavailableError"),
-        Map.entry(Code.DataUnknownException, "BookieUnavailableError"));
+    private static final Map<Integer, String> NAMES = Map.of(
+        Code.LedgerFencedException, "LedgerFencedError",
+        Code.LedgerClosedException, "LedgerClosedError",
+        Code.NotEnoughBookiesException, "NotEnoughBookiesError",
+        Code.AddEntryQuorumTimeoutException, "AddQuorumTimeoutError",
+        Code.MetadataVersionException, "MetadataConflictError",
+        Code.ZKException, "MetadataUnavailableError",
+        Code.MetaStoreException, "MetadataUnavailableError",
+        Code.BookieHandleNotAvailableException, "BookieUnavailableError",
+        Code.TimeoutException, "BookieUnavailableError",
+        Code.LedgerRecoveryException, "BookieUnavailableError");
 
     private Failures() {
     }

@@ -72,8 +72,13 @@ final class Reader {
         }
     }
 
+    /** Without recovery. Where too few bookies answer the client says ReadException, whatever kept them from it (LedgerOpenOp). */
     LedgerHandle open() throws BKException, InterruptedException {
-        return client.openLedgerNoRecovery(ledgerId, ANY_DIGEST_TYPE, PASSWORD);
+        try {
+            return client.openLedgerNoRecovery(ledgerId, ANY_DIGEST_TYPE, PASSWORD);
+        } catch (BKException.BKReadException problem) {
+            throw new BKException.BKBookieHandleNotAvailableException();
+        }
     }
 
     void denied(long entryId, long askedNs) {

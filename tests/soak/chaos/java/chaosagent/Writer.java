@@ -10,6 +10,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.bookkeeper.client.BKException;
 import org.apache.bookkeeper.client.BookKeeper;
+import org.apache.bookkeeper.client.BookKeeperAdmin;
 import org.apache.bookkeeper.client.LedgerHandle;
 
 /** Creates a ledger and appends to it until it is stopped, the load's end, or the first failure: workload.Writer, entry by entry. */
@@ -34,10 +35,16 @@ final class Writer {
         this.room = new Semaphore(load.depth());
     }
 
-    /** The new ledger's id. The client may not know yet that all bookies are back after the last round: it tries again. */
+    /**
+     * The new ledger's id. The client may not know yet that all bookies are back after the last round: it tries again.
+     *
+     * <p>A client that lost its session has lost all addresses, too, and may find them ten seconds later. To list bookies looks
+     * for them at once.
+     */
     long create(Stop stop) throws InterruptedException {
         while (true) {
             try {
+                new BookKeeperAdmin(client).getAvailableBookies();
                 ledger = client.createLedger(
                     load.shape()[0], load.shape()[1], load.shape()[2], digestType(), Reader.PASSWORD);
                 history.record("created", Map.of("ledger_id", ledger.getId()));
