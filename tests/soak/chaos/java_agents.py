@@ -1,4 +1,10 @@
-"""Client processes of the chaos test with Apache BookKeeper's Java client; the program is in java/chaosagent."""
+"""Client processes of the chaos test with Apache BookKeeper's Java client; the program is in java/chaosagent.
+
+One in a hundred rounds in which Java recovers ends with a violation of I7, a length that is too large, by a defect of that
+client (4.17.3, on Apache's bookies, too). It begins with the length that comes with the last add confirmed, which is that of
+the last entry of the bookie that says it (LedgerRecoveryOp; DigestManager.verifyDigestAndReturnLastConfirmed). Where nothing
+behind the last add confirmed is recovered, it stores that length. DESIGN.md, "Where the protocol differs", says what ours does.
+"""
 
 from __future__ import annotations
 
