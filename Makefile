@@ -12,7 +12,7 @@
 #   make mutants  the deliberate bugs, and after how many runs each engine catches them; then how many of MUTANTS=200 bugs made from
 #                 the source each engine kills (SEED=1)
 #   make chaos    the protocol under faults of real processes (ROUNDS=200; FIRST=the first seed; KEEP=directory for all records;
-#                 MIXED=1: half of the bookies are Apache's)
+#                 MIXED=1: half of the bookies are Apache's; JAVA=1: Apache's Java client plays some of the roles)
 #   make lost-bookie  a bookie is killed for good, and every copy comes back (LEDGERS=10000)
 #   make duel     two processes that take one log from each other, suspended and killed (SECONDS=60; SEED=1)
 #   make streams  a real stream, exactly once while its processes are killed (KILLS=50; SEED=1; KEEP=directory for all logs;
@@ -89,7 +89,7 @@ mutants: $(VENV)/test-installed
 	$(RUN) -m tests.simulation generated-mutants --count $(MUTANTS) --seed $(SEED)
 
 chaos: $(VENV)/test-installed check-java
-	$(RUN) -m tests.soak.chaos --rounds $(ROUNDS) --first $(FIRST) $(if $(MIXED),--mixed) $(if $(KEEP),--keep $(KEEP))
+	$(RUN) -m tests.soak.chaos --rounds $(ROUNDS) --first $(FIRST) $(if $(MIXED),--mixed) $(if $(JAVA),--java) $(if $(KEEP),--keep $(KEEP))
 
 lost-bookie: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.chaos.lost_bookie --ledgers $(LEDGERS)

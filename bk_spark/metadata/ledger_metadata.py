@@ -90,6 +90,14 @@ class LedgerMetadata:
         """All bookies that the ledger names, in any fragment."""
         return frozenset(bookie_id for fragment in self.fragments for bookie_id in fragment.ensemble)
 
+    def is_same_ledger(self, other: LedgerMetadata) -> bool:
+        """Not if another creator made the other one: then the id was given out again.
+
+        A token of 0 says nothing: Apache's client drops the token when it writes metadata again.
+        """
+        tokens = {self.creator_token, other.creator_token}
+        return len(tokens) == 1 or NO_TOKEN in tokens
+
     def custom(self, key: str) -> bytes | None:
         return dict(self.custom_metadata).get(key)
 

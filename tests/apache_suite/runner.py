@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.java_classes import compile_java
+
 JAVA_SOURCES = Path(__file__).resolve().parent / "java"
 
 _OPENED = ("java.base/java.io", "java.base/java.nio", "java.base/java.util.zip", "java.base/jdk.internal.misc")
@@ -132,15 +134,8 @@ def merge(first: Sequence[Result], again: Sequence[Result]) -> list[Result]:
 
 def compile_harness(class_path: str, directory: Path) -> Path:
     """A jar of the harness's classes in ``directory``."""
-    javac = shutil.which("javac")
-    if javac is None:
-        raise RuntimeError("javac is needed to compile the harness: install a JDK 17")
     classes = directory / "classes"
-    sources = sorted(map(str, JAVA_SOURCES.rglob("*.java")))
-    command = [javac, "-nowarn", "-d", str(classes), "-cp", class_path, *sources]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"the harness does not compile: {done.stderr}")
+    compile_java(JAVA_SOURCES, class_path, classes)
     archive = Path(shutil.make_archive(str(directory / "harness"), "zip", classes))
     return archive.rename(archive.with_suffix(".jar"))
 

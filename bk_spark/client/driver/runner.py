@@ -27,7 +27,7 @@ from bk_spark.client.protocol import state_machine as sm
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.digest import Digester
 from bk_spark.errors import BookKeeperError, InternalError, MetadataConflictError
-from bk_spark.metadata.ledger_metadata import NO_TOKEN, LedgerMetadata
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import BadVersionError, Check, NoNodeError, SetValue, TransactionFailedError, Versioned, find
 from bk_spark.wire.apache.version_3 import covered_by_proof
 from bk_spark.wire.messages import (
@@ -341,7 +341,7 @@ class Runner:
         """
         store, version = self._context.store, command.expected_version
         found = find(store, path)
-        if found is not None and not self._is_of_this_ledger(self._decoded(found)):
+        if found is not None and not self._metadata.is_same_ledger(self._decoded(found)):
             raise NoNodeError(path)
         if not command.guard:
             return store.set(path, value, version)
@@ -364,7 +364,7 @@ class Runner:
         try:
             found = await self._context.blocking(get)
             metadata = self._decoded(found)
-            is_same = self._is_of_this_ledger(metadata)
+            is_same = self._metadata.is_same_ledger(metadata)
             self.post(sm.MetadataRead(metadata, found.version) if is_same else sm.MetadataGone())
         except NoNodeError:
             self.post(sm.MetadataGone())
@@ -373,14 +373,6 @@ class Runner:
 
     def _decoded(self, found: Versioned) -> LedgerMetadata:
         return LedgerMetadata.decode(self._metadata.ledger_id, found.value)
-
-    def _is_of_this_ledger(self, metadata: LedgerMetadata) -> bool:
-        """Not if another creator made it: then the id was given out again, and this ledger has no metadata any more.
-
-        A token of 0 says nothing: Apache's client drops the token when it writes metadata again.
-        """
-        tokens = {metadata.creator_token, self._metadata.creator_token}
-        return len(tokens) == 1 or NO_TOKEN in tokens
 
 
 def _cancel_all(adds: list[QueuedAdd]) -> None:

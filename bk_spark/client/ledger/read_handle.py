@@ -214,7 +214,7 @@ class ReadHandle:
         if not self.is_closed:
             self._context.check_open()
             current = self._ledgers.metadata(self.ledger_id)
-            if current.creator_token != self._metadata.creator_token:  # the id was given out again
+            if not current.is_same_ledger(self._metadata):
                 raise NoSuchLedgerError(self.ledger_id)
             self._learn(current, NO_ENTRY)
         self._ask_bookies(quorum=quorum)

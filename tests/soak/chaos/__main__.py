@@ -25,15 +25,15 @@ MAX_LINES = 10
 """Violations that are printed of a round; what was recorded has them all."""
 
 
-def play(directory: Path, rounds: int, first_seed: int, *, mixed: bool = False) -> Iterator[Outcome]:
+def play(directory: Path, rounds: int, first_seed: int, *, mixed: bool = False, java: bool = False) -> Iterator[Outcome]:
     """The rounds of consecutive seeds; what they recorded is below ``directory``."""
     bookies, apache = MIXED if mixed else (BOOKIES, 0)
     for start in range(first_seed, first_seed + rounds, ROUNDS_OF_A_CLUSTER):
         place = directory / f"cluster-of-{start}"
         place.mkdir(parents=True)
-        with Arena(place, bookies, apache) as arena:
+        with Arena(place, bookies, apache, java=java) as arena:
             for seed in range(start, min(start + ROUNDS_OF_A_CLUSTER, first_seed + rounds)):
-                yield run_round(arena, draw(seed, bookies))
+                yield run_round(arena, draw(seed, bookies, java=java))
         if not any(place.glob("round-*")):
             shutil.rmtree(place)
 
@@ -43,7 +43,8 @@ def describe(outcome: Outcome) -> str:
     plan, verdict = outcome.plan, outcome.verdict
     shape = "/".join(str(size) for size in plan.load.shape)
     what = f"{shape} {plan.end}, {verdict.confirmed} confirmed, {', '.join(outcome.faults) or 'no faults'}"
-    lines = [f"round {plan.seed}: {outcome.seconds:.1f} s, {what}"]
+    cast = f", Java: {' and '.join(plan.java_roles)}" if plan.java_roles else ""
+    lines = [f"round {plan.seed}: {outcome.seconds:.1f} s, {what}{cast}"]
     lines += [f"  VIOLATED {violation}" for violation in verdict.violations[:MAX_LINES]]
     if verdict.violations:
         lines.append(f"  again with the same command and ROUNDS=1 FIRST={plan.seed} KEEP=records")
@@ -56,12 +57,14 @@ def summary(outcomes: list[Outcome]) -> str:
     verdicts = [outcome.verdict for outcome in outcomes]
     faults = Counter(fault for outcome in outcomes for fault in outcome.faults)
     ends = Counter(outcome.plan.end for outcome in outcomes)
+    casts = Counter("+".join(outcome.plan.java_roles) for outcome in outcomes if outcome.plan.java_roles)
     seeds = [outcome.plan.seed for outcome in outcomes]
     return "\n".join(
         (
             f"rounds: {len(outcomes)}, seeds {min(seeds)} to {max(seeds)}, {sum(one.seconds for one in outcomes):.0f} s",
             "faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(faults.items())),
             "writers: " + ", ".join(f"{kind} {count}" for kind, count in sorted(ends.items())),
+            *(["Java's roles: " + ", ".join(f"{roles} {count}" for roles, count in sorted(casts.items()))] if casts else []),
             f"entries confirmed: {sum(one.confirmed for one in verdicts)}",
             f"confirmed entries lost: {sum(len(one.lost) for one in verdicts)}",
             f"confirmed entries read differently by two readers: {sum(len(one.divergent) for one in verdicts)}",
@@ -77,11 +80,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, metavar="N", help="seed of the first round (default %(default)s)")
     parser.add_argument("--keep", metavar="D", help="keep all that was recorded in this new directory")
     parser.add_argument("--mixed", action="store_true", help="two of our bookies and two of Apache's, in one cluster")
+    parser.add_argument("--java", action="store_true", help="Apache's Java client plays some of the roles in each round")
     args = parser.parse_args()
     directory = Path(args.keep) if args.keep else Path(tempfile.mkdtemp(prefix="bk_spark-chaos-"))
     outcomes: list[Outcome] = []
     try:
-        for outcome in play(directory, args.rounds, args.first, mixed=args.mixed):
+        for outcome in play(directory, args.rounds, args.first, mixed=args.mixed, java=args.java):
             print(describe(outcome), flush=True)
             outcomes.append(outcome)
             if not args.keep and not outcome.verdict.violations:

@@ -1,4 +1,4 @@
-"""The other end of agent.py: client processes that are given tasks, suspended and killed."""
+"""The other end of agent.py, and of its Java counterpart: client processes that are given tasks, suspended and killed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +58,18 @@ class Task:
         return in_time
 
 
+def python_agent(metadata_uri: str) -> list[str]:
+    """The command of agent.py."""
+    return [sys.executable, "-P", "-m", "tests.soak.chaos.agent", metadata_uri]
+
+
 class AgentProcess:
     """One client process. It ends with ``close``, ``kill``, or this process."""
 
-    def __init__(self, metadata_uri: str, log: Path) -> None:
+    def __init__(self, command: Sequence[str], log: Path) -> None:
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tests.soak.chaos.agent", metadata_uri],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

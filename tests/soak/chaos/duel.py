@@ -23,7 +23,7 @@ from pathlib import Path
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.errors import BookKeeperError
 from bk_spark.local.cluster import LocalCluster
-from tests.soak.chaos.agents import AgentProcess, Task
+from tests.soak.chaos.agents import AgentProcess, Task, python_agent
 from tests.soak.chaos.duel_checker import LOG_READ, DuelVerdict, Entry, Prefixes, check_duel
 from tests.soak.chaos.history import Event, Recorder, load
 from tests.soak.chaos.workload import CONFIG
@@ -66,7 +66,7 @@ class Duel:
     def _start(self, side: str) -> None:
         self._lives += 1
         who = f"{side}-{self._lives}"
-        agent = AgentProcess(self._cluster.metadata_uri, self._directory / f"{who}.log")
+        agent = AgentProcess(python_agent(self._cluster.metadata_uri), self._directory / f"{who}.log")
         file = self._directory / f"{who}.jsonl"
         self._sides[side] = agent, agent.start("duel", file, who, log=self._log_name, seed=self._random.randrange(2**32))
 

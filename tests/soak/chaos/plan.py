@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from typing import Any
+
+WRITER, FIRST, SECOND = ROLES = ("writer", "first", "second")
+"""Of client processes. The first and the second one recover and read; the second one also follows the writer."""
+
+JAVA_CASTS = tuple(cast for count in range(1, len(ROLES)) for cast in combinations(ROLES, count))
+"""Which roles Java may play, so that each round has both clients."""
 
 SHAPES = ((3, 3, 2), (3, 2, 2), (4, 3, 2), (4, 4, 3), (2, 2, 1), (3, 3, 3), (3, 2, 1))
 SHAPE_WEIGHTS = (6, 3, 4, 1, 2, 1, 1)
@@ -87,12 +94,15 @@ class RoundPlan:
     """When each opens the ledger with recovery, in seconds after the writer's end."""
     kills_recoverer: bool
     """The first recoverer is killed shortly after it has begun."""
+    java_roles: tuple[str, ...] = ()
+    """The roles that Apache's Java client plays; all others are ours."""
 
     def facts(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def draw(seed: int, bookies: int) -> RoundPlan:
+def draw(seed: int, bookies: int, *, java: bool = False) -> RoundPlan:
+    """With ``java`` some roles are Java's; all else is as without it."""
     chosen = random.Random(seed)
     load_s = chosen.uniform(0.4, 1.6)
     number = chosen.choices((0, 1, 2, 3, 4), (1, 4, 4, 3, 2))[0]
@@ -109,6 +119,7 @@ def draw(seed: int, bookies: int) -> RoundPlan:
         end=chosen.choices(ENDS, END_WEIGHTS)[0],
         recoverers=tuple(round(chosen.choice((0.0, 0.02, 0.2)), 3) for _ in range(chosen.choice((2, 3, 4)))),
         kills_recoverer=chosen.random() < 0.2,
+        java_roles=random.Random(f"roles of {seed}").choice(JAVA_CASTS) if java else (),
     )
 
 

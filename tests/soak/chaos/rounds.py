@@ -19,11 +19,12 @@ from bk_spark.local import cluster
 from bk_spark.local.cluster import LocalCluster
 from tests.interop.apache import apache_beside
 from tests.soak.chaos import history
-from tests.soak.chaos.agents import START_S, AgentProcess, Task
+from tests.soak.chaos.agents import START_S, AgentProcess, Task, python_agent
 from tests.soak.chaos.checker import Verdict, check
 from tests.soak.chaos.faults import Bookie, Nemesis
 from tests.soak.chaos.history import Recorder, last_confirmed, read_events
-from tests.soak.chaos.plan import RoundPlan
+from tests.soak.chaos.java_agents import compiled_agents
+from tests.soak.chaos.plan import FIRST, ROLES, SECOND, WRITER, RoundPlan
 from tests.soak.chaos.slow_bookie import slow_bookie_command
 
 DEADLINE_S = 45.0
@@ -32,18 +33,18 @@ DEADLINE_S = 45.0
 RECOVERER_LIFE_S = 0.03
 """Of a recoverer that is killed: in the middle of most recoveries."""
 
-WRITER, FIRST, SECOND = "writer", "first", "second"
-
 
 class Arena:
     """The cluster and the client processes. ``directory`` keeps their logs and the histories of all rounds.
 
-    ``apache`` of the bookies are Apache's, the others ours. Raises SkippedError where Apache's are not to be had.
+    ``apache`` of the bookies are Apache's, the others ours. With ``java`` Apache's client can play roles. Raises SkippedError
+    where Apache's are not to be had.
     """
 
-    def __init__(self, directory: Path, bookies: int, apache: int = 0) -> None:
+    def __init__(self, directory: Path, bookies: int, apache: int = 0, *, java: bool = False) -> None:
         self.directory = directory
-        self._agents: dict[str, AgentProcess] = {}
+        self._agents: dict[tuple[str, bool], AgentProcess] = {}
+        self._java_roles: tuple[str, ...] = ()
         with contextlib.ExitStack() as undo:
             undo.enter_context(mock.patch.object(cluster, "bookie_command", slow_bookie_command))
             self.cluster = undo.enter_context(LocalCluster(bookies - apache, directory / "cluster"))
@@ -51,18 +52,31 @@ class Arena:
             if apache:
                 self.bookies += undo.enter_context(_started(self.cluster, directory / "apache", apache))
             self.client = undo.enter_context(BookKeeper(self.cluster.metadata_uri))
+            self._java = compiled_agents(self.cluster.metadata_uri, directory / "classes") if java else None
             undo.callback(self._close_agents)
-            for name in (WRITER, FIRST, SECOND):
-                self.agent(name)
+            self.cast(())
             self._undo = undo.pop_all()
 
-    def agent(self, name: str) -> AgentProcess:
-        """The client process of this name; a new one in place of one that was killed."""
-        if name not in self._agents or not self._agents[name].is_alive:
-            if name in self._agents:
-                self._agents[name].close()
-            self._agents[name] = AgentProcess(self.cluster.metadata_uri, self.directory / f"{name}.log")
-        return self._agents[name]
+    def cast(self, java_roles: Sequence[str]) -> None:
+        """Say which roles Java plays from now on, and start the processes that are missing."""
+        self._java_roles = tuple(java_roles)
+        for role in ROLES:
+            self.agent(role)
+
+    def agent(self, role: str) -> AgentProcess:
+        """The client process that plays this role; a new one in place of one that was killed."""
+        key = role, role in self._java_roles
+        if key not in self._agents or not self._agents[key].is_alive:
+            if key in self._agents:
+                self._agents[key].close()
+            self._agents[key] = self._started_agent(*key)
+        return self._agents[key]
+
+    def _started_agent(self, role: str, is_java: bool) -> AgentProcess:
+        if not is_java:
+            return AgentProcess(python_agent(self.cluster.metadata_uri), self.directory / f"{role}.log")
+        assert self._java is not None, "the arena was made without Java"
+        return AgentProcess(self._java.command(role), self.directory / f"{role}-java.log")
 
     def await_bookies(self) -> None:
         """Until every bookie is on the list: a session that was lost in a fault is replaced soon after it."""
@@ -135,6 +149,7 @@ class _Round:
 
     def play(self) -> None:
         self._arena.await_bookies()
+        self._arena.cast(self._plan.java_roles)
         self._recorder.record("plan", **self._plan.facts())
         self._writer = self._start_writing()
         self._follower = self._start(SECOND, "follow", "follower", writer_file=str(self._file("writer")))

@@ -15,8 +15,8 @@ from tests.soak.chaos.__main__ import BOOKIES, describe
 from tests.soak.chaos.agents import Task
 from tests.soak.chaos.checker import check
 from tests.soak.chaos.history import Recorder, last_confirmed, load, read_events
-from tests.soak.chaos.plan import Load, draw
-from tests.soak.chaos.rounds import FIRST, SECOND, WRITER, Arena, run_round
+from tests.soak.chaos.plan import FIRST, SECOND, WRITER, Load, draw
+from tests.soak.chaos.rounds import Arena, run_round
 
 SEEDS = (0, 2, 12, 14, 17, 20)
 """Together they have every kind of fault."""

@@ -13,7 +13,7 @@ from bk_spark.client.protocol.limits import ReadLimits
 from bk_spark.config import ClientConfig, LedgerOptions
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
 from bk_spark.errors import NoSuchLedgerError
-from bk_spark.metadata.ledger_metadata import new_ledger
+from bk_spark.metadata.ledger_metadata import NO_TOKEN, new_ledger
 
 METADATA = new_ledger(7, LedgerOptions(), ("b1", "b2", "b3"), created_ms=0, creator_token=1)
 
@@ -28,6 +28,14 @@ def test_a_reader_whose_ledger_s_id_was_given_out_again_reads_nothing_of_the_oth
             ask()
     assert (reader.is_closed, reader.metadata) == (False, METADATA)
     ledgers.metadata.return_value = METADATA.closed_at(5, 60)
+    assert reader.read_last_add_confirmed() == 5
+
+
+def test_a_reader_follows_a_ledger_whose_metadata_apache_s_client_wrote_again() -> None:
+    """That client drops the token."""
+    ledgers = mock.Mock()
+    reader = ReadHandle(mock.Mock(), ledgers, METADATA)
+    ledgers.metadata.return_value = replace(METADATA, creator_token=NO_TOKEN).closed_at(5, 60)
     assert reader.read_last_add_confirmed() == 5
 
 
