@@ -131,8 +131,8 @@ def test_every_sample_is_described_in_the_manual_and_names_its_bookie(watched: W
 def test_adds_and_reads_move_requests_entries_bytes_latencies_syncs_and_the_cache(watched: Watched) -> None:
     before = watched.scrape()
     with watched.client.create_ledger(1, 1, 1) as writer:
-        writer.append_batch([b"x" * 10_000] * 10)  # over gRPC
-        writer.append(b"y")  # as a frame on the second port
+        writer.append_batch([b"x" * 10_000] * 10)  # over gRPC, and straight into the entry log
+        writer.append(b"y")  # as a frame on the second port, and into the write cache
         added = watched.until(lambda now: now("adds_total", status="ok") == before("adds_total", status="ok") + 2)
         assert added("add_streams") == 1
     assert added("added_entries_total", status="ok") - before("added_entries_total", status="ok") == 11
@@ -146,7 +146,7 @@ def test_adds_and_reads_move_requests_entries_bytes_latencies_syncs_and_the_cach
     assert added("group_sync_seconds_count") > before("group_sync_seconds_count")
     assert added("group_bytes_sum") - before("group_bytes_sum") >= nbytes
     assert added("sync_seconds_count", file="journal") > before("sync_seconds_count", file="journal")
-    assert added("write_cache_bytes", cache="active") - before("write_cache_bytes", cache="active") >= nbytes
+    assert added("write_cache_bytes", cache="active") > before("write_cache_bytes", cache="active")
     assert added("sync_queue_bytes") == 0
     assert (added("write_cache_limit_bytes"), added("sync_queue_limit_bytes")) == (MIB, MIB)
     with watched.client.open_ledger(writer.ledger_id) as reader:
