@@ -342,7 +342,9 @@ def remove_cookie(store: MetadataStore, znodes: Znodes, bookie_id: str, version:
         raise ConfigError(f"bookie {bookie_id}", where, "stop it first, or wait for its session to expire")
     try:
         store.delete(path, found.version if version is None else version)
-    except (BadVersionError, NoNodeError):
+    except NoNodeError:  # somebody else removed it right now
+        raise no_cookie(bookie_id, store) from None
+    except BadVersionError:
         raise ConfigError(f"bookie {bookie_id}", "started meanwhile", "stop it, and run this again") from None
 
 

@@ -18,8 +18,10 @@ from bk_spark.client.replication.decommission import DecommissionOptions, _Decom
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.errors import ConfigError
 from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.metadata import registration
 from bk_spark.metadata.ledger_metadata import LedgerState
 from bk_spark.metadata.registration import unregister
+from bk_spark.metadata.store import MetadataStore
 from tests.cluster.live_ledgers import BRISK, DEADLINE_S, payloads
 
 HASTY = DecommissionOptions(AutoRecoveryConfig(open_fragment_grace_s=0.05), stop_timeout_s=DEADLINE_S)
@@ -109,6 +111,25 @@ def test_a_bookie_that_was_started_and_stopped_during_the_last_look_keeps_its_co
     with pytest.raises(ConfigError, match="started meanwhile"):
         decommission(client, leaving.bookie_id, _quiet, HASTY)
     monkeypatch.undo()
+    decommission(client, leaving.bookie_id, _quiet, HASTY)
+    _assert_left(client, leaving)
+
+
+def test_a_cookie_that_somebody_else_removes_at_the_same_moment_is_not_there(
+    client: BookKeeper, leaving: LocalBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _lose(client, leaving)
+    path = client.znodes.cookie(leaving.bookie_id)
+    cookie = client.metadata_store.get(path)
+
+    def remove_meanwhile(store: MetadataStore, *_: object) -> None:
+        store.delete(path, store.get(path).version)
+
+    monkeypatch.setattr(registration, "lookup", remove_meanwhile)
+    with pytest.raises(ConfigError, match="there is no cookie of it"):
+        registration.remove_cookie(client.metadata_store, client.znodes, leaving.bookie_id)
+    monkeypatch.undo()
+    client.metadata_store.create(path, cookie.value)
     decommission(client, leaving.bookie_id, _quiet, HASTY)
     _assert_left(client, leaving)
 
