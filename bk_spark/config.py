@@ -283,6 +283,9 @@ class BookieConfig:
     apache_port: int = 0
     """The port for Apache BookKeeper's clients, such as Pulsar's brokers: 0 takes a free port, -1 serves none."""
 
+    apache_clear_clients: bool = False
+    """True: with TLS files, ``apache_port`` also serves clients without TLS. Meant for the time in which clients move to it."""
+
     http_port: int = -1
     """The port for metrics, health and readiness: 0 takes a free port, -1 serves none. Anybody who reaches it can read them."""
 

@@ -21,7 +21,7 @@ from bk_spark.bookie.index.look_up import RowWindow, newest_holding, stretch_end
 from bk_spark.bookie.index.rows import BatchRow, ProvenConfirmation
 from bk_spark.bookie.storage.kept_batches import KeptBatches
 from bk_spark.bookie.storage.stored_ledgers import LedgerFacts, StoredLedgers
-from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.entries.batch import NO_ENTRY, binaries
 from bk_spark.entries.digest import payload_bytes, payload_sizes
 from bk_spark.entries.whole_entries import WholeEntries, whole_entries
 from bk_spark.errors import BookKeeperError, CorruptionError, StorageError
@@ -174,7 +174,7 @@ class _Run:
         self._last = last
         self._is_limbo = is_limbo
         self._window: RowWindow = storage.rows(ledger_id, first, last)
-        self._entries = pa.array([], pa.binary())
+        self._entries = binaries([])
         self._begin, self._end = first, first
         """The ids of ``_entries``; the end is exclusive."""
 

@@ -44,13 +44,16 @@ _OFF = ("0", "-1")
 
 
 def bookie_config(settings: Mapping[str, str], tls: Mapping[str, str], apache_port: int) -> BookieConfig:
-    """``tls`` are PEM files by what they hold: ``key``, ``certificate``, ``ca``."""
+    """``tls`` are PEM files by what they hold: ``key``, ``certificate``, ``ca``.
+
+    Apache's bookies serve clients in clear beside those with TLS, unless an authentication provider refuses them.
+    """
     ours: dict[str, Any] = {f"tls_{name}": path for name, path in tls.items()}
     for name, (our_name, read) in _SETTINGS.items():
         if settings.get(name, "") not in ("", *_OFF):
             ours[our_name] = read(settings[name])
     ours["disk_usage_low"] = ours.setdefault("disk_usage_high", 0.99) * 0.99
-    return BookieConfig(**ours, disk_check_s=LOOK_AT_DISKS_S, apache_port=apache_port)
+    return BookieConfig(**ours, disk_check_s=LOOK_AT_DISKS_S, apache_port=apache_port, apache_clear_clients=True)
 
 
 def metadata_uri(settings: Mapping[str, str]) -> str:

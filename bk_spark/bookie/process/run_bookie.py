@@ -90,6 +90,8 @@ def run_bookie(
     check_files(config)
     if config.tls_certificate and not config.tls_ca:
         logger.warning("without tls_ca every client is taken, and this bookie cannot repair itself from others that speak TLS")
+    if config.tls_certificate and config.apache_clear_clients:
+        logger.warning("with apache_clear_clients whoever reaches apache_port is served without TLS and a certificate")
     keep_freed()
     with StopSignals() as stop:
         process = _Process(place, store, znodes, config, disk, open_index, peers, stop)

@@ -28,7 +28,7 @@ import grpc
 import grpc.aio
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.server.apache.listener import ApacheListener, Bounds
+from bk_spark.bookie.server.apache.listener import ApacheListener, Bounds, Security
 from bk_spark.bookie.server.new_ledgers import LedgerIds
 from bk_spark.bookie.server.open_calls import OpenCalls
 from bk_spark.bookie.server.options import most_connections, server_options
@@ -129,9 +129,9 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         self._watching: asyncio.Task[None] | None = None
         files = TlsFiles.of(config)
         self._tls = TlsSource(files) if files else None
-        contexts = ServerContexts(self._tls) if self._tls else None
+        security = Security(ServerContexts(self._tls) if self._tls else None, config.apache_clear_clients)
         bounds = Bounds(self._connections, config.memory_limit_bytes, waiting_adds)
-        self.apache = ApacheListener(self.requests, bounds, contexts) if config.apache_port >= 0 else None
+        self.apache = ApacheListener(self.requests, bounds, security) if config.apache_port >= 0 else None
         self._apache_address = host, config.apache_port
         self.apache_port: ApachePort | None = None
         """Where Apache's clients are served; None if they are not."""

@@ -20,6 +20,7 @@ from bk_spark.client.ledger.write_queue import WriteQueue
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import AddLimits
 from bk_spark.config import MAX_ENTRY_BYTES
+from bk_spark.entries.batch import binaries
 from bk_spark.entries.digest import payload_sizes
 from bk_spark.errors import BookKeeperError, ConfigError, EntryTooLargeError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
@@ -27,6 +28,9 @@ from bk_spark.metadata.ledger_metadata import LedgerMetadata
 Payloads: TypeAlias = "Sequence[bytes] | pa.BinaryArray | pa.ChunkedArray"
 
 MAX_ENTRY_ID = 2**63 - 1
+
+MAX_BINARY_BYTES = 2**31 - 1
+"""Of one array of Arrow's type ``binary``, whose offsets have 32 bits."""
 
 _BYTES = (bytes, bytearray, memoryview)
 
@@ -224,11 +228,18 @@ def _binary_array(payloads: Payloads) -> pa.BinaryArray:
         for payload in array:
             if not isinstance(payload, _BYTES):
                 raise ConfigError("a payload", payload, "it must be bytes")
-        array = pa.array(array, pa.binary())
+        array = _joined([bytes(payload) for payload in array])
     elif not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
         raise ConfigError("payloads", f"an array of {array.type}", "it must be an array of binary")
     if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], pa.binary())
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else binaries([])
     if array.null_count:
         raise ConfigError("payloads", f"{array.null_count} nulls", "an entry's payload may be empty, not null")
     return array if array.type == pa.binary() else array.cast(pa.binary())
+
+
+def _joined(payloads: list[bytes]) -> pa.BinaryArray:
+    nbytes = sum(map(len, payloads))
+    if nbytes > MAX_BINARY_BYTES:
+        raise ConfigError("payloads", f"{nbytes} bytes", f"append at most {MAX_BINARY_BYTES} bytes in one call")
+    return binaries(payloads)

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from bk_spark.client.log.stored.values import CommittedLedger, OpenLedger
+from bk_spark.entries.batch import int64s
 from bk_spark.errors import ConfigError
 
 
@@ -87,7 +88,7 @@ class LogRange:
 def _with_ledger_id(ledger_id: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches with a first column ``ledger_id``."""
     for batch in batches:
-        ids = pa.array(np.full(batch.num_rows, ledger_id, np.int64))
+        ids = int64s(np.full(batch.num_rows, ledger_id, np.int64))
         schema = batch.schema.insert(0, pa.field("ledger_id", pa.int64(), nullable=False))
         yield pa.RecordBatch.from_arrays([ids, *batch.columns], schema=schema)
 

@@ -1,7 +1,8 @@
 """A bookie's port for Apache BookKeeper's clients.
 
 A connection takes version 3 of the protocol until the first frame that is none. From then on it takes version 2 for good, as at
-Apache's own server. With TLS files a connection must begin with START_TLS; until then every request but that one is refused.
+Apache's own server. With TLS files a connection must begin with START_TLS; requests before it are refused, unless clients in
+the clear are allowed.
 
 What clients can make the bookie hold is bounded as at the other port (open_calls.py): connections, requests that do not become
 complete, answers that are not taken, resident memory.
@@ -53,7 +54,7 @@ class _Client:
         self.runs = AddRuns()
         self.is_version_2 = False
         self.is_trusted = is_trusted
-        """Whether its requests are taken; with TLS files only behind the handshake."""
+        """Whether its requests are taken; with TLS files only behind the handshake, unless clients in clear are allowed."""
         self._untaken_bytes = 0
         """Of answers that waited for the client at the last look."""
         self._untaken_since_s = connection.made_s
@@ -85,17 +86,30 @@ class Bounds:
     """Those of both ports."""
 
 
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How clients are to connect."""
+
+    contexts: ServerContexts | None
+    """None: nothing is encrypted."""
+    clear_clients: bool
+    """Whether clients that do not ask for TLS are served all the same."""
+
+    @property
+    def trusts_all(self) -> bool:
+        return self.contexts is None or self.clear_clients
+
+
 class ApacheListener:
     """Lives on the event loop; the handler of its connections."""
 
-    def __init__(self, requests: Requests, bounds: Bounds, contexts: ServerContexts | None) -> None:
-        """Without ``contexts`` nothing is encrypted."""
+    def __init__(self, requests: Requests, bounds: Bounds, security: Security) -> None:
         self._readers = Readers(requests)
         self._adds = Adds(requests, bounds.waiting_adds)
         self._steps = Steps()
         self._version_2 = Version2Requests(self._adds)
         self._version_3 = Version3Requests(self._adds, self._readers)
-        self._contexts = contexts
+        self._security = security
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._clients: dict[Connection, _Client] = {}
@@ -134,7 +148,7 @@ class ApacheListener:
     def begun(self, connection: Connection) -> bool:
         if len(self._clients) >= self._bounds.connections and not self._ends_idle():
             return False
-        self._clients[connection] = _Client(connection, self._readers, is_trusted=self._contexts is None)
+        self._clients[connection] = _Client(connection, self._readers, is_trusted=self._security.trusts_all)
         return True
 
     def filled(self, connection: Connection, *, is_full: bool) -> None:
@@ -181,10 +195,11 @@ class ApacheListener:
             connection.send(version_3_server.pack(header, Status.UNAUTHORIZED))
 
     def _begin_tls(self, client: _Client, header: pb.Header) -> None:
-        if self._contexts is None or client.is_trusted:
+        contexts = self._security.contexts
+        if contexts is None or client.connection.heard_s is not None:  # no answer in clear may be under way
             client.connection.send(version_3_server.pack(header, Status.BAD_REQUEST))
             return
-        client.connection.hold(self._start_tls(client, header, self._contexts))
+        client.connection.hold(self._start_tls(client, header, contexts))
 
     async def _start_tls(self, client: _Client, header: pb.Header, contexts: ServerContexts) -> None:
         """Raises OSError if the handshake fails: the connection is closed then."""

@@ -37,6 +37,7 @@ from tests.cluster.bookie.apache_client import (
 )
 
 MUTUAL = pytest.mark.parametrize("apache_tls", ["mutual"], indirect=True)
+LENIENT = pytest.mark.parametrize("apache_tls", ["mutual, or in clear"], indirect=True)
 
 
 @pytest.fixture
@@ -56,9 +57,10 @@ def apache_tls(harness, authority: Authority, tmp_path: Path, request, monkeypat
         monkeypatch.setattr(module, "LOOK_S", 0.0)
     harness.config = dataclasses.replace(
         harness.config,
-        tls_ca=str(tmp_path / "ca.pem") if request.param == "mutual" else "",
+        tls_ca=str(tmp_path / "ca.pem") if request.param.startswith("mutual") else "",
         tls_certificate=str(tmp_path / "bookie.pem"),
         tls_key=str(tmp_path / "bookie.key"),
+        apache_clear_clients=request.param.endswith("clear"),
     )
     made = ApacheServed(harness)
     yield made
@@ -79,6 +81,16 @@ def wrap(client: Version2 | Version3, directory: Path, name: str | None = "clien
     if name is not None:
         context.load_cert_chain(directory / f"{name}.pem", directory / f"{name}.key")
     client.socket = context.wrap_socket(client.socket, server_hostname="127.0.0.1")
+
+
+def is_thrown_out(client: Version3, directory: Path, name: str | None) -> bool:
+    """Whether the certificate ``name`` opens nothing; START_TLS was answered."""
+    try:
+        wrap(client, directory, name)
+        client.read(1, 0)
+    except (ssl.SSLError, EOFError, ConnectionError):
+        return True
+    return False
 
 
 def secured_2(apache: ApacheServed, directory: Path) -> Version2:
@@ -154,12 +166,7 @@ def test_with_mutual_tls_a_client_without_a_certificate_of_ours_is_thrown_out(
     Authority("another").issue(tmp_path / "stranger")
     client = apache_tls.version_3()
     assert start_tls(client) == "OK"
-    try:
-        wrap(client, tmp_path, name)
-        status, _ = client.read(1, 0)
-    except (ssl.SSLError, EOFError, ConnectionError):
-        return
-    assert status == "UA"
+    assert is_thrown_out(client, tmp_path, name)
 
 
 def test_a_client_that_speaks_on_in_clear_behind_start_tls_is_thrown_out(apache_tls: ApacheServed, tmp_path: Path) -> None:
@@ -190,6 +197,29 @@ def test_requests_that_come_in_clear_with_start_tls_are_not_taken_as_if_they_wer
     except (ssl.SSLError, EOFError, ConnectionError):
         pass
     assert secured_2(apache_tls, tmp_path).read(1, 0)[0] == "NOLEDGER"
+
+
+@LENIENT
+def test_clear_clients_are_served_beside_those_with_tls_where_that_is_set(apache_tls: ApacheServed, tmp_path: Path) -> None:
+    """So clients can move to TLS one by one. The handshake asks for a certificate all the same."""
+    Authority("another").issue(tmp_path / "stranger")
+    clear, secured = apache_tls.version_3(), apache_tls.version_3()
+    assert clear.add(entry(1, 0)) == "OK"
+    assert apache_tls.version_2().read(1, 0) == ("OK", entry(1, 0))
+    assert start_tls(secured) == "OK"
+    wrap(secured, tmp_path)
+    assert secured.add(entry(1, 1)) == "OK"
+    assert clear.read(1, 1) == ("OK", entry(1, 1))
+    stranger = apache_tls.version_3()
+    assert start_tls(stranger) == "OK"
+    assert is_thrown_out(stranger, tmp_path, "stranger")
+
+
+def test_tls_begins_with_a_connection_or_never(apache_tls: ApacheServed) -> None:
+    """An answer in clear could come in the middle of a handshake otherwise."""
+    client = apache_tls.version_3()
+    client.read(1, 0)
+    assert start_tls(client) == "BADREQ"
 
 
 def test_tls_that_is_asked_for_twice_harms_nothing(apache_tls: ApacheServed, tmp_path: Path) -> None:
