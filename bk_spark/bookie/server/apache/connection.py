@@ -138,7 +138,12 @@ class Connection(asyncio.Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether nothing is under way."""
-        return not (self._tasks or self.owed or self._buffer or self.untaken_bytes)
+        return not (self.owes_answers or self._buffer or self.untaken_bytes)
+
+    @property
+    def owes_answers(self) -> bool:
+        """Whether answers will be sent later to what was taken."""
+        return bool(self._tasks or self.owed)
 
     @property
     def active_s(self) -> float:

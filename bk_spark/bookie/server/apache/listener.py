@@ -55,6 +55,7 @@ class _Client:
         self.is_version_2 = False
         self.is_trusted = is_trusted
         """Whether its requests are taken; with TLS files only behind the handshake, unless clients in clear are allowed."""
+        self.is_encrypted = False
         self._untaken_bytes = 0
         """Of answers that waited for the client at the last look."""
         self._untaken_since_s = connection.made_s
@@ -196,7 +197,10 @@ class ApacheListener:
 
     def _begin_tls(self, client: _Client, header: pb.Header) -> None:
         contexts = self._security.contexts
-        if contexts is None or client.connection.heard_s is not None:  # no answer in clear may be under way
+        self.rest(client.connection)
+        if (
+            contexts is None or client.is_encrypted or client.connection.owes_answers
+        ):  # none may come into the handshake, in clear
             client.connection.send(version_3_server.pack(header, Status.BAD_REQUEST))
             return
         client.connection.hold(self._start_tls(client, header, contexts))
@@ -213,7 +217,7 @@ class ApacheListener:
         wrapped = await self._loop.start_tls(clear, connection, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S)
         if wrapped is not None:
             connection.goes_over(wrapped)
-            client.is_trusted = True
+            client.is_trusted = client.is_encrypted = True
 
     # Limits.
 

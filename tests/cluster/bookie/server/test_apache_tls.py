@@ -215,11 +215,28 @@ def test_clear_clients_are_served_beside_those_with_tls_where_that_is_set(apache
     assert is_thrown_out(stranger, tmp_path, "stranger")
 
 
-def test_tls_begins_with_a_connection_or_never(apache_tls: ApacheServed) -> None:
-    """An answer in clear could come in the middle of a handshake otherwise."""
+@LENIENT
+def test_tls_does_not_begin_while_answers_in_clear_are_owed(apache_tls: ApacheServed) -> None:
+    """One could come in the middle of the handshake."""
+    client = apache_tls.version_3()
+    add = client.request(pb.ADD_ENTRY, addRequest=add_3(entry(1, 0)))
+    begin = client.request(pb.START_TLS, startTLSRequest=pb.StartTls())
+    client.send(add.SerializeToString(), begin.SerializeToString())
+    answers = [pb.Response.FromString(client.receive()) for _ in range(2)]
+    assert {answer.header.operation: status_3(answer) for answer in answers} == {pb.START_TLS: "BADREQ", pb.ADD_ENTRY: "OK"}
+
+
+def test_tls_begins_behind_an_authentication_and_refusals(apache_tls: ApacheServed, tmp_path: Path) -> None:
+    """Apache's clients with an authentication provider send its message first, and do not wait for the answer."""
     client = apache_tls.version_3()
     client.read(1, 0)
-    assert start_tls(client) == "BADREQ"
+    authentication = client.request(pb.AUTH, authRequest=pb.AuthMessage(authPluginName="sasl", payload=b""))
+    begin = client.request(pb.START_TLS, startTLSRequest=pb.StartTls())
+    client.send(authentication.SerializeToString(), begin.SerializeToString())
+    operations = [pb.Response.FromString(client.receive()).header.operation for _ in range(2)]
+    assert operations == [pb.AUTH, pb.START_TLS]
+    wrap(client, tmp_path)
+    assert client.add(entry(1, 0)) == "OK"
 
 
 def test_tls_that_is_asked_for_twice_harms_nothing(apache_tls: ApacheServed, tmp_path: Path) -> None:
