@@ -20,6 +20,7 @@ from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.stored.values import LOG_TAG
 from bk_spark.client.progress import Progress, no_progress
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
+from bk_spark.embedded.join import resolve
 from bk_spark.errors import ConfigError, MetadataUnavailableError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import RegisteredBookie, list_bookies, open_root
@@ -35,13 +36,17 @@ MAX_CREATE_TRIES = 5
 class BookKeeper:
     """A client of the cluster at ``metadata_uri``, such as ``zk://127.0.0.1:2181/ledgers``. Threads may share it.
 
-    Raises ConfigError for a malformed URI, and MetadataUnavailableError if no metadata store answers within
-    ``config.connect_timeout_s``. Close it, or use it in a ``with`` statement.
+    ``embedded:DIR`` is a cluster of this machine in the directory DIR: it starts at its first use, its users share it, and it
+    ends after the last one.
+
+    Raises ConfigError for a malformed URI and for such a cluster that does not start, MetadataUnavailableError if no metadata
+    store answers within ``config.connect_timeout_s``. Close it, or use it in a ``with`` statement.
     """
 
     def __init__(self, metadata_uri: str, config: ClientConfig | None = None) -> None:
         self.config = config or ClientConfig()
         check_files(self.config)
+        metadata_uri = resolve(metadata_uri)
         _, root = parse_uri(metadata_uri)
         self.metadata_store: Final[MetadataStore] = connect(
             metadata_uri,

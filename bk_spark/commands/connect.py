@@ -13,21 +13,25 @@ from typing import Any
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import TLS_NAMES, ZOOKEEPER_AUTH, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
+from bk_spark.embedded.join import resolve
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.registration import open_root
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
 from bk_spark.tls.files import warn_of_open_file
 
+GIVE_METADATA = "give the cluster, zk://host:port/ledgers or embedded:DIR (one of this machine), or set BK_SPARK_METADATA"
+
 MAX_AUTH_CHARACTERS = 65_536
 """How much of a credential's file is read; ZooKeeper's own credentials have one line."""
 
 
 def metadata_uri(args: argparse.Namespace) -> str:
-    """Raises ConfigError where neither --metadata nor the environment names the cluster."""
+    """Where the cluster's metadata are; ``embedded:DIR`` is started. Raises ConfigError where neither --metadata nor the
+    environment names the cluster."""
     if not args.metadata:
-        raise ConfigError("--metadata", args.metadata, "give the cluster, zk://host:port/ledgers, or set BK_SPARK_METADATA")
-    return str(args.metadata)
+        raise ConfigError("--metadata", args.metadata, GIVE_METADATA)
+    return resolve(str(args.metadata))
 
 
 def client_config(args: argparse.Namespace) -> ClientConfig:

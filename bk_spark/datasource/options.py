@@ -18,6 +18,7 @@ from typing import Any, Literal
 from bk_spark.config import KIB, MAX_ENTRY_BYTES, MIB, TLS_NAMES, ZOOKEEPER_AUTH_VARIABLE, ClientConfig, DigestType
 from bk_spark.datasource import option_values as values
 from bk_spark.datasource.option_values import EARLIEST, LATEST
+from bk_spark.embedded.join import settled
 from bk_spark.errors import ConfigError
 from bk_spark.quorum import check_quorums
 from bk_spark.rows.local_time import NO_ZONE, time_zone
@@ -87,7 +88,13 @@ _STARTS = values.offsets(EARLIEST, LATEST)
 _COMPRESSION = values.one_of("none", "lz4", "zstd")
 
 OPTIONS: tuple[Option, ...] = (
-    Option("metadata", "all", f"${METADATA_VARIABLE}", values.text, "the cluster: `zk://host:port[,host:port…]/root`"),
+    Option(
+        "metadata",
+        "all",
+        f"${METADATA_VARIABLE}",
+        values.text,
+        "the cluster: `zk://host:port[,host:port…]/root`, or `embedded:DIR`",
+    ),
     Option("path", "all", "(required, or `ledger`)", values.text, "name of the log, as given to `load(…)` and `save(…)`"),
     Option("ledger", "batch read", "", values.ledger_ids, "ledgers to read as entries: an id, a list `3,5` or a range `3-9`"),
     Option("content", "all", "rows", values.one_of("rows", "entries"), "`rows`: any DataFrame; `entries`: single entries"),
@@ -292,7 +299,10 @@ def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = o
     if "metadata" not in given and METADATA_VARIABLE in environment:
         given["metadata"] = environment[METADATA_VARIABLE]
     if "metadata" not in given:
-        remedy = f"it must be the cluster's URI, zk://host:port/ledgers; or set ${METADATA_VARIABLE}"
+        remedy = (
+            f"it must be the cluster's URI, zk://host:port/ledgers or embedded:DIR (bookies of this machine, started at first "
+            f"use); or set ${METADATA_VARIABLE}"
+        )
         raise ConfigError("option 'metadata'", None, remedy)
     parsed = {o.attribute: o.parse(o.name, given[o.key]) for o in OPTIONS if o.key in given}
     for option in OPTIONS:
@@ -302,6 +312,7 @@ def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = o
     secured = {name: parsed.pop(name) for name in SECURITY & parsed.keys()}
     if ZOOKEEPER_AUTH_VARIABLE in environment:
         secured.setdefault("zookeeper_auth", environment[ZOOKEEPER_AUTH_VARIABLE])
+    parsed["metadata"] = settled(parsed["metadata"])
     return SourceOptions(**parsed, client=_client_config(client, secured), given=frozenset(given))
 
 

@@ -68,6 +68,10 @@ ignores it. The keeper's fork leaves the group, kills it, and removes files only
 logger = logging.getLogger(__name__)
 
 
+class DataDirectoryInUseError(ConfigError):
+    """Another local cluster uses the directory."""
+
+
 class Keeper:
     """The keeper process: kills the other children when this process is gone, and holds the lock of the data directory.
 
@@ -254,5 +258,7 @@ def _lock(data_dir: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as problem:
         os.close(descriptor)
-        raise ConfigError("data_dir", str(data_dir), "another local cluster uses it: close that one first") from problem
+        raise DataDirectoryInUseError(
+            "data_dir", str(data_dir), "another local cluster uses it: close that one first"
+        ) from problem
     return descriptor

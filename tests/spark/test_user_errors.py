@@ -100,7 +100,11 @@ def test_an_append_with_another_password_is_refused_before_it_makes_the_log_unre
 
 def test_without_a_cluster_the_way_to_name_one_is_said(logs: Logs, log) -> None:
     load = logs.spark.read.format("bookkeeper").load
-    check(lambda: load(log), "it must be the cluster's URI, zk://host:port/ledgers; or set $BK_SPARK_METADATA")
+    check(
+        lambda: load(log),
+        "it must be the cluster's URI, zk://host:port/ledgers or embedded:DIR (bookies of this machine, started at first use); "
+        "or set $BK_SPARK_METADATA",
+    )
 
 
 def test_a_bad_read_ends_in_one_clear_sentence(logs: Logs, direct: Direct, log) -> None:

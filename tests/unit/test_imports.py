@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "client/log/leader": ("client/log/log_store", "client/log/entry_range"),
     "client/log/cleanup": ("client/log/log_store", "client/progress"),
     "client/log/log": ("client/log/leader", "client/log/cleanup"),
-    "client/bookkeeper": ("client/log/log",),
+    "client/bookkeeper": ("client/log/log", "embedded/join"),
     "client/replication": ("client/bookkeeper",),
     # bookie
     "bookie": (),
@@ -68,12 +68,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "datasource/spark_schema": ("rows", "client/log/stored"),
     "datasource/option_values": ("client/bookkeeper", "rows"),
     "datasource/connection": ("client/bookkeeper", "process_memory"),
-    "datasource/options": ("datasource/option_values", "rows"),
+    "datasource/options": ("datasource/option_values", "rows", "embedded/join"),
     "datasource/read": ("datasource/options", "datasource/connection", "datasource/spark_schema"),
     "datasource/write": ("datasource/options", "datasource/connection", "datasource/spark_schema"),
     "datasource/source": ("datasource/read", "datasource/write"),
     "datasource/jobs": ("datasource/source", "client/replication"),
     "dashboard": ("client/replication",),
+    "embedded": (),
+    "embedded/join": ("errors",),
+    "embedded/host": ("embedded/join", "local"),
     "local": ("bookie/identity", "client/replication"),
     "commands": (EVERYTHING,),
     "cli": (EVERYTHING,),
@@ -85,7 +88,7 @@ it lies in; inside of an entry everybody may import everybody."""
 NEVER = {"client/protocol": ("metadata/store", "metadata/zookeeper", "metadata/registration", "metadata/under_replication")}
 """Taken away again: a state machine takes values of ledger metadata, never calls of the store."""
 
-JOINERS = ("local", "commands", "cli", "")
+JOINERS = ("embedded/join", "embedded/host", "local", "commands", "cli", "")
 """What joins both sides uses the machine directly."""
 
 USES = {

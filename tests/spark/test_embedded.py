@@ -1,0 +1,20 @@
+"""Spark with ``embedded:DIR``: nothing to start before the first row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from bk_spark import BookKeeper
+from tests.spark.conftest import Logs
+
+
+def test_rows_are_written_and_read_where_nothing_was_started(spark: SparkSession, tmp_path: Path) -> None:
+    logs = Logs(spark, f"embedded:{tmp_path}/data")
+    logs.write(spark.range(1000), "numbers")
+    logs.write(spark.range(1000, 2000), "numbers")
+    assert logs.read("numbers").count() == 2000
+    assert logs.read("numbers", where="id >= 1990").count() == 10
+    with BookKeeper(logs.uri) as bookkeeper:
+        assert bookkeeper.list_logs() == ["numbers"]
