@@ -8,11 +8,14 @@ of the task may ask for the client too, so there is a lock.
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bk_spark.config import ClientConfig
+from bk_spark.embedded.join import hold_for, is_embedded
 from bk_spark.process_memory import keep_freed
 
 if TYPE_CHECKING:
@@ -33,10 +36,23 @@ def connect(metadata_uri: str, config: ClientConfig) -> BookKeeper:
     key = (metadata_uri, config)
     with _lock:
         client = _clients.pop(key, None) or _load_client()(metadata_uri, config)
+        if is_embedded(metadata_uri) and (jvm := _spark()) is not None:
+            hold_for(metadata_uri, jvm)
         while len(_clients) >= MAX_CLIENTS:
             _clients.pop(next(iter(_clients))).close()
         _clients[key] = client
     return client
+
+
+def _spark() -> int | None:
+    """The process of the JVM for which this process works; None if it is none of Spark's Python workers, or cannot tell."""
+    try:
+        words = Path("/proc/self/cmdline").read_bytes().split(b"\0")
+        if b"pyspark.daemon" in words:  # forked by the daemon, which the JVM started
+            return int(Path(f"/proc/{os.getppid()}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return None
+    return os.getppid() if any(word.startswith(b"pyspark.") for word in words) else None
 
 
 @cache

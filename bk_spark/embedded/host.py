@@ -24,12 +24,19 @@ from bk_spark.local.process import DataDirectoryInUseError
 BOOKIES = 3
 
 LINGER_S = 5.0
-"""So long it serves without a user: a script that runs after another one finds it there."""
+"""So long it serves after its last user: a script that runs after another one finds it there."""
 
 FIRST_USER_S = 30.0
 """So long it waits for the first one, which started it and may be slow."""
 
 BACKLOG = 128
+
+MAX_WORDS_BYTES = 4096
+"""Of what a user says at a time: the ids of a few processes."""
+
+MAX_PROCESSES = 1024
+"""Processes that are watched. Each takes a descriptor."""
+
 STATE_VERSION = 1
 _POLL_S = 0.1
 
@@ -63,40 +70,79 @@ def _cluster(directory: Path) -> LocalCluster | None:
             time.sleep(_POLL_S)
 
 
+class Users:
+    """The connections of users, and the processes for which they use the cluster."""
+
+    def __init__(self, listener: socket.socket, greeting: bytes) -> None:
+        self._listener = listener
+        self._greeting = greeting
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ, self._welcome)
+        self.connections: set[socket.socket] = set()
+        self.processes: dict[int, int] = {}
+        """The descriptor of each process, which is readable once it has ended."""
+
+    def __bool__(self) -> bool:
+        return bool(self.connections or self.processes)
+
+    def look(self) -> None:
+        """Take in who came and who went, for a moment."""
+        for key, _ in self._selector.select(_POLL_S):
+            key.data()
+
+    def _welcome(self) -> None:
+        try:
+            user, _ = self._listener.accept()
+            user.sendall(self._greeting)
+        except OSError:
+            return
+        user.setblocking(False)
+        self.connections.add(user)
+        self._selector.register(user, selectors.EVENT_READ, lambda: self._hear(user))
+
+    def _hear(self, user: socket.socket) -> None:
+        try:
+            words = user.recv(MAX_WORDS_BYTES)
+        except OSError:
+            words = b""
+        for word in words.split():
+            if word.isdigit():
+                self._watch(int(word))
+        if not words:
+            self._selector.unregister(user)
+            self.connections.remove(user)
+            user.close()
+
+    def _watch(self, pid: int) -> None:
+        if pid in self.processes or len(self.processes) >= MAX_PROCESSES or not hasattr(os, "pidfd_open"):
+            return
+        try:
+            self.processes[pid] = os.pidfd_open(pid)
+        except (OSError, OverflowError):
+            return
+        self._selector.register(self.processes[pid], selectors.EVENT_READ, lambda: self._ended(pid))
+
+    def _ended(self, pid: int) -> None:
+        descriptor = self.processes.pop(pid)
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+
+
 def _serve(directory: Path, metadata: str) -> None:
     """Until there has been no user for a while."""
     token = secrets.token_hex(16)
-    stopped = [False]
-    signal.signal(signal.SIGTERM, lambda *_: stopped.__setitem__(0, True))
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     state = directory / STATE_FILE
-    with socket.create_server((HOST, 0), backlog=BACKLOG) as listener, selectors.DefaultSelector() as selector:
+    with socket.create_server((HOST, 0), backlog=BACKLOG) as listener:
         listener.setblocking(False)
-        selector.register(listener, selectors.EVENT_READ)
+        users = Users(listener, f"{token}\n".encode())
         _write(state, {"version": STATE_VERSION, "port": listener.getsockname()[1], "token": token, "metadata": metadata})
-        users: set[socket.socket] = set()
         until_s = time.monotonic() + FIRST_USER_S
-        while not stopped[0] and (users or time.monotonic() < until_s):
-            for key, _ in selector.select(_POLL_S):
-                if key.fileobj is listener:
-                    _welcome(listener, selector, users, f"{token}\n".encode())
-                elif isinstance(key.fileobj, socket.socket):
-                    selector.unregister(key.fileobj)
-                    users.discard(key.fileobj)
-                    key.fileobj.close()
-                    until_s = time.monotonic() + LINGER_S
+        while not stopped and time.monotonic() < until_s:
+            users.look()
+            until_s = time.monotonic() + LINGER_S if users else until_s
         state.unlink(missing_ok=True)
-    for user in users:
-        user.close()
-
-
-def _welcome(listener: socket.socket, selector: selectors.BaseSelector, users: set[socket.socket], greeting: bytes) -> None:
-    try:
-        user, _ = listener.accept()
-        user.sendall(greeting)
-    except OSError:
-        return
-    selector.register(user, selectors.EVENT_READ)
-    users.add(user)
 
 
 def _write(path: Path, state: dict[str, object]) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,6 +86,17 @@ def resolve(uri: str) -> str:
         if joined is None or not joined.is_open:
             joined = _joined[directory] = _join(directory)
     return joined.metadata
+
+
+def hold_for(uri: str, pid: int) -> None:
+    """Let the cluster of ``uri``, which was resolved, serve until the process ``pid`` has ended, too.
+
+    Spark ends the Python processes that plan and run its jobs when they are idle. Its JVM is the user.
+    """
+    joined = _joined.get(_directory(uri))
+    if joined is not None:
+        with suppress(OSError):  # the host has ended, and the next use starts another one
+            joined.connection.sendall(f"{pid}\n".encode())
 
 
 def forget_after_fork() -> None:

@@ -103,7 +103,7 @@ USES = {
     "prometheus_client": ("telemetry", "dashboard"),
     # the machine
     "asyncio": ("client/driver", "client/replication", "bookie/server", "bookie/process"),
-    "os": ("bookie/disk", "client/driver/event_loop", "datasource/options"),
+    "os": ("bookie/disk", "client/driver/event_loop", "datasource/connection", "datasource/options"),
     "queue": ("client/ledger", "bookie/server"),
     "random": ("client/driver",),
     "secrets": (),
