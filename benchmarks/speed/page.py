@@ -12,7 +12,7 @@ from benchmarks.speed.results import Report
 
 HEAD = """# Benchmarks
 
-<!-- Made by `python -m benchmarks.speed.report`: what people write here stands in docs/benchmarks-notes.md. -->
+<!-- Made by `python -m benchmarks.speed.report`: what people write here stands in benchmarks-notes.md beside it. -->
 
 Absolute figures of a machine that others share mean little: each claim is the ratio of two things that took turns in one run,
 round by round, and what is shown is the median of the rounds, with the lowest and the highest.

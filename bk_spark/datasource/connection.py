@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bk_spark.config import ClientConfig
-from bk_spark.embedded.join import hold_for, is_embedded
+from bk_spark.embedded.join import resolve
 from bk_spark.process_memory import keep_freed
 
 if TYPE_CHECKING:
@@ -31,21 +31,25 @@ _lock = threading.Lock()
 def connect(metadata_uri: str, config: ClientConfig) -> BookKeeper:
     """This process's client of a cluster. The first call makes it and imports its libraries.
 
-    Raises ConfigError for a malformed URI, MetadataUnavailableError where no metadata store answers.
+    ``embedded:DIR`` is looked at each time, for its cluster may have been killed. Raises ConfigError for a malformed URI,
+    MetadataUnavailableError where no metadata store answers.
     """
+    metadata_uri = resolve(metadata_uri, used_by=_spark())
     key = (metadata_uri, config)
     with _lock:
         client = _clients.pop(key, None) or _load_client()(metadata_uri, config)
-        if is_embedded(metadata_uri) and (jvm := _spark()) is not None:
-            hold_for(metadata_uri, jvm)
         while len(_clients) >= MAX_CLIENTS:
             _clients.pop(next(iter(_clients))).close()
         _clients[key] = client
     return client
 
 
+@cache
 def _spark() -> int | None:
-    """The process of the JVM for which this process works; None if it is none of Spark's Python workers, or cannot tell."""
+    """The process of the JVM for which this process works; None if it is none of Spark's Python workers, or cannot tell.
+
+    Spark ends its Python processes when they are idle: the JVM is the user of what they use.
+    """
     try:
         words = Path("/proc/self/cmdline").read_bytes().split(b"\0")
         if b"pyspark.daemon" in words:  # forked by the daemon, which the JVM started

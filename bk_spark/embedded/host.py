@@ -34,10 +34,9 @@ BACKLOG = 128
 MAX_WORDS_BYTES = 4096
 """Of what a user says at a time: the ids of a few processes."""
 
-MAX_PROCESSES = 1024
-"""Processes that are watched. Each takes a descriptor."""
+MAX_USERS = 256
+"""Connections, and processes that are watched, of each kind. Each takes a descriptor, of which a process may have 1,024."""
 
-STATE_VERSION = 1
 _POLL_S = 0.1
 
 
@@ -93,6 +92,9 @@ class Users:
     def _welcome(self) -> None:
         try:
             user, _ = self._listener.accept()
+            if len(self.connections) >= MAX_USERS:
+                user.close()
+                return
             user.sendall(self._greeting)
         except OSError:
             return
@@ -114,7 +116,7 @@ class Users:
             user.close()
 
     def _watch(self, pid: int) -> None:
-        if pid in self.processes or len(self.processes) >= MAX_PROCESSES or not hasattr(os, "pidfd_open"):
+        if pid in self.processes or len(self.processes) >= MAX_USERS or not hasattr(os, "pidfd_open"):
             return
         try:
             self.processes[pid] = os.pidfd_open(pid)
@@ -137,7 +139,7 @@ def _serve(directory: Path, metadata: str) -> None:
     with socket.create_server((HOST, 0), backlog=BACKLOG) as listener:
         listener.setblocking(False)
         users = Users(listener, f"{token}\n".encode())
-        _write(state, {"version": STATE_VERSION, "port": listener.getsockname()[1], "token": token, "metadata": metadata})
+        _write(state, {"port": listener.getsockname()[1], "token": token, "metadata": metadata})
         until_s = time.monotonic() + FIRST_USER_S
         while not stopped and time.monotonic() < until_s:
             users.look()

@@ -66,11 +66,11 @@ def settled(uri: str) -> str:
     return f"{PREFIX}{_directory(uri)}{_MACHINE}{socket.gethostname()}" if is_embedded(uri) else uri
 
 
-def resolve(uri: str) -> str:
+def resolve(uri: str, used_by: int | None = None) -> str:
     """The metadata URI behind ``uri``, which is returned as it is unless it is ``embedded:DIR``.
 
-    Then the cluster in DIR serves on return, as long as this process lives. Raises ConfigError for a malformed URI, a
-    directory that cannot be used, one that is settled on another machine, and a cluster that does not start.
+    Then the cluster in DIR serves on return, while this process lives, or the process ``used_by``. Raises ConfigError for a
+    malformed URI, a directory that cannot be used, one that is settled on another machine, and a cluster that does not start.
     """
     if not is_embedded(uri):
         return uri
@@ -85,43 +85,37 @@ def resolve(uri: str) -> str:
         joined = _joined.get(directory)
         if joined is None or not joined.is_open:
             joined = _joined[directory] = _join(directory)
+            if used_by is not None:
+                with suppress(OSError):  # the host has ended already: the next use starts another one
+                    joined.connection.sendall(f"{used_by}\n".encode())
     return joined.metadata
 
 
-def hold_for(uri: str, pid: int) -> None:
-    """Let the cluster of ``uri``, which was resolved, serve until the process ``pid`` has ended, too.
-
-    Spark ends the Python processes that plan and run its jobs when they are idle. Its JVM is the user.
-    """
-    joined = _joined.get(_directory(uri))
-    if joined is not None:
-        with suppress(OSError):  # the host has ended, and the next use starts another one
-            joined.connection.sendall(f"{pid}\n".encode())
-
-
-def forget_after_fork() -> None:
-    """A forked process is a user of its own once it resolves the URI; until then its parent's connections are not its own."""
+def _forget_after_fork() -> None:
+    """A forked process is a user of its own once it resolves the URI. Another thread may have held the lock at the fork."""
+    global _lock
+    _lock = threading.Lock()
     for joined in _joined.values():
         joined.connection.close()
     _joined.clear()
 
 
-os.register_at_fork(after_in_child=forget_after_fork)
+os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def _directory(uri: str) -> Path:
     name, _, _ = uri.removeprefix(PREFIX).partition(_MACHINE)
     if not name:
         raise ConfigError("the metadata URI", uri, "name a directory: embedded:/var/lib/bk_spark, or embedded:data")
-    directory = Path(name).expanduser().resolve()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise ConfigError("the metadata URI", uri, f"the directory cannot be made ({problem.strerror})") from problem
-    return directory
+    return Path(name).expanduser().resolve()
 
 
 def _join(directory: Path) -> _Joined:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        remedy = f"the directory cannot be made ({problem.strerror})"
+        raise ConfigError("the metadata URI", f"{PREFIX}{directory}", remedy) from problem
     deadline_s = time.monotonic() + START_S
     started: subprocess.Popen[bytes] | None = None
     while (joined := greeted(directory)) is None:
@@ -143,8 +137,7 @@ def greeted(directory: Path) -> _Joined | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     try:
-        greeting = connection.makefile("rb").readline(GREETING_BYTES)
-        if greeting == f"{state['token']}\n".encode():
+        if connection.recv(GREETING_BYTES) == f"{state['token']}\n".encode():
             connection.settimeout(None)
             return _Joined(connection, str(state["metadata"]))
     except (OSError, KeyError):
@@ -158,7 +151,7 @@ def _start(directory: Path) -> subprocess.Popen[bytes]:
     package = str(Path(__file__).resolve().parent.parent.parent)
     python_path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
     try:
-        with (directory / LOG_FILE).open("wb") as log:
+        with (directory / LOG_FILE).open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", "bk_spark.embedded.host", str(directory)],
                 cwd=directory,

@@ -24,7 +24,7 @@ from bk_spark.entries.arrow_message import record_batch_facts
 from bk_spark.entries.body_layout import BodyLayout, layout_of
 from bk_spark.entries.crc import crc32c
 from bk_spark.entries.digest import DIGEST_BYTES, Digester, payload_bytes, payload_sizes
-from bk_spark.errors import CorruptionError
+from bk_spark.errors import ConfigError, CorruptionError
 from bk_spark.quorum import DENSE, MAX_ENSEMBLE_SIZE, IdPattern
 
 READ_SCHEMA = pa.schema(
@@ -39,6 +39,9 @@ READ_SCHEMA = pa.schema(
 
 ENTRY_OVERHEAD_BYTES = 32
 """Id, LAC, length, offset and digest of one entry in memory."""
+
+MAX_BINARY_BYTES = 2**31 - 1
+"""Of one array of Arrow's type ``binary``, whose offsets have 32 bits."""
 
 NO_ENTRY = -1
 """The last add confirmed, and the last entry id, of a ledger without entries."""
@@ -284,11 +287,17 @@ def int64s(values: npt.NDArray[np.int64]) -> pa.Array:
 def binaries(payloads: Sequence[bytes | pa.Buffer]) -> pa.BinaryArray:
     """The same bytes as an Arrow array; a single payload is not copied.
 
-    Like ``int64s`` it avoids the import of pandas, which also swallows a KeyboardInterrupt.
+    Like ``int64s`` it avoids the import of pandas, which also swallows a KeyboardInterrupt. Raises ConfigError for more bytes
+    than an array holds.
     """
-    ends = np.cumsum([0, *map(len, payloads)], dtype=np.int32)
+    ends = np.zeros(len(payloads) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)), out=ends[1:])
+    if ends[-1] > MAX_BINARY_BYTES:
+        raise ConfigError("payloads", f"{ends[-1]} bytes", f"at most {MAX_BINARY_BYTES} bytes go into one call")
     data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
-    return pa.BinaryArray.from_buffers(pa.binary(), len(payloads), [None, pa.py_buffer(ends), pa.py_buffer(data)])
+    return pa.BinaryArray.from_buffers(
+        pa.binary(), len(payloads), [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
+    )
 
 
 def numbers(column: pa.Int64Array) -> npt.NDArray[np.int64]:

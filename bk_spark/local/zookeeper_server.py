@@ -95,7 +95,7 @@ def find_zookeeper_jars() -> str:
         raise ConfigError("pyspark", "not installed", "a local cluster takes ZooKeeper from it: run 'pip install pyspark'")
     package = Path(spec.submodule_search_locations[0])
     # Spark's Python workers have the package from <home>/python/lib/pyspark.zip; the jars are in <home>.
-    jars = next((home / "jars" for home in (package, *package.parents) if (home / "jars").is_dir()), package / "jars")
+    jars = next((home / "jars" for home in (package, *package.parents[:4]) if (home / "jars").is_dir()), package / "jars")
     found = [sorted(jars.glob(f"{name}-[0-9]*.jar")) for name in _ZOOKEEPER_JARS]
     if not all(found):
         missing = [name for name, files in zip(_ZOOKEEPER_JARS, found, strict=True) if not files]

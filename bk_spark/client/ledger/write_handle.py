@@ -29,9 +29,6 @@ Payloads: TypeAlias = "Sequence[bytes] | pa.BinaryArray | pa.ChunkedArray"
 
 MAX_ENTRY_ID = 2**63 - 1
 
-MAX_BINARY_BYTES = 2**31 - 1
-"""Of one array of Arrow's type ``binary``, whose offsets have 32 bits."""
-
 _BYTES = (bytes, bytearray, memoryview)
 
 _Place = TypeVar("_Place")
@@ -203,11 +200,10 @@ def _check_entry_id(entry_id: object, count: int) -> None:
 
 
 def checked_payload(payload: object) -> bytes:
-    if not isinstance(payload, _BYTES):
-        raise ConfigError("a payload", payload, "it must be bytes")
-    if len(payload) > MAX_ENTRY_BYTES:
-        raise EntryTooLargeError(len(payload), MAX_ENTRY_BYTES)
-    return bytes(payload)
+    checked = _as_bytes(payload)
+    if len(checked) > MAX_ENTRY_BYTES:
+        raise EntryTooLargeError(len(checked), MAX_ENTRY_BYTES)
+    return checked
 
 
 def checked_payloads(payloads: Payloads) -> pa.BinaryArray:
@@ -225,10 +221,7 @@ def _binary_array(payloads: Payloads) -> pa.BinaryArray:
     if not isinstance(array, (pa.Array, pa.ChunkedArray)):
         if isinstance(array, (str, *_BYTES)) or not isinstance(array, Sequence):
             raise ConfigError("payloads", payloads, "it must be a sequence of bytes, one for each entry")
-        for payload in array:
-            if not isinstance(payload, _BYTES):
-                raise ConfigError("a payload", payload, "it must be bytes")
-        array = _joined([bytes(payload) for payload in array])
+        array = binaries(array if set(map(type, array)) <= {bytes} else [_as_bytes(payload) for payload in array])
     elif not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
         raise ConfigError("payloads", f"an array of {array.type}", "it must be an array of binary")
     if isinstance(array, pa.ChunkedArray):
@@ -238,8 +231,7 @@ def _binary_array(payloads: Payloads) -> pa.BinaryArray:
     return array if array.type == pa.binary() else array.cast(pa.binary())
 
 
-def _joined(payloads: list[bytes]) -> pa.BinaryArray:
-    nbytes = sum(map(len, payloads))
-    if nbytes > MAX_BINARY_BYTES:
-        raise ConfigError("payloads", f"{nbytes} bytes", f"append at most {MAX_BINARY_BYTES} bytes in one call")
-    return binaries(payloads)
+def _as_bytes(payload: object) -> bytes:
+    if not isinstance(payload, _BYTES):
+        raise ConfigError("a payload", payload, "it must be bytes")
+    return bytes(payload)

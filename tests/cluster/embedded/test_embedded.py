@@ -135,11 +135,11 @@ def test_the_cluster_serves_as_long_as_one_user_is_left(start_user: Callable[...
     first = start_user("apple")
     first.said()
     assert start_user().said() == ["apple"]
-    host = host_pid(tmp_path / "data")
+    serving = host_pid(tmp_path / "data")
     first.end()
     third = start_user("pear")
     third.said()
-    assert host_pid(tmp_path / "data") == host
+    assert host_pid(tmp_path / "data") == serving
 
 
 def test_a_process_that_a_user_named_is_one_until_it_ends() -> None:
@@ -166,6 +166,18 @@ def test_after_a_killed_host_the_next_use_starts_another_one(start_user: Callabl
     os.kill(host_pid(tmp_path / "data"), signal.SIGKILL)
     start_user("pear").said()
     assert sorted(start_user().said()) == ["apple", "pear"]
+
+
+def test_a_process_whose_host_was_killed_starts_another_one_at_its_next_use(tmp_path: Path) -> None:
+    uri = f"embedded:{tmp_path}"
+    with BookKeeper(uri) as bookkeeper, bookkeeper.create_ledger() as writer:
+        writer.append(b"apple")
+    os.kill(host_pid(tmp_path), signal.SIGKILL)
+    wait_until(lambda: not join._joined[tmp_path].is_open)  # its sockets are closed after it has ended
+    with BookKeeper(uri) as bookkeeper:
+        assert list(bookkeeper.list_ledgers()) == [writer.ledger_id]
+    os.kill(host_pid(tmp_path), signal.SIGTERM)  # this process lives on
+    wait_until(lambda: not processes_in(tmp_path))
 
 
 def test_a_directory_of_a_newer_version_is_named_with_it(tmp_path: Path) -> None:

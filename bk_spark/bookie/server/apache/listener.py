@@ -2,7 +2,7 @@
 
 A connection takes version 3 of the protocol until the first frame that is none. From then on it takes version 2 for good, as at
 Apache's own server. With TLS files a connection must begin with START_TLS; requests before it are refused, unless clients in
-the clear are allowed.
+clear are allowed.
 
 What clients can make the bookie hold is bounded as at the other port (open_calls.py): connections, requests that do not become
 complete, answers that are not taken, resident memory.
@@ -198,9 +198,8 @@ class ApacheListener:
     def _begin_tls(self, client: _Client, header: pb.Header) -> None:
         contexts = self._security.contexts
         self.rest(client.connection)
-        if (
-            contexts is None or client.is_encrypted or client.connection.owes_answers
-        ):  # none may come into the handshake, in clear
+        # No answer in clear may come into the handshake.
+        if contexts is None or client.is_encrypted or client.connection.owes_answers:
             client.connection.send(version_3_server.pack(header, Status.BAD_REQUEST))
             return
         client.connection.hold(self._start_tls(client, header, contexts))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client.ledger import write_handle
 from bk_spark.client.ledger.write_handle import checked_payloads
+from bk_spark.entries import batch
 from bk_spark.errors import ConfigError
 
 
@@ -15,7 +15,7 @@ def test_a_batch_takes_all_kinds_of_bytes_as_they_are() -> None:
 
 
 def test_a_list_larger_than_an_array_of_arrow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_handle, "MAX_BINARY_BYTES", 3)
+    monkeypatch.setattr(batch, "MAX_BINARY_BYTES", 3)
     assert len(checked_payloads([b"abc"])) == 1
-    with pytest.raises(ConfigError, match="payloads is '4 bytes': append at most 3 bytes in one call"):
+    with pytest.raises(ConfigError, match="payloads is '4 bytes': at most 3 bytes go into one call"):
         checked_payloads([b"ab", b"cd"])
