@@ -86,7 +86,7 @@ class BookKeeperDataSource(DataSource):
     ==================== =========== ======================== ====================
     option               for         default                  meaning
     ==================== =========== ======================== ====================
-    metadata             all         $BK_SPARK_METADATA       the cluster: `zk://host:port[,host:port…]/root`
+    metadata             all         $BK_SPARK_METADATA       the cluster: `zk://host:port[,host:port…]/root`, or `embedded:DIR`
     path                 all         (required, or `ledger`)  name of the log, as given to `load(…)` and `save(…)`
     ledger               batch read  (none)                   ledgers to read as entries: an id, a list `3,5` or a range `3-9`
     content              all         rows                     `rows`: any DataFrame; `entries`: single entries

@@ -17,7 +17,7 @@ from bk_spark.errors import LedgerClosedError, LedgerFencedError
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from bk_spark.metadata.under_replication import UnderReplication
-from bk_spark.wire.messages import ReadBatch, ReadRequest
+from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
 from tests.cluster.live_ledgers import BRISK, DEADLINE_S, bookies_of, killed, payloads, result_of
 
 HASTY = AutoRecoveryConfig(open_fragment_grace_s=0.05, retry_s=0.2)
@@ -46,7 +46,7 @@ def _closed(client: BookKeeper, sizes: tuple[int, int, int], entries: int = 20, 
 
 
 def held(client: BookKeeper, metadata: LedgerMetadata, fragment: Fragment, slot: int, last: int) -> list[int]:
-    """The entries of a fragment that a slot's bookie gives, asked alone."""
+    """The entries of a fragment that a slot's bookie gives, asked alone, and again where it cut its answer short."""
     pattern = metadata.slot_pattern(slot)
     request = ReadRequest(
         fragment.ensemble[slot],
@@ -61,10 +61,15 @@ def held(client: BookKeeper, metadata: LedgerMetadata, fragment: Fragment, slot:
     async def ask() -> list[int]:
         bookie = client.context.bookies.bookie(request.bookie_id)
         found: list[int] = []
-        async for reply in bookie.read(request):
-            if isinstance(reply, ReadBatch):
-                header = reply.batch.header
-                found += header.pattern.ids(header.first_entry_id, header.last_entry_id).tolist()
+        first: int | None = fragment.first_entry_id
+        while first is not None:
+            asked, first = replace(request, first=first), None
+            async for reply in bookie.read(asked):
+                if isinstance(reply, ReadBatch):
+                    header = reply.batch.header
+                    found += header.pattern.ids(header.first_entry_id, header.last_entry_id).tolist()
+                elif isinstance(reply, ReadEnd) and reply.status is Status.OK and asked.first < reply.next_entry_id <= last:
+                    first = reply.next_entry_id
         return found
 
     return client.context.submit(ask()).result(DEADLINE_S)
