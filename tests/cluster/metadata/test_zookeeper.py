@@ -32,7 +32,9 @@ def own_server() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def fragile(own_server: LocalCluster) -> Iterator[ZooKeeperStore]:
-    with connect(own_server.metadata_uri, connect_timeout_s=10.0, session_timeout_s=6.0) as store:
+    """Its session is long: a client drops the connection to a suspended server after a third of it, and a busy machine may
+    need seconds until a request is under way."""
+    with connect(own_server.metadata_uri, connect_timeout_s=10.0, session_timeout_s=60.0) as store:
         yield store
 
 
