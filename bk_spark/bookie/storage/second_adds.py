@@ -3,8 +3,8 @@
 An id names one entry for ever. So what is stored stays, and an add may only say the same again:
 
 - the add of a writer brings the same bytes: payload, length, last add confirmed and digest,
-- the add of a recovery or a re-replication brings the same payload and length. It may carry another last add confirmed, and
-  with it another digest, for a recovery writes entries back with the one at which it began.
+- the add of a recovery or a re-replication brings the same payload. It may carry another last add confirmed or length, and
+  with it another digest: a recovery writes entries back with the one at which it began, and with lengths that add up.
 
 Batches may be cut in another way than those that are stored, so entries are compared one by one, each with the newest stored
 copy. A stored copy that cannot be read, or whose CRC digest is wrong, is *damaged* and says nothing: the add of a recovery
@@ -37,8 +37,6 @@ _CRCS = {kind: Digester(kind, b"") for kind in (DigestType.CRC32C, DigestType.CR
 
 _CRC_OF_WHOLE = {DIGEST_BYTES[kind]: digester for kind, digester in _CRCS.items()}
 """The same by width."""
-
-_LENGTH = slice(HEADER_BYTES - 8, HEADER_BYTES)
 
 Ids: TypeAlias = npt.NDArray[np.int64]
 
@@ -136,11 +134,10 @@ def _are_same_entries(stored: EntryBatch, new: EntryBatch) -> bool:
 
 
 def _have_same_payloads(stored: EntryBatch, new: EntryBatch) -> npt.NDArray[np.bool_]:
-    """True for each entry with the same payload and length."""
-    same: npt.NDArray[np.bool_] = stored.lengths == new.lengths
-    if not stored.payloads.equals(new.payloads):
-        same &= np.array([one == other for one, other in zip(stored.payloads, new.payloads, strict=True)], dtype=np.bool_)
-    return same
+    """True for each entry with the same payload."""
+    if stored.payloads.equals(new.payloads):
+        return np.ones(len(stored), dtype=np.bool_)
+    return np.array([one == other for one, other in zip(stored.payloads, new.payloads, strict=True)], dtype=np.bool_)
 
 
 def is_copy(stored: bytes, new: bytes) -> bool:
@@ -152,7 +149,7 @@ def is_copy(stored: bytes, new: bytes) -> bool:
     if width is not None and not _verifies(stored, width, _CRC_OF_WHOLE[width]):
         return True
     begin = HEADER_BYTES + (max(DIGEST_BYTES.values()) if width is None else width)
-    return len(stored) == len(new) and stored[_LENGTH] == new[_LENGTH] and stored[begin:] == new[begin:]
+    return len(stored) == len(new) and stored[begin:] == new[begin:]
 
 
 def _verifies(entry: bytes, width: int, digester: Digester) -> bool:

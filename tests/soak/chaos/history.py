@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-CREATED, APPENDED, CONFIRMED = "created", "appended", "confirmed"
+PLAN, CREATED, APPENDED, CONFIRMED = "plan", "created", "appended", "confirmed"
 WRITER_FAILED, WRITER_CLOSED, WRITER_ENDED = "writer failed", "writer closed", "writer ended"
 OPENING, OPEN_FAILED, OPENED = "opening", "open failed", "opened"
 SHOWN, READ, READ_FAILED, DENIED = "shown", "read", "read failed", "denied"

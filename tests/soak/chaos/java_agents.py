@@ -1,9 +1,11 @@
 """Client processes of the chaos test with Apache BookKeeper's Java client; the program is in java/chaosagent.
 
-One in a hundred rounds in which Java recovers ends with a violation of I7, a length that is too large, by a defect of that
-client (4.17.3, on Apache's bookies, too). It begins with the length that comes with the last add confirmed, which is that of
-the last entry of the bookie that says it (LedgerRecoveryOp; DigestManager.verifyDigestAndReturnLastConfirmed). Where nothing
-behind the last add confirmed is recovered, it stores that length. DESIGN.md, "Where the protocol differs", says what ours does.
+In one of a hundred rounds in which Java recovers, the closed ledger has a wrong length, by two defects of that client (4.17.3,
+on Apache's bookies, too). Its recovery begins with the length that comes with the last add confirmed, which is that of the last
+entry of the bookie that says it (LedgerRecoveryOp; DigestManager.verifyDigestAndReturnLastConfirmed), and stores that length
+where nothing behind is recovered. And a writer whose adds failed takes their lengths back, not their ids, before its next add
+(LedgerHandle.drainPendingAddsAndAdjustLength); its recovery keeps the length that such an entry has. So lengths are judged only
+where all recoverers are ours. DESIGN.md, "Where the protocol differs", says what ours do.
 """
 
 from __future__ import annotations

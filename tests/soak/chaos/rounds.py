@@ -150,7 +150,7 @@ class _Round:
     def play(self) -> None:
         self._arena.await_bookies()
         self._arena.cast(self._plan.java_roles)
-        self._recorder.record("plan", **self._plan.facts())
+        self._recorder.record(history.PLAN, **self._plan.facts())
         self._writer = self._start_writing()
         self._follower = self._start(SECOND, "follow", "follower", writer_file=str(self._file("writer")))
         self._await_first_confirmation()

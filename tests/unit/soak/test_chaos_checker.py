@@ -100,6 +100,12 @@ def test_a_wrong_length_and_an_end_beyond_what_was_appended_are_found() -> None:
     assert "I7" in found(check(story(*WRITTEN, OPENING, opened(4, 28), *READ_TWICE)))
 
 
+def test_a_length_is_judged_unless_javas_client_may_have_recovered_the_ledger() -> None:
+    for roles, violated in (((), ["I7"]), (("writer",), ["I7"]), (("first",), []), (("writer", "second"), [])):
+        plan = ("round", history.PLAN, {"java_roles": list(roles)})
+        assert found(check(story(plan, *WRITTEN, OPENING, opened(3, 27), *READ_TWICE))) == violated
+
+
 def test_a_confirmed_entry_that_one_of_two_readers_does_not_find_is_lost() -> None:
     verdict = check(story(*WRITTEN, *RECOVERED, read("reader-a"), read("reader-b", 0, DIGESTS[:2]), done()))
     assert verdict.lost == {2}

@@ -14,6 +14,7 @@ from bk_spark.config import DigestType
 from bk_spark.entries.batch import decode, encode, seal
 from bk_spark.entries.crc import crc32c
 from bk_spark.entries.digest import Digester
+from bk_spark.entries.whole_entries import encode_whole, whole_entries
 from bk_spark.errors import CorruptionError
 from bk_spark.quorum import IdPattern
 from bk_spark.wire.messages import Status
@@ -101,6 +102,24 @@ def test_a_recovery_adds_the_same_payload_again_with_another_last_add_confirmed(
     assert reply_to(harness, other).status is Status.BAD_REQUEST
     assert reply_to(harness, other, recovery=True).status is Status.OK
     harness.assert_holds(1, 5, 9, size=size)
+
+
+@pytest.mark.parametrize("stored_whole", [False, True], ids=["a batch", "whole entries"])
+@pytest.mark.parametrize("digest_type", list(DigestType))
+def test_a_recovery_adds_the_same_payload_again_with_a_length_that_adds_up(harness, digest_type, stored_whole):
+    """Protocol rule 33: what Apache's client wrote after its adds had failed has another one."""
+    harness.start()
+    digester = Digester(digest_type, b"")
+    payloads = pa.array([payload(1, 5, 30, 0)], pa.binary())
+    sealed = [seal(digester, 1, 5, payloads, length_before=before, last_add_confirmed=2) for before in (99, 150)]
+    as_written, as_recovered = (encode(one, digest_type) for one in sealed)
+    assert as_written is not None
+    assert as_recovered is not None
+    assert reply_to(harness, encode_whole(whole_entries(as_written)) if stored_whole else as_written).status is Status.OK
+    assert reply_to(harness, as_recovered).status is Status.BAD_REQUEST
+    assert reply_to(harness, as_recovered, recovery=True).status is Status.OK
+    ((stored,), _) = harness.read(1, 5, 5)
+    assert (stored.lengths.tolist(), stored.payloads) == ([180], payloads)
 
 
 def test_new_ids_beside_the_same_entries_are_stored(harness, size):
