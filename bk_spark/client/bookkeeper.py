@@ -190,6 +190,7 @@ class BookKeeper:
             lambda options, job: WriteHandle(self.context, self._create(options, job), version=0),
             password,
             self.config.add_window_bytes,
+            self.config.add_batch_bytes,
         )
         return Log(self.logs, name, uid, access)
 
