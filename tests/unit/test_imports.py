@@ -43,8 +43,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "client/log/stretches": ("client/ledger",),
     "client/log/write_ledger": ("client/log/stored", "client/ledger"),
     "client/log/rows": (
-        "client/log/log_store",
-        "client/log/entry_range",
+        "client/log/leader",
         "client/log/stretches",
         "client/log/write_ledger",
         "rows",

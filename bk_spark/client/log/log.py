@@ -5,6 +5,7 @@ Ref: the BookKeeper protocol, "Ledgers to logs".
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,14 +22,17 @@ from bk_spark.client.log.leader.leadership import Leadership
 from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.client.log.leader.roll_log import RollLimits
 from bk_spark.client.log.log_store import LogStore
-from bk_spark.client.log.rows.append_rows import RowTarget, append_rows
+from bk_spark.client.log.rows.append_rows import MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY, RowTarget, append_rows
 from bk_spark.client.log.rows.read_rows import RowQuery, RowReader, milliseconds_of, stored_schema
+from bk_spark.client.log.rows.row_writer import MAX_DELAY_S, RowLimits, RowNumbers, RowWriteHandle
 from bk_spark.client.log.rows.tail_rows import LATEST, RowTail, TailedLog
 from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, OpenLedger, Retention
 from bk_spark.client.log.stream.order import FAIL
 from bk_spark.config import MIB, DigestType, LedgerOptions
 from bk_spark.errors import ConfigError, NoSuchLogError
+from bk_spark.rows.arrow_types import Conversion
+from bk_spark.rows.codec import RowEncoder
 
 __all__ = ["DEFAULT_ROLL_BYTES", "LedgerAccess", "Log", "LogPosition"]
 
@@ -168,7 +172,7 @@ class Log:
         """
         if not self._logs.names.head(self.name, self.uid).writer.open_ledgers:
             return None
-        return self._commit(CommitRequest(CommitKind.APPEND))
+        return self._commit(CommitRequest(CommitKind.APPEND, schema_json=self.snapshot().schema_json))
 
     def read(self, start: LogPosition | None = None, end: LogPosition | None = None) -> Iterator[pa.RecordBatch]:
         """The log's entries as it lists them at the call, in log order, from ``start`` (included) to ``end`` (excluded).
@@ -244,6 +248,41 @@ class Log:
         target = RowTarget(self._logs, self.name, self.uid, self._access.batch_bytes, compression)
         create = self._access.create_ledger
         return append_rows(target, rows, lambda job: create(options, job), application, merge_schema=merge_schema)
+
+    def open_row_writer(
+        self,
+        schema: pa.Schema | None = None,
+        *,
+        merge_schema: bool = False,
+        max_rows: int = MAX_ROWS_PER_ENTRY,
+        max_bytes: int = MAX_BYTES_PER_ENTRY,
+        max_delay_s: float = MAX_DELAY_S,
+        compression: str = "zstd",
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        digest_type: DigestType | str = DigestType.CRC32C,
+        roll_bytes: int = DEFAULT_ROLL_BYTES,
+    ) -> RowWriteHandle:
+        """Become the leader of a log of rows, which appends rows continuously, and displace the one before.
+
+        ``schema`` has the columns of the rows, by default the log's; a log without content needs it. With ``merge_schema``
+        columns that the log lacks are added. Rows are written together, once there are ``max_rows`` or ``max_bytes``
+        (before compression), or once the first of them has waited for ``max_delay_s``. All else is as in ``open_writer``,
+        and the errors are, too; SchemaMismatchError is raised where the rows would not fit the log.
+        """
+        options = self._options(ensemble_size, write_quorum, ack_quorum, digest_type)
+        target = RowTarget(self._logs, self.name, self.uid, self._access.batch_bytes, compression)
+        limits = RowLimits(self.name, max_rows, max_bytes, max_delay_s)
+        conversion = Conversion(self.schema if schema is None else schema)
+        numbers = RowNumbers(json.dumps(conversion.schema), merge_schema)
+        target.check(numbers.schema_json, merge=merge_schema)
+        create = self._access.create_ledger
+        rolls = RollLimits(roll_bytes, self._access.window_bytes)
+        leadership = Leadership(self._logs, self.name, self.uid, lambda job: create(options, job), numbers)
+        leader = LogWriteHandle(leadership, leadership.take_over(), rolls)
+        encoder = RowEncoder(self.name, conversion.stored, target.cut)
+        return RowWriteHandle(leader, encoder, conversion.stored, numbers, limits)
 
     def tail_rows(
         self,

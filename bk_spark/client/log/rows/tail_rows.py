@@ -126,10 +126,13 @@ class RowTail:
                 try:
                     changed.clear()
                     end_watch = end_watch or self._log.logs.store.watch(head_path, changed.set)
+                    started_s = news_s
                     for batch in self._news():
                         yield batch
                         news_s = time.monotonic()
                     heard_s = time.monotonic()
+                    if news_s != started_s:
+                        continue  # what came while the consumer had the batch is looked for before any wait
                     left_s = None if self._timeout_s is None else news_s + self._timeout_s - time.monotonic()
                     if left_s is not None and left_s <= 0:
                         return
