@@ -244,7 +244,10 @@ def _append(args: argparse.Namespace) -> None:
         # Texts have no types of their own: they are read as what the log has, if it has a schema.
         schema = None if is_empty or form not in ("csv", "json") else log.schema
         rows = _dataset(args.files, form, schema)
-        version = log.append_rows(rows, args.application, merge_schema=args.merge_schema)
+        try:
+            version = log.append_rows(rows, args.application, merge_schema=args.merge_schema)
+        except (pa.ArrowException, OSError) as problem:
+            raise _unreadable(args.files, form, problem) from None
         record = {"log": args.name, "version": version.version, "rows": version.added.rows}
         if version.duplicate_of is not None:
             record = {"log": args.name, "version": version.version, "rows": 0, "duplicate_of": version.duplicate_of}
@@ -270,4 +273,8 @@ def _dataset(files: list[str], form: str, schema: pa.Schema | None) -> pa.Record
         found = dataset.dataset(files, format=_DATASET_FORMATS[form], schema=schema)
         return found.scanner().to_reader()
     except (pa.ArrowException, OSError) as problem:
-        raise ConfigError("FILE", ", ".join(files), f"it cannot be read as {form}: {problem}") from None
+        raise _unreadable(files, form, problem) from None
+
+
+def _unreadable(files: list[str], form: str, problem: Exception) -> ConfigError:
+    return ConfigError("FILE", ", ".join(files), f"it cannot be read as {form}: {problem}")
