@@ -58,6 +58,11 @@ class LogAppend:
             self.future.set_result((LogPosition(ledger_id, first), LogPosition(ledger_id, last)))
 
 
+def submit(leader: LogWriteHandle, append: LogAppend) -> Future[Any]:
+    """Append what was checked before, for writers of other things than bytes. Waits while too much is unconfirmed."""
+    return leader._append(append)
+
+
 class LogWriteHandle(InOrderWriter[LogPosition]):
     """The leader of a log: the one writer of its last ledger, until somebody displaces it.
 
@@ -91,11 +96,11 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
 
     def append_async(self, payload: bytes) -> Future[LogPosition]:
         checked = checked_payload(payload)
-        return self.submit(LogAppend(checked, len(checked) + ENTRY_OVERHEAD_BYTES))
+        return self._append(LogAppend(checked, len(checked) + ENTRY_OVERHEAD_BYTES))
 
     def append_batch_async(self, payloads: Payloads) -> Future[tuple[LogPosition, LogPosition]]:
         checked = checked_payloads(payloads)
-        return self.submit(LogAppend(checked, int(payload_sizes(checked).sum()) + len(checked) * ENTRY_OVERHEAD_BYTES))
+        return self._append(LogAppend(checked, int(payload_sizes(checked).sum()) + len(checked) * ENTRY_OVERHEAD_BYTES))
 
     def roll(self) -> None:
         """Go on in a new ledger. On return all that was appended before the call is confirmed, in ledgers that are CLOSED.
@@ -137,8 +142,7 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
     def _title(self) -> str:
         return f"the writer of log '{self._name}'"
 
-    def submit(self, append: LogAppend) -> Future[Any]:
-        """Append what was checked before. The future holds its place, or its places. Waits while too much is unconfirmed."""
+    def _append(self, append: LogAppend) -> Future[Any]:
         with self._changed:
             if not self._rolls.admits(append.nbytes):
                 check_may_wait(EventLoop.get())

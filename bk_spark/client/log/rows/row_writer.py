@@ -22,7 +22,7 @@ from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.ledger.write_items import new_future
 from bk_spark.client.log.entry_range import LogPosition
-from bk_spark.client.log.leader.log_write_handle import LogAppend, LogWriteHandle
+from bk_spark.client.log.leader.log_write_handle import LogAppend, LogWriteHandle, submit
 from bk_spark.client.log.rows.append_rows import stream_of
 from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
@@ -271,7 +271,7 @@ class RowWriteHandle:
             for payload, rows in payloads:
                 entry = payload.to_pybytes()
                 append = _Payload(entry, len(entry) + ENTRY_OVERHEAD_BYTES, rows=rows, numbers=self._numbers)
-                self._last = self._leader.submit(append)
+                self._last = submit(self._leader, append)
         except BaseException as problem:
             for future in taken.futures:
                 future.set_exception(problem)
