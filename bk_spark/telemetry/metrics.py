@@ -107,6 +107,18 @@ BOOKIE_FAILED = _bookie.asked_gauge("failed", "1 if a write, sync or commit fail
 BOOKIE_EPOCH_AGE_S = _bookie.asked_gauge(
     "epoch_age_seconds", "Since its last epoch in the metadata store began; from epoch_timeout_s on it takes no changes."
 )
+BOOKIE_ZOOKEEPER_CONNECTED = _bookie.asked_gauge("zookeeper_connected", "1 while it has a connection to ZooKeeper, else 0.")
+BOOKIE_ZOOKEEPER_LOST = _bookie.asked_counter(
+    "zookeeper_sessions_lost_total", "ZooKeeper sessions that ended without its doing; it registers again in the next one."
+)
+BOOKIE_ZOOKEEPER_CHANGED_S = _bookie.asked_gauge(
+    "zookeeper_changed_seconds", "Since the connection to ZooKeeper was made, or broke, or a session was lost."
+)
+BOOKIE_CERTIFICATE_DAYS = _bookie.asked_gauge(
+    "certificate_days_left",
+    "Days until a certificate in use ends, below 0 after that; use is server, ca or client. Absent without TLS.",
+    ("use", "subject", "serial"),
+)
 BOOKIE_LIMBO_IDS = _bookie.asked_gauge(
     "limbo_ledger_ids", "Ledger ids in limbo after a possible loss; no more ledgers than that."
 )

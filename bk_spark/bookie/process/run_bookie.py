@@ -138,7 +138,7 @@ class _Process:
 
     def __post_init__(self) -> None:
         self.directories = Directories.of(self.place.data_dir, self.config)
-        self.monitoring = Monitoring(self.place.host, self.config)
+        self.monitoring = Monitoring(self.place.host, self.config, lambda: self.store.session)
 
     def run(self, lock: DirectoryLock) -> End:
         """One run through all phases. ``lock`` is the data directory's. Raises StopAskedError at a stop before phase 3."""
@@ -248,7 +248,7 @@ class _Process:
             patience_s=self._patience_s,
             is_read_only=not takes_adds(opened.bookie),
         )
-        self.monitoring.serves(running, lambda: registration.is_registered)
+        self.monitoring.serves(running, registration.problem)
         marking = loop.create_task(_mark_failure(opened, self.config.disk_check_s))
         working = loop.create_task(self._work(running, registration, background, is_frozen=opened.boot is None))
         if opened.epochs is not None:

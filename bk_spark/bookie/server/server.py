@@ -41,7 +41,7 @@ from bk_spark.errors import BookKeeperError, ConfigError, FormatVersionError
 from bk_spark.metadata.registration import ApachePort
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
-from bk_spark.tls.files import TlsFiles, TlsSource, server_credentials
+from bk_spark.tls.files import LOOK_S, TlsContent, TlsFiles, TlsSource, server_credentials
 from bk_spark.tls.server_contexts import ServerContexts
 from bk_spark.wire import codec, messages
 from bk_spark.wire.messages import (
@@ -177,6 +177,10 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
     def fail(self, problem: BaseException) -> None:
         """A thread that the bookie needs has ended by an error. Any thread may call this."""
         self._loop.call_soon_threadsafe(self._fail, problem)
+
+    def tls_content(self) -> TlsContent | None:
+        """The TLS files as they are in use; None without TLS. Any thread may ask; it may read the files."""
+        return None if self._tls is None else self._tls.content(LOOK_S)
 
     def answers(self, timeout_s: float) -> bool:
         """Whether the event loop takes its turns. Any thread may ask."""
