@@ -102,7 +102,7 @@ BOOKIE_CHECKPOINT_S = _bookie.histogram("checkpoint_seconds", "How long the slow
 BOOKIE_INFO = _bookie.asked_gauge("info", "1; the version that runs.", ("version",))
 BOOKIE_UPTIME_S = _bookie.asked_gauge("uptime_seconds", "Since this process began to serve.")
 BOOKIE_READY = _bookie.asked_gauge("ready", "1 if it takes adds, as /ready says, else 0.")
-BOOKIE_READ_ONLY = _bookie.asked_gauge("read_only", "1 if its disks are too full for adds, else 0.")
+BOOKIE_READ_ONLY = _bookie.asked_gauge("read_only", "1 if its disks are too full for adds or an operator ordered it, else 0.")
 BOOKIE_FAILED = _bookie.asked_gauge("failed", "1 if a write, sync or commit failed, so that it takes no change.")
 BOOKIE_EPOCH_AGE_S = _bookie.asked_gauge(
     "epoch_age_seconds", "Since its last epoch in the metadata store began; from epoch_timeout_s on it takes no changes."

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 
+from bk_spark.bookie.admission import ORDERED
 from bk_spark.bookie.disk import AppendFile, Disk
 from bk_spark.bookie.logs.log_file import FileKind
 from bk_spark.bookie.pace import SYSTEM_CLOCKS
@@ -111,7 +112,9 @@ class Monitoring:
             reasons.append(f"failed: {bookie.failure}")
         if bookie.lapse:
             reasons.append(f"lapsed: {bookie.lapse}")
-        if bookie.is_read_only:
+        if bookie.is_ordered_read_only:
+            reasons.append(f"read-only: {ORDERED}")
+        elif bookie.is_read_only:
             reasons.append(f"read-only: {problem or 'there is space again, it is about to take adds'}")
         if bookie.ids_above:
             reasons.append(bookie.ids_above)

@@ -138,6 +138,8 @@ class _Process:
 
     def __post_init__(self) -> None:
         self.directories = Directories.of(self.place.data_dir, self.config)
+        self.is_ordered_read_only = False
+        """Whether an operator ordered it. It outlasts that the storage is opened anew, and ends with the process."""
         self.monitoring = Monitoring(self.place.host, self.config, lambda: self.store.session)
 
     def run(self, lock: DirectoryLock) -> End:
@@ -296,7 +298,13 @@ class _Process:
         if epochs is not None:
             bookie.ask_lapse(epochs.lapse)
         look()
-        administration = Administration(bookie, opened.bookie_id, watch)
+        bookie.order_read_only(self.is_ordered_read_only)
+
+        def order_read_only(is_read_only: bool) -> None:
+            self.is_ordered_read_only = is_read_only
+            bookie.order_read_only(is_read_only)
+
+        administration = Administration(bookie, opened.bookie_id, watch, order_read_only)
         cluster = ClusterMember.of(self.store, self.znodes, opened.bookie_id)
         server = BookieServer(
             bookie,

@@ -22,6 +22,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bk_spark import BookKeeper
+from bk_spark.bookie.admission import ORDERED
 from bk_spark.bookie.index.rows import Limbo
 from bk_spark.bookie.process.monitoring import STARTS, STOPS, MeasuredDisk, Monitoring, kind_of
 from bk_spark.cli import main
@@ -303,7 +304,7 @@ def test_a_full_disk_and_a_broken_one_are_not_ready_and_say_so_while_the_process
 def test_why_a_bookie_is_not_ready_from_its_start_to_its_stop() -> None:
     monitoring = Monitoring("127.0.0.1", BookieConfig(), CONNECTED)
     state = SimpleNamespace(problem="")
-    bookie: Any = SimpleNamespace(failure=None, is_read_only=False, limbo=None, ids_above="", lapse="")
+    bookie: Any = SimpleNamespace(failure=None, is_read_only=False, is_ordered_read_only=False, limbo=None, ids_above="", lapse="")
     running: Any = SimpleNamespace(bookie=bookie, watch=SimpleNamespace(state=state))
     unregistered = "it has not registered yet"
     assert monitoring.reasons() == [STARTS]
@@ -321,6 +322,8 @@ def test_why_a_bookie_is_not_ready_from_its_start_to_its_stop() -> None:
         bookie.failure = OSError("broken")
         bookie.ids_above = "ids are given out again"
         assert [reason.split(":")[0] for reason in monitoring.reasons()] == ["failed", "read-only", bookie.ids_above, "limbo"]
+        bookie.is_ordered_read_only = True
+        assert f"read-only: {ORDERED}" in monitoring.reasons()
         monitoring.stops()
         assert monitoring.reasons() == [STOPS]
     with monitoring.of("bookie-1"):  # its storage is opened anew
