@@ -232,7 +232,7 @@ class Bookie:
         self.admission.ids_above = ids_above
 
     def set_read_only(self, is_read_only: bool, *, is_exhausted: bool = False) -> None:
-        """The disks are full: take only fences and the adds of recoveries; if exhausted, not even those. Or there is space again."""
+        """The disks are full: take only fences and the adds of recoveries; if exhausted, fences alone. Or there is space."""
         self.admission.are_disks_full = is_read_only
         self.admission.is_exhausted = is_exhausted
 

@@ -29,7 +29,7 @@ from bk_spark.commands.settings import add_settings, bookie_config, bookie_direc
 from bk_spark.config import ClientConfig
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.registration import RegisteredBookie
-from bk_spark.telemetry.logging_setup import set_up_logging
+from bk_spark.telemetry.logging_setup import set_up_audit_log, set_up_logging
 from bk_spark.wire.messages import AdministerReply, AdminOperation, Status
 
 LOOK_S = 0.5
@@ -76,7 +76,7 @@ def _add_requests(group: Commands) -> None:
     text = "what was collected, compacted and returned to the disk"
     _add_request(collection, "status", text, AdminOperation.GC_STATUS)
     read_only = group_of(group, "read-only", "whether a running bookie takes new entries")
-    text = "take no new entries, as with full disks, until it is switched off or the bookie starts again; recoveries and reads go on"
+    text = "take no new entries, as with full disks, until it is switched off or starts again; reads and recoveries go on"
     _add_request(read_only, "on", text, AdminOperation.READ_ONLY_ON)
     _add_request(read_only, "off", "take new entries again, if the disks have space", AdminOperation.READ_ONLY_OFF)
     text = "have a running bookie read and verify everything it keeps, from now on"
@@ -137,6 +137,8 @@ def _start(args: argparse.Namespace) -> None:
     """Serve until SIGTERM or SIGINT."""
     set_up_logging(args.log_json)
     config = bookie_config(args)
+    if config.audit_log:
+        set_up_audit_log(config.audit_log, args.log_json)
     client = config.client_config()
     with metadata_store(args, client) as (store, znodes), ClusterPeers(store, znodes, client) as peers:
         run_bookie(BookiePlace(Path(args.data_dir), args.host, args.port), store, znodes, config, peers=peers)

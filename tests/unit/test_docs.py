@@ -76,8 +76,8 @@ ARGUMENTS = {name for one in CALLABLE for method in vars(one).values() for name 
 COLUMNS = {"ledger_id", "entry_id", "last_add_confirmed", "_ledger_id", "_entry_id"}
 OTHER_WORDS = {"bk_spark", "client_config", "ids_given_out_again", "highest_ledger_id"}
 OTHER_OPTIONS = {"--py-files"}
-NO_MODULES = {"bk_spark.log", "bk_spark.job", "bk_spark.zip"}
-"""Two tags of ledgers, and a file."""
+NO_MODULES = {"bk_spark.log", "bk_spark.job", "bk_spark.zip", "bk_spark.audit"}
+"""Two tags of ledgers, a file, and a logger."""
 
 
 def _name(path: Path) -> str:

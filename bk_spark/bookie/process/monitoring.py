@@ -2,8 +2,8 @@
 
 * ``/health`` is 200 while the process works: it starts, or stops, or its event loop answers. A bookie that takes no adds is
   healthy: to kill it would end the reads, too.
-* ``/ready`` is 200 while the bookie takes adds and clients find it in the metadata store, 503 with the reasons while it does not;
-  while it starts, how far it is.
+* ``/ready`` is 200 while the bookie takes adds and clients find it in the metadata store, 503 with the reasons while it does
+  not; while it starts, how far it is.
 * ``/metrics`` shows the registries BOOKIE and CLIENT (of the client that repairs this bookie), all with the label ``bookie``.
   Besides what is counted anyway, a scrape asks for states, fill levels and the figures of background tasks, and measures the
   space on the disks. It changes nothing, and holds no lock for long.
@@ -47,11 +47,15 @@ OTHER = "other"
 _SYNC_S = by_label(metrics.BOOKIE_SYNC_S, ["journal", "entry_log", OTHER])
 _KINDS = {FileKind.JOURNAL.suffix: "journal", FileKind.ENTRY_LOG.suffix: "entry_log"}
 
+
 class Monitoring:
     """The endpoint of one process. ``of`` names the bookie in it, again for each time that it opens its storage."""
 
     def __init__(self, bookie_host: str, config: BookieConfig, session: Callable[[], SessionState]) -> None:
-        """``session`` tells how the session with the metadata store stands. The ``with`` statement starts to listen, if ``config`` names a port; it raises ConfigError if it cannot."""
+        """``session`` tells how the session with the metadata store stands.
+
+        The ``with`` statement starts to listen, if ``config`` names a port; it raises ConfigError if it cannot.
+        """
         self._host, self._port = config.http_host or bookie_host, config.http_port
         self._known_host = bookie_host if config.http_host in _EVERYWHERE else config.http_host
         self._session = session

@@ -90,6 +90,8 @@ class ServedReadMeter:
         self._clock_s = clock_s
         self._began_s = clock_s()
         self._status = BROKEN_OFF
+        self.ended: Status | None = None
+        """The status of its last reply, once that was taken."""
         self._entries = 0
         self._nbytes = 0
 
@@ -98,6 +100,7 @@ class ServedReadMeter:
             self._entries += reply.batch.header.count
             self._nbytes += len(reply.batch.body)
         else:
+            self.ended = reply.status
             self._status = reply.status.name.lower()
 
     def __enter__(self) -> ServedReadMeter:

@@ -235,10 +235,12 @@ def test_the_list_of_bookies_shows_where_the_metrics_are(watched: Watched, capsy
         assert reply.status == 200
 
 
-def test_a_bookie_that_zookeeper_does_not_answer_for_a_session_is_not_ready_until_it_is_registered_again(watched: Watched) -> None:
+def test_a_bookie_that_zookeeper_does_not_answer_for_a_session_is_not_ready_until_it_is_registered_again(
+    watched: Watched,
+) -> None:
     before, address = watched.scrape(), watched._address()
     assert before("zookeeper_connected") == 1
-    with mock.patch.object(watched, "_address", lambda: address):
+    with mock.patch.object(watched, "_address", return_value=address):
         watched.cluster.zookeeper.stop()
         try:
             watched.until_ready_is(503, "unregistered: there has been no connection to ZooKeeper for ")
@@ -250,7 +252,10 @@ def test_a_bookie_that_zookeeper_does_not_answer_for_a_session_is_not_ready_unti
             watched.cluster.zookeeper.start()
         watched.until_ready_is(200, "ready")
         after = watched.scrape()
-    assert (after("zookeeper_connected"), after("zookeeper_sessions_lost_total") >= before("zookeeper_sessions_lost_total")) == (1, True)
+    assert (
+        after("zookeeper_connected"),
+        after("zookeeper_sessions_lost_total") >= before("zookeeper_sessions_lost_total"),
+    ) == (1, True)
 
 
 def test_the_days_that_certificates_have_left_are_scraped(secured_cluster: LocalCluster) -> None:
@@ -262,7 +267,7 @@ def test_the_days_that_certificates_have_left_are_scraped(secured_cluster: Local
     assert sorted(sample.labels["use"] for sample in samples) == ["ca", "client", "server"]
     for sample in samples:
         assert sample.labels["subject"].startswith("CN=")
-        assert 0 < sample.value
+        assert sample.value > 0
 
 
 def test_a_taken_port_ends_the_start_with_its_name_and_the_way_out(watched: Watched) -> None:
@@ -304,7 +309,9 @@ def test_a_full_disk_and_a_broken_one_are_not_ready_and_say_so_while_the_process
 def test_why_a_bookie_is_not_ready_from_its_start_to_its_stop() -> None:
     monitoring = Monitoring("127.0.0.1", BookieConfig(), CONNECTED)
     state = SimpleNamespace(problem="")
-    bookie: Any = SimpleNamespace(failure=None, is_read_only=False, is_ordered_read_only=False, limbo=None, ids_above="", lapse="")
+    bookie: Any = SimpleNamespace(
+        failure=None, is_read_only=False, is_ordered_read_only=False, limbo=None, ids_above="", lapse=""
+    )
     running: Any = SimpleNamespace(bookie=bookie, watch=SimpleNamespace(state=state))
     unregistered = "it has not registered yet"
     assert monitoring.reasons() == [STARTS]

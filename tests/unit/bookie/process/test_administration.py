@@ -42,7 +42,9 @@ class Task:
 
 class World:
     def __init__(self, repair: Task | None = None) -> None:
-        self.bookie = mock.Mock(is_read_only=False, failure=None, limbo=None, ids_above="", lapse="", is_ordered_read_only=False)
+        self.bookie = mock.Mock(
+            is_read_only=False, failure=None, limbo=None, ids_above="", lapse="", is_ordered_read_only=False
+        )
         self.bookie.storage.highest_ledger_id.return_value = 7
         self.watch = mock.Mock(state=DiskState())
         self.collector, self.scrub = Task(), Task()
