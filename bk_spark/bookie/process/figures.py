@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from bk_spark.bookie.background_task import BackgroundTask
-from bk_spark.bookie.index.rows import Limbo
 from bk_spark.bookie.pace import SYSTEM_CLOCKS
 from bk_spark.bookie.process.background import RunningBookie
+from bk_spark.bookie.progress import Progress
 from bk_spark.metadata.zookeeper_session import SessionState
 from bk_spark.telemetry import metrics
 from bk_spark.telemetry.registry import Described, Figure
@@ -36,10 +36,16 @@ _COLLECTOR: _Table = (
 _SCRUB: _Table = (
     (metrics.BOOKIE_SCRUBS, "runs"),
     (metrics.BOOKIE_SCRUB_BYTES, "bytes_checked"),
+    (metrics.BOOKIE_SCRUB_TOTAL_BYTES, "total_bytes"),
     (metrics.BOOKIE_DAMAGED, "damaged"),
     (metrics.BOOKIE_REPAIRED, "repaired"),
 )
-_REPAIR: _Table = ((metrics.BOOKIE_SETTLED, "settled"), (metrics.BOOKIE_UNSETTLED, "unsettled"))
+_REPAIR: _Table = (
+    (metrics.BOOKIE_SETTLED, "settled"),
+    (metrics.BOOKIE_UNSETTLED, "unsettled"),
+    (metrics.BOOKIE_LIMBO_ENTRIES, "copied_entries"),
+    (metrics.BOOKIE_LIMBO_BYTES, "copied_bytes"),
+)
 
 
 def bookie_figures(running: RunningBookie) -> Iterator[Figure]:
@@ -56,6 +62,12 @@ def session_figures(session: SessionState) -> Iterator[Figure]:
     yield Figure(metrics.BOOKIE_ZOOKEEPER_CHANGED_S, SYSTEM_CLOCKS.steady_s() - session.changed_s)
 
 
+def start_figures(progress: Progress) -> Iterator[Figure]:
+    """While a bookie starts."""
+    yield Figure(metrics.BOOKIE_START_BYTES, progress.done_bytes)
+    yield Figure(metrics.BOOKIE_START_TOTAL_BYTES, progress.total_bytes)
+
+
 def _state_figures(running: RunningBookie) -> Iterator[Figure]:
     bookie, server, config = running.bookie, running.server, running.config
     active, frozen = bookie.storage.cache_bytes
@@ -63,7 +75,7 @@ def _state_figures(running: RunningBookie) -> Iterator[Figure]:
     yield Figure(metrics.BOOKIE_FAILED, bookie.failure is not None)
     if running.epochs is not None:
         yield Figure(metrics.BOOKIE_EPOCH_AGE_S, running.epochs.age_s())
-    yield Figure(metrics.BOOKIE_LIMBO_IDS, _limbo_ids(bookie.limbo))
+    yield Figure(metrics.BOOKIE_LIMBO_IDS, 0 if bookie.limbo is None else bookie.limbo.ids)
     yield Figure(metrics.BOOKIE_ADD_STREAMS, server.add_streams)
     yield Figure(metrics.BOOKIE_LONG_POLLS, server.requests.polls.count)
     yield Figure(metrics.BOOKIE_QUEUE_BYTES, server.requests.sync_thread.queued_bytes)
@@ -71,12 +83,6 @@ def _state_figures(running: RunningBookie) -> Iterator[Figure]:
     yield Figure(metrics.BOOKIE_CACHE_BYTES, active, ("active",))
     yield Figure(metrics.BOOKIE_CACHE_BYTES, frozen, ("frozen",))
     yield Figure(metrics.BOOKIE_CACHE_LIMIT_BYTES, config.write_cache_bytes)
-
-
-def _limbo_ids(limbo: Limbo | None) -> int:
-    if limbo is None:
-        return 0
-    return max(0, limbo.fence_watermark - limbo.settled_through) + len(limbo.unsettled)
 
 
 def _disk_figures(running: RunningBookie) -> Iterator[Figure]:

@@ -25,7 +25,7 @@ from bk_spark.bookie.disk import AppendFile, Disk
 from bk_spark.bookie.logs.log_file import FileKind
 from bk_spark.bookie.pace import SYSTEM_CLOCKS
 from bk_spark.bookie.process.background import RunningBookie
-from bk_spark.bookie.process.figures import bookie_figures, session_figures
+from bk_spark.bookie.process.figures import bookie_figures, session_figures, start_figures
 from bk_spark.bookie.progress import Progress
 from bk_spark.config import BookieConfig
 from bk_spark.metadata.zookeeper_session import SessionState
@@ -133,6 +133,8 @@ class Monitoring:
         yield from session_figures(self._session())
         if running := self._running:
             yield from bookie_figures(running)
+        elif progress := self._progress:
+            yield from start_figures(progress)
 
     def _metrics(self, _: Mapping[str, str]) -> Response:
         return Response(HTTPStatus.OK, CONTENT_TYPE, render(metrics.BOOKIE, metrics.CLIENT, bookie_id=self._bookie_id))

@@ -25,6 +25,7 @@ from bk_spark import BookKeeper
 from bk_spark.bookie.admission import ORDERED
 from bk_spark.bookie.index.rows import Limbo
 from bk_spark.bookie.process.monitoring import STARTS, STOPS, MeasuredDisk, Monitoring, kind_of
+from bk_spark.bookie.progress import Progress
 from bk_spark.cli import main
 from bk_spark.config import MIB, BookieConfig
 from bk_spark.errors import BookKeeperError, ProcessFailedError
@@ -46,6 +47,8 @@ CONFIG = BookieConfig(
 CONNECTED = partial(SessionState, 2.0, is_connected=True)
 CERTIFICATES = "bk_spark_bookie_certificate_days_left"
 """A metric of bookies with TLS alone."""
+STARTING = {"bk_spark_bookie_start_bytes", "bk_spark_bookie_start_total_bytes"}
+"""Metrics of bookies that do not serve yet."""
 NAMES = {one.name: one for group in ("bookie", "client") for one in DESCRIBED[group]}
 
 
@@ -127,7 +130,7 @@ def test_every_sample_is_described_in_the_manual_and_names_its_bookie(watched: W
         described = NAMES[family.name + ("_total" if family.type == "counter" else "")]
         assert (family.type, family.documentation) == (described.kind, described.text)
         assert {name for sample in family.samples for name in sample.labels} - {"bookie", "le"} <= set(described.labels)
-    described_names = {one.name for one in DESCRIBED["bookie"]} - {CERTIFICATES}
+    described_names = {one.name for one in DESCRIBED["bookie"]} - {CERTIFICATES} - STARTING
     missing = described_names - {f.name + ("_total" if f.type == "counter" else "") for f in families}
     assert missing == set()
     assert watched.scrape()("info", version=VERSION) == 1
@@ -225,6 +228,7 @@ def test_garbage_collection_scrub_and_suspension_are_counted(watched: Watched) -
     watched.client.administer_bookie(bookie_id, AdminOperation.SCRUB)
     scrubbed = watched.until(lambda now: now("scrub_runs_total") > before("scrub_runs_total"))
     assert scrubbed("scrub_bytes") > 100_000
+    assert scrubbed("scrub_total_bytes") > 100_000
     assert (scrubbed("damaged_batches"), scrubbed("scrub_failing")) == (0, 0)
 
 
@@ -335,6 +339,17 @@ def test_why_a_bookie_is_not_ready_from_its_start_to_its_stop() -> None:
         assert monitoring.reasons() == [STOPS]
     with monitoring.of("bookie-1"):  # its storage is opened anew
         assert monitoring.reasons() == [STARTS]
+
+
+def test_how_far_a_start_has_come_is_scraped_until_the_bookie_serves() -> None:
+    monitoring, progress = Monitoring("127.0.0.1", BookieConfig(), CONNECTED), Progress()
+    with monitoring.of("bookie-1", progress):
+        progress.begin("replays its logs", 200)
+        progress.advance(50)
+        shown = {figure.metric.name: figure.value for figure in monitoring._figures()}
+        assert [shown[name] for name in sorted(STARTING)] == [50, 200]
+        monitoring.stops()
+        assert STARTING.isdisjoint(figure.metric.name for figure in monitoring._figures())
 
 
 @pytest.mark.parametrize(
