@@ -35,6 +35,7 @@ from bk_spark.bookie.process.background import Administration, Background, Runni
 from bk_spark.bookie.process.disk_watch import DiskWatch, is_out_of_space
 from bk_spark.bookie.process.epoch_keeper import EpochKeeper
 from bk_spark.bookie.process.monitoring import MeasuredDisk, Monitoring
+from bk_spark.bookie.process.open_files import warn_of_open_files
 from bk_spark.bookie.process.registration import Availability, Registration, await_others, takes_adds
 from bk_spark.bookie.process.stop_signals import StopAskedError, StopSignals
 from bk_spark.bookie.progress import Progress
@@ -97,6 +98,7 @@ def run_bookie(
         process = _Process(place, store, znodes, config, disk, open_index, peers, stop)
         with locked(process.directories.roots, disk) as locks:
             check_address(place.host, place.port)
+            warn_of_open_files(process.directories, disk)
             with process.monitoring:
                 _run_to_the_end(process, locks[place.data_dir])
         logger.info("the bookie in %s has stopped", place.data_dir)
