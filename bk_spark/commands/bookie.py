@@ -26,7 +26,7 @@ from bk_spark.commands.arguments import Commands, add_log_option, client_host, c
 from bk_spark.commands.connect import bookkeeper, metadata_store
 from bk_spark.commands.output import ProgressBar, print_record, print_records, readable, say
 from bk_spark.commands.settings import add_settings, bookie_config, bookie_directories, data_dir_command
-from bk_spark.config import ClientConfig
+from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.registration import RegisteredBookie
 from bk_spark.telemetry.logging_setup import set_up_audit_log, set_up_logging
@@ -127,8 +127,8 @@ def _why_read_only(client: BookKeeper, bookie: RegisteredBookie) -> str | None:
 
 def _format(args: argparse.Namespace) -> None:
     config = bookie_config(args)
-    with metadata_store(args, config.client_config()) as (store, znodes):
-        directories = Directories.of(Path(args.data_dir), config)
+    directories = Directories.of(Path(args.data_dir), config)
+    with metadata_store(args, config.client_config(), directories) as (store, znodes):
         bookie_id = format_bookie(directories, store, znodes, f"{args.host}:{args.port}")
         print_record({"bookie_id": bookie_id, "data_dir": args.data_dir}, as_json=args.json)
 
@@ -140,12 +140,13 @@ def _start(args: argparse.Namespace) -> None:
     if config.audit_log:
         set_up_audit_log(config.audit_log, args.log_json)
     client = config.client_config()
-    with metadata_store(args, client) as (store, znodes), ClusterPeers(store, znodes, client) as peers:
+    directories = Directories.of(Path(args.data_dir), config)
+    with metadata_store(args, client, directories) as (store, znodes), ClusterPeers(store, znodes, client) as peers:
         run_bookie(BookiePlace(Path(args.data_dir), args.host, args.port), store, znodes, config, peers=peers)
 
 
 def _show_id(args: argparse.Namespace) -> None:
-    with metadata_store(args) as (store, znodes):
+    with metadata_store(args, directories=Directories.of(Path(args.data_dir), BookieConfig())) as (store, znodes):
         print_record({"bookie_id": bookie_id_of(Path(args.data_dir), store, znodes)}, as_json=args.json)
 
 
@@ -170,7 +171,7 @@ def _sanity(args: argparse.Namespace) -> None:
 def _examine(args: argparse.Namespace, directories: Directories, client: ClientConfig) -> Identity:
     if not args.metadata:
         return examine_alone(directories, REAL_DISK)
-    with metadata_store(args, client) as (store, znodes):
+    with metadata_store(args, client, directories) as (store, znodes):
         return examine(directories, store, znodes, REAL_DISK)
 
 
