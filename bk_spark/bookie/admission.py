@@ -17,7 +17,7 @@ for one. So normal adds to ledgers of which the bookie has nothing are refused u
 *Lapsed.* A bookie that could not move its epoch for long (process/epoch_keeper.py) takes nothing that it would have to promise:
 no add, fence or other change. A deletion promises nothing: it may come back.
 
-*Read-only.* A bookie whose disks are full, or of which an operator ordered it, takes only fences, explicit LACs and the adds of
+*Read-only.* A bookie whose disks are full, or whose operator ordered it, takes only fences, explicit LACs and the adds of
 recoveries. An *exhausted* bookie takes only fences, so that space remains for what it took already, for deletions and for
 garbage collection.
 

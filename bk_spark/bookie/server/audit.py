@@ -8,9 +8,9 @@
     event=refused reason="the ledger has another password" peer=10.0.0.66:50983 certificate=none times=412 within_s=60
 
 Clients must not fill a log. A refusal is told at once if there was none like it, of the same machine, certificate and reason,
-in the last TELL_S. Others are counted, and told together when that time is over. MOST_REFUSED kinds are told apart at a time;
-the others count as one. A fence is told once for each ledger, machine and certificate, while it is among the last MOST_FENCED:
-a recovery fences with many of its reads. Each of these lines cost its client a durable record.
+in the last TELL_S. Others are counted, and told together when that time is over. So are requests of operators, of which some
+are told at once. MOST_KINDS are told apart at a time; the others count as one. A fence is told once for each ledger, machine
+and certificate, while it is among the last MOST_FENCED: a recovery fences with many of its reads.
 
 A handshake that gRPC refuses, and a connection that it does not take, are seen by nobody here: gRPC says so on standard error.
 
@@ -31,10 +31,13 @@ from bk_spark.telemetry.logging_setup import AUDIT_LOGGER
 from bk_spark.wire.messages import AdminOperation, Status
 
 TELL_S = 60.0
-"""Between two lines about refusals of one kind: a client that tries again every second makes a line a minute."""
+"""Between two lines about what repeats: a client that tries again every second makes a line a minute."""
 
-MOST_REFUSED = 1_000
-"""Kinds of refusals that are told apart in TELL_S, some 300 KB; so there are twice as many lines at most."""
+MOST_KINDS = 1_000
+"""Lines that are told apart in TELL_S, some 300 KB of memory."""
+
+REQUESTS_AT_ONCE = 10
+"""Equal requests of an operator that have a line each: who switches something on and off again sees in which order."""
 
 MOST_FENCED = 10_000
 """Fences that are remembered: the ledgers that a lost bookie's recoveries fence in a minute."""
@@ -96,7 +99,20 @@ Later = Callable[[float, Callable[[], None]], object]
 """Calls something after so many seconds, on the event loop."""
 
 _Kind = tuple[str, str, str]
-_OTHERS: _Kind = ("", "", "")
+"""The head of a line, and the machine and the certificate of whoever caused it."""
+_OTHERS: _Kind = ("event=others", "", "")
+
+
+@dataclass(slots=True)
+class _Repeats:
+    """Of one kind, as long as it goes on."""
+
+    told: int = 0
+    """Lines of their own."""
+    held: int = 0
+    """What was counted since the last line."""
+    last: Who | None = None
+    """Who caused the last one of these."""
 
 
 class Audit:
@@ -104,9 +120,7 @@ class Audit:
 
     def __init__(self, later: Later) -> None:
         self._later = later
-        self._counts: dict[_Kind, int] = {}
-        """Refusals since the last line, of each kind that was told within TELL_S."""
-        self._last: dict[_Kind, Who] = {}
+        self._repeats: dict[_Kind, _Repeats] = {}
         self._fenced: OrderedDict[tuple[int, str, str], None] = OrderedDict()
 
     def fenced(self, ledger_id: int, who: Who) -> None:
@@ -123,19 +137,13 @@ class Audit:
         """An operator's request was answered."""
         named = ",".join(map(str, ledger_ids[:MOST_LEDGERS])) + (",…" if len(ledger_ids) > MOST_LEDGERS else "")
         ledgers = f" ledgers={named}" if ledger_ids else ""
-        logger.info("event=administered operation=%s%s status=%s %s", operation.name, ledgers, status.name, who)
+        self._tell(
+            f"event=administered operation={operation.name}{ledgers} status={status.name}", who, at_once=REQUESTS_AT_ONCE
+        )
 
     def refused(self, reason: str, who: Who) -> None:
         """A request, or a connection, was refused."""
-        kind = reason, who.host, who.certificate
-        if kind not in self._counts and len(self._counts) >= MOST_REFUSED:
-            kind = _OTHERS
-        if kind in self._counts:
-            self._counts[kind] += 1
-            self._last[kind] = who
-            return
-        logger.warning("event=refused reason=%s %s", json.dumps(reason), who)
-        self._begin(kind)
+        self._tell(f"event=refused reason={json.dumps(reason)}", who, at_once=1)
 
     def refused_request(self, status: Status, caller: Caller) -> None:
         """A request was answered with this status: told if that refuses the client for who it is."""
@@ -144,23 +152,38 @@ class Audit:
 
     def close(self) -> None:
         """Tell what was counted. The server has stopped."""
-        for kind in list(self._counts):
-            self._tell(kind)
+        for kind, repeats in self._repeats.items():
+            _tell_held(kind, repeats)
+        self._repeats.clear()
 
-    def _begin(self, kind: _Kind) -> None:
-        self._counts[kind] = 0
-        self._later(TELL_S, lambda: self._end(kind))
+    def _tell(self, head: str, who: Who, at_once: int) -> None:
+        kind = head, who.host, who.certificate
+        if kind not in self._repeats and len(self._repeats) >= MOST_KINDS:
+            kind = _OTHERS
+        if kind not in self._repeats:
+            self._repeats[kind] = _Repeats()
+            self._later(TELL_S, lambda: self._end(kind))
+        repeats = self._repeats[kind]
+        if repeats.told < at_once:
+            repeats.told += 1
+            logger.info("%s %s", head, who)
+        else:
+            repeats.held += 1
+            repeats.last = who
 
     def _end(self, kind: _Kind) -> None:
-        """The time of a kind is over. It is watched on as long as it goes on."""
-        if self._tell(kind):
-            self._begin(kind)
+        """The time of a kind is over. It is watched on, and counted from the first one on, as long as it goes on."""
+        repeats = self._repeats.get(kind)
+        if repeats is None:
+            return
+        if repeats.held:
+            _tell_held(kind, repeats)
+            self._later(TELL_S, lambda: self._end(kind))
+        else:
+            del self._repeats[kind]
 
-    def _tell(self, kind: _Kind) -> bool:
-        count = self._counts.pop(kind, 0)
-        who = self._last.pop(kind, None)
-        if not count or who is None:
-            return False
-        what = "reason=others" if kind == _OTHERS else f"reason={json.dumps(kind[0])}"
-        logger.warning("event=refused %s %s times=%d within_s=%g", what, who, count, TELL_S)
-        return True
+
+def _tell_held(kind: _Kind, repeats: _Repeats) -> None:
+    if repeats.held:
+        logger.info("%s %s times=%d within_s=%g", kind[0], repeats.last, repeats.held, TELL_S)
+        repeats.held = 0

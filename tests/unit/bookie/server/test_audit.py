@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bk_spark.bookie.server.audit import MOST_FENCED, MOST_REFUSED, TELL_S, Audit, GrpcCaller, Who
+from bk_spark.bookie.server.audit import MOST_FENCED, MOST_KINDS, REQUESTS_AT_ONCE, TELL_S, Audit, GrpcCaller, Who
 from bk_spark.telemetry.logging_setup import AUDIT_LOGGER
 from bk_spark.wire.messages import AdminOperation, Status
 
@@ -78,6 +78,22 @@ def test_a_request_of_an_operator_is_told_with_its_answer_and_some_of_its_ledger
     ]
 
 
+def test_requests_of_an_operator_are_told_in_their_order_and_counted_when_there_are_many(world: World) -> None:
+    for _ in range(REQUESTS_AT_ONCE):
+        world.audit.administered(AdminOperation.READ_ONLY_ON, (), Status.OK, CLIENT)
+        world.audit.administered(AdminOperation.READ_ONLY_OFF, (), Status.OK, CLIENT)
+    assert [line.split()[1] for line in world.lines()] == [
+        "operation=READ_ONLY_ON",
+        "operation=READ_ONLY_OFF",
+    ] * REQUESTS_AT_ONCE
+    for _ in range(500):
+        world.audit.administered(AdminOperation.READ_ONLY_ON, (), Status.OK, CLIENT)
+    assert world.lines() == []
+    world.pass_time()
+    told = 'event=administered operation=READ_ONLY_ON status=OK peer=10.0.0.9:41234 certificate="spark-client"'
+    assert world.lines() == [f"{told} times=500 within_s=60"]
+
+
 def test_repeated_refusals_of_one_client_are_counted_and_told_together_as_long_as_they_go_on(world: World) -> None:
     first = 'event=refused reason="the ledger has another password" peer=10.0.0.66:50100 certificate=none'
     for port in ("50100", "50101", "50102"):
@@ -103,11 +119,11 @@ def test_other_reasons_machines_and_certificates_are_told_each_for_itself(world:
 
 
 def test_refusals_of_very_many_machines_are_counted_together(world: World) -> None:
-    for number in range(MOST_REFUSED + 50):
+    for number in range(MOST_KINDS + 50):
         world.audit.refused("too many connections", Who(f"host-{number}", "1"))
-    assert len(world.lines()) == MOST_REFUSED + 1
+    assert len(world.lines()) == MOST_KINDS + 1
     world.pass_time()
-    assert world.lines() == ["event=refused reason=others peer=host-1049:1 certificate=none times=49 within_s=60"]
+    assert world.lines() == ["event=others peer=host-1049:1 certificate=none times=49 within_s=60"]
 
 
 def test_a_bookie_that_stops_tells_what_it_has_counted(world: World) -> None:
