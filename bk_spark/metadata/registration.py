@@ -148,13 +148,14 @@ def sync_same_cluster(store: MetadataStore, znodes: Znodes, expected: str) -> No
     does one that is empty.
     """
     store.sync(znodes.root)
-    found = find(store, znodes.instance_id)
-    if found is None:
+    try:
+        found = store.get(znodes.instance_id).value.decode()
+    except NoNodeError:
         problem = f"it has lost the cluster with instance id {expected}, nothing is concluded from it: {RESTORE}"
+        raise MetadataConflictError(f"the metadata store {store.uri}", problem) from None
+    if found != expected:
+        problem = f"it has instance id {found}, and had {expected} when this bookie started: nothing is concluded from it"
         raise MetadataConflictError(f"the metadata store {store.uri}", problem)
-    if found.value.decode() != expected:
-        problem = f"it has instance id {found.value.decode()}, and had {expected} when this bookie started"
-        raise MetadataConflictError(f"the metadata store {store.uri}", f"{problem}: nothing is concluded from it")
 
 
 def register(
