@@ -301,6 +301,9 @@ class BookieConfig:
     tls_key: str = ""
     """A PEM file of the certificate's private key, without a passphrase."""
 
+    audit_log: str = ""
+    """A file for the audit log: fences, requests of operators, refusals. Empty: it goes to the log of the bookie."""
+
     zookeeper_auth: str = field(default="", repr=False)
     """``scheme:credential``, such as ``digest:user:password``: this bookie's identity for ZooKeeper. Never shown."""
 

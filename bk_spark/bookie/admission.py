@@ -17,8 +17,9 @@ for one. So normal adds to ledgers of which the bookie has nothing are refused u
 *Lapsed.* A bookie that could not move its epoch for long (process/epoch_keeper.py) takes nothing that it would have to promise:
 no add, fence or other change. A deletion promises nothing: it may come back.
 
-*Read-only.* A bookie whose disks are full takes only fences, explicit LACs and the adds of recoveries. An *exhausted* bookie
-takes only fences, so that space remains for what it took already, for deletions and for garbage collection.
+*Read-only.* A bookie whose disks are full, or whose operator ordered it, takes only fences, explicit LACs and the adds of
+recoveries. An *exhausted* bookie takes only fences, so that space remains for what it took already, for deletions and for
+garbage collection.
 
 Ref: docs/rules.md, protocol rules 4, 47, 50 and 62, storage rules 10 to 12.
 """
@@ -48,6 +49,8 @@ from bk_spark.wire.messages import (
 MAX_REFUSED = 1_000
 """So many ledgers are remembered whose key requests did not have. The others are asked for again."""
 
+ORDERED = "an operator ordered it ('bk-spark bookie read-only off' ends it)"
+
 _REFUSALS = {
     Status.WRONG_BOOKIE: "this is bookie {bookie}",
     Status.UNAUTHORIZED: "the password of ledger {ledger} is another one",
@@ -65,7 +68,8 @@ class Admission:
 
     def __init__(self, bookie_id: str, limbo: Limbo | None, store: Callable[[Limbo | None], None]) -> None:
         """``limbo`` is what the index holds; ``store`` replaces it there, durably."""
-        self.is_read_only = False
+        self.are_disks_full = False
+        self.is_ordered_read_only = False
         self.is_exhausted = False
         self.ids_above = ""
         """Why adds to new ledgers are refused; "" if they are not."""
@@ -77,6 +81,10 @@ class Admission:
         self._settled: frozenset[int] = frozenset()
         """Ledgers that are settled and that the stored limbo still contains."""
         self._refused: set[int] = set()
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.are_disks_full or self.is_ordered_read_only
 
     def settle(self, ledger_id: int) -> None:
         """End the limbo of a ledger that is fenced if it has to be, and whose entries that belong here are here, durably.
@@ -165,6 +173,7 @@ class Admission:
             return ""
         unknown = "bookie {bookie}: ledger {ledger} is in limbo, or the fence asked for is not durable"
         problem = f" for new ledgers: {self.ids_above}" if self.ids_above else ""
+        problem = f": {ORDERED}" if self.is_ordered_read_only and not self.is_exhausted else problem
         text = _REFUSALS.get(status, unknown).format(bookie=self._bookie_id, ledger=ledger_id, problem=problem)
         lapse = self.lapse() if status in (Status.READ_ONLY, Status.UNKNOWN) else ""
         return f"{text}: {lapse}" if lapse else text

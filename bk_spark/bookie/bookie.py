@@ -232,9 +232,18 @@ class Bookie:
         self.admission.ids_above = ids_above
 
     def set_read_only(self, is_read_only: bool, *, is_exhausted: bool = False) -> None:
-        """Take only fences and the adds of recoveries, or everything again; if exhausted, not even the adds of recoveries."""
-        self.admission.is_read_only = is_read_only
+        """The disks are full: take only fences and the adds of recoveries; if exhausted, fences alone. Or there is space."""
+        self.admission.are_disks_full = is_read_only
         self.admission.is_exhausted = is_exhausted
+
+    @property
+    def is_ordered_read_only(self) -> bool:
+        """Whether an operator ordered that the bookie is read-only, whatever its disks say."""
+        return self.admission.is_ordered_read_only
+
+    def order_read_only(self, is_read_only: bool) -> None:
+        """As ``set_read_only``, by an operator's order. Each of the two goes by itself."""
+        self.admission.is_ordered_read_only = is_read_only
 
     @property
     def lapse(self) -> str:

@@ -1,6 +1,6 @@
 """The only file-system calls of a bookie.
 
-Everything a bookie promises rests on five habits that are kept here:
+Everything a bookie promises rests on six habits that are kept here:
 
 - A file gets its name only when its first bytes and the directory are synced. So a short header is damage, never the trace
   of a crash.
@@ -10,6 +10,8 @@ Everything a bookie promises rests on five habits that are kept here:
   everything is as it was: the same operation can succeed later.
 - Files only grow or are replaced as a whole. One small file is overwritten in place, by sectors, which a disk writes as a whole
   or not at all.
+- What is made here is for its owner alone: a bookie stores what applications wrote, in the clear. What is there already keeps
+  its permissions.
 - Names of unfinished files end in ``TEMPORARY_SUFFIX``. After a crash these files mean nothing.
 
 Files that became dirty together are synced in parallel, by a few threads that live as long as the process. Such files lie on
@@ -47,6 +49,12 @@ REWRITTEN_BYTES = 1024 * 1024
 
 MAX_PARALLEL_SYNCS = 4
 """Beside the caller's own. At least as many disks work at the same time; further files take turns."""
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+
+_OTHERS = 0o077
+"""The permission bits of everybody but the owner."""
 
 _NOT_OPENED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors of an open that say nothing about the disk."""
@@ -275,14 +283,24 @@ class Disk:
             raise StorageError(f"looking for {path}", str(problem)) from problem
         return True
 
+    def is_open_to_others(self, path: Path) -> bool:
+        """Whether anybody but the owner has a permission for it."""
+        with _storage_errors(f"looking at {path}"):
+            return bool(os.stat(path).st_mode & _OTHERS)
+
     def size(self, path: Path) -> int:
         with self.open_read(path) as file:
             return file.size
 
+    def claim(self, path: Path) -> None:
+        """Make an empty file for a library to fill, unless it exists: for its owner alone. Nothing is durable yet."""
+        with self._opened(path, os.O_WRONLY | os.O_CREAT, "making"):
+            pass
+
     def make_directory(self, path: Path) -> None:
         """Make a directory below an existing one, durably, unless it exists."""
         with _storage_errors(f"making directory {path}"):
-            os.makedirs(path, exist_ok=True)
+            os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
         self.sync_directory(path.parent)
 
     def sync_directory(self, directory: Path) -> None:
@@ -376,7 +394,7 @@ class Disk:
             return self._descriptor(path, flags)
 
     def _descriptor(self, path: Path, flags: int) -> int:
-        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+        return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
 
 
 @contextmanager

@@ -180,10 +180,10 @@ class BookKeeper:
         return self.context.describe(bookie_id)
 
     def administer_bookie(self, bookie_id: str, operation: AdminOperation, ledger_ids: Sequence[int] = ()) -> AdministerReply:
-        """Ask a bookie to collect garbage, to scrub, or for its state. UNKNOWN if no answer came in ``config.read_timeout_s``.
+        """Ask a bookie to collect garbage, to scrub, to be read-only, or for its state.
 
-        The work continues after the answer; asking again is harmless. Only LIMBO_END takes ``ledger_ids``: from then on the
-        bookie may deny entries of these ledgers that it lost.
+        UNKNOWN if no answer came in ``config.read_timeout_s``. The work continues after the answer; asking again is harmless.
+        Only LIMBO_END takes ``ledger_ids``: from then on the bookie may deny entries of these ledgers that it lost.
         """
         return self.context.administer(bookie_id, operation, ledger_ids)
 

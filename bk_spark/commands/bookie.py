@@ -26,9 +26,10 @@ from bk_spark.commands.arguments import Commands, add_log_option, client_host, c
 from bk_spark.commands.connect import bookkeeper, metadata_store
 from bk_spark.commands.output import ProgressBar, print_record, print_records, readable, say
 from bk_spark.commands.settings import add_settings, bookie_config, bookie_directories, data_dir_command
-from bk_spark.config import ClientConfig
+from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.errors import ConfigError
-from bk_spark.telemetry.logging_setup import set_up_logging
+from bk_spark.metadata.registration import RegisteredBookie
+from bk_spark.telemetry.logging_setup import set_up_audit_log, set_up_logging
 from bk_spark.wire.messages import AdministerReply, AdminOperation, Status
 
 LOOK_S = 0.5
@@ -40,7 +41,8 @@ BEGIN_S = 60.0
 
 def add(commands: Commands) -> None:
     group = group_of(commands, "bookie", "bookies: the servers that keep the entries")
-    command(group, "list", "the cluster's bookies, Apache's among them, writable and read-only, with free space", _list)
+    text = "the cluster's bookies, Apache's among them, writable and read-only (and why), with free space"
+    command(group, "list", text, _list)
     format_ = data_dir_command(group, "format", "prepare an empty directory for a new bookie; prints its id", _format)
     start = data_dir_command(group, "start", "run one bookie in the foreground", _start)
     add_log_option(start)
@@ -73,6 +75,10 @@ def _add_requests(group: Commands) -> None:
     _add_request(collection, "resume", "collect and compact again", AdminOperation.GC_RESUME)
     text = "what was collected, compacted and returned to the disk"
     _add_request(collection, "status", text, AdminOperation.GC_STATUS)
+    read_only = group_of(group, "read-only", "whether a running bookie takes new entries")
+    text = "take no new entries, as with full disks, until it is switched off or starts again; reads and recoveries go on"
+    _add_request(read_only, "on", text, AdminOperation.READ_ONLY_ON)
+    _add_request(read_only, "off", "take new entries again, if the disks have space", AdminOperation.READ_ONLY_OFF)
     text = "have a running bookie read and verify everything it keeps, from now on"
     _add_request(group, "scrub", text, AdminOperation.SCRUB)
     text = "whether a running bookie takes adds, and if not, why"
@@ -103,16 +109,26 @@ def _list(args: argparse.Namespace) -> None:
                     "http": bookie.http,
                     "free": None if free is None else free if args.json else readable(free),
                     "answers": description is not None,
+                    "why": _why_read_only(client, bookie) if bookie.read_only and description is not None else None,
                 }
             )
-        columns = ["bookie_id", "address", "kind", "rack", "mode", "http", "free", "answers"]
+        columns = ["bookie_id", "address", "kind", "rack", "mode", "http", "free", "answers", "why"]
         print_records(records, columns, as_json=args.json)
+
+
+def _why_read_only(client: BookKeeper, bookie: RegisteredBookie) -> str | None:
+    """Why a bookie that answers is registered as read-only; None if one of Apache's, which tells nobody."""
+    if bookie.is_apache:
+        return None
+    reply = client.administer_bookie(bookie.bookie_id, AdminOperation.BOOKIE_STATUS)
+    moves = "the bookie takes adds: a decommission keeps writers away, or its registration is about to move"
+    return reply.detail or moves
 
 
 def _format(args: argparse.Namespace) -> None:
     config = bookie_config(args)
-    with metadata_store(args, config.client_config()) as (store, znodes):
-        directories = Directories.of(Path(args.data_dir), config)
+    directories = Directories.of(Path(args.data_dir), config)
+    with metadata_store(args, config.client_config(), directories) as (store, znodes):
         bookie_id = format_bookie(directories, store, znodes, f"{args.host}:{args.port}")
         print_record({"bookie_id": bookie_id, "data_dir": args.data_dir}, as_json=args.json)
 
@@ -121,13 +137,16 @@ def _start(args: argparse.Namespace) -> None:
     """Serve until SIGTERM or SIGINT."""
     set_up_logging(args.log_json)
     config = bookie_config(args)
+    if config.audit_log:
+        set_up_audit_log(config.audit_log, args.log_json)
     client = config.client_config()
-    with metadata_store(args, client) as (store, znodes), ClusterPeers(store, znodes, client) as peers:
+    directories = Directories.of(Path(args.data_dir), config)
+    with metadata_store(args, client, directories) as (store, znodes), ClusterPeers(store, znodes, client) as peers:
         run_bookie(BookiePlace(Path(args.data_dir), args.host, args.port), store, znodes, config, peers=peers)
 
 
 def _show_id(args: argparse.Namespace) -> None:
-    with metadata_store(args) as (store, znodes):
+    with metadata_store(args, directories=Directories.of(Path(args.data_dir), BookieConfig())) as (store, znodes):
         print_record({"bookie_id": bookie_id_of(Path(args.data_dir), store, znodes)}, as_json=args.json)
 
 
@@ -152,7 +171,7 @@ def _sanity(args: argparse.Namespace) -> None:
 def _examine(args: argparse.Namespace, directories: Directories, client: ClientConfig) -> Identity:
     if not args.metadata:
         return examine_alone(directories, REAL_DISK)
-    with metadata_store(args, client) as (store, znodes):
+    with metadata_store(args, client, directories) as (store, znodes):
         return examine(directories, store, znodes, REAL_DISK)
 
 

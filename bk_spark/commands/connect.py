@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from bk_spark.bookie.directories import Directories
+from bk_spark.bookie.disk import REAL_DISK
+from bk_spark.bookie.identity.identity import check_store
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import TLS_NAMES, ZOOKEEPER_AUTH, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
 from bk_spark.embedded.join import resolve
@@ -68,12 +71,17 @@ def zookeeper_auth(args: argparse.Namespace) -> str:
 
 
 @contextmanager
-def metadata_store(args: argparse.Namespace, config: ClientConfig | None = None) -> Iterator[tuple[ZooKeeperStore, Znodes]]:
+def metadata_store(
+    args: argparse.Namespace, config: ClientConfig | None = None, directories: Directories | None = None
+) -> Iterator[tuple[ZooKeeperStore, Znodes]]:
     """A connection to the metadata store alone, and the paths of the cluster there.
 
-    ``config`` replaces what the command's security options say. Raises ConfigError where the cluster is not initialised.
+    ``config`` replaces what the command's security options say. Raises ConfigError where the cluster is not initialised; if
+    ``directories``, those that the command is about, hold a bookie, it does not advise to initialise it.
     """
     with store_and_root(args, config) as (store, root):
+        if directories is not None:
+            check_store(directories, store, root, REAL_DISK)
         yield store, open_root(store, root)
 
 

@@ -50,10 +50,10 @@ def add(commands: Commands) -> None:
 def _show(args: argparse.Namespace) -> None:
     """What the metadata store knows, and with ``--data-dir`` what the directories say."""
     config = bookie_config(args)
-    with metadata_store(args, config.client_config()) as (store, znodes):
+    directories = Directories.of(Path(args.data_dir), config) if args.data_dir else None
+    with metadata_store(args, config.client_config(), directories) as (store, znodes):
         records = list(_stored_records(args.bookie_id, store, znodes))
-        if args.data_dir:
-            directories = Directories.of(Path(args.data_dir), config)
+        if directories is not None:
             records += _directory_records(examine(directories, store, znodes, REAL_DISK, bookie_id=args.bookie_id))
         print_records(records, _COLUMNS, as_json=args.json)
 
@@ -62,7 +62,7 @@ def _fix(args: argparse.Namespace) -> None:
     """Make the directories those of the bookie, after recording that data may be lost."""
     config = bookie_config(args)
     directories = Directories.of(Path(args.data_dir), config)
-    with metadata_store(args, config.client_config()) as (store, znodes), locked(directories.roots, REAL_DISK):
+    with metadata_store(args, config.client_config(), directories) as (store, znodes), locked(directories.roots, REAL_DISK):
         identity = examine(directories, store, znodes, REAL_DISK, bookie_id=args.bookie_id)
         if identity.znode is None and not any(root.cookie for root in identity.roots):
             raise no_cookie(args.bookie_id, store)  # nothing knows the id: a typing error must not become a bookie

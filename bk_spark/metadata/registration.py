@@ -37,6 +37,9 @@ TLS_EXTENSION = "tls"
 HTTP_PROTOCOL = "http"
 """The protocol of the endpoint that serves metrics and health."""
 
+RESTORE = "restore the metadata store, and do not initialise it anew: an empty one would be another cluster"
+"""What to do about a metadata store that lacks a cluster which there was."""
+
 _HOST = re.compile(r"[^\s/,]{1,255}")
 """Host names and addresses. gRPC would take other texts for other kinds of addresses, such as Unix sockets."""
 
@@ -113,6 +116,11 @@ def open_root(store: MetadataStore, root: str) -> Znodes:
     return Znodes(root, layout)
 
 
+def is_initialised(store: MetadataStore, root: str) -> bool:
+    """Whether there is a cluster at ``root``. Raises ConfigError if its ledger layout is unknown."""
+    return _stored_layout(store, root) is not None
+
+
 def intended_root(store: MetadataStore, root: str, layout: LedgerLayout | None) -> Znodes:
     """The paths for ``initialise_cluster``. ``layout=None`` means that of an existing cluster, else the default."""
     return Znodes(root, layout or _stored_layout(store, root) or LedgerLayout.HIERARCHICAL)
@@ -136,10 +144,15 @@ def instance_id(store: MetadataStore, znodes: Znodes) -> str:
 def sync_same_cluster(store: MetadataStore, znodes: Znodes, expected: str) -> None:
     """Let later reads of this session see everything committed before. Call it before acting on an absence.
 
-    Raises MetadataConflictError if the instance id is not ``expected``: a root that was initialised anew lacks every ledger.
+    Raises MetadataConflictError if the instance id is not ``expected``: a root that was initialised anew lacks every ledger. So
+    does one that is empty.
     """
     store.sync(znodes.root)
-    found = instance_id(store, znodes)
+    try:
+        found = store.get(znodes.instance_id).value.decode()
+    except NoNodeError:
+        problem = f"it has lost the cluster with instance id {expected}, nothing is concluded from it: {RESTORE}"
+        raise MetadataConflictError(f"the metadata store {store.uri}", problem) from None
     if found != expected:
         problem = f"it has instance id {found}, and had {expected} when this bookie started: nothing is concluded from it"
         raise MetadataConflictError(f"the metadata store {store.uri}", problem)
@@ -230,8 +243,8 @@ def _try_register(store: MetadataStore, path: str, value: bytes) -> bool:
         store.create(path, value, ephemeral=True)
     except NodeExistsError:
         return False
-    except NoNodeError:
-        raise _not_initialised(store) from None
+    except NoNodeError:  # a bookie registers once it has found its cluster there
+        raise ConfigError("the metadata URI", store.uri, f"it has lost the cluster of this bookie: {RESTORE}") from None
     return True
 
 
@@ -320,9 +333,8 @@ def _other_layout(store: MetadataStore, found: bytes, problem: str) -> ConfigErr
 
 
 def _not_initialised(store: MetadataStore) -> ConfigError:
-    return ConfigError(
-        "the metadata URI", store.uri, f"no cluster is initialised there: run 'bk-spark cluster init --metadata {store.uri}'"
-    )
+    init = f"for a new cluster run 'bk-spark cluster init --metadata {store.uri}'"
+    return ConfigError("the metadata URI", store.uri, f"no cluster is initialised there: check the URI, or {init}")
 
 
 def remove_cookie(store: MetadataStore, znodes: Znodes, bookie_id: str, version: int | None = None) -> None:

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from kazoo import exceptions as kazoo_errors
@@ -56,7 +57,7 @@ from bk_spark.metadata.zookeeper_auth import (
     identity_options,
     warn_of_open_root,
 )
-from bk_spark.metadata.zookeeper_session import Watch, ZooKeeperSockets
+from bk_spark.metadata.zookeeper_session import SessionState, Watch, ZooKeeperSockets
 
 T = TypeVar("T")
 
@@ -142,6 +143,8 @@ class ZooKeeperStore:
         self._session_lost = False
         self._auth_failed = False
         self._closed = False
+        self.session = SessionState(session_timeout_s, changed_s=time.monotonic())
+        """Replaced as a whole, by one thread. Any thread may read it."""
 
     def open(self, timeout_s: float) -> None:
         """Start the session. Called by ``connect``."""
@@ -283,6 +286,9 @@ class ZooKeeperStore:
 
     def _on_state(self, state: str) -> None:
         # Runs on kazoo's connection thread, which must not wait: the callbacks' thread does the work.
+        lost = self.session.lost + (state == KazooState.LOST)
+        is_connected = state == KazooState.CONNECTED
+        self.session = replace(self.session, is_connected=is_connected, lost=lost, changed_s=time.monotonic())
         if state == KazooState.LOST:
             self._session_lost = True
             # Only visible at this moment: kazoo then gives up and reports that it is closed.

@@ -1,4 +1,4 @@
-"""Watches that last, and the sockets of a ZooKeeper session.
+"""Watches that last, the sockets of a ZooKeeper session, and how it stands.
 
 ZooKeeper's own watches fire once and die with their connection; a ``Watch`` is set again each time.
 """
@@ -10,6 +10,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
@@ -27,6 +28,23 @@ SetWatch = Callable[[Callable[["WatchedEvent"], None]], None]
 _HANDSHAKE_S = 3.0
 """How long a server may take to open a session before the next one, or the same one again, is tried. It takes a synced
 write, tens of milliseconds; but a server that is just starting may accept a connection and forget it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """How a session stands, as this process knows it. A server that is silent may have ended it already."""
+
+    timeout_s: float
+    """After so long without contact the servers end the session, and its ephemeral paths are gone."""
+    is_connected: bool = False
+    lost: int = 0
+    """Sessions before this one that the servers ended."""
+    changed_s: float = 0.0
+    """When the connection was made, or broke, or the session was known to be lost: ``time.monotonic()``."""
+
+    def silent_s(self, now_s: float) -> float:
+        """How long there has been no connection; 0 while there is one."""
+        return 0.0 if self.is_connected else now_s - self.changed_s
 
 
 class Watch:

@@ -35,6 +35,8 @@ class Operation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BOOKIE_STATUS: _ClassVar[Operation]
     LIMBO_STATUS: _ClassVar[Operation]
     LIMBO_END: _ClassVar[Operation]
+    READ_ONLY_ON: _ClassVar[Operation]
+    READ_ONLY_OFF: _ClassVar[Operation]
 STATUS_UNSPECIFIED: Status
 OK: Status
 NO_SUCH_LEDGER: Status
@@ -58,6 +60,8 @@ SCRUB: Operation
 BOOKIE_STATUS: Operation
 LIMBO_STATUS: Operation
 LIMBO_END: Operation
+READ_ONLY_ON: Operation
+READ_ONLY_OFF: Operation
 
 class IdPattern(_message.Message):
     __slots__ = ("ensemble_size", "write_quorum", "slot")

@@ -8,6 +8,8 @@
 
 JSON lines have ``bookie`` if the process is a bookie, and ``exception`` (the traceback as text) if there was one. Uncaught
 errors and Python's warnings are logged in the same format. No line shows a password, a key or a credential.
+
+The audit log of a bookie (AUDIT_LOGGER) goes where the other lines go, or into a file of its own, in the same form.
 """
 
 from __future__ import annotations
@@ -17,7 +19,16 @@ import logging
 import sys
 import threading
 import time
+from logging.handlers import WatchedFileHandler
+from pathlib import Path
 from types import TracebackType
+
+from bk_spark.errors import ConfigError
+
+AUDIT_LOGGER = "bk_spark.audit"
+
+TELL_S = 60.0
+"""Between two lines that an audit log cannot be written."""
 
 READABLE = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -63,6 +74,35 @@ def set_up_logging(as_json: bool) -> None:
     logging.captureWarnings(True)
     sys.excepthook = _uncaught
     threading.excepthook = _ended_thread
+
+
+def set_up_audit_log(path: str, as_json: bool) -> None:
+    """Write the audit log into the file at ``path``, and no longer to stderr. A file that was moved away is made anew.
+
+    Raises ConfigError if the file cannot be opened to append.
+    """
+    try:
+        Path(path).touch(mode=0o600)
+        handler = _AuditFile(path, encoding="utf-8")
+    except OSError as problem:
+        remedy = f"it cannot be written ({problem.strerror}): name a file in a directory that this process may write to"
+        raise ConfigError("audit_log (--audit-log)", path, remedy) from problem
+    handler.setFormatter(_json if as_json else logging.Formatter(READABLE))
+    audit = logging.getLogger(AUDIT_LOGGER)
+    audit.addHandler(handler)
+    audit.setLevel(logging.INFO)
+    audit.propagate = False
+
+
+class _AuditFile(WatchedFileHandler):
+    """A file whose failures are told in the log of the process, not too often: the bookie goes on without it."""
+
+    _told_s = -TELL_S
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if time.monotonic() - self._told_s >= TELL_S:
+            self._told_s = time.monotonic()
+            logger.error("a line of the audit log %s is lost: %s", self.baseFilename, sys.exc_info()[1])
 
 
 def name_bookie(bookie_id: str) -> None:

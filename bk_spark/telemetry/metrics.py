@@ -79,6 +79,12 @@ BOOKIE_ADDED_BYTES = _bookie.counter(
 BOOKIE_ADD_S = _bookie.light_histogram("add_seconds", "From the receipt of an add to its reply.", SECONDS)
 BOOKIE_ADD_ENTRIES = _bookie.light_histogram("add_batch_entries", "Entries of an add request.", ENTRIES)
 BOOKIE_ADD_BYTES = _bookie.light_histogram("add_batch_bytes", "Bytes of an add request.", SIZES)
+BOOKIE_COPIED_ENTRIES = _bookie.counter(
+    "copied_entries_total", "Entries that recoveries, re-replications and its own repair brought to it."
+)
+BOOKIE_COPIED_BYTES = _bookie.counter(
+    "copied_bytes_total", "Bytes that recoveries, re-replications and its own repair brought to it."
+)
 BOOKIE_READS = _bookie.counter("reads_total", "Read requests, by how they ended.", ("status",))
 BOOKIE_READ_ENTRIES = _bookie.counter("read_entries_total", "Entries of the batches that were sent to readers.")
 BOOKIE_READ_BYTES = _bookie.counter("read_bytes_total", "Bytes of the batches that were sent to readers.")
@@ -102,13 +108,31 @@ BOOKIE_CHECKPOINT_S = _bookie.histogram("checkpoint_seconds", "How long the slow
 BOOKIE_INFO = _bookie.asked_gauge("info", "1; the version that runs.", ("version",))
 BOOKIE_UPTIME_S = _bookie.asked_gauge("uptime_seconds", "Since this process began to serve.")
 BOOKIE_READY = _bookie.asked_gauge("ready", "1 if it takes adds, as /ready says, else 0.")
-BOOKIE_READ_ONLY = _bookie.asked_gauge("read_only", "1 if its disks are too full for adds, else 0.")
+BOOKIE_READ_ONLY = _bookie.asked_gauge("read_only", "1 if its disks are too full for adds or an operator ordered it, else 0.")
 BOOKIE_FAILED = _bookie.asked_gauge("failed", "1 if a write, sync or commit failed, so that it takes no change.")
 BOOKIE_EPOCH_AGE_S = _bookie.asked_gauge(
     "epoch_age_seconds", "Since its last epoch in the metadata store began; from epoch_timeout_s on it takes no changes."
 )
+BOOKIE_ZOOKEEPER_CONNECTED = _bookie.asked_gauge("zookeeper_connected", "1 while it has a connection to ZooKeeper, else 0.")
+BOOKIE_ZOOKEEPER_LOST = _bookie.asked_counter(
+    "zookeeper_sessions_lost_total", "ZooKeeper sessions that ended without its doing; it registers again in the next one."
+)
+BOOKIE_ZOOKEEPER_CHANGED_S = _bookie.asked_gauge(
+    "zookeeper_changed_seconds", "Since the connection to ZooKeeper was made, or broke, or a session was lost."
+)
+BOOKIE_CERTIFICATE_DAYS = _bookie.asked_gauge(
+    "certificate_days_left",
+    "Days until a certificate in use ends, below 0 after that; use is server, ca or client. Absent without TLS.",
+    ("use", "subject", "serial"),
+)
 BOOKIE_LIMBO_IDS = _bookie.asked_gauge(
     "limbo_ledger_ids", "Ledger ids in limbo after a possible loss; no more ledgers than that."
+)
+BOOKIE_START_BYTES = _bookie.asked_gauge(
+    "start_bytes", "Bytes of the step of its start under way that are done, such as the replay; absent once it serves."
+)
+BOOKIE_START_TOTAL_BYTES = _bookie.asked_gauge(
+    "start_total_bytes", "Bytes of that step in all, 0 if they are not counted; absent once it serves."
 )
 BOOKIE_ADD_STREAMS = _bookie.asked_gauge("add_streams", "Add streams that are open; a client has one.")
 BOOKIE_LONG_POLLS = _bookie.asked_gauge("long_polls", "Reads of a last add confirmed that wait for news.")
@@ -147,6 +171,9 @@ BOOKIE_LOG_BYTES = _bookie.asked_gauge("entry_log_bytes", "Bytes of all entry lo
 BOOKIE_LOG_LIVE_BYTES = _bookie.asked_gauge("entry_log_live_bytes", "Bytes of entry logs that are live, after the last GC run.")
 BOOKIE_SCRUBS = _bookie.asked_counter("scrub_runs_total", "Scrubs that read everything.")
 BOOKIE_SCRUB_BYTES = _bookie.asked_gauge("scrub_bytes", "Bytes that the scrub under way, or the last one, has read.")
+BOOKIE_SCRUB_TOTAL_BYTES = _bookie.asked_gauge(
+    "scrub_total_bytes", "Bytes that were stored when that scrub began: about what it reads in all."
+)
 BOOKIE_SCRUB_FAILING = _bookie.asked_gauge(
     "scrub_failing", "1 if the index is damaged, or damage could not be repaired at the last try, else 0."
 )
@@ -154,3 +181,9 @@ BOOKIE_DAMAGED = _bookie.asked_gauge("damaged_batches", "Batches that are known 
 BOOKIE_REPAIRED = _bookie.asked_counter("repaired_batches_total", "Damaged batches that were repaired.")
 BOOKIE_SETTLED = _bookie.asked_counter("limbo_settled_total", "Ledgers whose limbo was ended.")
 BOOKIE_UNSETTLED = _bookie.asked_gauge("limbo_unsettled", "Ledgers that were tried and are still in limbo.")
+BOOKIE_LIMBO_ENTRIES = _bookie.asked_counter(
+    "limbo_copied_entries_total", "Entries that were copied from other bookies to end limbo."
+)
+BOOKIE_LIMBO_BYTES = _bookie.asked_counter(
+    "limbo_copied_bytes_total", "Bytes that were copied from other bookies to end limbo."
+)

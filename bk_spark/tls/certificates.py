@@ -5,6 +5,7 @@ Import this module only where TLS is used: the import takes 30 ms.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cryptography import x509
@@ -46,6 +47,24 @@ def describe_own(certificate: bytes) -> str:
     if now < first.not_valid_before_utc:
         return f"not valid before {first.not_valid_before_utc:%Y-%m-%d}"
     return f"signed by {first.issuer.rfc4514_string()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """When a certificate ends."""
+
+    subject: str
+    serial: str
+    """In hexadecimal: with the subject it tells the certificate from the one that replaces it."""
+    ends_s: float
+    """Seconds since 1970."""
+
+
+def expiries(content: bytes) -> list[Expiry]:
+    """Of each certificate in a good file, each once, in the order of the file; none of an empty one."""
+    found = x509.load_pem_x509_certificates(content) if content else []
+    named = {(one.subject.rfc4514_string(), f"{one.serial_number:x}"): one.not_valid_after_utc.timestamp() for one in found}
+    return [Expiry(subject, serial, ends_s) for (subject, serial), ends_s in named.items()]
 
 
 def _encoded(key: PublicKeyTypes) -> bytes:

@@ -290,6 +290,8 @@ class AdminOperation(Enum):
     BOOKIE_STATUS = pb.BOOKIE_STATUS
     LIMBO_STATUS = pb.LIMBO_STATUS
     LIMBO_END = pb.LIMBO_END
+    READ_ONLY_ON = pb.READ_ONLY_ON
+    READ_ONLY_OFF = pb.READ_ONLY_OFF
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,9 +75,9 @@ CALLABLE = {one for classes in HANDLES.values() for one in classes} | {AdvWriteH
 ARGUMENTS = {name for one in CALLABLE for method in vars(one).values() for name in _parameters(method)}
 COLUMNS = {"ledger_id", "entry_id", "last_add_confirmed", "_ledger_id", "_entry_id"}
 OTHER_WORDS = {"bk_spark", "client_config", "ids_given_out_again", "highest_ledger_id", "timestamp_ntz"}
-OTHER_OPTIONS = {"--py-files"}
-NO_MODULES = {"bk_spark.log", "bk_spark.job", "bk_spark.zip"}
-"""Two tags of ledgers, and a file."""
+OTHER_OPTIONS = {"--py-files", "--constraint"}
+NO_MODULES = {"bk_spark.log", "bk_spark.job", "bk_spark.zip", "bk_spark.audit"}
+"""Two tags of ledgers, a file, and a logger."""
 
 
 def _name(path: Path) -> str:

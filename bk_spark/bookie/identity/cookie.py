@@ -17,7 +17,8 @@ from bk_spark.bookie.disk import REAL_DISK, DirectoryLock, Disk
 from bk_spark.bookie.identity import cookie_file
 from bk_spark.bookie.identity.boot_file import BootRecord, write_boot
 from bk_spark.bookie.identity.cookie_file import COOKIE_FILE, BootNumber, Cookie
-from bk_spark.bookie.identity.identity import FORMAT_FIRST, content_of
+from bk_spark.bookie.identity.identity import FORMAT_FIRST, check_store, content_of
+from bk_spark.config import BookieConfig
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.registration import check_layout, instance_id
 from bk_spark.metadata.store import MetadataStore
@@ -41,6 +42,7 @@ def format_bookie(
     if not is_bookie_id(prefix) or len(prefix) > _PREFIX_CHARACTERS:
         remedy = f"use letters, digits and : . _ - only, at most {_PREFIX_CHARACTERS} of them"
         raise ConfigError("the bookie id prefix", prefix, remedy)
+    check_store(directories, store, znodes.root, disk)
     check_layout(store, znodes)
     for root in directories.roots:
         _check_empty(root, disk)
@@ -66,6 +68,7 @@ def bookie_id_of(data_dir: Path, store: MetadataStore, znodes: Znodes, *, disk: 
     Raises ConfigError (not formatted, of another cluster, removed from the cluster), FormatVersionError, CorruptionError.
     """
     cookie = read_cookie(data_dir, disk=disk)
+    check_store(Directories.of(data_dir, BookieConfig()), store, znodes.root, disk)
     check_layout(store, znodes)
     if cookie.instance_id != instance_id(store, znodes) or cookie_file.read_znode(store, znodes, cookie.bookie_id) is None:
         remedy = f"it belongs to bookie {cookie.bookie_id}, which has no cookie in {store.uri}: check the metadata URI"

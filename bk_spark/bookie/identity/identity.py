@@ -25,7 +25,7 @@ from bk_spark.bookie.identity import cookie_file
 from bk_spark.bookie.identity.boot_file import BOOT_FILE, BootRecord, read_boot
 from bk_spark.bookie.identity.cookie_file import DATA, BootNumber, Cookie, CookieZnode, StoredCookie
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
-from bk_spark.metadata.registration import check_layout, instance_id
+from bk_spark.metadata.registration import RESTORE, check_layout, instance_id, is_initialised
 from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
 
@@ -86,6 +86,33 @@ class Identity:
         return self.znode.cookie if self.znode is not None else None
 
 
+def check_store(directories: Directories, store: MetadataStore, root: str, disk: Disk) -> None:
+    """Raise ConfigError if no cluster is initialised at ``root`` of the store, although the directories are a bookie's.
+
+    A cluster initialised there anew would be another one, without a single ledger of those that the bookie holds.
+    """
+    if is_initialised(store, root):
+        return
+    store.sync(root)  # so that the absence is not that of a lagging follower
+    if is_initialised(store, root):
+        return
+    for path in directories.roots:
+        held = _held(path, disk) if disk.exists(path) else ""
+        if held:
+            remedy = f"no cluster is initialised there, and {path} {held}: the store has lost that cluster, or never had it"
+            raise ConfigError("the metadata URI", store.uri, f"{remedy}; check the URI, or {RESTORE}")
+
+
+def _held(path: Path, disk: Disk) -> str:
+    """Which cluster a root directory says it belongs to; "" if it counts as empty."""
+    found = _look(path, (), disk)
+    if found.cookie is not None:
+        return f"belongs to bookie {found.cookie.bookie_id} of the cluster with instance id {found.cookie.instance_id}"
+    if found.damage is not None:
+        return f"belongs to a bookie of a cluster that cannot be read ({found.damage})"
+    return f"holds {found.content!r}, as if a bookie of some cluster had run there" if found.content else ""
+
+
 def examine(
     directories: Directories, store: MetadataStore, znodes: Znodes, disk: Disk, *, bookie_id: str | None = None
 ) -> Identity:
@@ -94,6 +121,7 @@ def examine(
     ``bookie_id`` is the id that an operator names; None takes it from the directories. Raises ConfigError, FormatVersionError,
     StorageError, MetadataUnavailableError; CorruptionError if no directory can say whose it is.
     """
+    check_store(directories, store, znodes.root, disk)
     check_layout(store, znodes)
     instance = instance_id(store, znodes)
     roots = tuple(_look(path, uses, disk) for path, uses in cookie_file.root_uses(directories).items())

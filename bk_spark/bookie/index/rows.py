@@ -163,6 +163,11 @@ class Limbo:
             count = len(self.unsettled)
             raise ConfigError("unsettled ledgers", count, f"limbo names at most {MAX_UNSETTLED}: settle through fewer ledgers")
 
+    @property
+    def ids(self) -> int:
+        """How many ledger ids it holds; there may be fewer ledgers."""
+        return max(0, self.fence_watermark - self.settled_through) + len(self.unsettled)
+
     def holds(self, ledger_id: int) -> bool:
         return self.settled_through < ledger_id <= self.fence_watermark or ledger_id in self.unsettled
 

@@ -161,6 +161,8 @@ def open_index(directory: Path, bookie_id: str, disk: Disk, *, logs_exist: bool,
     is_new = witness is None and not logs_exist
     if not is_new and (witness is None or not disk.exists(path)):
         raise CorruptionError(str(path if witness else directory / GENERATION_FILE), "it is missing")
+    if not disk.exists(path):
+        disk.claim(path)  # SQLite would let others read it; its rollback journal gets this file's permissions
     database = Database(path)
     try:
         state = load_state(database) or (_create(database, bookie_id, disk) if is_new else None)

@@ -8,10 +8,11 @@ Ref: run_bookie.py, phase 4; proto/bookie.proto, Administer; docs/rules.md, prot
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bk_spark.bookie.admission import ORDERED
 from bk_spark.bookie.background_task import BackgroundTask
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.pace import SYSTEM_CLOCKS
@@ -29,13 +30,17 @@ from bk_spark.config import BookieConfig
 from bk_spark.errors import BookKeeperError
 from bk_spark.wire.messages import HIGHEST_LEDGER_ID, AdministerReply, AdminOperation, DeleteLedgerRequest, Status
 
+_READ_ONLY = {AdminOperation.READ_ONLY_ON: True, AdminOperation.READ_ONLY_OFF: False}
+
 logger = logging.getLogger(__name__)
 
 
 class Administration:
     """Carries out an operator's requests. Any thread may call it; it returns at once, and what it starts goes on by itself."""
 
-    def __init__(self, bookie: Bookie, bookie_id: str, watch: DiskWatch) -> None:
+    def __init__(self, bookie: Bookie, bookie_id: str, watch: DiskWatch, order_read_only: Callable[[bool], None]) -> None:
+        """``order_read_only`` orders it of this bookie, and of those that this process opens later."""
+        self._order_read_only = order_read_only
         self._bookie = bookie
         self._bookie_id = bookie_id
         self._watch = watch
@@ -48,6 +53,8 @@ class Administration:
             return AdministerReply(Status.WRONG_BOOKIE, f"this is bookie {self._bookie_id}")
         if operation is AdminOperation.BOOKIE_STATUS:
             return self._bookie_status()
+        if operation in _READ_ONLY:
+            return self._read_only(_READ_ONLY[operation])
         if self.background is None:
             failure = self._bookie.failure
             detail = f"this bookie serves reads alone: {failure}" if failure else "this bookie is starting: ask again"
@@ -55,6 +62,17 @@ class Administration:
         if operation in (AdminOperation.LIMBO_STATUS, AdminOperation.LIMBO_END):
             return self._limbo(self.background.repair, ledger_ids if operation is AdminOperation.LIMBO_END else ())
         return _carry_out(self.background, operation)
+
+    def _read_only(self, is_read_only: bool) -> AdministerReply:
+        self._order_read_only(is_read_only)
+        logger.warning("an operator switched read-only %s on this bookie", "on" if is_read_only else "off")
+        return AdministerReply(Status.OK, self._why(), {"read_only": int(self._bookie.is_read_only)})
+
+    def _why(self) -> str:
+        """Why the bookie takes no adds, or not those of new ledgers; "" if it takes them."""
+        bookie = self._bookie
+        ordered = ORDERED if bookie.is_ordered_read_only else ""
+        return str(bookie.failure or bookie.lapse or bookie.ids_above or ordered or self._watch.state.problem)
 
     def _limbo(self, repair: Integrity | None, to_end: Sequence[int]) -> AdministerReply:
         """End the limbo of some ledgers, and tell which others it waits for."""
@@ -71,17 +89,16 @@ class Administration:
 
     def _bookie_status(self) -> AdministerReply:
         bookie, background = self._bookie, self.background
-        ids_above = bookie.ids_above
         flags = {"read_only": bookie.is_read_only, "failed": bookie.failure is not None, "limbo": bookie.limbo is not None}
-        flags["ids_given_out_again"] = ids_above != ""
+        flags["ids_given_out_again"] = bookie.ids_above != ""
         flags["lapsed"] = bool(bookie.lapse)
+        flags["read_only_ordered"] = bookie.is_ordered_read_only
         figures = {name: int(is_so) for name, is_so in flags.items()}
         figures[HIGHEST_LEDGER_ID] = bookie.storage.highest_ledger_id()
         for name, task in background.reported() if background is not None else ():
             if task is not None:
                 figures |= {f"{name}_{figure}": value for figure, value in task.status().figures().items()}
-        problem = bookie.failure or bookie.lapse or ids_above or self._watch.state.problem
-        return AdministerReply(Status.OK, str(problem), figures)
+        return AdministerReply(Status.OK, self._why(), figures)
 
 
 def _carry_out(background: Background, operation: AdminOperation) -> AdministerReply:

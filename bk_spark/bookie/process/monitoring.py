@@ -2,7 +2,8 @@
 
 * ``/health`` is 200 while the process works: it starts, or stops, or its event loop answers. A bookie that takes no adds is
   healthy: to kill it would end the reads, too.
-* ``/ready`` is 200 while the bookie takes adds, 503 with the reasons while it does not; while it starts, how far it is.
+* ``/ready`` is 200 while the bookie takes adds and clients find it in the metadata store, 503 with the reasons while it does
+  not; while it starts, how far it is.
 * ``/metrics`` shows the registries BOOKIE and CLIENT (of the client that repairs this bookie), all with the label ``bookie``.
   Besides what is counted anyway, a scrape asks for states, fill levels and the figures of background tasks, and measures the
   space on the disks. It changes nothing, and holds no lock for long.
@@ -18,19 +19,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
-from bk_spark.bookie.background_task import BackgroundTask
+from bk_spark.bookie.admission import ORDERED
 from bk_spark.bookie.disk import AppendFile, Disk
-from bk_spark.bookie.index.rows import Limbo
 from bk_spark.bookie.logs.log_file import FileKind
 from bk_spark.bookie.pace import SYSTEM_CLOCKS
 from bk_spark.bookie.process.background import RunningBookie
+from bk_spark.bookie.process.figures import bookie_figures, session_figures, start_figures
 from bk_spark.bookie.progress import Progress
 from bk_spark.config import BookieConfig
+from bk_spark.metadata.zookeeper_session import SessionState
 from bk_spark.telemetry import metrics
 from bk_spark.telemetry.http_endpoint import HttpEndpoint, Response, text_response
-from bk_spark.telemetry.registry import CONTENT_TYPE, Described, Figure, asked, by_label, render
+from bk_spark.telemetry.registry import CONTENT_TYPE, Figure, asked, by_label, render
 from bk_spark.version import VERSION
 
 ANSWER_S = 3.0
@@ -46,38 +47,21 @@ OTHER = "other"
 _SYNC_S = by_label(metrics.BOOKIE_SYNC_S, ["journal", "entry_log", OTHER])
 _KINDS = {FileKind.JOURNAL.suffix: "journal", FileKind.ENTRY_LOG.suffix: "entry_log"}
 
-_Table = tuple[tuple[Described, str], ...]
-"""A metric, and the figure of a task's status that it shows."""
-
-_COLLECTOR: _Table = (
-    (metrics.BOOKIE_GC_RUNS, "runs"),
-    (metrics.BOOKIE_GC_SUSPENDED, "is_suspended"),
-    (metrics.BOOKIE_GC_LEDGERS, "ledgers_deleted"),
-    (metrics.BOOKIE_GC_LOGS, "logs_deleted"),
-    (metrics.BOOKIE_COMPACTED_LOGS, "logs_compacted"),
-    (metrics.BOOKIE_COMPACTED_BYTES, "bytes_copied"),
-    (metrics.BOOKIE_LOG_BYTES, "total_bytes"),
-    (metrics.BOOKIE_LOG_LIVE_BYTES, "live_bytes"),
-)
-_SCRUB: _Table = (
-    (metrics.BOOKIE_SCRUBS, "runs"),
-    (metrics.BOOKIE_SCRUB_BYTES, "bytes_checked"),
-    (metrics.BOOKIE_DAMAGED, "damaged"),
-    (metrics.BOOKIE_REPAIRED, "repaired"),
-)
-_REPAIR: _Table = ((metrics.BOOKIE_SETTLED, "settled"), (metrics.BOOKIE_UNSETTLED, "unsettled"))
-
 
 class Monitoring:
     """The endpoint of one process. ``of`` names the bookie in it, again for each time that it opens its storage."""
 
-    def __init__(self, bookie_host: str, config: BookieConfig) -> None:
-        """The ``with`` statement starts to listen, if ``config`` names a port; it raises ConfigError if it cannot."""
+    def __init__(self, bookie_host: str, config: BookieConfig, session: Callable[[], SessionState]) -> None:
+        """``session`` tells how the session with the metadata store stands.
+
+        The ``with`` statement starts to listen, if ``config`` names a port; it raises ConfigError if it cannot.
+        """
         self._host, self._port = config.http_host or bookie_host, config.http_port
         self._known_host = bookie_host if config.http_host in _EVERYWHERE else config.http_host
+        self._session = session
         self._running: RunningBookie | None = None
         """None while the bookie does not serve."""
-        self._is_registered: Callable[[], bool] = lambda: False
+        self._unregistered: Callable[[], str] = lambda: ""
         self._phase = STARTS
         self._progress: Progress | None = None
         self._bookie_id = ""
@@ -109,9 +93,10 @@ class Monitoring:
         finally:
             self._running = None
 
-    def serves(self, running: RunningBookie, is_registered: Callable[[], bool]) -> None:
-        """The bookie serves and is about to register."""
-        self._running, self._is_registered = running, is_registered
+    def serves(self, running: RunningBookie, unregistered: Callable[[], str]) -> None:
+        """The bookie serves and is about to register. ``unregistered`` says why clients may not find it, "" if they do."""
+        self._unregistered = unregistered  # first: whoever sees that the bookie runs asks it
+        self._running = running
 
     def stops(self) -> None:
         """The bookie is about to leave the list of bookies."""
@@ -125,13 +110,15 @@ class Monitoring:
             return [f"{self._phase}: {progress.text}" if progress is not None and progress.text else self._phase]
         bookie, problem = running.bookie, running.watch.state.problem
         reasons = []
-        if not self._is_registered():
-            reasons.append("it is not registered yet")
+        if unregistered := self._unregistered():
+            reasons.append(f"unregistered: {unregistered}")
         if bookie.failure is not None:
             reasons.append(f"failed: {bookie.failure}")
         if bookie.lapse:
             reasons.append(f"lapsed: {bookie.lapse}")
-        if bookie.is_read_only:
+        if bookie.is_ordered_read_only:
+            reasons.append(f"read-only: {ORDERED}")
+        elif bookie.is_read_only:
             reasons.append(f"read-only: {problem or 'there is space again, it is about to take adds'}")
         if bookie.ids_above:
             reasons.append(bookie.ids_above)
@@ -143,10 +130,11 @@ class Monitoring:
         yield Figure(metrics.BOOKIE_INFO, 1, (VERSION,))
         yield Figure(metrics.BOOKIE_UPTIME_S, SYSTEM_CLOCKS.steady_s() - self._began_s)
         yield Figure(metrics.BOOKIE_READY, not self.reasons())
+        yield from session_figures(self._session())
         if running := self._running:
-            yield from _bookie_figures(running)
-            yield from _disk_figures(running)
-            yield from _background_figures(running)
+            yield from bookie_figures(running)
+        elif progress := self._progress:
+            yield from start_figures(progress)
 
     def _metrics(self, _: Mapping[str, str]) -> Response:
         return Response(HTTPStatus.OK, CONTENT_TYPE, render(metrics.BOOKIE, metrics.CLIENT, bookie_id=self._bookie_id))
@@ -162,59 +150,6 @@ class Monitoring:
         if reasons:
             return text_response(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {'; '.join(reasons)}")
         return text_response(HTTPStatus.OK, "ready")
-
-
-def _bookie_figures(running: RunningBookie) -> Iterator[Figure]:
-    bookie, server, config = running.bookie, running.server, running.config
-    active, frozen = bookie.storage.cache_bytes
-    yield Figure(metrics.BOOKIE_READ_ONLY, bookie.is_read_only)
-    yield Figure(metrics.BOOKIE_FAILED, bookie.failure is not None)
-    if running.epochs is not None:
-        yield Figure(metrics.BOOKIE_EPOCH_AGE_S, running.epochs.age_s())
-    yield Figure(metrics.BOOKIE_LIMBO_IDS, _limbo_ids(bookie.limbo))
-    yield Figure(metrics.BOOKIE_ADD_STREAMS, server.add_streams)
-    yield Figure(metrics.BOOKIE_LONG_POLLS, server.requests.polls.count)
-    yield Figure(metrics.BOOKIE_QUEUE_BYTES, server.requests.sync_thread.queued_bytes)
-    yield Figure(metrics.BOOKIE_QUEUE_LIMIT_BYTES, config.sync_queue_bytes)
-    yield Figure(metrics.BOOKIE_CACHE_BYTES, active, ("active",))
-    yield Figure(metrics.BOOKIE_CACHE_BYTES, frozen, ("frozen",))
-    yield Figure(metrics.BOOKIE_CACHE_LIMIT_BYTES, config.write_cache_bytes)
-
-
-def _limbo_ids(limbo: Limbo | None) -> int:
-    if limbo is None:
-        return 0
-    return max(0, limbo.fence_watermark - limbo.settled_through) + len(limbo.unsettled)
-
-
-def _disk_figures(running: RunningBookie) -> Iterator[Figure]:
-    for path, space in running.watch.spaces().items():
-        directory = (str(path),)
-        yield Figure(metrics.BOOKIE_DISK_FULL, path in running.watch.state.full, directory)
-        if space is not None:
-            yield Figure(metrics.BOOKIE_DISK_FREE_BYTES, space.free_bytes, directory)
-            yield Figure(metrics.BOOKIE_DISK_TOTAL_BYTES, space.total_bytes, directory)
-
-
-def _background_figures(running: RunningBookie) -> Iterator[Figure]:
-    background = running.administration.background
-    if background is None:
-        return
-    yield from _task_figures(background.collector, _COLLECTOR, metrics.BOOKIE_GC_FAILING)
-    counted = background.collector.status().figures()
-    yield Figure(metrics.BOOKIE_GC_DELETED_BYTES, counted["bytes_freed"] + counted["bytes_copied"])
-    yield from _task_figures(background.scrub, _SCRUB, metrics.BOOKIE_SCRUB_FAILING)
-    if background.repair is not None:
-        yield from _task_figures(background.repair, _REPAIR)
-
-
-def _task_figures(task: BackgroundTask[Any], table: _Table, failing: Described | None = None) -> Iterator[Figure]:
-    status = task.status()
-    counted = status.figures()
-    for metric, name in table:
-        yield Figure(metric, counted[name])
-    if failing is not None:
-        yield Figure(failing, status.last_error != "")
 
 
 class MeasuredFile(AppendFile):

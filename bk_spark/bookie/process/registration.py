@@ -81,8 +81,8 @@ class Registration:
         self._patience_s = patience_s
         self.is_read_only = is_read_only
         """The mode in which the bookie is, or will be, registered."""
-        self.is_registered = False
-        """Whether it was registered; a session that is lost afterwards is renewed."""
+        self._registered_in: int | None = None
+        """How many sessions were lost before the one in which it was registered last; None if it never was."""
         self._is_ended = threading.Event()
         self._lock = threading.Lock()
 
@@ -93,15 +93,26 @@ class Registration:
         with self._lock:
             if self._is_ended.is_set():
                 return
-            register(self._store, self._znodes, self._address, self.is_read_only, pause=lambda: self._pause(deadline))
-            self.is_registered = True
+            self._register(lambda: self._pause(deadline))
 
     def set_read_only(self, is_read_only: bool) -> None:
         """Move to the read-only bookies, or back. Later sessions register in that mode, even if this raises BookKeeperError."""
         with self._lock:
             self.is_read_only = is_read_only
-            if self.is_registered and not self._is_ended.is_set():
-                register(self._store, self._znodes, self._address, is_read_only)
+            if self._registered_in is not None and not self._is_ended.is_set():
+                self._register()
+
+    def problem(self) -> str:
+        """Why clients may not find the bookie in the metadata store; "" if they find it. Any thread, without waiting."""
+        session = self._store.session
+        if self._registered_in is None:
+            return "it has not registered yet"
+        if self._registered_in != session.lost:
+            return "its ZooKeeper session was lost, and it has not registered again yet"
+        silent_s = session.silent_s(time.monotonic())
+        if silent_s >= session.timeout_s:
+            return f"there has been no connection to ZooKeeper for {silent_s:.0f} s, so its registration may be gone"
+        return ""
 
     def stop_waiting(self) -> None:
         """Stop trying to register, now and later."""
@@ -110,7 +121,7 @@ class Registration:
     def end(self) -> None:
         """Leave the list of bookies, so that no client starts anything new here. Another process's registration stays."""
         with self._lock:
-            if self.is_registered:
+            if self._registered_in is not None:
                 with suppress(BookKeeperError):  # at the latest it disappears with the session, which ends with this process
                     withdraw(self._store, self._znodes, self._address)
 
@@ -125,13 +136,19 @@ class Registration:
             try:
                 with self._lock:
                     if not self._is_ended.is_set():
-                        register(self._store, self._znodes, self._address, self.is_read_only)
+                        self._register()
                 return
             except BookKeeperError as problem:
                 logger.warning(
                     "bookie %s is not registered, it tries again in %g s: %s", self._address.bookie_id, RETRY_S, problem
                 )
             self._is_ended.wait(RETRY_S)
+
+    def _register(self, pause: Callable[[], bool] = lambda: False) -> None:
+        """With the lock."""
+        lost = self._store.session.lost  # before: a session that is lost meanwhile may take the registration along
+        register(self._store, self._znodes, self._address, self.is_read_only, pause=pause)
+        self._registered_in = lost
 
     def _pause(self, deadline: float) -> bool:
         return not self._is_ended.wait(PAUSE_S) and time.monotonic() < deadline

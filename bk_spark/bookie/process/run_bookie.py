@@ -35,6 +35,7 @@ from bk_spark.bookie.process.background import Administration, Background, Runni
 from bk_spark.bookie.process.disk_watch import DiskWatch, is_out_of_space
 from bk_spark.bookie.process.epoch_keeper import EpochKeeper
 from bk_spark.bookie.process.monitoring import MeasuredDisk, Monitoring
+from bk_spark.bookie.process.open_files import warn_of_open_files
 from bk_spark.bookie.process.registration import Availability, Registration, await_others, takes_adds
 from bk_spark.bookie.process.stop_signals import StopAskedError, StopSignals
 from bk_spark.bookie.progress import Progress
@@ -97,6 +98,7 @@ def run_bookie(
         process = _Process(place, store, znodes, config, disk, open_index, peers, stop)
         with locked(process.directories.roots, disk) as locks:
             check_address(place.host, place.port)
+            warn_of_open_files(process.directories, disk)
             with process.monitoring:
                 _run_to_the_end(process, locks[place.data_dir])
         logger.info("the bookie in %s has stopped", place.data_dir)
@@ -138,7 +140,9 @@ class _Process:
 
     def __post_init__(self) -> None:
         self.directories = Directories.of(self.place.data_dir, self.config)
-        self.monitoring = Monitoring(self.place.host, self.config)
+        self.is_ordered_read_only = False
+        """Whether an operator ordered it. It outlasts that the storage is opened anew, and ends with the process."""
+        self.monitoring = Monitoring(self.place.host, self.config, lambda: self.store.session)
 
     def run(self, lock: DirectoryLock) -> End:
         """One run through all phases. ``lock`` is the data directory's. Raises StopAskedError at a stop before phase 3."""
@@ -248,7 +252,7 @@ class _Process:
             patience_s=self._patience_s,
             is_read_only=not takes_adds(opened.bookie),
         )
-        self.monitoring.serves(running, lambda: registration.is_registered)
+        self.monitoring.serves(running, registration.problem)
         marking = loop.create_task(_mark_failure(opened, self.config.disk_check_s))
         working = loop.create_task(self._work(running, registration, background, is_frozen=opened.boot is None))
         if opened.epochs is not None:
@@ -296,7 +300,13 @@ class _Process:
         if epochs is not None:
             bookie.ask_lapse(epochs.lapse)
         look()
-        administration = Administration(bookie, opened.bookie_id, watch)
+        bookie.order_read_only(self.is_ordered_read_only)
+
+        def order_read_only(is_read_only: bool) -> None:
+            self.is_ordered_read_only = is_read_only
+            bookie.order_read_only(is_read_only)
+
+        administration = Administration(bookie, opened.bookie_id, watch, order_read_only)
         cluster = ClusterMember.of(self.store, self.znodes, opened.bookie_id)
         server = BookieServer(
             bookie,

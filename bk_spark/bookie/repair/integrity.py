@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from bk_spark.bookie.background_task import BackgroundTask, TaskStatus
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.index.rows import MAX_UNSETTLED
+from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks
+from bk_spark.bookie.progress import Interval, mib
 from bk_spark.bookie.repair.ledger_repair import Copied, LedgerRepair
 from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
@@ -63,10 +65,11 @@ class IntegrityStatus(TaskStatus):
 class Integrity(BackgroundTask[IntegrityStatus]):
     """Phase two of one bookie. ``round`` tries every ledger once; the thread repeats it until limbo is over."""
 
-    def __init__(self, bookie: Bookie, repair: LedgerRepair) -> None:
+    def __init__(self, bookie: Bookie, repair: LedgerRepair, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         super().__init__("integrity", IntegrityStatus(), stop_s=STOP_S)
         self._bookie = bookie
         self._repair = repair
+        self._line = Interval(clocks.steady_s)
         self._waits_for: dict[int, str] = {}
         """Ledgers that were tried and are still in limbo, with the reason. Guarded by ``_changed``."""
 
@@ -167,16 +170,13 @@ class Integrity(BackgroundTask[IntegrityStatus]):
         try:
             if isinstance(metadata, BookKeeperError):
                 raise metadata
-            copied = Copied() if metadata is None else self._repair.settle(metadata)
+            if metadata is not None:
+                self._repair.settle(metadata, self._copied)
             with self._changed:  # helpers settle one at a time
                 self._bookie.admission.settle(ledger_id)
                 self._waits_for.pop(ledger_id, None)
-                before = self._status
-                self._note(
-                    settled=before.settled + 1,
-                    copied_entries=before.copied_entries + copied.entries,
-                    copied_bytes=before.copied_bytes + copied.nbytes,
-                )
+                self._note(settled=self._status.settled + 1)
+                self._tell()
         except BookKeeperError as problem:
             with self._changed:
                 if len(self._waits_for) < MAX_UNSETTLED or ledger_id in self._waits_for:
@@ -184,6 +184,22 @@ class Integrity(BackgroundTask[IntegrityStatus]):
                 self._note(last_error=f"ledger {ledger_id}: {problem}")
             return False
         return True
+
+    def _copied(self, copied: Copied) -> None:
+        with self._changed:  # helpers copy at the same time
+            entries, nbytes = self._status.copied_entries + copied.entries, self._status.copied_bytes + copied.nbytes
+            self._note(copied_entries=entries, copied_bytes=nbytes)
+            self._tell()
+
+    def _tell(self) -> None:
+        """With ``_changed``: a line now and then. One ledger may take hours."""
+        limbo = self._bookie.limbo
+        if limbo is not None and self._line.is_due():
+            done = self._status
+            logger.info(
+                "limbo: %d ledgers are settled and %d wait, %d ids are left; %d entries (%s) were copied from other bookies",
+                *(done.settled, done.unsettled, limbo.ids, done.copied_entries, mib(done.copied_bytes)),
+            )
 
     def _serve(self) -> None:
         pause_s, settled = FIRST_PAUSE_S, 0

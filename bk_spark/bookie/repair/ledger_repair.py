@@ -75,11 +75,12 @@ Stage = Callable[[StagedRequest], StagedReply]
 class Copied:
     """How much was copied from other bookies."""
 
-    entries: int = 0
-    nbytes: int = 0
+    entries: int
+    nbytes: int
 
-    def __add__(self, other: Copied) -> Copied:
-        return Copied(self.entries + other.entries, self.nbytes + other.nbytes)
+
+NoteCopied = Callable[[Copied], None]
+"""Called after each batch, on the thread that copies."""
 
 
 class LedgerRepair:
@@ -92,8 +93,9 @@ class LedgerRepair:
         self._stage = stage
         self._numbers = itertools.count(1)
 
-    def settle(self, metadata: LedgerMetadata) -> Copied:
+    def settle(self, metadata: LedgerMetadata, note: NoteCopied = lambda copied: None) -> None:
         """Have everything of the ledger that belongs here, durably. ``metadata`` was read after a sync, in the same limbo.
+        ``note`` is told of each copied batch.
 
         Raises BookKeeperError if that failed: what was copied stays, and the ledger is not settled.
         """
@@ -101,16 +103,14 @@ class LedgerRepair:
         if is_named and not metadata.is_closed:
             metadata = self.peers.recover(metadata.ledger_id)
         if metadata.state is LedgerState.OPEN or self._is_other_ledger(metadata):
-            return Copied()
+            return
         self._fence(metadata)
         if metadata.last_entry_id is None:
-            return Copied()
-        copied = Copied()
+            return
         for pattern, first, last in self.shares(metadata, 0, metadata.last_entry_id):
             for start, end in missing(self._storage, metadata.ledger_id, pattern, first, last):
-                copied += self.copy(metadata, start, end)
+                self.copy(metadata, start, end, note)
                 self._check(metadata, pattern, start, end)
-        return copied
 
     def fence_only(self, ledger_id: int) -> None:
         """Fence a ledger, durably, if it has metadata. Raises BookKeeperError if that failed, or its metadata is unreadable."""
@@ -120,13 +120,11 @@ class LedgerRepair:
         if metadata is not None and not self._is_other_ledger(metadata):
             self._fence(metadata)
 
-    def copy(self, metadata: LedgerMetadata, first: int, last: int) -> Copied:
+    def copy(self, metadata: LedgerMetadata, first: int, last: int, note: NoteCopied = lambda copied: None) -> None:
         """Copy the entries of one fragment that belong here from the other bookies, whether they are stored already or not."""
-        copied = Copied()
         for batch in self.peers.read(metadata, first, last, self.bookie_id):
             self._done(AddRequest(next(self._numbers), self.bookie_id, metadata.master_key, batch, recovery=True))
-            copied += Copied(batch.header.count, len(batch.body))
-        return copied
+            note(Copied(batch.header.count, len(batch.body)))
 
     def shares(self, metadata: LedgerMetadata, first: int, last: int) -> list[tuple[IdPattern, int, int]]:
         """The entries from ``first`` to ``last`` that belong here: for each fragment the pattern and interval, inclusive."""

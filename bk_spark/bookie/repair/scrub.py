@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from bk_spark.bookie.background_task import BackgroundTask, TaskStatus
 from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks, RateLimiter
+from bk_spark.bookie.progress import Interval, mib, share
 from bk_spark.bookie.repair.damaged_rows import MAX_DAMAGED, PAGE_ROWS, DamagedRows
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
@@ -53,6 +54,8 @@ class ScrubStatus(TaskStatus):
     rows_checked: int = 0
     """By the run under way, or by the last one."""
     bytes_checked: int = 0
+    total_bytes: int = 0
+    """What was stored when the run began: more may have come, and some may be gone."""
     damaged: int = 0
     """Rows known to be damaged and not replaced yet."""
     repaired: int = 0
@@ -73,6 +76,7 @@ class Scrubber(BackgroundTask[ScrubStatus]):
         self._interval_s = config.scrub_interval_s
         self._clocks = clocks
         self._limiter = RateLimiter(config.scrub_bytes_per_s, clocks.steady_s, self._pause)
+        self._line = Interval(clocks.steady_s)
         self._is_forced = False
         self._reported: list[BatchRow] = []
         """At most MAX_DAMAGED."""
@@ -97,11 +101,15 @@ class Scrubber(BackgroundTask[ScrubStatus]):
 
     def run(self) -> None:
         """Read and verify everything once, and repair. On the thread. Raises BookKeeperError if the index cannot be read."""
-        self._note(is_running=True, rows_checked=0, bytes_checked=0, last_error="")
+        total_bytes = sum(log.live_bytes for log in self._storage.entry_logs())
+        self._note(is_running=True, rows_checked=0, bytes_checked=0, total_bytes=total_bytes, last_error="")
+        self._line.begin()
+        logger.info("the scrub begins to read what is stored, %s", mib(total_bytes))
         try:
             if self._check_index() and self._check_rows():
                 self.mend()
                 self._note(runs=self._status.runs + 1, last_run_ms=self._clocks.wall_ms())
+                self._tell("has ended")
         finally:
             self._note(is_running=False)
 
@@ -137,7 +145,14 @@ class Scrubber(BackgroundTask[ScrubStatus]):
                     rows_checked=self._status.rows_checked + 1, bytes_checked=self._status.bytes_checked + row.size_bytes
                 )
             after = (page[-1].ledger_id, page[-1].first_entry_id, page[-1].sequence)
+            if self._line.is_due():
+                self._tell("goes on")
         return True
+
+    def _tell(self, what: str) -> None:
+        done = self._status
+        read = f"{mib(done.bytes_checked)} of {mib(done.total_bytes)}{share(done.bytes_checked, done.total_bytes)}"
+        logger.info("the scrub %s: %s are read, %d batches are known to be damaged", what, read, done.damaged)
 
     def _check(self, row: BatchRow) -> None:
         if self._damaged.check(row):

@@ -33,6 +33,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from bk_spark.bookie.server.audit import CALLS, Audit, GrpcCaller
 from bk_spark.bookie.server.disconnect import acknowledged_bytes, disconnect
 from bk_spark.bookie.server.waiting_adds import WaitingAdds
 from bk_spark.config import MIB, BookieConfig
@@ -97,7 +98,8 @@ class _Call:
 class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Watches all calls of one server. Created on its event loop, where ``watch`` runs as a task."""
 
-    def __init__(self, config: BookieConfig, waiting_adds: WaitingAdds) -> None:
+    def __init__(self, config: BookieConfig, waiting_adds: WaitingAdds, audit: Audit) -> None:
+        self._audit = audit
         self._memory_limit = config.memory_limit_bytes
         self._waiting_adds = waiting_adds
         self._loop = asyncio.get_running_loop()
@@ -137,7 +139,7 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         if len(self._calls) >= MAX_CALLS:
             stalled = self._stalled(STALLED_S)[:1]
             if not stalled:
-                return grpc.stream_stream_rpc_method_handler(_refuse)
+                return grpc.stream_stream_rpc_method_handler(self._refuse)
             await self._end(stalled)
         call = self._calls[task] = _Call(task, handler.request_streaming, self.now_s())
         task.add_done_callback(self._forget)
@@ -280,6 +282,10 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         if ended:
             self._tell(f"memory is above memory_limit_bytes ({self._memory_limit}): {len(ended)} calls were ended")
 
+    async def _refuse(self, _: Any, context: Any) -> None:
+        self._audit.refused(CALLS, GrpcCaller(context).who())
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"this bookie is busy: {MAX_CALLS} calls are open")
+
     def _tell(self, problem: str) -> None:
         if self._loop.time() >= self._told_s + TELL_S:
             self._told_s = self._loop.time()
@@ -354,7 +360,3 @@ def _until_ended(serve: _Handle, call: _Call) -> _Handle:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"what came is no request: {problem}")
 
     return watched
-
-
-async def _refuse(_: Any, context: Any) -> None:
-    await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"this bookie is busy: {MAX_CALLS} calls are open")

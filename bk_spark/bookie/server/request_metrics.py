@@ -36,16 +36,18 @@ class AskedRequest:
     began_s: float
     entries: int = 0
     nbytes: int = 0
+    is_recovery: bool = False
 
     @classmethod
     def of(cls, request: StagedRequest, now_s: float) -> AskedRequest:
         if isinstance(request, AddRequest):
-            return cls(AddRequest, now_s, request.batch.header.count, len(request.batch.body))
+            return cls(AddRequest, now_s, request.batch.header.count, len(request.batch.body), request.recovery)
         return cls(type(request), now_s)
 
 
-def count_answers(answers: Iterable[tuple[AskedRequest, Status]], now_s: float) -> None:
-    """Count requests that were answered together."""
+def count_answers(answers: Iterable[tuple[AskedRequest, Status]], now_s: float) -> tuple[int, int]:
+    """Count requests that were answered together. Returns how many entries and bytes recoveries have brought with them."""
+    copied_entries = copied_bytes = 0
     totals: dict[Status, list[int]] = {}
     for asked, status in answers:
         if asked.kind is AddRequest:
@@ -53,6 +55,8 @@ def count_answers(answers: Iterable[tuple[AskedRequest, Status]], now_s: float) 
             total[0] += 1
             total[1] += asked.entries
             total[2] += asked.nbytes
+            if asked.is_recovery and status is Status.OK:
+                copied_entries, copied_bytes = copied_entries + asked.entries, copied_bytes + asked.nbytes
             metrics.BOOKIE_ADD_S.observe(now_s - asked.began_s)
             metrics.BOOKIE_ADD_ENTRIES.observe(asked.entries)
             metrics.BOOKIE_ADD_BYTES.observe(asked.nbytes)
@@ -63,6 +67,10 @@ def count_answers(answers: Iterable[tuple[AskedRequest, Status]], now_s: float) 
         _ADDS[name].inc(requests)
         _ADDED_ENTRIES[name].inc(entries)
         _ADDED_BYTES[name].inc(nbytes)
+    if copied_entries:
+        metrics.BOOKIE_COPIED_ENTRIES.inc(copied_entries)
+        metrics.BOOKIE_COPIED_BYTES.inc(copied_bytes)
+    return copied_entries, copied_bytes
 
 
 def count_refused_add(status: Status) -> None:
@@ -90,6 +98,8 @@ class ServedReadMeter:
         self._clock_s = clock_s
         self._began_s = clock_s()
         self._status = BROKEN_OFF
+        self.ended: Status | None = None
+        """The status of its last reply, once that was taken."""
         self._entries = 0
         self._nbytes = 0
 
@@ -98,6 +108,7 @@ class ServedReadMeter:
             self._entries += reply.batch.header.count
             self._nbytes += len(reply.batch.body)
         else:
+            self.ended = reply.status
             self._status = reply.status.name.lower()
 
     def __enter__(self) -> ServedReadMeter:

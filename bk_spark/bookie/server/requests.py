@@ -10,12 +10,13 @@ Ref: DESIGN.md, "Threads of a bookie"; docs/rules.md, protocol rules 34 and 35.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bk_spark.bookie.bookie import Bookie
+from bk_spark.bookie.server.audit import Audit, Caller, Who
 from bk_spark.bookie.server.fair_turns import FairTurns
 from bk_spark.bookie.server.long_poll import LongPolls
 from bk_spark.bookie.server.new_ledgers import LedgerIds, NewLedgers
@@ -59,6 +60,8 @@ class Requests:
         self.reserved = ThreadPoolExecutor(1, thread_name_prefix="reserved")
         self.short_turns = FairTurns(SHORT_AHEAD)
         self._loop = asyncio.get_running_loop()
+        self.audit = Audit(self._loop.call_later)
+        self._unabandoned: set[asyncio.Task[Any]] = set()
 
     async def stop(self) -> None:
         """Make durable what was received, and end the threads."""
@@ -66,6 +69,7 @@ class Requests:
         self.new_ledgers.stop()
         for pool in (self.readers, self.recoveries, self.reserved):
             pool.shutdown()
+        self.audit.close()
 
     async def store(self, request: StagedRequest) -> PlainReply:
         """Have a request other than an add made durable."""
@@ -79,14 +83,29 @@ class Requests:
         assert isinstance(reply, PlainReply)
         return reply
 
-    async def fence(self, ledger_id: int, master_key: bytes) -> PlainReply | None:
+    async def fence(self, ledger_id: int, master_key: bytes, caller: Caller) -> PlainReply | None:
         """Fence a ledger, durably. Returns the reply if it was refused."""
-        reply = await self.store(FenceRequest(self.bookie.bookie_id, ledger_id, master_key))
+        request = FenceRequest(self.bookie.bookie_id, ledger_id, master_key)
+        reply = await self.to_the_end(self._fence(request, caller.who()))
         return None if reply.status is Status.OK else reply
 
-    async def last_add_confirmed(self, request: LastAddConfirmedRequest, peer: str) -> LastAddConfirmedReply:
-        """At once, or as a long poll. ``peer`` names the connection."""
-        refused = await self.fence(request.ledger_id, request.master_key) if request.fence else None
+    async def _fence(self, request: FenceRequest, who: Who) -> PlainReply:
+        reply = await self.store(request)
+        if reply.status is Status.OK:
+            self.audit.fenced(request.ledger_id, who)
+        return reply
+
+    async def to_the_end(self, step: Coroutine[Any, Any, _Answer]) -> _Answer:
+        """Run a step that goes into the audit log: also to its end if its client goes away."""
+        task = self._loop.create_task(step)
+        self._unabandoned.add(task)
+        task.add_done_callback(self._unabandoned.discard)
+        return await asyncio.shield(task)
+
+    async def last_add_confirmed(self, request: LastAddConfirmedRequest, caller: Caller) -> LastAddConfirmedReply:
+        """At once, or as a long poll."""
+        peer = caller.peer
+        refused = await self.fence(request.ledger_id, request.master_key, caller) if request.fence else None
         if refused is not None:
             return LastAddConfirmedReply(refused.status, NO_ENTRY, refused.detail)
 

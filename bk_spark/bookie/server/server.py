@@ -29,6 +29,7 @@ import grpc.aio
 
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.server.apache.listener import ApacheListener, Bounds, Security
+from bk_spark.bookie.server.audit import Audit, Caller, GrpcCaller, Who
 from bk_spark.bookie.server.new_ledgers import LedgerIds
 from bk_spark.bookie.server.open_calls import OpenCalls
 from bk_spark.bookie.server.options import most_connections, server_options
@@ -41,11 +42,12 @@ from bk_spark.errors import BookKeeperError, ConfigError, FormatVersionError
 from bk_spark.metadata.registration import ApachePort
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
-from bk_spark.tls.files import TlsFiles, TlsSource, server_credentials
+from bk_spark.tls.files import LOOK_S, TlsContent, TlsFiles, TlsSource, server_credentials
 from bk_spark.tls.server_contexts import ServerContexts
 from bk_spark.wire import codec, messages
 from bk_spark.wire.messages import (
     AddReply,
+    AdminOperation,
     LastAddConfirmedReply,
     PlainReply,
     ReadBatch,
@@ -58,10 +60,13 @@ from bk_spark.wire.messages import (
 MAX_OWED = 4096
 """Replies that one stream may be owed; clients of this package have a few hundred adds under way at most."""
 
+_LOOKS = frozenset({AdminOperation.GC_STATUS, AdminOperation.BOOKIE_STATUS, AdminOperation.LIMBO_STATUS})
+"""Requests of operators that change nothing: a dashboard sends one every few seconds, so the audit log leaves them out."""
+
 STOP_GRACE_S = 1.0
 """How long calls under way may take to end when the bookie stops."""
 
-Administer = Callable[[str, messages.AdminOperation, tuple[int, ...]], messages.AdministerReply]
+Administer = Callable[[str, AdminOperation, tuple[int, ...]], messages.AdministerReply]
 """Carries out an operator's request to the bookie of this id. Returns at once."""
 
 
@@ -75,7 +80,9 @@ class End(Enum):
 class _AddStream:
     """The replies that are owed to one client's add stream. Lives on the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, audit: Audit, caller: Caller) -> None:
+        self._audit = audit
+        self._caller = caller
         self.owed = 0
         """Replies to received requests that were not sent yet."""
         self._replies: asyncio.Queue[StagedReply] = asyncio.Queue()
@@ -87,6 +94,7 @@ class _AddStream:
             await self._was_paid.wait()
 
     def put(self, reply: StagedReply) -> None:
+        self._audit.refused_request(reply.status, self._caller)
         self._replies.put_nowait(reply)
 
     async def write_replies(self, context: Any) -> None:
@@ -125,7 +133,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         self._administer = administer
         self._connections = most_connections(config.max_connections, ports=1 + (config.apache_port >= 0))
         waiting_adds = WaitingAdds(config.waiting_add_bytes)
-        self._calls = OpenCalls(config, waiting_adds)
+        self._calls = OpenCalls(config, waiting_adds, self.requests.audit)
         self._watching: asyncio.Task[None] | None = None
         files = TlsFiles.of(config)
         self._tls = TlsSource(files) if files else None
@@ -178,6 +186,10 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         """A thread that the bookie needs has ended by an error. Any thread may call this."""
         self._loop.call_soon_threadsafe(self._fail, problem)
 
+    def tls_content(self) -> TlsContent | None:
+        """The TLS files as they are in use; None without TLS. Any thread may ask; it may read the files."""
+        return None if self._tls is None else self._tls.content(LOOK_S)
+
     def answers(self, timeout_s: float) -> bool:
         """Whether the event loop takes its turns. Any thread may ask."""
         turn: Future[None] = Future()
@@ -191,7 +203,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
     # The methods of the gRPC service; OpenCalls hands in the requests and takes the replies.
 
     async def Add(self, requests: AsyncIterator[tuple[pb.AddRequest, memoryview | None]], context: Any) -> None:
-        stream = _AddStream()
+        stream = _AddStream(self.requests.audit, GrpcCaller(context.context))
         writer = self._loop.create_task(stream.write_replies(context))
         self.add_streams += 1
         try:
@@ -220,8 +232,9 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
 
     async def Read(self, message: pb.ReadRequest, context: Any) -> AsyncIterator[bytes]:
         """Serialized replies."""
+        caller = GrpcCaller(context)
         with ServedReadMeter(self._loop.time) as meter:
-            replies, pool = await self._begin_read(message)
+            replies, pool = await self._begin_read(message, caller)
             requests = self.requests
             turns = requests.recovery_turns if pool is requests.recoveries else requests.read_turns
             while True:
@@ -232,27 +245,40 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
                     encoded = await self._loop.run_in_executor(pool, _next_encoded, replies, meter)
                 if encoded is None:
                     return
+                if meter.ended is not None:
+                    requests.audit.refused_request(meter.ended, caller)
                 yield encoded
 
     async def ReadLastAddConfirmed(self, message: pb.ReadLastAddConfirmedRequest, context: Any) -> Any:
-        reply = await self._answer_last_add_confirmed(message, context.peer())
+        caller = GrpcCaller(context)
+        reply = await self._answer_last_add_confirmed(message, caller)
+        self.requests.audit.refused_request(reply.status, caller)
         count_confirmed_read(reply.status)
         return codec.encode_last_add_confirmed_reply(reply)
 
     async def StoreLastAddConfirmed(self, message: pb.StoreLastAddConfirmedRequest, context: Any) -> Any:
-        reply = await self._decode_and_store(codec.decode_store_last_add_confirmed_request, message)
+        reply = await self._decode_and_store(codec.decode_store_last_add_confirmed_request, message, context)
         return codec.encode_store_last_add_confirmed_reply(reply)
 
     async def Force(self, message: pb.ForceRequest, context: Any) -> Any:
-        return codec.encode_force_reply(await self._decode_and_store(codec.decode_force_request, message))
+        return codec.encode_force_reply(await self._decode_and_store(codec.decode_force_request, message, context))
 
     async def Administer(self, message: pb.AdministerRequest, context: Any) -> pb.AdministerReply:
         try:
             asked = codec.decode_administer_request(message)
         except BookKeeperError as problem:
             return codec.encode_administer_reply(messages.AdministerReply(_refusal(problem), str(problem)))
-        reply = await self._loop.run_in_executor(self.requests.reserved, self._administer, *asked)
+        reply = await self.requests.to_the_end(self._carry_out(*asked, GrpcCaller(context).who()))
         return codec.encode_administer_reply(reply)
+
+    async def _carry_out(
+        self, bookie_id: str, operation: AdminOperation, ledger_ids: tuple[int, ...], who: Who
+    ) -> messages.AdministerReply:
+        pool = self.requests.reserved
+        reply = await self._loop.run_in_executor(pool, self._administer, bookie_id, operation, ledger_ids)
+        if operation not in _LOOKS:
+            self.requests.audit.administered(operation, ledger_ids, reply.status, who)
+        return reply
 
     async def Describe(self, message: pb.DescribeRequest, context: Any) -> pb.DescribeReply:
         try:
@@ -264,30 +290,36 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             return pb.DescribeReply(status=pb.WRONG_BOOKIE, bookie_id=description.bookie_id)
         return codec.encode_description(description)
 
-    async def _begin_read(self, message: pb.ReadRequest) -> tuple[Iterator[ReadBatch | ReadEnd], ThreadPoolExecutor]:
+    async def _begin_read(
+        self, message: pb.ReadRequest, caller: Caller
+    ) -> tuple[Iterator[ReadBatch | ReadEnd], ThreadPoolExecutor]:
         """The replies, which are made one by one when asked for, and the threads that make them."""
         try:
             request = codec.decode_read_request(message)
         except BookKeeperError as problem:
             return iter([ReadEnd(_refusal(problem), message.first_entry_id, str(problem))]), self.requests.readers
-        refused = await self.requests.fence(request.ledger_id, request.master_key) if request.fence else None
+        refused = await self.requests.fence(request.ledger_id, request.master_key, caller) if request.fence else None
         if refused is not None:
             return iter([ReadEnd(refused.status, request.first, refused.detail)]), self.requests.recoveries
         return self.requests.bookie.read(request), self.requests.recoveries if request.fence else self.requests.readers
 
-    async def _answer_last_add_confirmed(self, message: pb.ReadLastAddConfirmedRequest, peer: str) -> LastAddConfirmedReply:
+    async def _answer_last_add_confirmed(
+        self, message: pb.ReadLastAddConfirmedRequest, caller: Caller
+    ) -> LastAddConfirmedReply:
         try:
             request = codec.decode_last_add_confirmed_request(message)
         except BookKeeperError as problem:
             return LastAddConfirmedReply(_refusal(problem), NO_ENTRY, str(problem))
-        return await self.requests.last_add_confirmed(request, peer)
+        return await self.requests.last_add_confirmed(request, caller)
 
-    async def _decode_and_store(self, decode: Callable[[Any], StagedRequest], message: Any) -> PlainReply:
+    async def _decode_and_store(self, decode: Callable[[Any], StagedRequest], message: Any, context: Any) -> PlainReply:
         try:
             request = decode(message)
         except BookKeeperError as problem:
             return PlainReply(_refusal(problem), str(problem))
-        return await self.requests.store(request)
+        reply = await self.requests.store(request)
+        self.requests.audit.refused_request(reply.status, GrpcCaller(context))
+        return reply
 
     def _fail(self, problem: BaseException) -> None:
         if not self.ended.done():

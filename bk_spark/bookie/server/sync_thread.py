@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bk_spark.bookie.bookie import Bookie
+from bk_spark.bookie.server.received_copies import ReceivedCopies
 from bk_spark.bookie.server.request_metrics import AskedRequest, count_answers
 from bk_spark.errors import StorageError
 from bk_spark.telemetry.metrics import BOOKIE_CHECKPOINT_S, BOOKIE_GROUP_BYTES, BOOKIE_GROUP_REQUESTS, BOOKIE_GROUP_S
@@ -113,6 +114,7 @@ class SyncThread:
         """Bytes of requests that were put and are not answered yet. Exact on the event loop alone."""
         self._queued = 0
         self._room = asyncio.Event()
+        self._received = ReceivedCopies(self._loop.call_later)
         self._group_wait = GroupWait()
         self._unseen_bytes = 0
         self._looked_s = -LOOK_S
@@ -179,7 +181,7 @@ class SyncThread:
             self._queued -= 1
             reply_to.deliver(reply)
             answers.append((reply_to.asked, reply.status))
-        count_answers(answers, self._loop.time())
+        self._received.note(*count_answers(answers, self._loop.time()))
         if self._is_below_limits:
             self._room.set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +41,24 @@ def test_without_a_cluster_commands_say_how_to_make_one(capsys: pytest.CaptureFi
     for arguments in (["cluster", "show"], ["ledger", "list"], ["bookie", "list"], ["cookie", "show", "b"]):
         assert main([*arguments, "--metadata", metadata_uri]) == 1
         assert f"run 'bk-spark cluster init --metadata {metadata_uri}'" in capsys.readouterr().err
+
+
+def test_commands_on_a_bookies_directories_are_told_that_the_store_has_lost_its_cluster_and_not_to_make_a_new_one(
+    capsys: pytest.CaptureFixture[str], metadata_uri: str, tmp_path: Path
+) -> None:
+    instance = _json(capsys, "cluster", "init", "--metadata", metadata_uri)["instance_id"]
+    data_dir = str(tmp_path / "data")
+    bookie_id = _json(capsys, "bookie", "format", "--data-dir", data_dir, "--metadata", metadata_uri)["bookie_id"]
+    empty = f"{metadata_uri}-of-another"
+    for command in (
+        ["bookie", "start"],
+        ["bookie", "id"],
+        ["bookie", "sanity"],
+        ["bookie", "format"],
+        ["cookie", "fix", bookie_id],
+    ):
+        assert main([*command, "--data-dir", data_dir, "--metadata", empty]) == 1
+        told = capsys.readouterr().err
+        assert f"belongs to bookie {bookie_id} of the cluster with instance id {instance}" in told
+        assert "restore the metadata store" in told
+        assert "cluster init" not in told

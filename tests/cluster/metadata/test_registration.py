@@ -23,6 +23,7 @@ from bk_spark.metadata.registration import (
     lookup,
     open_root,
     register,
+    sync_same_cluster,
     unregister,
     watch_bookies,
 )
@@ -82,10 +83,23 @@ def test_a_root_that_is_not_initialised_is_refused_with_the_command(store: ZooKe
         lambda: check_layout(store, znodes),
         lambda: instance_id(store, znodes),
         lambda: list_bookies(store, znodes),
-        lambda: register(store, znodes, A),
     ):
         with pytest.raises(ConfigError, match=f"run 'bk-spark cluster init --metadata {store.uri}'"):
             call()
+
+
+def test_a_bookie_that_registers_where_its_cluster_is_gone_is_not_told_to_initialise_it(
+    store: ZooKeeperStore, znodes: Znodes
+) -> None:
+    with pytest.raises(ConfigError, match="it has lost the cluster of this bookie: restore the metadata store, and do not"):
+        register(store, znodes, A)
+
+
+def test_nothing_is_concluded_from_a_store_that_has_lost_the_cluster(store: ZooKeeperStore, znodes: Znodes) -> None:
+    """Storage rule 8."""
+    told = "it has lost the cluster with instance id abc, nothing is concluded from it: restore the metadata store"
+    with pytest.raises(MetadataConflictError, match=told):
+        sync_same_cluster(store, znodes, "abc")
 
 
 @pytest.mark.parametrize("layout", LedgerLayout)

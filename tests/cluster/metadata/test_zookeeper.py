@@ -236,6 +236,26 @@ def test_an_expired_session_is_reported_once_with_the_new_one_working(store: Zoo
     assert renewals.acquire(timeout=DEADLINE_S)
 
 
+def test_a_store_tells_whether_it_is_connected_and_how_many_sessions_it_has_lost(
+    own_server: LocalCluster, fragile: ZooKeeperStore
+) -> None:
+    first = fragile.session
+    assert (first.is_connected, first.lost, first.silent_s(first.changed_s + 5)) == (True, 0, 0.0)
+    renewed = threading.Event()
+    fragile.on_new_session(renewed.set)
+    expire(fragile)
+    assert renewed.wait(DEADLINE_S)
+    second = fragile.session
+    assert (second.is_connected, second.lost, second.changed_s > first.changed_s) == (True, 1, True)
+    own_server.zookeeper.stop()
+    deadline = time.monotonic() + DEADLINE_S
+    while fragile.session.is_connected:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert fragile.session.silent_s(fragile.session.changed_s + 5) == 5.0
+    own_server.zookeeper.start()
+
+
 def test_a_watch_outlives_its_session(metadata_uri: str, store: ZooKeeperStore, znodes: Znodes) -> None:
     """Situation 88."""
     changed = threading.Event()

@@ -22,10 +22,11 @@ from bk_spark import BookKeeper
 from bk_spark.cli import main
 from bk_spark.config import BookieConfig, DigestType
 from bk_spark.entries.digest import master_key, master_key_hash
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.local import cluster as local_cluster
 from bk_spark.local.cluster import LocalCluster, bookie_command
-from bk_spark.telemetry.logging_setup import JsonFormatter
+from bk_spark.telemetry.logging_setup import AUDIT_LOGGER, JsonFormatter, set_up_audit_log
+from bk_spark.wire.messages import AdminOperation
 from tests.checkout import ROOT
 
 PASSWORD, WRONG = "Corr3ct-h0rse-battery", "Wr0ng-donkey-battery"
@@ -168,3 +169,61 @@ def test_passwords_and_master_keys_stand_in_no_log_no_error_no_output_and_no_met
     assert str(ledger_id) in text
     assert "password" in text  # the refusals speak of it
     assert [spelling for password in (PASSWORD, WRONG) for spelling in _spellings(password) if spelling in text] == []
+
+
+@pytest.fixture
+def audit() -> Iterator[logging.Logger]:
+    logger = logging.getLogger(AUDIT_LOGGER)
+    before = logger.level, logger.propagate, logger.handlers.copy()
+    yield logger
+    logger.level, logger.propagate, logger.handlers = before
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_audit_log_of_its_own_is_for_its_owner_alone_and_its_lines_go_nowhere_else(
+    tmp_path: Path, audit: logging.Logger, as_json: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    set_up_audit_log(str(tmp_path / "audit.log"), as_json)
+    audit.info("event=fenced ledger=%d", 7)
+    (line,) = (tmp_path / "audit.log").read_text().splitlines()
+    assert (json.loads(line)["message"] if as_json else line).endswith("event=fenced ledger=7")
+    assert (tmp_path / "audit.log").stat().st_mode & 0o777 == 0o600
+    assert caplog.messages == []
+
+
+def test_an_audit_log_that_was_moved_away_is_made_anew(tmp_path: Path, audit: logging.Logger) -> None:
+    path = tmp_path / "audit.log"
+    set_up_audit_log(str(path), as_json=False)
+    audit.info("first")
+    path.rename(tmp_path / "audit.log.1")
+    audit.info("second")
+    assert [one.read_text().split()[-1] for one in (tmp_path / "audit.log.1", path)] == ["first", "second"]
+
+
+def test_an_audit_log_that_cannot_be_opened_is_an_error_with_the_way_out(tmp_path: Path, audit: logging.Logger) -> None:
+    with pytest.raises(ConfigError, match=r"audit_log \(--audit-log\) is '.*nowhere/audit.log': it cannot be written"):
+        set_up_audit_log(str(tmp_path / "nowhere" / "audit.log"), as_json=False)
+
+
+def test_lines_of_the_audit_log_that_are_lost_are_told_once_in_a_while(
+    tmp_path: Path, audit: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    set_up_audit_log("/dev/full", as_json=False)
+    for _ in range(5):
+        audit.info("event=fenced ledger=7")
+    (told,) = caplog.messages
+    assert re.fullmatch(r"a line of the audit log /dev/full is lost: .*No space left on device", told)
+
+
+def test_a_bookie_writes_its_audit_log_into_the_file_that_it_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    with (
+        LocalCluster(1, bookie_config=BookieConfig(audit_log=str(path))) as cluster,
+        BookKeeper(cluster.metadata_uri) as client,
+    ):
+        ledger_id = client.create_ledger(1, 1, 1).ledger_id
+        client.open_ledger(ledger_id)
+        client.administer_bookie(cluster.bookies[0].bookie_id, AdminOperation.SCRUB)
+    lines = [line.partition("event=")[2] for line in path.read_text().splitlines()]
+    assert lines[0].startswith(f"fenced ledger={ledger_id} peer=127.0.0.1:")
+    assert lines[1].startswith("administered operation=SCRUB status=OK peer=127.0.0.1:")

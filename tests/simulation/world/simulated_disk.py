@@ -212,6 +212,9 @@ class SimulatedDisk(Disk):
         is_root = path.parent == path.parent.parent  # directories of bookies are there from the start
         return is_root or str(path) in self._names or str(path) in self.databases
 
+    def claim(self, path: Path) -> None:
+        """The index, for which this is, is not made of files here."""
+
     def make_directory(self, path: Path) -> None:
         """Directories are there from the start."""
 

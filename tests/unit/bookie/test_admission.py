@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.bookie.admission import Admission
+from bk_spark.bookie.admission import ORDERED, Admission
 from bk_spark.bookie.index.rows import MAX_UNSETTLED, Limbo
 from bk_spark.entries.digest import master_key
 from bk_spark.errors import StorageError
@@ -274,3 +274,29 @@ def test_a_ledger_that_is_settled_durably_stays_settled():
     admission = Admission("b1", Limbo(WATERMARK, settled_through=5), lambda limbo: None)
     admission.settle_through(8, frozenset({4, 5, 6}))
     assert [one for one in range(WATERMARK + 2) if admission.is_limbo(one)] == [6, 9, 10]
+
+
+def test_a_bookie_that_an_operator_ordered_to_be_read_only_takes_what_one_with_full_disks_takes_and_says_why(harness):
+    """Protocol rule 47."""
+    harness.start()
+    assert harness.add(1, 0, 4).status is Status.OK
+    harness.bookie.order_read_only(True)
+    refused = harness.add(1, 5, 9)
+    assert (refused.status, refused.detail) == (Status.READ_ONLY, f"bookie {harness.bookie.bookie_id} is read-only: {ORDERED}")
+    assert harness.confirm(1, 4).status is Status.OK
+    assert harness.fence(1).status is Status.OK
+    assert harness.add(1, 5, 9, recovery=True).status is Status.OK
+    harness.bookie.order_read_only(False)
+    assert harness.add(2, 0, 4).status is Status.OK
+
+
+def test_an_order_and_full_disks_each_keep_a_bookie_read_only(harness):
+    harness.start()
+    harness.bookie.order_read_only(True)
+    harness.bookie.set_read_only(True)
+    harness.bookie.set_read_only(False)
+    assert harness.add(1, 0, 4).status is Status.READ_ONLY
+    harness.bookie.set_read_only(True)
+    harness.bookie.order_read_only(False)
+    refused = harness.add(1, 0, 4)
+    assert (refused.status, refused.detail) == (Status.READ_ONLY, f"bookie {harness.bookie.bookie_id} is read-only")

@@ -17,6 +17,14 @@ def test_a_created_file_has_its_header_and_no_temporary_name(tmp_path):
     assert (file.size, file.synced) == (6, 6)
 
 
+def test_a_file_that_is_claimed_for_a_library_is_empty_or_what_it_was(tmp_path):
+    REAL_DISK.claim(tmp_path / "new")
+    (tmp_path / "there").write_bytes(b"content")
+    REAL_DISK.claim(tmp_path / "there")
+    assert [one.read_bytes() for one in (tmp_path / "new", tmp_path / "there")] == [b"", b"content"]
+    assert (tmp_path / "new").stat().st_mode & 0o077 == 0
+
+
 def test_appended_bytes_count_as_synced_only_after_a_sync(tmp_path):
     file = REAL_DISK.create(tmp_path / "log", b"")
     file.append([b"ab", b"cd"])

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from bk_spark.bookie.progress import PROGRESS_S, Progress
+from bk_spark.bookie.progress import PROGRESS_S, WORK_S, Interval, Progress, share
 
 MIB = 1 << 20
 
@@ -85,3 +85,28 @@ def test_an_opening_tells_its_steps_and_how_far_the_replay_and_the_writing_have_
     ]
     assert sum(line.startswith("replays its logs: ") for line in told) == 10
     assert sum(line.startswith("writes what it replayed into its entry logs and index: ") for line in told) == 5
+
+
+def test_the_figures_of_a_step_move_with_each_report() -> None:
+    progress = Progress(Clock())
+    progress.begin("replays its logs", 200 * MIB)
+    progress.advance(3 * MIB)
+    assert (progress.done_bytes, progress.total_bytes) == (3 * MIB, 200 * MIB)
+    progress.begin("opens its index")
+    assert (progress.done_bytes, progress.total_bytes) == (0, 0)
+
+
+def test_a_line_about_long_work_is_due_once_a_minute_from_its_beginning_on() -> None:
+    clock = Clock()
+    line = Interval(clock)
+    assert not line.is_due()
+    clock.now_s += WORK_S
+    assert [line.is_due(), line.is_due()] == [True, False]
+    clock.now_s += WORK_S - 1
+    line.begin()
+    clock.now_s += 1
+    assert not line.is_due()
+
+
+def test_a_share_is_told_of_a_known_total_and_never_above_all_of_it() -> None:
+    assert [share(19, 100), share(120, 100), share(5, 0)] == [" (19 %)", " (100 %)", ""]

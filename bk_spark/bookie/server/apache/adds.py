@@ -65,9 +65,9 @@ class Adds:
             return
         connection.owe(1)
         if self._may_put(request.ledger_id):
-            self._requests.sync_thread.put(request, partial(_answer_frame, connection, number))
+            self._requests.sync_thread.put(request, partial(self._answer_frame, connection, number))
         elif self._waiting.is_crowded(len(request.batch.body)):
-            _refuse_frame(connection, AddReply(number, Status.UNKNOWN, BUSY))
+            self._refuse_frame(connection, AddReply(number, Status.UNKNOWN, BUSY))
         else:
             connection.hold(self._put_frame_later(connection, request, number))
 
@@ -79,10 +79,10 @@ class Adds:
         with self._waiting.hold(len(request.batch.body)):
             refusal = await self._requests.new_ledgers.refusal(request.ledger_id)
             if refusal:
-                _refuse_frame(connection, AddReply(number, Status.READ_ONLY, refusal))
+                self._refuse_frame(connection, AddReply(number, Status.READ_ONLY, refusal))
                 return
             await self._requests.sync_thread.wait_for_room()
-            self._requests.sync_thread.put(request, partial(_answer_frame, connection, number))
+            self._requests.sync_thread.put(request, partial(self._answer_frame, connection, number))
 
     async def _put_later(self, connection: Connection, run: AddRun, nbytes: int) -> None:
         with self._waiting.hold(nbytes):
@@ -118,32 +118,31 @@ class Adds:
         if reply.status is Status.BAD_REQUEST and rows.stop - rows.start > 1:
             self._refused(connection, run, rows)
         else:
-            _acknowledge(connection, run, rows, reply.status)
+            self._acknowledge(connection, run, rows, reply.status)
 
     def _refuse(self, connection: Connection, run: AddRun, rows: slice, status: Status) -> None:
-        _acknowledge(connection, run, rows, status)
+        self._acknowledge(connection, run, rows, status)
         count_refused_add(status)
+
+    def _acknowledge(self, connection: Connection, run: AddRun, rows: slice, status: Status) -> None:
+        self._requests.audit.refused_request(status, connection)
+        connection.owe(-len(run.whole.entry_ids[rows]))
+        if connection.is_open:
+            connection.send(run.acks(rows, status))
+
+    def _refuse_frame(self, connection: Connection, reply: AddReply) -> None:
+        count_refused_add(reply.status)
+        self._answer_frame(connection, reply.request_id, reply)
+
+    def _answer_frame(self, connection: Connection, number: int, reply: StagedReply) -> None:
+        assert isinstance(reply, AddReply)
+        self._requests.audit.refused_request(reply.status, connection)
+        connection.owe(-1)
+        if connection.is_open:
+            connection.send(pack_reply(reply, number))
 
 
 def stored_as(run: AddRun, rows: slice, pattern: IdPattern, bookie_id: str) -> AddRequest:
     """Some adds of a run as one batch. Raises BookKeeperError for ids and numbers that no entry has."""
     batch = encode_whole(run.whole.select(rows), pattern)
     return AddRequest(0, bookie_id, whole_key(run.master_key), batch, run.is_recovery, run.is_deferred)
-
-
-def _refuse_frame(connection: Connection, reply: AddReply) -> None:
-    count_refused_add(reply.status)
-    _answer_frame(connection, reply.request_id, reply)
-
-
-def _answer_frame(connection: Connection, number: int, reply: StagedReply) -> None:
-    assert isinstance(reply, AddReply)
-    connection.owe(-1)
-    if connection.is_open:
-        connection.send(pack_reply(reply, number))
-
-
-def _acknowledge(connection: Connection, run: AddRun, rows: slice, status: Status) -> None:
-    connection.owe(-len(run.whole.entry_ids[rows]))
-    if connection.is_open:
-        connection.send(run.acks(rows, status))

@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from bk_spark.bookie.server.apache.steps import Steps
+from bk_spark.bookie.server.audit import Who
 from bk_spark.errors import BookKeeperError
 from bk_spark.wire.apache.version_2_server import frame_end
 from bk_spark.wire.messages import MAX_MESSAGE_BYTES
@@ -202,6 +203,14 @@ class Connection(asyncio.Protocol):
         self._tasks.add(task)
         self._steps.count += 1
         task.add_done_callback(self._ended)
+
+    def who(self) -> Who:
+        """Its client, for the audit log."""
+        host, _, port = self.peer.rpartition(":")
+        shown = self.transport.get_extra_info("peercert") or {}
+        names = [value for part in shown.get("subject", ()) for name, value in part if name == "commonName"]
+        names += [value for _, value in shown.get("subjectAltName", ())]
+        return Who(host, port, names[0] if names else "")
 
     async def taken(self) -> None:
         """Wait until the client has taken nearly all answers."""

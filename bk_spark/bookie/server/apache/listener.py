@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from dataclasses import dataclass
 
 from bk_spark.bookie.server.apache.adds import Adds
@@ -22,6 +23,7 @@ from bk_spark.bookie.server.apache.reads import REPLY_BYTES, ClientReads, Reader
 from bk_spark.bookie.server.apache.steps import Steps
 from bk_spark.bookie.server.apache.version_2 import Version2Requests
 from bk_spark.bookie.server.apache.version_3 import Version3Requests
+from bk_spark.bookie.server.audit import CLEAR, CONNECTIONS
 from bk_spark.bookie.server.open_calls import ENDED_SHARE, LOOK_S, REQUEST_TIMEOUT_S, STALLED_S
 from bk_spark.bookie.server.requests import Requests
 from bk_spark.bookie.server.waiting_adds import WaitingAdds
@@ -105,6 +107,7 @@ class ApacheListener:
     """Lives on the event loop; the handler of its connections."""
 
     def __init__(self, requests: Requests, bounds: Bounds, security: Security) -> None:
+        self._audit = requests.audit
         self._readers = Readers(requests)
         self._adds = Adds(requests, bounds.waiting_adds)
         self._steps = Steps()
@@ -148,6 +151,7 @@ class ApacheListener:
 
     def begun(self, connection: Connection) -> bool:
         if len(self._clients) >= self._bounds.connections and not self._ends_idle():
+            self._audit.refused(CONNECTIONS, connection.who())
             return False
         self._clients[connection] = _Client(connection, self._readers, is_trusted=self._security.trusts_all)
         return True
@@ -176,6 +180,7 @@ class ApacheListener:
             self.rest(connection)
         request_2, end = version_2_server.take(data, at, end)
         if not client.is_trusted:
+            self._audit.refused(CLEAR, connection.who())
             connection.send(version_2_server.refusal(request_2, Status.UNAUTHORIZED))
             return end
         self._version_2.take(connection, client.reads, request_2)
@@ -193,6 +198,7 @@ class ApacheListener:
         elif client.is_trusted:
             self._version_3.take(connection, client.reads, client.runs, request)
         else:
+            self._audit.refused(CLEAR, connection.who())
             connection.send(version_3_server.pack(header, Status.UNAUTHORIZED))
 
     def _begin_tls(self, client: _Client, header: pb.Header) -> None:
@@ -213,7 +219,13 @@ class ApacheListener:
         connection.transport.write(version_3_server.pack(header, Status.OK, pb.StartTls()))
         context = contexts.current()
         clear = connection.leaves_transport()
-        wrapped = await self._loop.start_tls(clear, connection, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S)
+        try:
+            wrapped = await self._loop.start_tls(
+                clear, connection, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
+            )
+        except ssl.SSLError as problem:
+            self._audit.refused(f"the TLS handshake failed: {problem.reason}", connection.who())
+            raise
         if wrapped is not None:
             connection.goes_over(wrapped)
             client.is_trusted = client.is_encrypted = True

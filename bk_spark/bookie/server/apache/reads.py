@@ -190,8 +190,9 @@ class ClientReads:
     async def _serve_urgent(self, read: Read, refused: Callable[[Status], bytes], fence_key: bytes | None) -> None:
         requests = self._readers.requests
         try:
-            reply = None if fence_key is None else await requests.fence(read.ledger_id, whole_key(fence_key))
+            reply = None if fence_key is None else await requests.fence(read.ledger_id, whole_key(fence_key), self._connection)
             if reply is not None:
+                requests.audit.refused_request(reply.status, self._connection)
                 self._connection.send(refused(reply.status))
                 return
             await self._readers.may_reply(self._connection)

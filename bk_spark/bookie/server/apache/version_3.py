@@ -81,6 +81,7 @@ class Version3Requests:
 
         is_fence = read.HasField("flag") and read.flag == pb.ReadRequest.FENCE_LEDGER
         if is_fence and not read.HasField("masterKey"):
+            self._requests.audit.refused_request(Status.UNAUTHORIZED, connection)
             connection.send(refused(Status.UNAUTHORIZED))
         elif read.HasField("previousLAC") and not is_fence:
             connection.run(self._long_poll(connection, request))
@@ -95,7 +96,7 @@ class Version3Requests:
         read = request.readRequest
         wait_ms = min(max(read.timeOut, 0), MAX_WAIT_MS)
         asked = LastAddConfirmedRequest(self._bookie_id, read.ledgerId, NO_KEY, beyond=read.previousLAC, wait_ms=wait_ms)
-        reply = await self._requests.last_add_confirmed(asked, connection.peer)
+        reply = await self._requests.last_add_confirmed(asked, connection)
         found = FoundEntry(reply.status, confirmed=reply.last_add_confirmed)
         is_news = reply.status is Status.OK and reply.last_add_confirmed > read.previousLAC
         if is_news and read.HasField("flag") and read.flag == pb.ReadRequest.ENTRY_PIGGYBACK:
@@ -131,6 +132,7 @@ class Version3Requests:
             key = whole_key(request.masterKey)
             asked = StoreLastAddConfirmedRequest(self._bookie_id, request.ledgerId, key, confirmed, proof)
             status = (await self._requests.store(asked)).status
+        self._requests.audit.refused_request(status, connection)
         connection.send(pack(header, status, pb.LedgerResponse(status=code_of(status), ledgerId=request.ledgerId)))
 
     async def _read_lac(self, connection: Connection, header: pb.Header, ledger_id: int) -> None:

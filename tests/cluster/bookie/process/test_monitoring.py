@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,13 +22,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bk_spark import BookKeeper
+from bk_spark.bookie.admission import ORDERED
 from bk_spark.bookie.index.rows import Limbo
 from bk_spark.bookie.process.monitoring import STARTS, STOPS, MeasuredDisk, Monitoring, kind_of
+from bk_spark.bookie.progress import Progress
 from bk_spark.cli import main
 from bk_spark.config import MIB, BookieConfig
 from bk_spark.errors import BookKeeperError, ProcessFailedError
 from bk_spark.local import cluster as local_cluster
 from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.metadata.zookeeper_session import SessionState
 from bk_spark.telemetry.metrics import DESCRIBED
 from bk_spark.version import VERSION
 from bk_spark.wire.messages import AdminOperation, Status
@@ -40,6 +44,11 @@ DEADLINE_S = 60.0
 CONFIG = BookieConfig(
     write_cache_bytes=MIB, sync_queue_bytes=MIB, checkpoint_bytes=4 * MIB, disk_check_s=0.1, session_timeout_s=2.0
 )
+CONNECTED = partial(SessionState, 2.0, is_connected=True)
+CERTIFICATES = "bk_spark_bookie_certificate_days_left"
+"""A metric of bookies with TLS alone."""
+STARTING = {"bk_spark_bookie_start_bytes", "bk_spark_bookie_start_total_bytes"}
+"""Metrics of bookies that do not serve yet."""
 NAMES = {one.name: one for group in ("bookie", "client") for one in DESCRIBED[group]}
 
 
@@ -121,7 +130,8 @@ def test_every_sample_is_described_in_the_manual_and_names_its_bookie(watched: W
         described = NAMES[family.name + ("_total" if family.type == "counter" else "")]
         assert (family.type, family.documentation) == (described.kind, described.text)
         assert {name for sample in family.samples for name in sample.labels} - {"bookie", "le"} <= set(described.labels)
-    missing = {one.name for one in DESCRIBED["bookie"]} - {f.name + ("_total" if f.type == "counter" else "") for f in families}
+    described_names = {one.name for one in DESCRIBED["bookie"]} - {CERTIFICATES} - STARTING
+    missing = described_names - {f.name + ("_total" if f.type == "counter" else "") for f in families}
     assert missing == set()
     assert watched.scrape()("info", version=VERSION) == 1
     assert watched.get("/health") == (200, "alive\n")
@@ -218,6 +228,7 @@ def test_garbage_collection_scrub_and_suspension_are_counted(watched: Watched) -
     watched.client.administer_bookie(bookie_id, AdminOperation.SCRUB)
     scrubbed = watched.until(lambda now: now("scrub_runs_total") > before("scrub_runs_total"))
     assert scrubbed("scrub_bytes") > 100_000
+    assert scrubbed("scrub_total_bytes") > 100_000
     assert (scrubbed("damaged_batches"), scrubbed("scrub_failing")) == (0, 0)
 
 
@@ -226,6 +237,41 @@ def test_the_list_of_bookies_shows_where_the_metrics_are(watched: Watched, capsy
     (shown,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     with urllib.request.urlopen(f"http://{shown['http']}/health", timeout=10) as reply:
         assert reply.status == 200
+
+
+def test_a_bookie_that_zookeeper_does_not_answer_for_a_session_is_not_ready_until_it_is_registered_again(
+    watched: Watched,
+) -> None:
+    before, address = watched.scrape(), watched._address()
+    assert before("zookeeper_connected") == 1
+    with mock.patch.object(watched, "_address", return_value=address):
+        watched.cluster.zookeeper.stop()
+        try:
+            watched.until_ready_is(503, "unregistered: there has been no connection to ZooKeeper for ")
+            silent = watched.scrape()
+            assert (silent("zookeeper_connected"), silent("ready")) == (0, 0)
+            assert silent("zookeeper_changed_seconds") >= CONFIG.session_timeout_s
+            assert watched.get("/health") == (200, "alive\n")
+        finally:
+            watched.cluster.zookeeper.start()
+        watched.until_ready_is(200, "ready")
+        after = watched.scrape()
+    assert (
+        after("zookeeper_connected"),
+        after("zookeeper_sessions_lost_total") >= before("zookeeper_sessions_lost_total"),
+    ) == (1, True)
+
+
+def test_the_days_that_certificates_have_left_are_scraped(secured_cluster: LocalCluster) -> None:
+    with BookKeeper(secured_cluster.metadata_uri, secured_cluster.client_config) as client:
+        address = client.list_bookies()[0].http
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as reply:
+        families = text_string_to_metric_families(reply.read().decode())
+        samples = next(family.samples for family in families if family.name == CERTIFICATES)
+    assert sorted(sample.labels["use"] for sample in samples) == ["ca", "client", "server"]
+    for sample in samples:
+        assert sample.labels["subject"].startswith("CN=")
+        assert sample.value > 0
 
 
 def test_a_taken_port_ends_the_start_with_its_name_and_the_way_out(watched: Watched) -> None:
@@ -265,17 +311,19 @@ def test_a_full_disk_and_a_broken_one_are_not_ready_and_say_so_while_the_process
 
 
 def test_why_a_bookie_is_not_ready_from_its_start_to_its_stop() -> None:
-    monitoring = Monitoring("127.0.0.1", BookieConfig())
+    monitoring = Monitoring("127.0.0.1", BookieConfig(), CONNECTED)
     state = SimpleNamespace(problem="")
-    bookie: Any = SimpleNamespace(failure=None, is_read_only=False, limbo=None, ids_above="", lapse="")
+    bookie: Any = SimpleNamespace(
+        failure=None, is_read_only=False, is_ordered_read_only=False, limbo=None, ids_above="", lapse=""
+    )
     running: Any = SimpleNamespace(bookie=bookie, watch=SimpleNamespace(state=state))
-    is_registered = False
+    unregistered = "it has not registered yet"
     assert monitoring.reasons() == [STARTS]
     with monitoring.of("bookie-1"):
         assert monitoring.reasons() == [STARTS]
-        monitoring.serves(running, lambda: is_registered)
-        assert monitoring.reasons() == ["it is not registered yet"]
-        is_registered = True
+        monitoring.serves(running, lambda: unregistered)
+        assert monitoring.reasons() == ["unregistered: it has not registered yet"]
+        unregistered = ""
         assert monitoring.reasons() == []
         bookie.lapse = "its epoch has not moved"
         assert monitoring.reasons() == ["lapsed: its epoch has not moved"]
@@ -285,10 +333,23 @@ def test_why_a_bookie_is_not_ready_from_its_start_to_its_stop() -> None:
         bookie.failure = OSError("broken")
         bookie.ids_above = "ids are given out again"
         assert [reason.split(":")[0] for reason in monitoring.reasons()] == ["failed", "read-only", bookie.ids_above, "limbo"]
+        bookie.is_ordered_read_only = True
+        assert f"read-only: {ORDERED}" in monitoring.reasons()
         monitoring.stops()
         assert monitoring.reasons() == [STOPS]
     with monitoring.of("bookie-1"):  # its storage is opened anew
         assert monitoring.reasons() == [STARTS]
+
+
+def test_how_far_a_start_has_come_is_scraped_until_the_bookie_serves() -> None:
+    monitoring, progress = Monitoring("127.0.0.1", BookieConfig(), CONNECTED), Progress()
+    with monitoring.of("bookie-1", progress):
+        progress.begin("replays its logs", 200)
+        progress.advance(50)
+        shown = {figure.metric.name: figure.value for figure in monitoring._figures()}
+        assert [shown[name] for name in sorted(STARTING)] == [50, 200]
+        monitoring.stops()
+        assert STARTING.isdisjoint(figure.metric.name for figure in monitoring._figures())
 
 
 @pytest.mark.parametrize(
@@ -297,7 +358,7 @@ def test_why_a_bookie_is_not_ready_from_its_start_to_its_stop() -> None:
 def test_where_clients_find_it_is_an_address_that_they_can_reach(http_host: str, registered: str) -> None:
     if http_host == "::1" and not socket.has_dualstack_ipv6():
         pytest.skip("no IPv6 on this machine")
-    with Monitoring("127.0.0.1", BookieConfig(http_port=0, http_host=http_host)) as monitoring:
+    with Monitoring("127.0.0.1", BookieConfig(http_port=0, http_host=http_host), CONNECTED) as monitoring:
         assert monitoring.address is not None
         with urllib.request.urlopen(f"http://{monitoring.address}/health", timeout=10) as reply:
             assert reply.read() == b"alive\n"
@@ -305,7 +366,7 @@ def test_where_clients_find_it_is_an_address_that_they_can_reach(http_host: str,
 
 
 def test_a_bookie_without_an_http_port_listens_nowhere() -> None:
-    with Monitoring("127.0.0.1", BookieConfig()) as monitoring:
+    with Monitoring("127.0.0.1", BookieConfig(), CONNECTED) as monitoring:
         assert monitoring.address is None
 
 

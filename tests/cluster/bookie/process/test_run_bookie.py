@@ -28,6 +28,7 @@ from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavaila
 from bk_spark.local.process import HOST
 from bk_spark.metadata.registration import BookieAddress, register
 from bk_spark.metadata.store import Versioned
+from bk_spark.metadata.zookeeper_session import SessionState
 from tests.memory_store import MemoryStore, MemoryTree
 from tests.unit.bookie.identity.bookie_home import ZNODES, Home
 
@@ -41,6 +42,7 @@ class Session(MemoryStore):
 
     def __init__(self, tree: MemoryTree, on_register: Callable[[], None]) -> None:
         self._on_register = on_register
+        self.session = SessionState(timeout_s=10.0, is_connected=True)
         super().__init__(tree)
 
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False, make_parents: bool = False) -> None:

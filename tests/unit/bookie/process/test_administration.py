@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 
+from bk_spark.bookie.admission import ORDERED
 from bk_spark.bookie.process.background import Administration, Background
 from bk_spark.bookie.process.disk_watch import DiskState
 from bk_spark.errors import ConfigError
@@ -41,12 +42,17 @@ class Task:
 
 class World:
     def __init__(self, repair: Task | None = None) -> None:
-        self.bookie = mock.Mock(is_read_only=False, failure=None, limbo=None, ids_above="", lapse="")
+        self.bookie = mock.Mock(
+            is_read_only=False, failure=None, limbo=None, ids_above="", lapse="", is_ordered_read_only=False
+        )
         self.bookie.storage.highest_ledger_id.return_value = 7
         self.watch = mock.Mock(state=DiskState())
         self.collector, self.scrub = Task(), Task()
         self.background = Background(self.collector, self.scrub, repair, mock.Mock(), Task())
-        self.administration = Administration(self.bookie, "b1", self.watch)
+        self.administration = Administration(self.bookie, "b1", self.watch, self.order_read_only)
+
+    def order_read_only(self, is_read_only: bool) -> None:
+        self.bookie.is_ordered_read_only = self.bookie.is_read_only = is_read_only
 
     def ask(self, operation: AdminOperation, bookie_id: str = "b1") -> AdministerReply:
         return self.administration.administer(bookie_id, operation)
@@ -104,6 +110,7 @@ def test_a_bookie_that_starts_says_so_and_tells_its_state() -> None:
         "limbo": 0,
         "ids_given_out_again": 0,
         "lapsed": 0,
+        "read_only_ordered": 0,
         "highest_ledger_id": 7,
     }
 
@@ -158,3 +165,16 @@ def test_an_operator_learns_what_limbo_waits_for_and_ends_it() -> None:
 
 def test_a_process_without_a_client_says_that_limbo_does_not_end(world: World) -> None:
     assert world.ask(AdminOperation.LIMBO_STATUS).status is Status.UNKNOWN
+
+
+def test_a_bookie_is_ordered_to_be_read_only_and_no_longer_also_while_it_starts() -> None:
+    starting = World()
+    assert starting.ask(AdminOperation.READ_ONLY_ON) == AdministerReply(Status.OK, ORDERED, {"read_only": 1})
+    reply = starting.ask(AdminOperation.BOOKIE_STATUS)
+    assert (reply.detail, reply.figures["read_only"], reply.figures["read_only_ordered"]) == (ORDERED, 1, 1)
+    assert starting.ask(AdminOperation.READ_ONLY_OFF) == AdministerReply(Status.OK, "", {"read_only": 0})
+
+
+def test_a_bookie_whose_order_ends_says_what_else_keeps_it_from_adds(world: World) -> None:
+    world.watch.state = DiskState(problem="too little free space in /data")
+    assert world.ask(AdminOperation.READ_ONLY_OFF).detail == "too little free space in /data"

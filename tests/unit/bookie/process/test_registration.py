@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +14,7 @@ from bk_spark.bookie.process.registration import Registration
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, list_bookies, lookup, register
 from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper_session import SessionState
 from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes("/ledgers")
@@ -26,6 +29,7 @@ class Session(MemoryStore):
     def __init__(self, tree: MemoryTree) -> None:
         super().__init__(tree)
         self._callbacks: list[Callable[[], None]] = []
+        self.session = SessionState(timeout_s=10.0, is_connected=True)
         self.failing_creations = 0
         self.tried = threading.Event()
 
@@ -35,6 +39,7 @@ class Session(MemoryStore):
     def renew(self) -> None:
         """The old session's ephemeral paths go, and the new session is reported."""
         self.close()
+        self.session = replace(self.session, lost=self.session.lost + 1)
         for callback in self._callbacks:
             callback()
 
@@ -177,3 +182,43 @@ def test_a_bookie_that_stops_leaves_what_another_process_registered_meanwhile(tr
     await_registering()
     registration.end()
     assert found(tree) == ELSEWHERE
+
+
+def test_a_bookie_that_has_not_registered_yet_says_so(tree: MemoryTree) -> None:
+    registration = Registration(Session(tree), ZNODES, HERE, patience_s=1.0)  # type: ignore[arg-type]
+    assert registration.problem() == "it has not registered yet"
+    registration.keep()
+    assert registration.problem() == ""
+
+
+def test_a_bookie_whose_session_was_lost_says_so_until_it_is_registered_again(tree: MemoryTree) -> None:
+    """Situation 88."""
+    session, registration = serving(tree)
+    session.close()
+    other = MemoryStore(tree)
+    register(other, ZNODES, ELSEWHERE)
+    session.renew()
+    assert session.tried.wait(DEADLINE_S)
+    assert registration.problem() == "its ZooKeeper session was lost, and it has not registered again yet"
+    other.close()
+    await_registering()
+    assert registration.problem() == ""
+
+
+def test_a_session_that_is_lost_during_the_registration_counts_as_lost(tree: MemoryTree) -> None:
+    class Fragile(Session):
+        def create(self, path: str, value: bytes = b"", **options: bool) -> None:
+            super().create(path, value, **options)
+            self.session = replace(self.session, lost=self.session.lost + 1)
+
+    registration = Registration(Fragile(tree), ZNODES, HERE, patience_s=1.0)  # type: ignore[arg-type]
+    registration.keep()
+    assert registration.problem().startswith("its ZooKeeper session was lost")
+
+
+def test_a_short_silence_of_zookeeper_leaves_the_registration_and_one_as_long_as_a_session_may_end_it(tree: MemoryTree) -> None:
+    session, registration = serving(tree)
+    session.session = replace(session.session, is_connected=False, changed_s=time.monotonic() - 5.0)
+    assert registration.problem() == ""
+    session.session = replace(session.session, changed_s=time.monotonic() - 12.0)
+    assert registration.problem() == "there has been no connection to ZooKeeper for 12 s, so its registration may be gone"

@@ -5,6 +5,7 @@ Ref: BP-46, "The Full Boot-Up Sequence"; docs/rules.md, storage rules 8, 10 and 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from bk_spark.bookie import admission
+from bk_spark.bookie import admission, progress
 from bk_spark.bookie.repair import integrity
 from bk_spark.bookie.repair.integrity import Integrity
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair, missing
@@ -473,3 +474,18 @@ def test_a_ledger_whose_id_another_creators_ledger_has_here_holds_up_no_end_of_l
     assert world.harness.bookie.limbo is None
     key = master_key(own.password, own.creator_token)
     assert world.harness.read(1, 0, 9, key=key)[1].status is Status.OTHER_LEDGER
+
+
+def test_it_tells_now_and_then_how_far_it_has_come_also_within_one_ledger(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(progress, "WORK_S", 0.0)
+    world.integrity = world.phase_two()
+    world.cluster.add(1, (0, OURS), last=9)
+    with caplog.at_level(logging.INFO):
+        assert world.integrity.round()
+    told = [line for line in caplog.messages if line.startswith("limbo: ")]
+    nbytes = world.integrity.status().copied_bytes
+    assert nbytes > 0
+    copied = f"{WATERMARK + 1} ids are left; 10 entries ({progress.mib(nbytes)}) were copied from other bookies"
+    assert told[-2:] == [f"limbo: {settled} ledgers are settled and 0 wait, {copied}" for settled in (0, 1)]

@@ -6,12 +6,14 @@ Ref: docs/rules.md, storage rules 1 to 3, protocol rule 39.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from bk_spark.bookie import progress
 from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.bookie.logs.entry_log_files import EntryLogFiles
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks
@@ -373,3 +375,20 @@ def _until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.001)
+
+
+def test_it_tells_when_it_begins_now_and_then_how_far_it_is_and_when_it_has_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(progress, "WORK_S", 0.0)
+    world.ledger(1, 0, 3, 7)
+    total = sum(row.size_bytes for row in world.rows())
+    with caplog.at_level(logging.INFO):
+        world.scrubber.run()
+    assert world.scrubber.status().total_bytes == total
+    all_of_it = f"{progress.mib(total)} of {progress.mib(total)} (100 %) are read, 0 batches are known to be damaged"
+    assert [line for line in caplog.messages if line.startswith("the scrub ")] == [
+        f"the scrub begins to read what is stored, {progress.mib(total)}",
+        f"the scrub goes on: {all_of_it}",
+        f"the scrub has ended: {all_of_it}",
+    ]

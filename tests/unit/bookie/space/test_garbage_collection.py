@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bk_spark.bookie.index.rows import Limbo
 from bk_spark.bookie.space import garbage_collection
 from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS, TOMBSTONE_MS, ClusterMember, Collected, DeletedLedgers
-from bk_spark.errors import BookKeeperError, ConfigError, MetadataConflictError, MetadataUnavailableError, StorageError
+from bk_spark.errors import BookKeeperError, MetadataConflictError, MetadataUnavailableError, StorageError
 from tests.budget import examples
 from tests.unit.bookie.space.gc_cluster import BOOKIE_ID, ZNODES, GcCluster
 
@@ -148,7 +148,7 @@ def test_a_store_that_was_made_anew_deletes_nothing(gc: Rounds) -> None:
         with pytest.raises(MetadataConflictError, match="another"):
             gc.round()
     gc.store.leader.delete(ZNODES.instance_id)
-    with pytest.raises(ConfigError):
+    with pytest.raises(MetadataConflictError, match="it has lost the cluster"):
         gc.round()
     assert gc.storage.deleted == []
 
