@@ -1,7 +1,7 @@
 """bk_spark: a replicated log store for Spark users.
 
-These are the public names. All but the errors are loaded at their first use, because every Spark worker imports this package
-and few need all of it.
+These are the public names; ``bk_spark.aio`` has those for asyncio. All but the errors are loaded at their first use, because
+every Spark worker imports this package and few need all of it.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class BookKeeper:
         to a log, which commits or deletes it. Raises ConfigError unless E ≥ Qw ≥ Qa ≥ 1; NotEnoughBookiesError with fewer
         than E writable bookies; MetadataUnavailableError.
         """
-        options = _options(ensemble_size, write_quorum, ack_quorum, digest_type, password, custom_metadata)
+        options = ledger_options(ensemble_size, write_quorum, ack_quorum, digest_type, password, custom_metadata)
         return WriteHandle(self.context, self._create(options, job), version=0, deferred_sync=deferred_sync)
 
     def create_ledger_adv(
@@ -110,7 +110,7 @@ class BookKeeper:
         deferred_sync: bool = False,
     ) -> AdvWriteHandle:
         """As ``create_ledger``, for an application that gives the entry ids itself: ``append(entry_id, payload)``."""
-        options = _options(ensemble_size, write_quorum, ack_quorum, digest_type, password, custom_metadata)
+        options = ledger_options(ensemble_size, write_quorum, ack_quorum, digest_type, password, custom_metadata)
         return AdvWriteHandle(self.context, self._create(options, None), version=0, deferred_sync=deferred_sync)
 
     def open_ledger(
@@ -262,7 +262,7 @@ class BookKeeper:
         return metadata
 
 
-def _options(
+def ledger_options(
     ensemble_size: int,
     write_quorum: int,
     ack_quorum: int,
@@ -270,6 +270,7 @@ def _options(
     password: bytes,
     custom_metadata: Mapping[str, bytes] | None,
 ) -> LedgerOptions:
+    """The arguments of ``create_ledger``, checked. Raises ConfigError."""
     return LedgerOptions(
         ensemble_size=ensemble_size,
         write_quorum=write_quorum,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import bk_spark
-from bk_spark import proto
+from bk_spark import aio, proto
 from bk_spark.cli import build_parser
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
@@ -43,6 +43,7 @@ HANDED_OUT = (
     LocalBookie,
     LocalZooKeeper,
     BookKeeperDataSource,
+    *(getattr(aio, name) for name in aio.__all__ if name.startswith("Async")),
 )
 """What users get from the names above, and what Spark takes."""
 
@@ -58,6 +59,7 @@ def lines() -> list[str]:
 def _names() -> Iterator[str]:
     for name in bk_spark.__all__:
         yield f"name {name}"
+    yield f"name aio.connect{_signature(aio.connect)}"
     for kind in [*(getattr(bk_spark, name) for name in bk_spark.__all__), *HANDED_OUT]:
         if inspect.isclass(kind) and issubclass(kind, BaseException):
             yield f"error {kind.__name__}({', '.join(list(inspect.signature(kind.__init__).parameters)[1:])})"

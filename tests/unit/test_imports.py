@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "client/log/log": ("client/log/leader", "client/log/cleanup", "client/log/rows"),
     "client/bookkeeper": ("client/log/log", "embedded/join"),
     "client/replication": ("client/bookkeeper",),
+    "aio": ("client/bookkeeper",),
     # bookie
     "bookie": (),
     "bookie/pace": ("entries/rate",),
@@ -110,7 +111,7 @@ USES = {
     "crc32c": ("entries/crc",),
     "prometheus_client": ("telemetry", "dashboard"),
     # the machine
-    "asyncio": ("client/driver", "client/replication", "bookie/server", "bookie/process"),
+    "asyncio": ("client/driver", "client/replication", "aio", "bookie/server", "bookie/process"),
     "os": ("bookie/disk", "client/driver/event_loop", "datasource/connection", "datasource/options"),
     "queue": ("client/ledger", "bookie/server"),
     "random": ("client/driver",),
@@ -134,6 +135,7 @@ USES = {
         "client/log/rows",
         "client/log/write_ledger",
         "client/replication",
+        "aio/calls",
         "bookie/identity",
         "bookie/logs",
         "bookie/storage",

@@ -104,6 +104,8 @@ class ClientContext:
         self.marks = UnderReplication(store, znodes)
         """Marks of under-replicated ledgers; nothing is read or created before the first mark."""
         self.loop = EventLoop.get()
+        self.appends_stand_in_line = False
+        """Whether an append of a new writer without room stands in line. Otherwise the thread that makes it waits."""
         self._executor = ThreadPoolExecutor(METADATA_THREADS, thread_name_prefix="bk_spark-metadata")
         self.bookies = Bookies(self._lookup, channels)
         self._closed = False

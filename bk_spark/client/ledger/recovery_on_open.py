@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bk_spark.client.driver.client_context import ClientContext
-from bk_spark.client.driver.run_state_machine import run_state_machine_and_wait
+from bk_spark.client.driver.run_state_machine import run_state_machine
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.limits import RecoverLimits
 from bk_spark.client.protocol.recover_ledger import RecoverLedger
@@ -17,7 +17,17 @@ MAX_RECOVERIES = 8
 def recovered(
     context: ClientContext, ledgers: LedgerStore, metadata: LedgerMetadata, version: int, of_application: str = ""
 ) -> LedgerMetadata:
-    """Recover the ledger; returns its CLOSED metadata. ``version`` is the version of ``metadata``.
+    """As ``recover``, for an application's thread. Raises ConfigError on the event loop's own thread."""
+    if metadata.is_closed:
+        return metadata
+    context.check_may_wait()
+    return context.submit(recover(context, ledgers, metadata, version, of_application)).result()
+
+
+async def recover(
+    context: ClientContext, ledgers: LedgerStore, metadata: LedgerMetadata, version: int, of_application: str = ""
+) -> LedgerMetadata:
+    """Recover the ledger; returns its CLOSED metadata. ``version`` is the version of ``metadata``. On the client's event loop.
 
     Raises ConfigError for one that is not closed and belongs to another application than ``of_application``.
 
@@ -25,15 +35,16 @@ def recovered(
     metadata knows nothing of that one's write-backs: it starts anew from the current metadata (docs/rules.md, protocol rule
     13). Raises the errors of RecoverLedger.
     """
+    ledger_id = metadata.ledger_id
     for remaining in reversed(range(MAX_RECOVERIES)):
         if metadata.is_closed:
             break
         metadata.check_may_change(of_application)
         machine = RecoverLedger(metadata, version, RecoverLimits.of(context.config))
         try:
-            metadata, version = run_state_machine_and_wait(context, metadata, machine)
+            metadata, version = await run_state_machine(context, metadata, machine)
         except MetadataConflictError:
             if remaining == 0:
                 raise
-            metadata, version = ledgers.versioned(metadata.ledger_id)
+            metadata, version = await context.blocking(lambda: ledgers.versioned(ledger_id))
     return metadata

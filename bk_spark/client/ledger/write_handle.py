@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
+from bk_spark.client.ledger.write_line import WriteLine
 from bk_spark.client.ledger.write_queue import WriteQueue
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import AddLimits
@@ -87,12 +88,11 @@ class InOrderWriter(ClosedAfterBlock, Generic[_Place]):
         """As ``append_batch``; the future holds the places once all entries are confirmed."""
 
 
-class _LedgerWriter(ClosedAfterBlock):
-    """What all writers of a ledger have in common."""
+class LedgerWriter:
+    """What all writers of a ledger tell of it."""
 
-    def __init__(self, context: ClientContext, metadata: LedgerMetadata, version: int, *, deferred_sync: bool = False) -> None:
-        self._machine = AddEntries(metadata, version, AddLimits.of(context.config), deferred_sync=deferred_sync)
-        self._queue = WriteQueue(context, self._machine)
+    def __init__(self, machine: AddEntries) -> None:
+        self._machine = machine
 
     @property
     def ledger_id(self) -> int:
@@ -118,6 +118,19 @@ class _LedgerWriter(ClosedAfterBlock):
         """Payload bytes up to the last add confirmed."""
         return self._machine.length
 
+    @property
+    def _title(self) -> str:
+        return f"ledger {self.ledger_id}"
+
+
+class _BlockingWriter(LedgerWriter, ClosedAfterBlock):
+    """What the writers of threads have in common."""
+
+    def __init__(self, context: ClientContext, metadata: LedgerMetadata, version: int, *, deferred_sync: bool = False) -> None:
+        super().__init__(AddEntries(metadata, version, AddLimits.of(context.config), deferred_sync=deferred_sync))
+        kind = WriteLine if context.appends_stand_in_line else WriteQueue
+        self._queue = kind(context, self._machine)
+
     def force(self) -> int:
         """Make durable what was appended. Returns the last add confirmed, which covers it.
 
@@ -140,12 +153,8 @@ class _LedgerWriter(ClosedAfterBlock):
         """
         self._queue.close()
 
-    @property
-    def _title(self) -> str:
-        return f"ledger {self.ledger_id}"
 
-
-class WriteHandle(_LedgerWriter, InOrderWriter[int]):
+class WriteHandle(_BlockingWriter, InOrderWriter[int]):
     """The one writer of a ledger.
 
     It replaces a bookie that fails, and goes on. Appends wait while ``ClientConfig.add_window_bytes`` are on their way, so
@@ -160,7 +169,7 @@ class WriteHandle(_LedgerWriter, InOrderWriter[int]):
         return self._queue.append_many(checked_payloads(payloads))
 
 
-class AdvWriteHandle(_LedgerWriter):
+class AdvWriteHandle(_BlockingWriter):
     """The one writer of a ledger whose entry ids the application chooses: from 0 on, in the end without gaps.
 
     An id may be appended before the ids below it: the entry waits, and is confirmed after them. An id that was appended
@@ -176,7 +185,7 @@ class AdvWriteHandle(_LedgerWriter):
 
     def append_async(self, entry_id: int, payload: bytes) -> Future[int]:
         """Append one entry. The future holds its id once it and all entries below it are confirmed."""
-        _check_entry_id(entry_id, 1)
+        check_entry_id(entry_id, 1)
         return self._queue.append_one(checked_payload(payload), entry_id)
 
     def append_batch(self, first_entry_id: int, payloads: Payloads) -> tuple[int, int]:
@@ -190,11 +199,11 @@ class AdvWriteHandle(_LedgerWriter):
     def append_batch_async(self, first_entry_id: int, payloads: Payloads) -> Future[tuple[int, int]]:
         """As ``append_batch``; the future holds the ids once all entries are confirmed."""
         array = checked_payloads(payloads)
-        _check_entry_id(first_entry_id, len(array))
+        check_entry_id(first_entry_id, len(array))
         return self._queue.append_many(array, first_entry_id)
 
 
-def _check_entry_id(entry_id: object, count: int) -> None:
+def check_entry_id(entry_id: object, count: int) -> None:
     if not isinstance(entry_id, int) or isinstance(entry_id, bool) or not 0 <= entry_id <= MAX_ENTRY_ID - count:
         raise ConfigError("an entry id", entry_id, f"it must be a whole number from 0 to {MAX_ENTRY_ID - count}")
 

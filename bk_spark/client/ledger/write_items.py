@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from bk_spark.client.driver.user_loop import LoopFuture, UserLoop, give_error, give_ids
 from bk_spark.client.ledger.append_future import AppendFuture, Uncancellable, confirm_all
 from bk_spark.entries.batch import binaries
 from bk_spark.errors import BookKeeperError
@@ -20,23 +21,38 @@ class Singles:
 
     nbytes: int
     payloads: list[bytes]
-    futures: list[AppendFuture]
+    futures: list[Any]
+    """AppendFutures; or futures of ``loop``."""
     first_entry_id: int | None = None
     """Chosen by the application; None: the next one."""
+    loop: UserLoop | None = None
+    """Where coroutines wait for the futures; None: threads do."""
 
     @property
     def count(self) -> int:
         return len(self.payloads)
 
-    def add(self, nbytes: int, payload: bytes, future: AppendFuture) -> None:
+    def add(self, nbytes: int, payload: bytes, future: AppendFuture | LoopFuture[int]) -> None:
         self.nbytes += nbytes
         self.payloads.append(payload)
         self.futures.append(future)
 
+    def join(self, others: Singles) -> None:
+        """Put others behind these."""
+        self.nbytes += others.nbytes
+        self.payloads += others.payloads
+        self.futures += others.futures
+
     def confirm(self, first_entry_id: int) -> None:
-        confirm_all(self.futures, first_entry_id)
+        if self.loop is None:
+            confirm_all(self.futures, first_entry_id)
+        else:
+            self.loop.tell(give_ids, self.futures, first_entry_id)
 
     def reject(self, error: BookKeeperError) -> None:
+        if self.loop is not None:
+            self.loop.tell(give_error, self.futures, error)
+            return
         for future in self.futures:
             _fail(future, error)
 

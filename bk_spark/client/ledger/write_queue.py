@@ -4,7 +4,7 @@ Appends are cut and merged into batches. A batch is handed to the state machine 
 way, a small batch only while none is. Appends that come meanwhile go together into the next batch, so batches grow with the
 load. While bookies take long to confirm, fewer batches are under way (``Allowance``). The window bounds the bytes that are
 queued or unsettled; an append waits for room. This wait ends, too, because a batch that is not confirmed in time fails the
-writer and with it everything that waits.
+writer and with it everything that waits. Appends of coroutines stand in line instead (write_line.py).
 
 If the application chooses the ids, an append beyond a gap is stuck until the gap is filled, and must not keep out the append
 that fills it. So stuck bytes count as free for an append that fills the first gap; memory is bounded by two windows. An append
@@ -150,12 +150,20 @@ class WriteQueue:
     def force(self) -> int:
         """Wait until all earlier appends are forced; returns the last add confirmed."""
         self._context.check_may_wait()
+        return self.force_async().result()
+
+    def force_async(self) -> Future[int]:
+        """As ``force``, without a wait."""
         future: Future[int] = new_future()
         self._put([Force(future)])
-        return future.result()
+        return future
 
     def close(self) -> None:
         self._context.check_may_wait()
+        self.close_async().result()
+
+    def close_async(self) -> Future[None]:
+        """As ``close``, without a wait. Each call returns the future of the first."""
         with self._room:
             if self._broken is not None:
                 raise self._broken
@@ -165,7 +173,7 @@ class WriteQueue:
             closed = self._closed
         if first:
             self._context.loop.call_soon_threadsafe(self._runner.post, sm.CloseRequested())
-        closed.result()
+        return closed
 
     def _pieces(self, payloads: pa.BinaryArray, call: Call, first_entry_id: int | None) -> list[CallPart]:
         """Cut into batches of about ``add_batch_bytes``, none of more than MAX_BATCH_ENTRIES."""
@@ -200,6 +208,10 @@ class WriteQueue:
         if not self._has_room(nbytes, first):
             self._context.check_may_wait()
             self._room.wait_for(lambda: self._has_room(nbytes, first))
+        self._count_in(nbytes)
+
+    def _count_in(self, nbytes: int) -> None:
+        """Whoever holds the lock puts these bytes into the queue before it is released."""
         must_pump = not self._is_pumped or self._queued_bytes < SMALL_BYTES <= self._queued_bytes + nbytes
         self._held_bytes += nbytes
         self._queued_bytes += nbytes
@@ -220,6 +232,10 @@ class WriteQueue:
             ledger_id = self._machine.metadata.ledger_id
             raise AppendWindowFullError(ledger_id, first, self._next_entry_id, self._window_bytes)
         return False
+
+    def _room_made(self) -> None:
+        """There may be room for appends that wait. Called with the lock held."""
+        self._room.notify_all()
 
     # --- on the event loop
 
@@ -262,7 +278,7 @@ class WriteQueue:
             while self._gapped and self._gapped[0][0] <= pushed:
                 self._gapped_bytes -= heapq.heappop(self._gapped)[1]
             self._next_entry_id = pushed + 1
-            self._room.notify_all()
+            self._room_made()
 
     def _next_batch(self) -> Token | None:
         token = Token([])
@@ -272,7 +288,7 @@ class WriteQueue:
             self._queued_bytes -= token.nbytes
             self._is_pumped = bool(token.items)
             if token.items and not self._items:
-                self._room.notify_all()
+                self._room_made()
         return token if token.items else None
 
     def _fit_together(self, batch: Singles | Token, nbytes: int, count: int) -> bool:
@@ -311,7 +327,7 @@ class WriteQueue:
             with self._room:
                 self._gapped.clear()
                 self._gapped_bytes = 0
-                self._room.notify_all()
+                self._room_made()
 
     def _schedule_pump(self) -> None:
         if not self._is_pump_due:
@@ -321,14 +337,14 @@ class WriteQueue:
     def _release(self, nbytes: int) -> None:
         with self._room:
             self._held_bytes -= nbytes
-            self._room.notify_all()
+            self._room_made()
 
     def _finish(self, error: BookKeeperError | None) -> None:
         """The writer is closed; or a bug ended the state machine, and nothing that waits will ever be confirmed."""
         if isinstance(error, InternalError):
             with self._room:
                 self._broken = error
-                self._room.notify_all()
+                self._room_made()
             for token in self._in_flight:
                 token.reject(error)
             self._in_flight.clear()

@@ -23,14 +23,18 @@ from bk_spark.entries.batch import int64s
 from bk_spark.errors import ConfigError
 
 
-class LedgerReader(Protocol):
-    """What reading a log needs of a ledger's ReadHandle."""
+class OpenedLedger(Protocol):
+    """How far an opened ledger can be read."""
 
     @property
     def is_closed(self) -> bool: ...
 
     @property
     def last_add_confirmed(self) -> int: ...
+
+
+class LedgerReader(OpenedLedger, Protocol):
+    """What reading a log needs of a ledger's ReadHandle."""
 
     def read(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """The entries ``first`` to ``last``, inclusive."""
@@ -65,32 +69,51 @@ class LogRange:
 
     def read(self, open_ledger: Callable[[int], LedgerReader]) -> Iterator[pa.RecordBatch]:
         """Each open ledger is opened, and asked for its last add confirmed, only when the reading reaches it."""
-        for index in range(self.first[0], min(self.beyond[0] + 1, len(self.ledgers))):
-            ledger = self.ledgers[index]
-            begin = self.first[1] if index == self.first[0] else 0
-            if isinstance(ledger, CommittedLedger):
-                last = self._until(index, ledger.last_entry_id)
-                if begin <= last:
-                    yield from _with_ledger_id(ledger.ledger_id, open_ledger(ledger.ledger_id).read(begin, last))
+        for stretch in self.stretches():
+            if stretch.is_empty:
                 continue
-            reader = open_ledger(ledger.ledger_id)
+            reader = open_ledger(stretch.ledger.ledger_id)
             is_closed = reader.is_closed  # asked before its end: if it is closed in between, it is not read to its end
-            last = self._until(index, reader.last_add_confirmed)
-            if begin <= last:
-                yield from _with_ledger_id(ledger.ledger_id, reader.read(begin, last))
-            if not is_closed:
+            last = stretch.last(reader)
+            if stretch.first <= last:
+                yield from (with_ledger_id(stretch.ledger.ledger_id, one) for one in reader.read(stretch.first, last))
+            if not is_closed and isinstance(stretch.ledger, OpenLedger):
                 return
 
-    def _until(self, index: int, last: int) -> int:
-        return min(last, self.beyond[1] - 1) if index == self.beyond[0] else last
+    def stretches(self) -> Iterator[LedgerStretch]:
+        """What is to be read of each ledger, in log order."""
+        for index in range(self.first[0], min(self.beyond[0] + 1, len(self.ledgers))):
+            begin = self.first[1] if index == self.first[0] else 0
+            yield LedgerStretch(self.ledgers[index], begin, self.beyond[1] if index == self.beyond[0] else None)
 
 
-def _with_ledger_id(ledger_id: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches with a first column ``ledger_id``."""
-    for batch in batches:
-        ids = int64s(np.full(batch.num_rows, ledger_id, np.int64))
-        schema = batch.schema.insert(0, pa.field("ledger_id", pa.int64(), nullable=False))
-        yield pa.RecordBatch.from_arrays([ids, *batch.columns], schema=schema)
+@dataclass(frozen=True, slots=True)
+class LedgerStretch:
+    """What is to be read of one ledger: from entry ``first``, included, to ``beyond``, excluded; None: to its end."""
+
+    ledger: CommittedLedger | OpenLedger
+    first: int
+    beyond: int | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be read, as far as that is known before the ledger is opened."""
+        return isinstance(self.ledger, CommittedLedger) and self._until(self.ledger.last_entry_id) < self.first
+
+    def last(self, reader: OpenedLedger) -> int:
+        """The last entry to be read, inclusive: of an open ledger, as far as its reader knows it to be confirmed."""
+        ledger = self.ledger
+        return self._until(ledger.last_entry_id if isinstance(ledger, CommittedLedger) else reader.last_add_confirmed)
+
+    def _until(self, last: int) -> int:
+        return last if self.beyond is None else min(last, self.beyond - 1)
+
+
+def with_ledger_id(ledger_id: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with a first column ``ledger_id``."""
+    ids = int64s(np.full(batch.num_rows, ledger_id, np.int64))
+    schema = batch.schema.insert(0, pa.field("ledger_id", pa.int64(), nullable=False))
+    return pa.RecordBatch.from_arrays([ids, *batch.columns], schema=schema)
 
 
 def place_of(

@@ -249,18 +249,18 @@ def test_a_recovery_that_another_one_got_ahead_of_is_begun_anew_a_bounded_number
     """Ref: protocol rule 13."""
     writer = owner.create_ledger()
     writer.append(b"x")
-    run, tries = recovery_on_open.run_state_machine_and_wait, []
+    run, tries = recovery_on_open.run_state_machine, []
     lost = MetadataConflictError("the metadata", "another recovery's ensemble")
 
     def lose(times: int) -> None:
-        def run_or_lose(*arguments: object) -> object:
+        async def run_or_lose(*arguments: object) -> object:
             tries.append(arguments)
             if len(tries) <= times:
                 raise lost
-            return run(*arguments)  # type: ignore[arg-type]
+            return await run(*arguments)  # type: ignore[arg-type]
 
         tries.clear()
-        monkeypatch.setattr(recovery_on_open, "run_state_machine_and_wait", run_or_lose)
+        monkeypatch.setattr(recovery_on_open, "run_state_machine", run_or_lose)
 
     lose(recovery_on_open.MAX_RECOVERIES)
     with pytest.raises(MetadataConflictError):

@@ -1,0 +1,67 @@
+"""What the tests of bk_spark.aio share: event loops with a deadline, and a look at what is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from bk_spark.client.driver.event_loop import EventLoop
+
+DEADLINE_S = 120.0
+"""For a whole test: on a busy machine thousands of tasks take their time."""
+
+_Result = TypeVar("_Result")
+
+
+def run(test: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run a test on an event loop of its own."""
+    return asyncio.run(asyncio.wait_for(test, DEADLINE_S))
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for a condition that nothing wakes this loop for."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        await asyncio.sleep(0.005)
+
+
+async def tasks_of_clients() -> int:
+    """Tasks under way on the clients' event loop, this one's own not counted."""
+
+    async def count() -> int:
+        return len(asyncio.all_tasks()) - 1
+
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(count(), EventLoop.get()))
+
+
+def pending_futures() -> int:
+    """Futures of any event loop that nobody has given an outcome, after a collection of garbage."""
+    gc.collect()
+    return sum(1 for one in gc.get_objects() if type(one) is asyncio.Future and not one.done())
+
+
+def threads() -> set[str]:
+    """The names of threads that a call might have started; not those that state machines share for the metadata store."""
+    ours = {one.name for one in threading.enumerate() if one.name.startswith("bk_spark")}
+    return {name for name in ours if not name.startswith("bk_spark-metadata")}
+
+
+class Ticks:
+    """Counts turns of the running event loop that are not later than they should be."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self.count = 0
+
+    async def run(self) -> None:
+        seen_s = time.monotonic()
+        while True:
+            await asyncio.sleep(0.01)
+            now_s = time.monotonic()
+            self.longest_s, seen_s = max(self.longest_s, now_s - seen_s), now_s
+            self.count += 1
