@@ -17,6 +17,7 @@ from bk_spark.client.log.cleanup.orphans import OLDER_THAN_S, Orphan, Orphans
 from bk_spark.client.log.cleanup.vacuum import LogVacuum, VacuumReport
 from bk_spark.client.log.log import LedgerAccess, Log
 from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.rows.count_rows import count_rows
 from bk_spark.client.log.stored.values import LOG_TAG
 from bk_spark.client.progress import Progress, no_progress
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
@@ -64,7 +65,13 @@ class BookKeeper:
             self.metadata_store.close()
             raise
         self._ledgers = LedgerStore(self.metadata_store, self.znodes)
-        self.logs = LogStore(self.metadata_store, self.znodes, self.context.wall_clock_ms, recover_ledger=self._recover_ledger)
+        self.logs = LogStore(
+            self.metadata_store,
+            self.znodes,
+            self.context.wall_clock_ms,
+            recover_ledger=self._recover_ledger,
+            count_rows=self._count_rows,
+        )
         """The logs' metadata: what the data source commits through."""
 
     # Ledgers
@@ -190,6 +197,7 @@ class BookKeeper:
             lambda options, job: WriteHandle(self.context, self._create(options, job), version=0),
             password,
             self.config.add_window_bytes,
+            self.config.add_batch_bytes,
         )
         return Log(self.logs, name, uid, access)
 
@@ -224,6 +232,9 @@ class BookKeeper:
         """Take a log's ledger from its leader. Whoever may commit to the log may do so, without a password."""
         metadata, version = self._ledgers.versioned(ledger_id)
         return recovered(self.context, self._ledgers, metadata, version)
+
+    def _count_rows(self, metadata: LedgerMetadata) -> int:
+        return count_rows(ReadHandle(self.context, self._ledgers, metadata))
 
     def _create(self, options: LedgerOptions, job: WriteJob | None) -> LedgerMetadata:
         jobs = self.logs.jobs

@@ -165,6 +165,14 @@ def log_position(text: str) -> LogPosition:
         ) from None
 
 
+def application(text: str) -> tuple[str, int]:
+    """``loader:7``: an application's id, which may have colons, and a version."""
+    name, _, version = text.rpartition(":")
+    if not name or not version.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is not ID:VERSION, such as loader:7")
+    return name, int(version)
+
+
 def setting_help(config: type, name: str, default: str) -> str:
     """The help of one setting's option."""
     return f"{setting_texts(config)[name]} (default {default})"

@@ -1,30 +1,24 @@
-"""``bk-spark log``: what is in a log, and its deletion. The commands that change a log are in ``log_changes.py``."""
+"""``bk-spark log``: what a log is, and its deletion. ``log_rows.py`` reads and appends, ``log_changes.py`` is for operators."""
 
 from __future__ import annotations
 
 import argparse
-import base64
-import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
-import pyarrow as pa
-
 from bk_spark.client.log.stored.snapshot import LogSnapshot
-from bk_spark.client.log.stored.values import CommittedLedger, Content, Head, LogVersion, OpenLedger, Retention
+from bk_spark.client.log.stored.values import CommittedLedger, Head, LogVersion, OpenLedger, Retention
 from bk_spark.client.log.stream.cursors import Cursor
 from bk_spark.client.log.stream.follow import LogFollower
 from bk_spark.client.log.stream.order import FAIL
-from bk_spark.commands import log_changes
+from bk_spark.commands import log_changes, log_rows
 from bk_spark.commands.arguments import Commands, command, count, group_of
 from bk_spark.commands.connect import bookkeeper
-from bk_spark.commands.ledger import entry_line
-from bk_spark.commands.log_changes import add_password, log_command
+from bk_spark.commands.log_changes import log_command
 from bk_spark.commands.output import Record, print_json, print_record, print_records, readable, say
 from bk_spark.errors import ConfigError, NoSuchLogError
-from bk_spark.rows.codec import decode_stored, without_text
 
 
 def add(commands: Commands) -> None:
@@ -33,9 +27,7 @@ def add(commands: Commands) -> None:
     show = log_command(group, "show", "one log's state, commits, ledgers, and the streams that read it", _show)
     text = "at most N commits and N ledgers, the last ones (default %(default)s)"
     show.add_argument("--limit", type=count, default=20, metavar="N", help=text)
-    read = log_command(group, "read", "one log's rows or entries", _read)
-    read.add_argument("--limit", type=int, default=100, metavar="N", help="at most N rows (default %(default)s)")
-    add_password(read)
+    log_rows.add(group)
     log_command(group, "delete", "delete one log and all its ledgers for good", _delete)
     log_changes.add(group)
     log_changes.add_orphans(commands)
@@ -75,25 +67,6 @@ def _show(args: argparse.Namespace) -> None:
     _section("streams that read it", cursors, ["cursor", "lag_rows", "version", "ledger_id", "entry_id", "updated"])
     if head.version - head.oldest_version > len(commits) or len(snapshot.ledgers) > len(ledgers):
         say(f"the last {args.limit} of commits and ledgers are shown: --limit N shows more")
-
-
-def _read(args: argparse.Namespace) -> None:
-    """Print the first rows (JSON lines) or entries."""
-    with bookkeeper(args) as client:
-        log = client.open_log(args.name, password=args.password.encode())
-        snapshot = log.snapshot()
-        left = args.limit
-        for ledger in snapshot.ledgers:
-            if left <= 0:
-                say(f"only the first {args.limit} are shown: --limit N shows more")
-                return
-            reader = client.open_ledger(ledger.ledger_id, args.password.encode(), recover=False)
-            if ledger.last_entry_id >= 0:
-                batches = reader.read(0, ledger.last_entry_id)
-                lines = _lines(batches, snapshot.content, ledger.ledger_id, left, args.json)
-                for line in itertools.islice(lines, left):
-                    print(line)
-                    left -= 1
 
 
 def _delete(args: argparse.Namespace) -> None:
@@ -187,37 +160,3 @@ def _time(time_ms: int) -> str:
 def _columns(schema: dict[str, list[dict[str, object]]] | None) -> list[str]:
     columns = [] if schema is None else [(field["name"], field["type"]) for field in schema["fields"]]
     return [f"{name}: {kind.get('type', kind) if isinstance(kind, dict) else kind}" for name, kind in columns]
-
-
-def _lines(
-    batches: Iterable[pa.RecordBatch], content: Content | None, ledger_id: int, limit: int, as_json: bool
-) -> Iterator[str]:
-    """Entries, or rows as JSON lines. Of each entry's rows the first ``limit`` at most."""
-    for batch in batches:
-        for entry_id, payload in zip(batch.column("entry_id").to_pylist(), batch.column("payload"), strict=True):
-            if content is not Content.ROWS:
-                yield entry_line({"ledger_id": ledger_id}, entry_id, payload.as_py(), as_json=as_json)
-                continue
-            rows = decode_stored(payload.as_buffer(), f"entry {entry_id} of ledger {ledger_id}")
-            for row in _listed(rows.slice(0, limit)):
-                yield json.dumps({name: _plain(value) for name, value in row.items()}, default=str)
-
-
-def _listed(rows: pa.RecordBatch) -> list[dict[str, object]]:
-    """Text is given as bytes if some of the rows' text is no UTF-8."""
-    try:
-        return list(rows.to_pylist())
-    except UnicodeDecodeError:
-        plain = [column.cast(without_text(column.type)) for column in rows.columns]
-        return list(pa.record_batch(plain, rows.schema.names).to_pylist())
-
-
-def _plain(value: object) -> object:
-    """A value that JSON can hold: bytes as base64; what else JSON lacks becomes text later."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -35,6 +36,9 @@ GREETING_S = 5.0
 _POLL_S = 0.05
 
 _TAIL_BYTES = 4096
+
+FULL_BYTES = 1 << 20
+"""A disk with less free space is full for a host, which then cannot even write why it failed."""
 
 _joined: dict[Path, _Joined] = {}
 _lock = threading.Lock()
@@ -173,4 +177,6 @@ def _failure(directory: Path, problem: str) -> ConfigError:
         lines = file.read().decode(errors="replace").split("\n")
     reasons = [line for line in lines if line.strip()]
     reason = reasons[-1] if reasons else "its log is empty"
+    if shutil.disk_usage(directory).free < FULL_BYTES:
+        reason = "the disk is full: free some space, or name a directory on another one"
     return ConfigError("the metadata URI", f"{PREFIX}{directory}", f"its cluster {problem}: {reason} (log: {log})")

@@ -14,7 +14,8 @@ offset type   header, little endian
 16     …      fields, each: u16 kind, u16 size in bytes, then those bytes
 ====== ====== ===========================================================
 
-A field of kind 1 holds statistics of the columns (statistics.py). Headers without fields are valid.
+A field of kind 1 holds statistics of the columns (statistics.py). A field of kind 2 is a u64: the rows that stand before the
+payload in its ledger, where a leader wrote it. Headers without fields are valid.
 
 Each payload carries its schema, so it can be decoded by itself: in any slice of a ledger, after the log's schema has grown or
 was replaced, and in a log that adopts the ledger. No look-up can pair it with a wrong schema. The cost is about 120 bytes a
@@ -55,10 +56,12 @@ MAX_ROWS = 1 << 22
 _HEADER = struct.Struct("<4sHHII")
 _FIELD = struct.Struct("<HH")
 _STATISTICS = 1
+_ROWS_BEFORE = 2
+_ROW_NUMBER = struct.Struct("<Q")
 _MARGIN_BYTES = 1 << 20
 """Room for padding, and for offsets and bitmaps that the size of a slice does not count."""
 
-_MAX_FIELD_BYTES = 2**16 - 1 - _HEADER.size - _FIELD.size
+_MAX_FIELD_BYTES = 2**16 - 1 - _HEADER.size - 2 * _FIELD.size - _ROW_NUMBER.size
 
 _LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
@@ -177,7 +180,7 @@ class RowDecoder:
         except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:
             raise CorruptionError(what, f"not an Arrow schema ({problem})") from None
         lacking = {name: ColumnStatistics(opened.rows) for name in columns if self._stored.get_field_index(name) < 0}
-        known = decode_statistics(_statistics_field(opened.fields, what), self._stored, columns, what)
+        known = decode_statistics(_field(opened.fields, _STATISTICS, what) or b"", self._stored, columns, what)
         return opened.rows, {**lacking, **known}
 
     def _follow(self, schema_message: pa.Buffer, what: str) -> None:
@@ -311,13 +314,39 @@ def _check_claims(opened: _Opened, what: str) -> None:
         raise CorruptionError(what, f"it claims to hold {facts.announced_bytes} bytes, the maximum is {MAX_DECODED_BYTES}")
 
 
-def _statistics_field(fields: bytes, what: str) -> bytes:
-    """The statistics among a header's fields; empty if there are none."""
+def _field(fields: bytes, wanted: int, what: str) -> bytes | None:
+    """One of a header's fields; None if it is not there."""
     while fields:
         if len(fields) < _FIELD.size or len(fields) < _FIELD.size + _FIELD.unpack_from(fields)[1]:
             raise CorruptionError(what, "its header ends within a field")
         kind, size = _FIELD.unpack_from(fields)
-        if kind == _STATISTICS:
+        if kind == wanted:
             return fields[_FIELD.size : _FIELD.size + size]
         fields = fields[_FIELD.size + size :]
-    return b""
+    return None
+
+
+def numbered(payload: pa.Buffer, rows_before: int) -> bytes:
+    """The payload with the number of rows that stand before it in its ledger.
+
+    With it the last entry alone says how many rows a ledger holds (``rows_up_to``), also after its writer was killed.
+    """
+    magic, version, header_bytes, rows, schema_bytes = _HEADER.unpack(bytes(payload[: _HEADER.size]))
+    field = _FIELD.pack(_ROWS_BEFORE, _ROW_NUMBER.size) + _ROW_NUMBER.pack(rows_before)
+    header = _HEADER.pack(magic, version, header_bytes + len(field), rows, schema_bytes)
+    return b"".join((header, memoryview(payload)[_HEADER.size : header_bytes], field, memoryview(payload)[header_bytes:]))
+
+
+def rows_up_to(payload: pa.Buffer, what: str) -> int | None:
+    """How many rows a ledger holds up to this payload, inclusive; None if the payload does not say.
+
+    Raises CorruptionError, FormatVersionError.
+    """
+    opened = _open(payload, what)
+    found = _field(opened.fields, _ROWS_BEFORE, what)
+    if found is None:
+        return None
+    if len(found) != _ROW_NUMBER.size:
+        raise CorruptionError(what, f"the rows before it are {len(found)} bytes, not {_ROW_NUMBER.size}")
+    (before,) = _ROW_NUMBER.unpack(found)
+    return int(before) + opened.rows

@@ -22,6 +22,8 @@ from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
 from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.client.log.log import Log
+from bk_spark.client.log.rows.row_writer import RowWriteHandle
+from bk_spark.client.log.rows.tail_rows import RowTail
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import BookieConfig, ClientConfig, LedgerOptions
 from bk_spark.datasource.options import OPTIONS
@@ -30,7 +32,18 @@ from bk_spark.local.cluster import LocalBookie
 from bk_spark.local.zookeeper_server import LocalZooKeeper
 from bk_spark.telemetry import metrics
 
-HANDED_OUT = (WriteHandle, AdvWriteHandle, ReadHandle, Log, LogWriteHandle, LocalBookie, LocalZooKeeper, BookKeeperDataSource)
+HANDED_OUT = (
+    WriteHandle,
+    AdvWriteHandle,
+    ReadHandle,
+    Log,
+    LogWriteHandle,
+    RowWriteHandle,
+    RowTail,
+    LocalBookie,
+    LocalZooKeeper,
+    BookKeeperDataSource,
+)
 """What users get from the names above, and what Spark takes."""
 
 HELD = Path(__file__).with_name("public_interface.txt")

@@ -74,7 +74,7 @@ HANDLES = {
 CALLABLE = {one for classes in HANDLES.values() for one in classes} | {AdvWriteHandle}
 ARGUMENTS = {name for one in CALLABLE for method in vars(one).values() for name in _parameters(method)}
 COLUMNS = {"ledger_id", "entry_id", "last_add_confirmed", "_ledger_id", "_entry_id"}
-OTHER_WORDS = {"bk_spark", "client_config", "ids_given_out_again", "highest_ledger_id"}
+OTHER_WORDS = {"bk_spark", "client_config", "ids_given_out_again", "highest_ledger_id", "timestamp_ntz"}
 OTHER_OPTIONS = {"--py-files"}
 NO_MODULES = {"bk_spark.log", "bk_spark.job", "bk_spark.zip"}
 """Two tags of ledgers, and a file."""

@@ -5,24 +5,34 @@ Ref: the BookKeeper protocol, "Ledgers to logs".
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
 import pyarrow as pa
 
+from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.log.changes.jobs import WriteJob
 from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.entry_range import LedgerReader, LogPosition, LogRange, place_of
+from bk_spark.client.log.entry_range import LogPosition, LogRange, place_of
 from bk_spark.client.log.leader.leadership import Leadership
 from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.client.log.leader.roll_log import RollLimits
 from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.rows.append_rows import MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY, RowTarget, append_rows
+from bk_spark.client.log.rows.read_rows import RowQuery, RowReader, milliseconds_of, stored_schema
+from bk_spark.client.log.rows.row_writer import MAX_DELAY_S, RowLimits, RowNumbers, RowWriteHandle
+from bk_spark.client.log.rows.tail_rows import LATEST, RowTail, TailedLog
 from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, OpenLedger, Retention
+from bk_spark.client.log.stream.order import FAIL
 from bk_spark.config import MIB, DigestType, LedgerOptions
 from bk_spark.errors import ConfigError, NoSuchLogError
+from bk_spark.rows.arrow_types import Conversion
+from bk_spark.rows.codec import RowEncoder
 
 __all__ = ["DEFAULT_ROLL_BYTES", "LedgerAccess", "Log", "LogPosition"]
 
@@ -35,12 +45,14 @@ At 10 MB/s this is a commit every two minutes, and 800 ledgers a day."""
 class LedgerAccess:
     """How the client that opened a log opens and creates the log's ledgers, with the password given there."""
 
-    open_ledger: Callable[[int], LedgerReader]
+    open_ledger: Callable[[int], ReadHandle]
     """Without recovery: as far as it is confirmed."""
     create_ledger: Callable[[LedgerOptions, WriteJob], WriteHandle]
     password: bytes = field(default=b"", repr=False)
     window_bytes: int = 16 * MIB
     """``ClientConfig.add_window_bytes`` of the client."""
+    batch_bytes: int = MIB
+    """``ClientConfig.add_batch_bytes`` of the client."""
 
 
 class Log:
@@ -146,13 +158,7 @@ class Log:
         little progress. Raises ConfigError for an option; SchemaMismatchError on a log of rows; NotEnoughBookiesError;
         BookieUnavailableError if a former leader's ledgers cannot be recovered now; NoSuchLogError; MetadataUnavailableError.
         """
-        options = LedgerOptions(
-            ensemble_size=ensemble_size,
-            write_quorum=write_quorum,
-            ack_quorum=ack_quorum,
-            digest_type=DigestType.of(digest_type),
-            password=self._access.password,
-        )
+        options = self._options(ensemble_size, write_quorum, ack_quorum, digest_type)
         create = self._access.create_ledger
         limits = RollLimits(roll_bytes, self._access.window_bytes)
         leadership = Leadership(self._logs, self.name, self.uid, lambda job: create(options, job))
@@ -166,7 +172,7 @@ class Log:
         """
         if not self._logs.names.head(self.name, self.uid).writer.open_ledgers:
             return None
-        return self._commit(CommitRequest(CommitKind.APPEND))
+        return self._commit(CommitRequest(CommitKind.APPEND, schema_json=self.snapshot().schema_json))
 
     def read(self, start: LogPosition | None = None, end: LogPosition | None = None) -> Iterator[pa.RecordBatch]:
         """The log's entries as it lists them at the call, in log order, from ``start`` (included) to ``end`` (excluded).
@@ -178,9 +184,137 @@ class Log:
         """
         return LogRange.of(self.name, self.ledgers(), start, end).read(self._access.open_ledger)
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a log of rows, as ``read_rows`` gives them. Raises ConfigError for a log of entries, or empty."""
+        return stored_schema(self.name, self.snapshot())
+
+    def read_rows(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        start: LogPosition | None = None,
+        end: LogPosition | None = None,
+        version: int | None = None,
+        timestamp: datetime | None = None,
+        *,
+        time_zone: str | None = None,
+    ) -> pa.RecordBatchReader:
+        """The rows of the log, as Spark's batch read gives them, in log order.
+
+        ``columns`` are names, in the order in which to give them. ``where`` is a condition as the option ``where`` of the Spark
+        format takes it; ``time_zone`` is that of its times without an offset. ``start`` (included) and ``end`` (excluded)
+        are places of entries. The log is read as it stands now, or as it stood at ``version``, or at ``timestamp``, a
+        datetime with a time zone.
+
+        Rows are read as the reader is read, some ledgers side by side, with at most about 100 MiB of them in memory. Closing
+        or dropping the reader ends that. Raises ConfigError for an argument, and for a log of entries; the reader raises
+        CorruptionError, BookieUnavailableError, and NoSuchLedgerError if a ledger was deleted meanwhile.
+        """
+        if version is not None and timestamp is not None:
+            raise ConfigError("timestamp", timestamp, f"version {version} is given, too: leave one of them out")
+        if timestamp is not None:
+            version = self._logs.reader.version_at(self.name, self.uid, milliseconds_of(timestamp))
+        query = RowQuery(columns, where, time_zone)
+        return RowReader(self.snapshot(version), query, self._access.open_ledger).read(start, end)
+
+    def append_rows(
+        self,
+        rows: Any,
+        application: tuple[str, int] | None = None,
+        *,
+        merge_schema: bool = False,
+        compression: str = "zstd",
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        digest_type: DigestType | str = DigestType.CRC32C,
+    ) -> LogVersion:
+        """Append rows in one atomic commit, as a Spark write does: readers see all of them or none.
+
+        ``rows`` is a pyarrow Table, RecordBatch or RecordBatchReader, a pandas DataFrame (its index is left out), or anything
+        with ``__arrow_c_stream__``, such as a Polars DataFrame or a DuckDB relation. It is read once, bit by bit. Columns
+        match the log's by name; those that are missing are null. With ``merge_schema`` new columns are added to the log.
+        Arrow types that Spark does not have are converted if nothing is lost (``bk_spark.rows.arrow_types``).
+
+        ``application`` is an id and a version. If the log has that version of the id or a later one, the call changes
+        nothing, and ``duplicate_of`` of the result names the version that holds it: so a call may be repeated. A leader that
+        has the log open for writing is displaced. The other options are stored with the ledger.
+
+        Raises SchemaMismatchError where the rows do not fit the log; ConfigError for an option, and for a value that would be
+        changed; EntryTooLargeError; NotEnoughBookiesError; NoSuchLogError; MetadataUnavailableError.
+        """
+        options = self._options(ensemble_size, write_quorum, ack_quorum, digest_type)
+        target = RowTarget(self._logs, self.name, self.uid, self._access.batch_bytes, compression)
+        create = self._access.create_ledger
+        return append_rows(target, rows, lambda job: create(options, job), application, merge_schema=merge_schema)
+
+    def open_row_writer(
+        self,
+        schema: pa.Schema | None = None,
+        *,
+        merge_schema: bool = False,
+        max_rows: int = MAX_ROWS_PER_ENTRY,
+        max_bytes: int = MAX_BYTES_PER_ENTRY,
+        max_delay_s: float = MAX_DELAY_S,
+        compression: str = "zstd",
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        digest_type: DigestType | str = DigestType.CRC32C,
+        roll_bytes: int = DEFAULT_ROLL_BYTES,
+    ) -> RowWriteHandle:
+        """Become the leader of a log of rows, which appends rows continuously, and displace the one before.
+
+        ``schema`` has the columns of the rows, by default the log's; a log without content needs it. With ``merge_schema``
+        columns that the log lacks are added. Rows are written together, once there are ``max_rows`` or ``max_bytes``
+        (before compression), or once the first of them has waited for ``max_delay_s``. All else is as in ``open_writer``,
+        and the errors are, too; SchemaMismatchError is raised where the rows would not fit the log.
+        """
+        options = self._options(ensemble_size, write_quorum, ack_quorum, digest_type)
+        target = RowTarget(self._logs, self.name, self.uid, self._access.batch_bytes, compression)
+        limits = RowLimits(self.name, max_rows, max_bytes, max_delay_s)
+        conversion = Conversion(self.schema if schema is None else schema)
+        numbers = RowNumbers(json.dumps(conversion.schema), merge_schema)
+        target.check(numbers.schema_json, merge=merge_schema)
+        create = self._access.create_ledger
+        rolls = RollLimits(roll_bytes, self._access.window_bytes)
+        leadership = Leadership(self._logs, self.name, self.uid, lambda job: create(options, job), numbers)
+        leader = LogWriteHandle(leadership, leadership.take_over(), rolls)
+        encoder = RowEncoder(self.name, conversion.stored, target.cut)
+        return RowWriteHandle(leader, encoder, conversion.stored, numbers, limits)
+
+    def tail_rows(
+        self,
+        start: str = LATEST,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        timeout_s: float | None = None,
+        overwrites: str = FAIL,
+        time_zone: str | None = None,
+    ) -> RowTail:
+        """Follow the log: an iterator of record batches that waits until there is more. It never disturbs a writer.
+
+        ``start`` is ``latest`` (behind all that is confirmed now), ``earliest``, or the ``position`` of a former tail. The
+        iterator ends once nothing came for ``timeout_s``. ``columns``, ``where`` and ``time_zone`` are as in ``read_rows``.
+        ``overwrites`` says what happens at a commit that replaces content: ``fail``, ``read`` or ``skip``. Raises ConfigError.
+        """
+        log = TailedLog(self.name, self.uid, self._logs, self._access.open_ledger, overwrites)
+        return RowTail(log, RowQuery(columns, where, time_zone), start, timeout_s)
+
     def delete(self) -> None:
         """Delete the log and all its ledgers, those of old versions too. A second call finishes what was cut short."""
         self._logs.deleter.delete(self.name, self.uid)
+
+    def _options(self, ensemble_size: int, write_quorum: int, ack_quorum: int, digest_type: DigestType | str) -> LedgerOptions:
+        return LedgerOptions(
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            digest_type=DigestType.of(digest_type),
+            password=self._access.password,
+        )
 
     def _commit(self, request: CommitRequest) -> LogVersion:
         return self._logs.commit_or_abort(self._logs.jobs.begin(self.name, self.uid), request)

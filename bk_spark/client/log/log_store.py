@@ -24,7 +24,7 @@ from bk_spark.client.log.changes.ledgers import LogLedgers
 from bk_spark.client.log.changes.plan import CommitRequest
 from bk_spark.client.log.stored.checkpoint import ListingCheckpoints
 from bk_spark.client.log.stored.names import LogNames
-from bk_spark.client.log.stored.snapshot import LogReader
+from bk_spark.client.log.stored.snapshot import CountRows, LogReader
 from bk_spark.client.log.stored.values import CommitKind, LogVersion, Retention
 from bk_spark.client.log.stream.cursors import LogCursors
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError, NoSuchLogError
@@ -40,6 +40,7 @@ class LogStore:
 
     ``clock_ms`` gives the time of commits, in milliseconds since 1970. ``draw_id`` gives a unique id. ``recover_ledger``
     fences and closes an open ledger and returns its metadata; it raises what ``BookKeeper.open_ledger`` raises.
+    ``count_rows`` counts the rows of a closed ledger; None where no log of rows has a leader.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class LogStore:
         draw_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         *,
         recover_ledger: Callable[[int], LedgerMetadata],
+        count_rows: CountRows | None = None,
     ) -> None:
         self.store = store
         self.znodes = znodes
@@ -61,7 +63,7 @@ class LogStore:
         """Write jobs: begin, refresh, finish, abort."""
         self.checkpoints = ListingCheckpoints(store, self.names)
         """Stored listings, from which readers start."""
-        self.reader = LogReader(store, self.names, self.checkpoints)
+        self.reader = LogReader(store, self.names, self.checkpoints, count_rows)
         """Snapshots, versions, listings and schemas."""
         self.cursors = LogCursors(store, self.names)
         """How far streams have read."""

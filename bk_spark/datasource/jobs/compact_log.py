@@ -22,14 +22,15 @@ from bk_spark.client.log.changes.plan import CommitRequest
 from bk_spark.client.log.cleanup.compaction_plan import TARGET_BYTES, CompactionStretch, LedgerGroup, plan_compaction
 from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, Totals
+from bk_spark.client.log.stretches import Stretch
+from bk_spark.client.log.write_ledger import JobRefresh
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.jobs.spark_job import SparkJob
 from bk_spark.datasource.options import SourceOptions, parse_options
-from bk_spark.datasource.read.partitions import Stretch
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.spark_schema import from_json
 from bk_spark.datasource.write.checks import check_bookies
-from bk_spark.datasource.write.task_attempt import Attempt, JobRefresh
+from bk_spark.datasource.write.task_attempt import Attempt
 from bk_spark.errors import CorruptionError, MetadataConflictError, UnauthorizedAccessError
 
 if TYPE_CHECKING:

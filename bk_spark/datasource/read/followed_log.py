@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from bk_spark.client.log.stored.values import Head
 from bk_spark.client.log.stream.cursors import Cursor
 from bk_spark.client.log.stream.follow import LedgerEnd, LogFollower
 from bk_spark.client.log.stream.order import Describe
+from bk_spark.client.log.stream.plan_again import planned
 from bk_spark.client.log.stream.positions import StreamPosition, parse_position
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.option_values import EARLIEST, LATEST
@@ -24,8 +25,6 @@ from bk_spark.errors import BookKeeperError, ConfigError
 
 CURSOR_INTERVAL_S = 1.0
 """The shortest time between two publications of a cursor: each is a synced write in the metadata store."""
-
-_VACUUM_TRIES = 5
 
 _Plan = TypeVar("_Plan")
 
@@ -58,19 +57,8 @@ class FollowedLog:
         return head if head.version >= position.version else self.logs.names.fresh_head(self.name, self.uid)
 
     def planned(self, head: Head, plan: Callable[[Head], _Plan]) -> _Plan:
-        """Call ``plan`` with ``head``; call it again where a vacuum removed meanwhile what it looked at.
-
-        Each run of a vacuum raises the oldest version at most once: five such runs do not fall into one planning.
-        """
-        for _ in range(_VACUUM_TRIES):
-            try:
-                return plan(head)
-            except ConfigError:
-                now = self.logs.names.head(self.name, self.uid)
-                if now.oldest_version == head.oldest_version:
-                    raise
-                head = replace(head, oldest_version=now.oldest_version, oldest_record=now.oldest_record)
-        return plan(head)
+        """See ``plan_again``."""
+        return planned(self.logs.names, self.uid, head, plan)
 
     def initial_position(self, options: SourceOptions) -> StreamPosition:
         """Where a stream without a checkpoint starts: by default behind everything that is confirmed now.

@@ -19,10 +19,11 @@ from pyspark.sql.types import StructType
 from bk_spark.client.log.stored.values import Content
 from bk_spark.client.log.stream.follow import Piece
 from bk_spark.client.log.stream.positions import StreamPosition
+from bk_spark.client.log.stretches import Stretch
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.read.batch_limits import StoredSizes
 from bk_spark.datasource.read.followed_log import FollowedLog
-from bk_spark.datasource.read.partitions import Stretch, cut_large, plan
+from bk_spark.datasource.read.partitions import cut_large, plan
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.spark_schema import METADATA_COLUMNS, to_arrow
 from bk_spark.errors import DataLossError, NoSuchLedgerError, SchemaMismatchError

@@ -17,18 +17,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.stored.values import Head
 from bk_spark.client.log.stream.positions import StreamPosition, parse_position
+from bk_spark.client.log.stretches import Stretch, confirmed_stretch
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.read.followed_log import FollowedLog
 from bk_spark.datasource.read.loaded_log import LoadedLog
 from bk_spark.datasource.read.micro_batch import BatchPlanner
-from bk_spark.datasource.read.partitions import Stretch, cut_large, plan
+from bk_spark.datasource.read.partitions import cut_large, plan
 from bk_spark.datasource.read.read_task import Reading, opened
-from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import ConfigError, NoSuchLogError
 
 
@@ -49,7 +48,7 @@ class EntryReader(DataSourceReader):
         if self._log is not None:
             return [InputPartition(part) for part in parts_of(bookkeeper, self._reading, self._log)]
         handles = (opened(bookkeeper, options, ledger_id, recover=options.recover) for ledger_id in options.ledger)
-        stretches = [_confirmed_stretch(handle) for handle in handles]
+        stretches = [confirmed_stretch(handle) for handle in handles]
         return [InputPartition(part) for part in plan(stretches, options.max_bytes_per_partition, options.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -81,18 +80,9 @@ def _listed(bookkeeper: BookKeeper, options: SourceOptions, log: LoadedLog) -> I
         yield Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length)
     for open_ledger in snapshot.open_ledgers:
         handle = opened(bookkeeper, options, open_ledger.ledger_id)
-        yield _confirmed_stretch(handle)
+        yield confirmed_stretch(handle)
         if not handle.is_closed:
             return
-
-
-def _confirmed_stretch(handle: ReadHandle) -> Stretch:
-    """All confirmed entries of a ledger. Each entry carries the payload bytes up to it: the last one gives the size."""
-    last = handle.last_add_confirmed
-    length = handle.length
-    if not handle.is_closed and last != NO_ENTRY:
-        length = sum(int(batch.column("length")[0].as_py()) for batch in handle.read(last, last))
-    return Stretch(handle.ledger_id, 0, last, length)
 
 
 def _parts_between(reading: Reading, log: LoadedLog) -> list[tuple[Stretch, ...]]:

@@ -194,6 +194,22 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         BookKeeper("embedded:")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=40k", "none", str(tmp_path)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("no small disk can be mounted here")
+    try:
+        with pytest.raises(
+            ConfigError, match="its cluster did not start: the disk is full: free some space, or name a directory"
+        ):
+            BookKeeper(f"embedded:{tmp_path}/data")
+    finally:
+        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
 def test_another_machine_is_told_to_use_a_real_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = join.settled(f"embedded:{tmp_path}")
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")

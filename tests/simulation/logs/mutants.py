@@ -87,7 +87,7 @@ def tasks_create_ledgers_without_their_job() -> AbstractContextManager[object]:
 def takeover_does_not_fence() -> Iterator[None]:
     """What is open stays open, however many there are."""
     with (
-        patch.object(OpenLedgerEnds, "find", lambda self, head: self._closed_already(head.writer.open_ledgers)),
+        patch.object(OpenLedgerEnds, "find", lambda self, head: self._closed_already(head.writer.open_ledgers, head.content)),
         patch.object(plan, "MAX_OPEN_LEDGERS", 1000),
     ):
         yield

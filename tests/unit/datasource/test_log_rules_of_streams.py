@@ -23,11 +23,11 @@ from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Head
 from bk_spark.client.log.stream.follow import LogFollower, Newest
 from bk_spark.client.log.stream.order import FAIL
 from bk_spark.client.log.stream.positions import StreamPosition, behind
+from bk_spark.client.log.stretches import Stretch
 from bk_spark.datasource.read import batch_limits, micro_batch
 from bk_spark.datasource.read.batch_limits import Limits, admitted_end
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
 from bk_spark.datasource.read.micro_batch import Part, read_part
-from bk_spark.datasource.read.partitions import Stretch
 from bk_spark.datasource.read.stream_reader import StreamReader
 from bk_spark.datasource.read.tail import LogTail
 from bk_spark.datasource.write import writer

@@ -92,7 +92,7 @@ class _Commit:
         self._request = request
         self._schema = None if request.schema_json is None else parse_schema(job.log_name, request.schema_json)
         self._pages = pages_of(request.ledgers, request.remove)
-        self._ends = OpenLedgerEnds(context.ledgers, context.recover_ledger, request)
+        self._ends = OpenLedgerEnds(context.ledgers, context.recover_ledger, context.reader.end_of, request)
         self._prepared_for: str | None = None
         """The uid of the log for which pages are written and ledgers are claimed."""
         self._known_listings: dict[str, tuple[int, Listing]] = {}

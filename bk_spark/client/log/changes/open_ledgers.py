@@ -11,20 +11,28 @@ A commit can record only the ends of the first open ledgers: behind an open ledg
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
 from bk_spark.client.log.changes.ledgers import LogLedgers
 from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.stored.values import CommittedLedger, Head, OpenLedger
+from bk_spark.client.log.stored.values import CommittedLedger, Content, Head, OpenLedger
 from bk_spark.errors import ConfigError, LedgerFencedError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
+
+EndOf: TypeAlias = Callable[[LedgerMetadata, Content | None], CommittedLedger]
+"""``LogReader.end_of``."""
 
 
 class OpenLedgerEnds:
     """The ends that one call of commit records. Each ledger is recovered once, whatever the number of tries."""
 
-    def __init__(self, ledgers: LogLedgers, recover: Callable[[int], LedgerMetadata], request: CommitRequest) -> None:
+    def __init__(
+        self, ledgers: LogLedgers, recover: Callable[[int], LedgerMetadata], end_of: EndOf, request: CommitRequest
+    ) -> None:
         self._ledgers = ledgers
         self._recover = recover
+        self._end_of = end_of
         self._request = request
         self._recovered: dict[int, CommittedLedger] = {}
 
@@ -46,8 +54,8 @@ class OpenLedgerEnds:
         if self._request.epoch is not None:
             return self._given(head.name, found)
         if self._request.displaces:
-            return tuple(self._recovered_end(one.ledger_id) for one in found)
-        return self._closed_already(found)
+            return tuple(self._recovered_end(one.ledger_id, head.content) for one in found)
+        return self._closed_already(found, head.content)
 
     def _given(self, name: str, found: Sequence[OpenLedger]) -> tuple[CommittedLedger, ...]:
         """The ends that the leader gives, without those recorded already. Each ledger must be CLOSED at its end."""
@@ -57,21 +65,20 @@ class OpenLedgerEnds:
         if ids != open_ids[: len(ends)]:
             raise ConfigError("ledgers to close", ids, f"log '{name}' has {open_ids} open: close the first ones first")
         for given, metadata in zip(ends, self._ledgers.describe(ids), strict=True):
-            if given != CommittedLedger.of_entries(metadata):
-                raise ConfigError(
-                    "the end of a ledger to close", given, f"it was closed as {CommittedLedger.of_entries(metadata)}"
-                )
+            closed = CommittedLedger.of_entries(metadata)
+            if replace(given, rows=closed.rows) != closed:  # only the leader knows how many rows it wrote
+                raise ConfigError("the end of a ledger to close", given, f"it was closed as {closed}")
         return ends
 
-    def _recovered_end(self, ledger_id: int) -> CommittedLedger:
+    def _recovered_end(self, ledger_id: int, content: Content | None) -> CommittedLedger:
         if ledger_id not in self._recovered:
-            self._recovered[ledger_id] = CommittedLedger.of_entries(self._recover(ledger_id))
+            self._recovered[ledger_id] = self._end_of(self._recover(ledger_id), content)
         return self._recovered[ledger_id]
 
-    def _closed_already(self, found: Sequence[OpenLedger]) -> tuple[CommittedLedger, ...]:
+    def _closed_already(self, found: Sequence[OpenLedger], content: Content | None) -> tuple[CommittedLedger, ...]:
         ends: list[CommittedLedger] = []
         for metadata in self._ledgers.find([ledger.ledger_id for ledger in found]):
             if metadata is None or not metadata.is_closed:
                 break
-            ends.append(CommittedLedger.of_entries(metadata))
+            ends.append(self._end_of(metadata, content))
         return tuple(ends)

@@ -80,9 +80,9 @@ class CommitRequest:
             _check_application(*self.application)
 
     def _check_leader(self) -> None:
-        nothing_else = self.kind is CommitKind.APPEND and not self.ledgers and self.schema_json is None
+        nothing_else = self.kind is CommitKind.APPEND and not self.ledgers
         if (self.opened is not None or self.epoch is not None) and not nothing_else:
-            raise ConfigError("kind of a leader's commit", self.kind.value, "it must be an append without ledgers or a schema")
+            raise ConfigError("kind of a leader's commit", self.kind.value, "it must be an append without ledgers")
         if self.closed and self.epoch is None:
             raise ConfigError("closed", self.closed, "only a leader, which gives its epoch, knows where its ledgers end")
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.log.changes.jobs import WriteJob
@@ -34,16 +35,38 @@ class CreatedLedger:
     job: WriteJob
 
 
+class RowsWritten(Protocol):
+    """What a leader that writes rows knows of them."""
+
+    @property
+    def schema_json(self) -> str: ...
+
+    @property
+    def merge_schema(self) -> bool: ...
+
+    def in_ledger(self, ledger_id: int) -> int:
+        """How many rows were written to a ledger of this leader."""
+
+
 class Leadership:
     """One leader. Once it is displaced, each of its commits raises LedgerFencedError."""
 
-    def __init__(self, logs: LogStore, name: str, uid: str, create_ledger: Callable[[WriteJob], WriteHandle]) -> None:
+    def __init__(
+        self,
+        logs: LogStore,
+        name: str,
+        uid: str,
+        create_ledger: Callable[[WriteJob], WriteHandle],
+        rows: RowsWritten | None = None,
+    ) -> None:
+        """``rows`` is None for a leader that writes entries."""
         self.name = name
         self.epoch = 0
         """The log's epoch, as ``take_over`` raised it."""
         self._logs = logs
         self._uid = uid
         self._create_ledger = create_ledger
+        self._rows = rows
 
     def create(self) -> CreatedLedger:
         """Create an empty ledger for the log. If this fails, the sweep of orphans removes what it left."""
@@ -53,7 +76,7 @@ class Leadership:
     def take_over(self) -> WriteHandle:
         """Displace the log's leader, and list an empty ledger. Once this returns, entries may be added to that ledger."""
         created = self.create()
-        request = CommitRequest(CommitKind.APPEND, opened=created.ledger.ledger_id)
+        request = CommitRequest(CommitKind.APPEND, opened=created.ledger.ledger_id, **self._schema)
         self.epoch = self._logs.commit_or_abort(created.job, request).epoch
         return created.ledger
 
@@ -65,12 +88,21 @@ class Leadership:
         """Record the ends of all own ledgers that the log lists as open. Raises LedgerFencedError."""
         self._commit(self._logs.jobs.begin(self.name, self._uid), ends, opened=None)
 
+    def end_of(self, ledger: WriteHandle) -> CommittedLedger:
+        """A closed ledger's end, as a commit records it."""
+        return end_of(ledger, None if self._rows is None else self._rows.in_ledger(ledger.ledger_id))
+
     def _commit(self, job: WriteJob, ends: tuple[CommittedLedger, ...], opened: int | None) -> None:
-        request = CommitRequest(CommitKind.APPEND, opened=opened, closed=ends, epoch=self.epoch)
+        request = CommitRequest(CommitKind.APPEND, opened=opened, closed=ends, epoch=self.epoch, **self._schema)
         self._logs.commit_or_abort(job, request)
 
+    @property
+    def _schema(self) -> dict[str, Any]:
+        """What a commit to a log of rows says of them."""
+        return {} if self._rows is None else {"schema_json": self._rows.schema_json, "merge_schema": self._rows.merge_schema}
 
-def end_of(ledger: WriteHandle) -> CommittedLedger:
-    """A closed ledger's end, as a commit records it: a log of entries has one row an entry."""
+
+def end_of(ledger: WriteHandle, rows: int | None = None) -> CommittedLedger:
+    """A closed ledger's end; without ``rows`` it holds entries, each of which counts as a row."""
     last = ledger.last_add_confirmed
-    return CommittedLedger(ledger.ledger_id, last, ledger.length, last + 1)
+    return CommittedLedger(ledger.ledger_id, last, ledger.length, last + 1 if rows is None else rows)

@@ -24,7 +24,7 @@ from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
 from bk_spark.client.ledger.write_handle import InOrderWriter, Payloads, WriteHandle, checked_payload, checked_payloads
 from bk_spark.client.ledger.write_items import new_future
 from bk_spark.client.log.entry_range import LogPosition
-from bk_spark.client.log.leader.leadership import CreatedLedger, Leadership, end_of
+from bk_spark.client.log.leader.leadership import CreatedLedger, Leadership
 from bk_spark.client.log.leader.roll_log import RollLimits, RollLog, RollState
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
 from bk_spark.entries.digest import payload_sizes
@@ -56,6 +56,11 @@ class LogAppend:
         else:
             first, last = result
             self.future.set_result((LogPosition(ledger_id, first), LogPosition(ledger_id, last)))
+
+
+def submit(leader: LogWriteHandle, append: LogAppend) -> Future[Any]:
+    """Append what was checked before, for writers of other things than bytes. Waits while too much is unconfirmed."""
+    return leader._append(append)
 
 
 class LogWriteHandle(InOrderWriter[LogPosition]):
@@ -137,8 +142,6 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
     def _title(self) -> str:
         return f"the writer of log '{self._name}'"
 
-    # Appends
-
     def _append(self, append: LogAppend) -> Future[Any]:
         with self._changed:
             if not self._rolls.admits(append.nbytes):
@@ -210,7 +213,7 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
         """From OPENING to STEADY."""
         created = self._create()
         with self._failing():
-            old, ends = self._rolls.ledger, () if self._former is None else (end_of(self._former),)
+            old, ends = self._rolls.ledger, () if self._former is None else (self._leadership.end_of(self._former),)
             self._leadership.list_next(created, ends)
             self._move_to(created.ledger)
             old.close()
@@ -258,7 +261,7 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
         with self._failing():
             rolls.ledger.close()
             own = [rolls.ledger] if self._former is None else [self._former, rolls.ledger]
-            self._leadership.record(tuple(end_of(one) for one in own))
+            self._leadership.record(tuple(self._leadership.end_of(one) for one in own))
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

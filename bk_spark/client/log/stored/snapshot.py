@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from bk_spark.client.log.stored.checkpoint import CheckpointGoneError, ListingCheckpoints, checkpoints_for
 from bk_spark.client.log.stored.listing import Listing, ListingFold
@@ -30,7 +30,9 @@ from bk_spark.client.log.stored.values import (
     Totals,
 )
 from bk_spark.config import MIB
+from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import ConfigError, CorruptionError
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import MetadataStore
 
 _BYTES_AT_ONCE = 32 * MIB
@@ -40,6 +42,12 @@ _VACUUM_TRIES = 10
 """Each further try means that a vacuum removed the very checkpoint that was being read."""
 _PROBES_AT_ONCE = 31
 """Versions read in one round of a search for a time: 100,000 versions take four rounds."""
+
+_KEPT_COUNTS = 1000
+"""Leaders' ledgers whose rows are remembered: between a roll and the next one, streams ask for them at each look."""
+
+CountRows: TypeAlias = Callable[[LedgerMetadata], int]
+"""The rows of a CLOSED ledger, by asking its bookies."""
 
 _Record = TypeVar("_Record")
 
@@ -68,10 +76,15 @@ class LogSnapshot:
 class LogReader:
     """Reads versions, pages and schemas. Pipelined: any version costs some ten round trips, however old the log is."""
 
-    def __init__(self, store: MetadataStore, names: LogNames, checkpoints: ListingCheckpoints) -> None:
+    def __init__(
+        self, store: MetadataStore, names: LogNames, checkpoints: ListingCheckpoints, count_rows: CountRows | None = None
+    ) -> None:
         self._store = store
         self._names = names
         self._checkpoints = checkpoints
+        self._count_rows = count_rows
+        self._counted: dict[int, int] = {}
+        """Rows of ledgers that were counted lately."""
 
     def snapshot(self, name: str, version: int | None = None) -> LogSnapshot:
         """The log at ``version``, by default the newest.
@@ -134,6 +147,22 @@ class LogReader:
         """A schema's parsed JSON."""
         wanted = [_Wanted(f"schema {schema_id} of log '{name}'", self._names.paths(uid).schema(schema_id))]
         return next(self._records(name, uid, wanted, decode_schema))
+
+    def end_of(self, metadata: LedgerMetadata, content: Content | None) -> CommittedLedger:
+        """A CLOSED ledger that a leader of a log with this content wrote, as a version records it.
+
+        Its rows are counted at its bookies. Raises BookieUnavailableError, CorruptionError.
+        """
+        end = CommittedLedger.of_entries(metadata)
+        if content is not Content.ROWS or end.last_entry_id == NO_ENTRY:
+            return end
+        rows = self._counted.get(end.ledger_id)
+        if rows is None:
+            assert self._count_rows is not None, "a log of rows is led only by clients that count rows"
+            while len(self._counted) >= _KEPT_COUNTS:
+                self._counted.pop(next(iter(self._counted)), None)
+            rows = self._counted[end.ledger_id] = self._count_rows(metadata)
+        return replace(end, rows=rows)
 
     def version_at(self, name: str, uid: str, time_ms: int) -> int:
         """The newest version that was committed at or before ``time_ms`` (since 1970); 0 if all are later.

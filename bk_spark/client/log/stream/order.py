@@ -217,8 +217,9 @@ class StreamOrder:
         wanted = [one.ledger_id for one in found if one.ledger is None]
         if not wanted:
             return found
+        content = found[0].version.content
         closed = [metadata for metadata in self._describe(wanted) if metadata.last_entry_id is not None]
-        ends = {metadata.ledger_id: CommittedLedger.of_entries(metadata) for metadata in closed}
+        ends = {metadata.ledger_id: self.reader.end_of(metadata, content) for metadata in closed}
         return [one if one.ledger else replace(one, ledger=ends.get(one.ledger_id)) for one in found]
 
 

@@ -14,8 +14,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.changes.jobs import WriteJobs
 from bk_spark.client.log.stored.values import CommittedLedger
+from bk_spark.client.log.write_ledger import JobRefresh
 from bk_spark.datasource.options import SourceOptions
-from bk_spark.datasource.write.task_attempt import Attempt, JobRefresh, entry_payloads
+from bk_spark.datasource.write.task_attempt import Attempt, entry_payloads
 from bk_spark.errors import ConfigError, JobEndedError
 from bk_spark.local.cluster import LocalCluster
 from tests.unit.datasource.batches import NUMBERS, numbers, wait_until

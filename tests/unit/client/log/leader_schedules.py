@@ -24,7 +24,7 @@ LOG = "orders"
 
 
 def _leave_open_what_is_open(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OpenLedgerEnds, "find", lambda self, head: self._closed_already(head.writer.open_ledgers))
+    patch.setattr(OpenLedgerEnds, "find", lambda self, head: self._closed_already(head.writer.open_ledgers, head.content))
 
 
 @CASES.add(2, _leave_open_what_is_open, "a commit recovers the open ledgers that it finds")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bk_spark.datasource.read.read_task import BATCH_BYTES, BATCH_ROWS, joined
+from bk_spark.rows.reading import BATCH_BYTES, BATCH_ROWS, joined
 
 
 def longs(start: int, count: int) -> pa.RecordBatch:

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bk_spark.datasource.read.read_task import rows_as
 from bk_spark.rows.codec import PayloadFormat, RowDecoder, RowEncoder
+from bk_spark.rows.reading import rows_as
 from bk_spark.rows.where.condition import parse_where
 from bk_spark.rows.where.filter import bind
 
@@ -41,7 +41,7 @@ def decodes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def read(payloads: list[pa.Buffer], stored: pa.Schema, text: str, names: list[str]) -> list[dict[str, Any]]:
     bound = bind(parse_where("where", text), "orders", stored)
-    convert = rows_as(pa.schema([stored.field(name) for name in names]), False, bound)
+    convert = rows_as(pa.schema([stored.field(name) for name in names]), (), bound)
     return [row for batch in convert(7, entries(payloads)) for row in batch.to_pylist()]
 
 

@@ -352,7 +352,6 @@ def test_opened_ledgers_are_found_again_by_every_version(world):
     [
         {"kind": CommitKind.OVERWRITE, "opened": 7},
         {"kind": CommitKind.APPEND, "opened": 7, "ledgers": (CommittedLedger(1, 0, 1, 1),)},
-        {"kind": CommitKind.APPEND, "epoch": 1, "schema_json": "{}"},
         {"kind": CommitKind.APPEND, "closed": (CommittedLedger(1, 0, 1, 1),)},
         {"kind": CommitKind.COMPACT, "remove": (1,), "epoch": 1},
     ],

@@ -15,7 +15,7 @@ import pyarrow as pa
 from bk_spark.client.ledger.write_items import new_future
 from bk_spark.client.log.changes.jobs import WriteJob
 from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.leader.leadership import CreatedLedger
+from bk_spark.client.log.leader.leadership import CreatedLedger, end_of
 from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.client.log.leader.roll_log import RollLimits
 from bk_spark.client.log.log import LedgerAccess, Log
@@ -115,6 +115,9 @@ class HandLeadership:
         assert isinstance(created.ledger, HandLedger)
         self.ledgers.append(created.ledger)
         self.most_open = max(self.most_open, len(self.ledgers) - len(self.recorded))
+
+    def end_of(self, ledger: HandLedger) -> CommittedLedger:
+        return end_of(ledger)  # type: ignore[arg-type]
 
     def record(self, ends: Sequence[CommittedLedger]) -> None:
         if self.commit_error is not None:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from bk_spark.client.log.cleanup.orphans import OLDER_THAN_S
-from bk_spark.datasource.write.task_attempt import REFRESH_S, JobRefresh
+from bk_spark.client.log.write_ledger import REFRESH_S, JobRefresh
 from bk_spark.errors import BookKeeperError, JobEndedError, MetadataUnavailableError, NoSuchLogError
 from tests.unit.datasource.batches import wait_until
 

@@ -1,0 +1,119 @@
+"""Appends Arrow data to a log as rows, in one atomic commit, without Spark.
+
+The data go to a ledger of a write job of their own, which nobody reads before the commit: as one task of Spark would write
+them. Whatever fails before it, or a kill, leaves nothing that a reader sees; the sweep of orphans removes the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from bk_spark.client.ledger.write_handle import WriteHandle
+from bk_spark.client.log.changes.jobs import WriteJob
+from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.stored.schema import appended_schema, parse_schema
+from bk_spark.client.log.stored.values import CommitKind, Content, LogVersion
+from bk_spark.client.log.write_ledger import JobRefresh, until_ended, write_ledger
+from bk_spark.config import MIB
+from bk_spark.errors import BookKeeperError, ConfigError, SchemaMismatchError
+from bk_spark.rows.arrow_types import Conversion
+from bk_spark.rows.codec import PayloadFormat
+from bk_spark.rows.writing import row_payloads
+
+COMPRESSIONS = ("none", "lz4", "zstd")
+
+MAX_ROWS_PER_ENTRY = 65_536
+MAX_BYTES_PER_ENTRY = MIB
+"""As Spark's writer cuts rows by default."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RowTarget:
+    """A log that rows go to, and the form in which they are stored. Raises ConfigError for an unknown compression."""
+
+    logs: LogStore
+    name: str
+    uid: str
+    add_bytes: int
+    """Payloads travel together up to so many bytes: ``ClientConfig.add_batch_bytes``."""
+    compression: str = "zstd"
+
+    def __post_init__(self) -> None:
+        if self.compression not in COMPRESSIONS:
+            raise ConfigError("compression", self.compression, f"it must be one of {', '.join(COMPRESSIONS)}")
+
+    @property
+    def cut(self) -> PayloadFormat:
+        """How rows are cut into entries."""
+        return PayloadFormat(compression=self.compression, max_rows=MAX_ROWS_PER_ENTRY, max_bytes=MAX_BYTES_PER_ENTRY)
+
+    def check(self, schema_json: str, *, merge: bool) -> None:
+        """Raise SchemaMismatchError where the log, as it stands now, would refuse rows of this schema."""
+        given = parse_schema(self.name, schema_json)
+        head = self.logs.names.head(self.name, self.uid)
+        if head.content is Content.ENTRIES:
+            raise SchemaMismatchError(self.name, "the log holds entries, the data is rows: write them to another log")
+        if head.schema_id is not None:
+            stored = self.logs.reader.schema(self.name, self.uid, head.schema_id)
+            appended_schema(self.name, stored, given, merge=merge)
+
+
+def stream_of(rows: Any) -> pa.RecordBatchReader:
+    """Arrow data in any form, or a pandas DataFrame (without its index), as a stream of record batches."""
+    if isinstance(rows, pa.RecordBatchReader):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(rows.schema, [rows])
+    if type(rows).__module__.partition(".")[0] == "pandas":
+        return pa.Table.from_pandas(rows, preserve_index=False).to_reader()
+    if hasattr(rows, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(rows)
+    kinds = "a pyarrow Table, RecordBatch or RecordBatchReader, a pandas DataFrame, or anything with __arrow_c_stream__"
+    raise ConfigError("rows", type(rows).__name__, f"they must be {kinds}")
+
+
+def append_rows(
+    target: RowTarget,
+    rows: Any,
+    create_ledger: Callable[[WriteJob], WriteHandle],
+    application: tuple[str, int] | None,
+    *,
+    merge_schema: bool,
+) -> LogVersion:
+    """See Log.append_rows."""
+    stream = stream_of(rows)
+    if not len(stream.schema):
+        raise ConfigError("rows", str(stream.schema), "they have no column, there is nothing to write")
+    conversion = Conversion(stream.schema)
+    schema_json = json.dumps(conversion.schema)
+    target.check(schema_json, merge=merge_schema)
+    logs = target.logs
+    job = logs.jobs.begin(target.name, target.uid)
+    try:
+        with JobRefresh(lambda: logs.jobs.refresh(job)) as refresh:
+            batches = map(conversion.of, until_ended(stream, refresh))
+            payloads = row_payloads(target.name, conversion.stored, target.cut, batches, target.add_bytes)
+            ledger = write_ledger(lambda: create_ledger(job), payloads)
+    except BaseException:
+        _abort(logs, job)
+        raise
+    ledgers = () if ledger is None else (ledger,)
+    return logs.commit_or_abort(
+        job, CommitRequest(CommitKind.APPEND, ledgers, schema_json, merge_schema, application=application)
+    )
+
+
+def _abort(logs: LogStore, job: WriteJob) -> None:
+    try:
+        logs.jobs.abort(job)
+    except BookKeeperError as problem:  # the first failure counts
+        logger.warning("write job %s on log '%s' is left to the sweep: %s", job.job_id, job.log_name, problem)

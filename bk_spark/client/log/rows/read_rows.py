@@ -1,0 +1,161 @@
+"""Reads the rows of a log as Arrow record batches, without Spark.
+
+The log is read as it stands at one version. Its ledgers are cut into parts of some megabytes, which are read side by side
+(``side_by_side.py``) and given in log order. Open ledgers at its end are read as far as they are confirmed when reading
+begins, and no ledger behind one that is not CLOSED (log rule 2).
+
+Ref: docs/rules.md, log rules 2 and 3.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+
+import pyarrow as pa
+
+from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.client.log.entry_range import LogPosition, LogRange
+from bk_spark.client.log.rows.side_by_side import SideBySide
+from bk_spark.client.log.stored.snapshot import LogSnapshot
+from bk_spark.client.log.stored.values import CommittedLedger, Content, OpenLedger
+from bk_spark.client.log.stretches import Stretch, confirmed_stretch, cut
+from bk_spark.config import MIB
+from bk_spark.errors import ConfigError
+from bk_spark.rows.arrow_types import arrow_schema
+from bk_spark.rows.local_time import time_zone
+from bk_spark.rows.reading import joined, rows_as
+from bk_spark.rows.where.condition import parse_where
+from bk_spark.rows.where.filter import RowFilter, bind
+
+PART_BYTES = 8 * MIB
+"""Of payloads: large enough that a read's first answer does not count, small enough that parts go round the threads."""
+
+_HANDLES = 8
+"""Handles that are kept: the threads read neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowQuery:
+    """Which rows and columns of a log to read."""
+
+    columns: Sequence[str] | None = None
+    """By name, in the order in which to give them; None for all."""
+    where: str | None = None
+    """A condition as option ``where`` of the Spark format takes it."""
+    zone: str | None = None
+    """The time zone of times in ``where`` without an offset."""
+
+    def bound(self, log: str, stored: pa.Schema) -> BoundQuery:
+        """Raises ConfigError for a column that the log does not have, and for a condition that is not understood."""
+        zone = None if self.zone is None else _zone(self.zone)
+        where = None if self.where is None else bind(parse_where("where", self.where), log, stored, zone)
+        return BoundQuery(_chosen(log, stored, self.columns), where)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundQuery:
+    """A query on the schema of one version of a log."""
+
+    schema: pa.Schema
+    where: RowFilter | None
+
+    def converted(self, ledger_id: int, entries: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows of one batch of entries."""
+        return rows_as(self.schema, (), self.where)(ledger_id, entries)
+
+    def rows_of(self, handle: ReadHandle, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        """The rows of some confirmed entries, in their order."""
+        convert = rows_as(self.schema, (), self.where)
+        # Whoever planned the stretch saw its entries confirmed; the bookies that are asked now may not know of that yet.
+        batches = handle.read_unconfirmed(stretch.first_entry_id, stretch.last_entry_id)
+        return joined(rows for batch in batches for rows in convert(stretch.ledger_id, batch))
+
+
+def stored_schema(name: str, snapshot: LogSnapshot) -> pa.Schema:
+    """The Arrow schema of a version. Raises ConfigError for a log of entries, or one that nothing was written to."""
+    if snapshot.content is Content.ENTRIES:
+        raise ConfigError("the log", name, "it holds entries, not rows: read them with Log.read()")
+    if snapshot.schema_json is None:
+        what = f"version {snapshot.version} of log '{name}'"
+        raise ConfigError(what, "empty", "it holds nothing and has no schema: write rows first, or read a later version")
+    return arrow_schema(json.loads(snapshot.schema_json))
+
+
+def milliseconds_of(moment: datetime) -> int:
+    """A time for ``timestamp``, in milliseconds since 1970. Raises ConfigError for one without an offset from UTC."""
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise ConfigError("timestamp", moment, "it must be a datetime with a time zone, such as datetime.now(timezone.utc)")
+    return int(moment.timestamp() * 1000)
+
+
+class RowReader:
+    """Reads the rows of one version of a log."""
+
+    def __init__(self, snapshot: LogSnapshot, query: RowQuery, open_ledger: Callable[[int], ReadHandle]) -> None:
+        self._snapshot = snapshot
+        self._query = query.bound(snapshot.name, stored_schema(snapshot.name, snapshot))
+        self._open_ledger = open_ledger
+        self._handles: dict[int, ReadHandle] = {}
+        """Of the ledgers that are being read; threads may share a handle, and at worst one is opened twice."""
+
+    def read(self, start: LogPosition | None, end: LogPosition | None) -> pa.RecordBatchReader:
+        """The rows from ``start`` (included) to ``end`` (excluded), lazily. Nothing is read before the first batch is taken."""
+        stretches = list(self._stretches(start, end))
+        batches = self._batches([part for stretch in stretches for part in cut(stretch, PART_BYTES)])
+        return pa.RecordBatchReader.from_batches(self._query.schema, batches)
+
+    def _batches(self, parts: list[Stretch]) -> Iterator[pa.RecordBatch]:
+        yield from SideBySide(parts, self._read).batches()
+
+    def _read(self, part: Stretch) -> Iterator[pa.RecordBatch]:
+        return self._query.rows_of(self._handle(part.ledger_id), part)
+
+    def _handle(self, ledger_id: int) -> ReadHandle:
+        handle = self._handles.get(ledger_id)
+        if handle is None:
+            for other in sorted(self._handles)[:-_HANDLES]:
+                self._handles.pop(other, None)
+            handle = self._handles[ledger_id] = self._open_ledger(ledger_id)
+        return handle
+
+    def _stretches(self, start: LogPosition | None, end: LogPosition | None) -> Iterator[Stretch]:
+        listed: list[CommittedLedger | OpenLedger] = [*self._snapshot.ledgers, *self._snapshot.open_ledgers]
+        wanted = LogRange.of(self._snapshot.name, listed, start, end)
+        for index in range(wanted.first[0], min(wanted.beyond[0] + 1, len(listed))):
+            whole, is_closed = self._whole(listed[index])
+            first = wanted.first[1] if index == wanted.first[0] else 0
+            last = min(whole.last_entry_id, wanted.beyond[1] - 1) if index == wanted.beyond[0] else whole.last_entry_id
+            if first <= last:
+                yield whole.part(first, last)
+            if not is_closed:
+                return
+
+    def _whole(self, ledger: CommittedLedger | OpenLedger) -> tuple[Stretch, bool]:
+        """All confirmed entries of a ledger, and whether it is closed."""
+        if isinstance(ledger, CommittedLedger):
+            return Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length), True
+        handle = self._handle(ledger.ledger_id)
+        is_closed = handle.is_closed  # asked before its end: if it is closed in between, it is not read to its end
+        return confirmed_stretch(handle), is_closed
+
+
+def _chosen(log: str, stored: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    if columns is None:
+        return stored
+    names = [columns] if isinstance(columns, str) else list(columns)
+    for name in names:
+        if name not in stored.names:
+            raise ConfigError("columns", name, f"log '{log}' has the columns {', '.join(stored.names)}")
+    if not names or len(set(names)) != len(names):
+        raise ConfigError("columns", names, "it must name at least one column, and each once")
+    return pa.schema([stored.field(name) for name in names])
+
+
+def _zone(text: str) -> tzinfo:
+    try:
+        return time_zone(text)
+    except ValueError:
+        raise ConfigError("time_zone", text, "it must be a zone such as Europe/Berlin, UTC or +01:00") from None

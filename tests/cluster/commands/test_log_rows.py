@@ -1,0 +1,152 @@
+"""``bk-spark log read`` and ``log append``: rows as files and as lines."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+from bk_spark.cli import main
+from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.log.log import Log
+from bk_spark.local.cluster import LocalCluster
+
+
+@pytest.fixture(autouse=True)
+def _metadata(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BK_SPARK_METADATA", cluster.metadata_uri)
+
+
+@pytest.fixture
+def log(cluster: LocalCluster) -> Iterator[Log]:
+    with BookKeeper(cluster.metadata_uri) as client:
+        yield client.open_log(f"rows-{uuid.uuid4().hex}", create=True)
+
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, None], pa.int32()),
+        "name": ["a, b", 'say "c"', None],
+        "day": pa.array([datetime.date(2026, 1, 31), None, None]),
+        "tags": [["x"], [], None],
+        "raw": [b"\x00\xff", b"", None],
+    }
+)
+
+
+def run(*arguments: str) -> int:
+    return main(["log", *arguments])
+
+
+def written(log: Log, form: str, tmp_path: Path, *more: str) -> Path:
+    path = tmp_path / f"rows.{form}"
+    assert run("read", log.name, "--format", form, "--output", str(path), *more) == 0
+    return path
+
+
+def test_rows_are_read_in_every_format_and_appended_again_from_the_files(log, tmp_path, capsys):
+    log.append_rows(ROWS)
+    stored = log.read_rows().read_all()
+    assert parquet.read_table(written(log, "parquet", tmp_path)).equals(stored)
+    assert pa.ipc.open_file(written(log, "arrow", tmp_path)).read_all().equals(stored)
+    assert csv.read_csv(written(log, "csv", tmp_path)).to_pylist()[:2] == [
+        {"id": 1, "name": "a, b", "day": datetime.date(2026, 1, 31), "tags": '["x"]', "raw": "AP8="},
+        {"id": 2, "name": 'say "c"', "day": None, "tags": "[]", "raw": ""},
+    ]
+    lines = written(log, "json", tmp_path).read_text().splitlines()
+    assert json.loads(lines[0]) == {"id": 1, "name": "a, b", "day": "2026-01-31", "tags": ["x"], "raw": "AP8="}
+    table = written(log, "table", tmp_path).read_text().splitlines()
+    assert (len(table), table[0].split()) == (4, ["ID", "NAME", "DAY", "TAGS", "RAW"])
+    for form in ("parquet", "arrow"):
+        name = f"{log.name}-{form}"
+        assert run("append", name, str(tmp_path / f"rows.{form}"), "--create", "--json") == 0
+        assert json.loads(capsys.readouterr().out)["rows"] == 3
+        assert run("read", name, "--format", "arrow", "--output", str(tmp_path / "again")) == 0
+        assert pa.ipc.open_file(tmp_path / "again").read_all().equals(stored)
+
+
+def test_columns_conditions_and_limits_choose_what_is_printed(log, capsys):
+    log.append_rows(pa.table({"id": range(1000), "name": ["x"] * 1000}))
+    assert run("read", log.name, "--columns", "id", "--where", "id >= 998") == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"id": 998}, {"id": 999}]
+    assert run("read", log.name, "--limit", "2") == 0
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 2
+    assert "only the first 2 are shown: --limit N shows more" in shown.err
+    assert run("read", log.name) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 100
+    assert run("read", log.name, "--format", "csv") == 0
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 1001
+    assert shown.err == ""
+
+
+def test_texts_are_appended_as_the_types_that_the_log_has(log, tmp_path, capsys):
+    log.append_rows(pa.table({"id": pa.array([1], pa.int32()), "price": pa.array([1.5], pa.float32()), "name": ["a"]}))
+    (tmp_path / "more.csv").write_text("id,price,name\n2,2.5,b\n3,,c\n")
+    (tmp_path / "more.jsonl").write_text('{"id": 4, "name": "d"}\n')
+    assert run("append", log.name, str(tmp_path / "more.csv")) == 0
+    assert run("append", log.name, str(tmp_path / "more.jsonl")) == 0
+    assert log.read_rows(["id", "price", "name"]).read_all().to_pylist()[1:] == [
+        {"id": 2, "price": 2.5, "name": "b"},
+        {"id": 3, "price": None, "name": "c"},
+        {"id": 4, "price": None, "name": "d"},
+    ]
+
+
+def test_several_files_are_one_commit_and_an_application_version_goes_in_once(log, tmp_path, capsys):
+    for number in (1, 2):
+        parquet.write_table(pa.table({"id": [number]}), tmp_path / f"{number}.parquet")
+    files = [str(tmp_path / "1.parquet"), str(tmp_path / "2.parquet")]
+    for expected in ({"rows": 2}, {"rows": 0, "duplicate_of": 1}):
+        assert run("append", log.name, *files, "--application", "job:a:1", "--json") == 0
+        assert json.loads(capsys.readouterr().out).items() >= expected.items()
+    assert len(log.versions()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("append", "NAME", "nothing.parquet"), "there is no such file"),
+        (("append", "NAME", "broken.parquet"), "it cannot be read as parquet"),
+        (("append", "NAME", "broken.jsonl"), "it cannot be read as json"),
+        (("append", "NAME", "a.csv", "b.parquet"), "or give --format"),
+        (("append", "no such log", "broken.jsonl"), "there is no log"),
+        (("read", "NAME", "--columns", "price"), "has the columns id"),
+        (("read", "NAME", "--where", "id LIKES 1"), "where"),
+        (("read", "NAME", "--output", "/nowhere/at/all"), "it cannot be written"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_done_is_one_line(log, tmp_path, capsys, monkeypatch, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    log.append_rows(pa.table({"id": [1]}))
+    for name in ("broken.parquet", "broken.jsonl"):
+        (tmp_path / name).write_text("{[")
+    assert run(*(log.name if one == "NAME" else one for one in arguments)) == 1
+    told = capsys.readouterr().err
+    assert says in told
+    assert told.count("\n") == 1
+
+
+def test_entries_are_printed_as_text_or_given_as_columns(log, tmp_path, capsys):
+    with log.open_writer() as writer:
+        writer.append_batch([b"one", b"two"])
+    assert run("read", log.name, "--limit", "1") == 0
+    shown = capsys.readouterr()
+    assert [line.split("\t")[1] for line in shown.out.splitlines()] == ["one"]
+    assert "only the first 1 are shown" in shown.err
+    assert pa.ipc.open_file(written(log, "arrow", tmp_path)).read_all().column("payload").to_pylist() == [b"one", b"two"]
+    assert run("read", log.name, "--columns", "payload") == 1
+    assert "--columns and --where are for rows" in capsys.readouterr().err
+
+
+def test_a_log_without_content_prints_nothing(log, capsys):
+    assert run("read", log.name) == 0
+    assert capsys.readouterr().out == ""
