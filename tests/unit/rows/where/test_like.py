@@ -58,6 +58,10 @@ def test_percent_alone_matches_everything_but_null() -> None:
         assert matches(TEXTS, pattern) == TEXTS[1:]
 
 
+def test_what_a_value_starts_with_and_ends_with_may_not_overlap() -> None:
+    assert matches(["aéa".encode(), "aééa".encode()], "aé%éa") == ["aééa".encode()]
+
+
 def test_another_escape_character_can_be_named() -> None:
     assert matches(TEXTS, "a!%", "!") == [b"a%"]
     assert matches(TEXTS, "a!_c", "!") == [b"a_c"]
