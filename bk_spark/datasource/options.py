@@ -119,7 +119,7 @@ OPTIONS: tuple[Option, ...] = (
         rows_only=True,
     ),
     Option("maxBytesPerEntry", "write", "1m", _SIZE_PER_ENTRY, "most bytes of an entry, before compression", rows_only=True),
-    Option("where", "read", "", parse_where, "comparisons of columns, joined by AND: reads matching rows only", rows_only=True),
+    Option("where", "read", "", parse_where, "a condition on columns, in SQL: reads matching rows only", rows_only=True),
     Option("maxBytesPerPartition", "read", "128m", _ANY_SIZE, "larger ledgers are split, smaller ones are packed together"),
     Option("minPartitions", "read", "1", values.integer(1, 100_000), "a hint: partitions are made smaller to reach it"),
     Option("recover", "batch read", "false", values.boolean, "`true`: fences and closes open ledgers, then reads to their end"),

@@ -50,11 +50,12 @@ class BookKeeperDataSource(DataSource):
     Python data sources, and ``append`` must be given. ``.schema(…)`` selects columns; their types must be the log's.
     ``collect()`` without a shuffle gives log order.
 
-    ``where`` takes comparisons of columns with literals, joined by AND: ``day = '2026-01-31' AND amount > 5``. Operators are
-    ``= != <> < <= > >=``, ``IN (…)``, ``BETWEEN … AND …``, ``IS [NOT] NULL``. Literals are numbers, strings, true and
-    false, ``X'00FF'``; dates and times are strings. The read gives exactly the rows that match by Spark SQL's rules (with ANSI
-    mode on, as by default); the columns compared need not be selected. Entries whose statistics exclude the condition are not
-    decoded. Anything else is refused: use ``DataFrame.where()`` for it.
+    ``where`` compares columns, or fields inside of structs, with literals: ``amount > 5 AND NOT shop.city LIKE 'B%'``.
+    Operators are ``= != <> < <= > >= <=>``, ``[NOT] IN (…)``, ``[NOT] BETWEEN … AND …``, ``[NOT] LIKE '…'``,
+    ``IS [NOT] NULL``, joined by AND, OR and NOT. Literals are numbers, strings, true and false, ``X'00FF'``; dates and times
+    are strings. The read gives exactly the rows for which it is true by Spark SQL's rules (with ANSI mode on, as by default);
+    the columns compared need not be selected. Entries whose statistics exclude the condition are not decoded. Anything else is
+    refused: use ``DataFrame.where()`` for it.
 
     Times have an offset from UTC, such as ``Z`` or ``+01:00``, or ``timeZone`` names their zone: Spark does not tell a format
     the session's. A time without either is refused.
@@ -98,7 +99,7 @@ class BookKeeperDataSource(DataSource):
     compression          write       zstd                     of row payloads: `none`, `lz4` or `zstd`
     maxRowsPerEntry      write       65536                    most rows of an entry; smaller batches are joined
     maxBytesPerEntry     write       1m                       most bytes of an entry, before compression
-    where                read        (none)                   comparisons of columns, joined by AND: reads matching rows only
+    where                read        (none)                   a condition on columns, in SQL: reads matching rows only
     maxBytesPerPartition read        128m                     larger ledgers are split, smaller ones are packed together
     minPartitions        read        1                        a hint: partitions are made smaller to reach it
     recover              batch read  false                    `true`: fences and closes open ledgers, then reads to their end

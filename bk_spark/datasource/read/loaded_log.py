@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql.types import StringType, StructType
 
@@ -63,10 +64,12 @@ def filter_of(options: SourceOptions, log: LoadedLog) -> RowFilter | None:
         return None
     stored = _stored(options, log)
     bound = bind(options.where, log.name, to_arrow(stored), options.zone)
-    for comparison in bound.comparisons:
-        kind = stored[comparison.column].dataType
-        if comparison.keys and isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
-            remedy = f"column '{comparison.column}' has a collation of its own: use DataFrame.where()"
+    for path in bound.compared():
+        kind: Any = stored
+        for name in path:
+            kind = kind[name].dataType
+        if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
+            remedy = f"column '{'.'.join(path)}' has a collation of its own: use DataFrame.where()"
             raise ConfigError("option 'where'", options.where.text, remedy)
     return bound
 

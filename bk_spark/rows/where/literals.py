@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from bk_spark.rows.local_time import NO_ZONE, microseconds
 from bk_spark.rows.statistics import Key, Kind, kind_of
-from bk_spark.rows.where.condition import Literal, Operator, TypedText, UnfitLiteral
 from bk_spark.rows.where.numbers import compared_numbers
+from bk_spark.rows.where.tree import Literal, Operator, TypedText, UnfitLiteral
 
 _EXACT = Context(prec=200)
 _HUGE = Decimal(10) ** 80
@@ -37,7 +37,9 @@ _ANY_VALUE: tuple[Operator, tuple[Key, ...]] = (Operator.IS_NOT_NULL, ())
 def bound_literals(
     of: pa.DataType, operator: Operator, literals: tuple[Literal, ...], zone: tzinfo | None = None
 ) -> tuple[Operator, tuple[Key, ...]]:
-    """The operator and its keys, for a column of type ``of``. IN without keys holds for no row. Raises UnfitLiteral.
+    """The operator and its keys, for a column of type ``of``. Raises UnfitLiteral.
+
+    IN without keys holds for no row, NOT IN without keys for every row that has a value.
 
     ``zone`` is that of times without an offset; None refuses them.
     """
@@ -48,7 +50,7 @@ def bound_literals(
         return operator, tuple(_text(literal) if pa.types.is_string(of) else _binary(literal) for literal in literals)
     low, high = _range(of)
     steps = _steps(of, operator, literals, zone)
-    if operator is Operator.IN:
+    if operator in (Operator.IN, Operator.NOT_IN):
         return operator, tuple(key for step in steps for key in _whole(Operator.EQUAL, step, low, high)[1])
     return _whole(operator, steps[0], low, high)
 

@@ -22,7 +22,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 
 import pyarrow as pa
 
-from bk_spark.rows.where.condition import Literal, Operator, UnfitLiteral
+from bk_spark.rows.where.tree import Literal, Operator, UnfitLiteral
 
 MAX_DIGITS = 38
 """The most digits of Spark's decimals."""
@@ -30,6 +30,7 @@ MAX_DIGITS = 38
 _EXACT = Context(prec=200)
 _WHOLE = re.compile(r"[+-]?\d{1,19}")
 _EQUALITIES = (Operator.EQUAL, Operator.NOT_EQUAL)
+_LISTS = (Operator.IN, Operator.NOT_IN)
 _INT, _BIGINT = range(-(2**31), 2**31), range(-(2**63), 2**63)
 _DIGITS_OF_WHOLE = {8: 3, 16: 5, 32: 10, 64: 20}
 """Bits of a column of whole numbers → digits of the decimal that Spark reads it as."""
@@ -56,7 +57,7 @@ def compared_numbers(of: pa.DataType, operator: Operator, literals: tuple[Litera
     exact = [number for number in numbers if isinstance(number, Decimal)]
     for number in exact:
         _check_size(of, number)
-    if operator is Operator.IN:
+    if operator in _LISTS:
         return _in_list(of, exact)
     return [_as_decimal(of, operator, number) for number in exact]
 

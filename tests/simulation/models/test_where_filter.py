@@ -1,4 +1,4 @@
-"""Conditions against a plain loop over rows."""
+"""Conditions against a plain loop over rows, in three-valued logic."""
 
 from __future__ import annotations
 
@@ -75,21 +75,55 @@ def tables(draw: st.DrawFn) -> list[dict[str, Value]]:
     return draw(st.lists(rows, min_size=1, max_size=4))
 
 
+Row = dict[str, Value]
+Truth = bool | None
+"""None is unknown."""
+
+Condition = tuple[str, Callable[[Row], Truth]]
+"""Its text, and what it is for a row."""
+
+
 @st.composite
-def single_conditions(draw: st.DrawFn) -> tuple[str, str, str, list[Value]]:
-    """Text, column, operator and values of a comparison; numbers also between and beyond those of the column."""
+def single_conditions(draw: st.DrawFn) -> Condition:
+    """Comparisons; numbers also between and beyond those of the column."""
     name = draw(st.sampled_from(list(COLUMNS)))
     _, values, spell = COLUMNS[name]
-    operator = draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "IN", "IS NULL", "IS NOT NULL"]))
+    operator = draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "<=>", "IN", "NOT IN", "IS NULL", "IS NOT NULL"]))
     if name in ("i8", "i64", "dec"):
         largest = 10**20 if name == "dec" else 2**63 - 1  # beyond it a column of integers takes no literal
         values = values | st.sampled_from([Decimal("0.5"), Decimal("-1.255"), Decimal(largest), Decimal(-largest), 200])
         spell = str
-    literals = draw(st.lists(values, min_size=1, max_size=3 if operator == "IN" else 1))
+    literals = draw(st.lists(values, min_size=1, max_size=3 if "IN" in operator else 1))
     if operator.startswith("IS"):
-        return f"{name} {operator}", name, operator, []
+        return f"{name} {operator}", lambda row: (row[name] is None) == (operator == "IS NULL")
     spelt = [spell(one) for one in literals]
-    return f"{name} {operator} " + (f"({', '.join(spelt)})" if operator == "IN" else spelt[0]), name, operator, literals
+    text = f"{name} {operator} " + (f"({', '.join(spelt)})" if "IN" in operator else spelt[0])
+    return text, lambda row: holds(operator, row[name], literals)
+
+
+def conditions() -> st.SearchStrategy[Condition]:
+    """Comparisons joined by AND, OR and NOT."""
+    return st.recursive(single_conditions(), lambda some: negations(some) | junctions(some), max_leaves=6)
+
+
+def negations(some: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
+    return some.map(lambda one: (f"NOT ({one[0]})", lambda row: _not(one[1](row))))
+
+
+@st.composite
+def junctions(draw: st.DrawFn, some: st.SearchStrategy[Condition]) -> Condition:
+    parts = draw(st.lists(some, min_size=2, max_size=3))
+    word, decisive = draw(st.sampled_from([("AND", False), ("OR", True)]))
+
+    def truth(row: Row) -> Truth:
+        found = [part[1](row) for part in parts]
+        return decisive if decisive in found else None if None in found else not decisive
+
+    return f" {word} ".join(f"({part[0]})" for part in parts), truth
+
+
+def _not(truth: Truth) -> Truth:
+    return None if truth is None else not truth
 
 
 def _key(value: Value) -> Any:
@@ -101,33 +135,27 @@ def _key(value: Value) -> Any:
     return Fraction(value) if isinstance(value, (int, Decimal)) else value
 
 
-def holds(operator: str, value: Value, literals: list[Value]) -> bool | None:
-    """Three-valued: None is unknown."""
-    if operator.startswith("IS"):
-        return (value is None) == (operator == "IS NULL")
+def holds(operator: str, value: Value, literals: list[Value]) -> Truth:
     if value is None:
-        return None
+        return False if operator == "<=>" else None
     found, keys = _key(value), [_key(one) for one in literals]
     return {
         "=": lambda: found == keys[0],
+        "<=>": lambda: found == keys[0],
         "!=": lambda: found != keys[0],
         "<": lambda: found < keys[0],
         "<=": lambda: found <= keys[0],
         ">": lambda: found > keys[0],
         ">=": lambda: found >= keys[0],
         "IN": lambda: found in keys,
+        "NOT IN": lambda: found not in keys,
     }[operator]()
 
 
 @examples(100)
-@given(st.lists(tables(), min_size=1, max_size=3), st.lists(single_conditions(), min_size=1, max_size=3))
-def test_exactly_the_rows_that_match_are_given_and_no_entry_is_passed_over_that_holds_one(many, conditions) -> None:
+@given(st.lists(tables(), min_size=1, max_size=3), conditions())
+def test_exactly_the_rows_that_match_are_given_and_no_entry_is_passed_over_that_holds_one(many, condition) -> None:
     batches = [pa.RecordBatch.from_pylist(rows * (MIN_ROWS // len(rows) + 1), schema=SCHEMA) for rows in many]
-    text = " AND ".join(one[0] for one in conditions)
-    expected = [
-        row
-        for batch in batches
-        for row in batch.to_pylist()
-        if all(holds(operator, row[name], literals) is True for _, name, operator, literals in conditions)
-    ]
+    text, truth = condition
+    expected = [row for batch in batches for row in batch.to_pylist() if truth(row) is True]
     assert repr(read([payload_of(batch) for batch in batches], SCHEMA, text, SCHEMA.names)) == repr(expected)

@@ -7,7 +7,10 @@ import contextlib
 import io
 import json
 from collections.abc import Callable, Sequence
+from datetime import UTC
 from functools import cache
+
+import pyarrow as pa
 
 from bk_spark.cli import build_parser
 from bk_spark.client.log.stream.positions import StreamPosition, behind, parse_position
@@ -15,6 +18,7 @@ from bk_spark.datasource.options import OPTIONS
 from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.zookeeper import parse_uri
 from bk_spark.rows.where.condition import parse_where
+from bk_spark.rows.where.filter import bind
 from tests.soak.fuzz.engine import Target
 from tests.soak.fuzz.mutations import spoil_bytes, spoil_json
 
@@ -29,7 +33,7 @@ def targets() -> list[Target]:
     offsets = [position.to_json(UID).encode() for position in (StreamPosition(41, 3, 7, 12), behind(0), behind(9))]
     uris = [b"zk://127.0.0.1:2181/ledgers", b"zk://a:1,[::1]:2,c.d:65535/x/y"]
     return [
-        Target("where", lambda: _CONDITIONS, _of_text(lambda text: parse_where("where", text))),
+        Target("where", lambda: _CONDITIONS, _of_text(_condition)),
         Target("stream offset", lambda: offsets, _of_text(_position), spoil_json),
         Target("Spark options", lambda: _OPTION_SEEDS, _of_text(_option)),
         Target("metadata URI", lambda: uris, _of_text(parse_uri)),
@@ -47,7 +51,27 @@ _CONDITIONS: Sequence[bytes] = (
     "((ünı <= .5)) and d >= DATE '2026-01-31' and q = TRUE".encode(),
     b"(" * 300 + b"a=1" + b")" * 300,
     b"a = 1e999999999999999999 AND b = " + b"9" * 600,
+    b"NOT (5 < a OR NOT b NOT LIKE 'a!%%_' ESCAPE '!') AND (c) <=> NULL OR `d.e`.`f``g`.h NOT BETWEEN (1) AND ((2))",
+    rb"s LIKE 'a\%b\_%' OR t.s NOT LIKE '%\\\\%x' AND NOT NOT t.n NOT IN ('NaN', 1.5) OR NULL <=> s",
+    b"NOT (" * 99 + b"n = 1 OR s LIKE '%" + b"_%" * 400 + b"'" + b")" * 99,
 )
+
+_FLAT = [
+    ("s", pa.string()),
+    ("n", pa.int64()),
+    ("a", pa.decimal128(38, 18)),
+    ("b", pa.string()),
+    ("c", pa.timestamp("us", "UTC")),
+]
+_COLUMNS = pa.schema([*_FLAT, ("t", pa.struct(_FLAT)), ("d.e", pa.struct([("f`g", pa.struct([("h", pa.float64())]))]))])
+_NULLS = pa.RecordBatch.from_arrays([pa.nulls(2, field.type) for field in _COLUMNS], schema=_COLUMNS)
+
+
+def _condition(text: str) -> None:
+    """Parsed, bound to columns, and asked of two rows of nulls and of an entry of unknown values."""
+    bound = bind(parse_where("where", text), "orders", _COLUMNS, UTC)
+    bound.may_match(2, {})
+    assert bound.matching(_NULLS).num_rows in (0, 2)
 
 
 def _position(text: str) -> None:

@@ -75,7 +75,7 @@ def test_sizes_are_bytes_or_have_a_binary_suffix(text: str, size: int) -> None:
         ("failOnDataLoss", "no"),
         ("overwrites", "ignore"),
         ("cursorName", ""),
-        ("where", "a = 1 OR b = 2"),
+        ("where", "a = 1 XOR b = 2"),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_its_name_and_value(name: str, value: str) -> None:

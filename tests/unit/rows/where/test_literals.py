@@ -14,7 +14,7 @@ import pytest
 
 from bk_spark.errors import ConfigError
 from bk_spark.rows.local_time import time_zone
-from bk_spark.rows.where.condition import parse_where
+from bk_spark.rows.where.condition import MAX_DEPTH, parse_where
 from bk_spark.rows.where.filter import bind
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -155,6 +155,15 @@ def test_names_are_found_in_any_case_but_the_same_case_first() -> None:
         ("c = TIMESTAMP_NTZ '2026-01-01 00:00:00'", pa.timestamp("us", "UTC"), "it must be a time such as"),
         ("c = 5", pa.list_(pa.int64()), "which has no order here: ask IS NULL or IS NOT NULL"),
         ("c = '5'", pa.duration("us"), "which has no order here"),
+        ("c.x = 5", pa.int64(), "column 'c' is int64, which has no field 'x': only structs have fields, and a name with a dot"),
+        ("c.x = 5", pa.list_(pa.struct([("x", pa.int64())])), "which has no field 'x': only structs have fields"),
+        ("c.y.z = 5", pa.struct([("x", pa.int64())]), "column 'c' has no field 'y', its fields are x"),
+        ("c.x.y = 5", pa.struct([("x", pa.int64())]), "column 'c.x' is int64, which has no field 'y'"),
+        ("c.x = 'a'", pa.struct([("x", pa.int64())]), "column 'c.x' is int64, what it is compared with: it must be a number"),
+        ("c = 5", pa.struct([("x", pa.int64())]), "which has no order here: ask IS NULL or IS NOT NULL"),
+        ("c LIKE '5%'", pa.int64(), "what it is compared with: LIKE is for columns of strings"),
+        ("c LIKE 5", pa.string(), "LIKE takes a pattern in quotes such as 'abc%'"),
+        ("c NOT LIKE 'a!b' ESCAPE '!'", pa.string(), "in a pattern ! stands before %, _ or !"),
     ],
 )
 def test_a_condition_that_does_not_fit_the_columns_is_refused(text, kind, problem) -> None:
@@ -164,6 +173,16 @@ def test_a_condition_that_does_not_fit_the_columns_is_refused(text, kind, proble
 
 
 def test_a_bound_condition_pickles() -> None:
-    bound = bind(parse_where("where", "c > 5 AND c < 'NaN'"), "orders", pa.schema([("c", pa.float64())]))
-    batch = pa.record_batch({"c": [1.0, 6.0]})
-    assert pickle.loads(pickle.dumps(bound)).matching(batch).to_pylist() == [{"c": 6.0}]
+    batch = pa.record_batch({"c": [1.0, 6.0], "s": ["a", "b"]})
+    bound = bind(parse_where("where", "c > 5 AND (c < 'NaN' OR s LIKE 'a%')"), "orders", batch.schema)
+    assert pickle.loads(pickle.dumps(bound)).matching(batch).to_pylist() == [{"c": 6.0, "s": "b"}]
+
+
+def test_the_deepest_condition_is_bound_pickled_and_evaluated() -> None:
+    text = "c = 0"
+    for level in range(MAX_DEPTH - 2):
+        text = f"c = {level} {('AND', 'OR')[level % 2]} ({text})"
+    batch = pa.record_batch({"c": range(MAX_DEPTH)})
+    bound = pickle.loads(pickle.dumps(bind(parse_where("where", f"NOT (({text}))"), "orders", batch.schema)))
+    assert bound.matching(batch).num_rows == MAX_DEPTH - 1
+    assert bound.may_match(MAX_DEPTH, {})

@@ -7,15 +7,17 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from bk_spark.rows.where.condition import Comparison, Operator, UnfitLiteral, parse_where
+from bk_spark.rows.where.condition import parse_where
 from bk_spark.rows.where.numbers import compared_numbers
+from bk_spark.rows.where.tree import Comparison, Operator, UnfitLiteral
 
 INT, BIGINT = pa.int32(), pa.int64()
 SMALL, WIDE = pa.decimal128(5, 2), pa.decimal128(38, 18)
 
 
 def compared(of: pa.DataType, text: str) -> list[Decimal]:
-    comparison: Comparison = parse_where("where", f"c {text}").comparisons[0]
+    comparison = parse_where("where", f"c {text}").tree
+    assert isinstance(comparison, Comparison)
     return compared_numbers(of, comparison.operator, comparison.literals)
 
 
@@ -47,7 +49,7 @@ def test_a_number_is_rounded_where_spark_rounds_it_and_nowhere_else(of: pa.DataT
 
 
 def test_the_numbers_of_a_list_are_compared_exactly_while_38_digits_suffice() -> None:
-    assert compared(SMALL, "IN (1.505, 3)") == [Decimal("1.505"), Decimal(3)]
+    assert compared(SMALL, "IN (1.505, 3)") == compared(SMALL, "NOT IN (1.505, 3)") == [Decimal("1.505"), Decimal(3)]
     assert compared(INT, "IN (1e3, 0.5)") == [Decimal(1000), Decimal("0.5")]
     assert compared(INT, "IN ('1', '2')") == [Decimal(1), Decimal(2)]
 
@@ -59,6 +61,7 @@ def test_the_numbers_of_a_list_are_compared_exactly_while_38_digits_suffice() ->
         (WIDE, "= 123456789012345678901", "so Spark would round"),
         (pa.decimal128(38, 0), "= 99999999999999999999999999999999999999.5", "a number has 38 digits at most"),
         (pa.decimal128(38, 30), "IN (5)", "so Spark would round"),
+        (pa.decimal128(38, 30), "NOT IN (5)", "so Spark would round"),
         (SMALL, "IN (1, 0.0000000000000000000000000000000001)", "so Spark would round"),
         (SMALL, "IN (1, '2')", "some of the numbers are in quotes: write all without"),
         (SMALL, "= '1.5'", "without quotes, which would make it a DOUBLE"),
