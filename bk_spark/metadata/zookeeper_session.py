@@ -10,6 +10,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
@@ -27,6 +28,22 @@ SetWatch = Callable[[Callable[["WatchedEvent"], None]], None]
 _HANDSHAKE_S = 3.0
 """How long a server may take to open a session before the next one, or the same one again, is tried. It takes a synced
 write, tens of milliseconds; but a server that is just starting may accept a connection and forget it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """The session and its connection at one moment, for people."""
+
+    servers: tuple[str, ...]
+    """Those that it may connect to, as the metadata URI names them."""
+    server: str
+    """The address that it is connected to; empty while it is not."""
+    session_id: str
+    """In ZooKeeper's own form, such as ``0x100000a2b3c0001``; empty before the first session."""
+    session_s: float | None
+    """How long ago the session began."""
+    connected_s: float | None
+    """How long ago the connection to ``server`` began; None while there is none."""
 
 
 class Watch:
@@ -83,6 +100,17 @@ class ZooKeeperSockets(SequentialThreadingHandler):  # type: ignore[misc]
             raise KazooTimeoutError("the time to connect is over")
         self._socket = super().create_connection(*args, timeout=timeout, **kwargs)
         return self._socket
+
+    def peer(self) -> str:
+        """``address:port`` of the other end; empty without a connection."""
+        try:
+            address = self._socket.getpeername() if self._socket is not None else None
+        except OSError:
+            return ""
+        if address is None:
+            return ""
+        host, port = address[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def cut(self) -> None:
         if self._socket is not None:
