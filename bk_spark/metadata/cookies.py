@@ -4,7 +4,7 @@ A running bookie of ours moves its epoch, which is in its cookie, once a minute 
 cookie's last change is its last sign of life, unless an operator repaired the cookie since. Apache's bookies never change
 theirs.
 
-Ref: docs/formats.md, "Cookies"; ``bookie/identity/cookie_file.py`` has the whole format.
+Ref: docs/formats.md, "Cookie"; ``bookie/identity/cookie_file.py`` has the whole format.
 """
 
 from __future__ import annotations
