@@ -35,7 +35,7 @@ function zooKeeper(found) {
   return tile("ZooKeeper", [seconds(found.read_s), h("small", null, " a read")],
     found.server ? h("span", { id: "zookeeper" }, "connected to ", h("span", { class: "mono" }, named(found.server)), of, " ", since(found.connected_s))
       : badge("bad", "✕ not connected"),
-    h("span", null, "session ", h("span", { class: "mono" }, found.session_id || "none"), found.session_s !== null && [" ", since(found.session_s)]));
+    found.session_id && h("span", null, "session ", h("span", { class: "mono" }, found.session_id), " ", since(found.session_s)));
 }
 
 function markHistory(value) {

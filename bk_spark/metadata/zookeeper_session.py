@@ -39,7 +39,7 @@ class SessionState:
     server: str
     """The address that it is connected to; empty while it is not."""
     session_id: str
-    """In ZooKeeper's own form, such as ``0x100000a2b3c0001``; empty before the first session."""
+    """In ZooKeeper's own form, such as ``0x100000a2b3c0001``; empty while it is not connected."""
     session_s: float | None
     """How long ago the session began."""
     connected_s: float | None
