@@ -152,7 +152,7 @@ class Collector:
             "instance_id": cluster.instance_id,
             **{name: modes.count(mode) for name, mode in (("writable", WRITABLE), ("read_only", READ_ONLY), ("lost", LOST))},
             "space": asdict(cluster_space([space_of(name, one) for name, one in figures.items()])),
-            "zookeeper": {**asdict(self._client.metadata_store.session()), "read_s": cluster.read_s},
+            "zookeeper": {**asdict(self._client.metadata_store.connection()), "read_s": cluster.read_s},
             "under_replicated": cluster.marked,
             "marks": {"rows": self._marks.rows(now_s), "step_s": STEP_S, "known_s": self._marks.known_s(now_s)},
             "autorecovery_enabled": cluster.autorecovery_enabled,

@@ -56,7 +56,7 @@ from bk_spark.metadata.zookeeper_auth import (
     identity_options,
     warn_of_open_root,
 )
-from bk_spark.metadata.zookeeper_session import SessionState, Watch, ZooKeeperSockets
+from bk_spark.metadata.zookeeper_session import ConnectionState, Watch, ZooKeeperSockets
 
 T = TypeVar("T")
 
@@ -170,12 +170,12 @@ class ZooKeeperStore:
     def uri(self) -> str:
         return self._uri
 
-    def session(self) -> SessionState:
+    def connection(self) -> ConnectionState:
         """Where the session stands. Asks nobody, and never waits."""
         now_s = time.monotonic()
         server = self._handler.peer() if self._client.connected else ""
         number, _password = self._client.client_id or (0, b"")
-        return SessionState(
+        return ConnectionState(
             self._hosts,
             server,
             hex(number % 2**64) if number else "",  # kazoo reads it with a sign

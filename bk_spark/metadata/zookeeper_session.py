@@ -31,7 +31,7 @@ write, tens of milliseconds; but a server that is just starting may accept a con
 
 
 @dataclass(frozen=True, slots=True)
-class SessionState:
+class ConnectionState:
     """The session and its connection at one moment, for people."""
 
     servers: tuple[str, ...]
