@@ -20,7 +20,8 @@ from pathlib import Path
 from bk_spark.bookie.admission import Admission, status_of
 from bk_spark.bookie.batch_read import BatchRead, ReportDamage
 from bk_spark.bookie.directories import Directories
-from bk_spark.bookie.disk import REAL_DISK, DirectoryLock, Disk
+from bk_spark.bookie.disk import REAL_DISK, DirectoryLock, Disk, Space
+from bk_spark.bookie.identity.cookie_file import root_uses
 from bk_spark.bookie.index.ledger_index import OpenIndex
 from bk_spark.bookie.index.look_up import next_asked
 from bk_spark.bookie.index.rows import Limbo
@@ -287,13 +288,14 @@ class Bookie:
         return messages.LastAddConfirmedReply(Status.OK, facts.last_add_confirmed, is_fenced=facts.is_durably_fenced)
 
     def describe(self) -> messages.BookieDescription:
-        """Shows the space of the entry log directory with the least free space."""
+        """Shows the space of the entry log directory with the least free space, and that of each root."""
+        home = self._home
         try:
-            spaces = [self._home.disk.space(path) for path in self._home.directories.entry_logs]
-            space = min(spaces, key=lambda space: space.free_bytes)
+            space = min((home.disk.space(path) for path in home.directories.entry_logs), key=lambda space: space.free_bytes)
         except BookKeeperError as problem:
-            return messages.BookieDescription(status_of(problem), self._home.bookie_id, 0, 0, VERSION)
-        return messages.BookieDescription(Status.OK, self._home.bookie_id, space.free_bytes, space.total_bytes, VERSION)
+            return messages.BookieDescription(status_of(problem), home.bookie_id, 0, 0, VERSION)
+        roots = tuple(_described(home.disk, root, uses) for root, uses in root_uses(home.directories).items())
+        return messages.BookieDescription(Status.OK, home.bookie_id, space.free_bytes, space.total_bytes, VERSION, roots)
 
     def _take(self, request: StagedRequest) -> tuple[Status, str]:
         ledger_id = request.ledger_id
@@ -381,3 +383,11 @@ def _without_ok(replies: _Replies, status: Status, detail: str) -> _Replies:
         (reply_to, replace(reply, status=status, detail=detail) if reply.status is Status.OK else reply)
         for reply_to, reply in replies
     ]
+
+
+def _described(disk: Disk, root: Path, uses: Sequence[str]) -> messages.BookieDirectory:
+    try:
+        space = disk.space(root)
+    except BookKeeperError:
+        space = Space(0, 0)
+    return messages.BookieDirectory(str(root), " ".join(uses), disk.file_system(root), space.free_bytes, space.total_bytes)

@@ -38,6 +38,9 @@ TEMPORARY_SUFFIX = ".creating"
 SECTOR_BYTES = 512
 """What a disk writes in one piece at least."""
 
+KERNEL_BOOT = Path("/proc/sys/kernel/random/boot_id")
+"""Linux's name of this boot of the kernel."""
+
 MAX_BUFFERS = 1024
 """Linux's IOV_MAX: the most buffers that one writev takes."""
 
@@ -332,6 +335,17 @@ class Disk:
         with _storage_errors(f"measuring {directory}"):
             status = os.statvfs(directory)
         return Space(status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize)
+
+    def file_system(self, directory: Path) -> str:
+        """A text that all processes of this machine have for the file system of ``directory``, until it boots; empty: unknown.
+
+        Device numbers belong to one boot of one kernel, which containers share. A machine id does not serve: containers of one
+        image, and copied machines, have the same.
+        """
+        try:
+            return f"{KERNEL_BOOT.read_text().strip()}:{os.stat(directory).st_dev:x}"
+        except OSError:
+            return ""
 
     def lock(self, directory: Path) -> DirectoryLock:
         """Take a data directory for this process alone. Raises ConfigError if another process has it or it does not exist."""

@@ -25,7 +25,6 @@ from bk_spark.embedded.join import resolve
 from bk_spark.errors import ConfigError, MetadataUnavailableError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import RegisteredBookie, list_bookies, open_root
-from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.zookeeper import connect, parse_uri
 from bk_spark.tls.files import check_files
 from bk_spark.wire.messages import AdministerReply, AdminOperation, BookieDescription
@@ -49,7 +48,7 @@ class BookKeeper:
         check_files(self.config)
         metadata_uri = resolve(metadata_uri)
         _, root = parse_uri(metadata_uri)
-        self.metadata_store: Final[MetadataStore] = connect(
+        self.metadata_store: Final = connect(
             metadata_uri,
             connect_timeout_s=self.config.connect_timeout_s,
             session_timeout_s=self.config.session_timeout_s,

@@ -1,6 +1,6 @@
 """``bk-spark bookie``: one bookie's files and process, and what an operator asks of a running bookie.
 
-``bookie decommission`` is in ``replicate.py``.
+``bookie list`` is in ``bookies.py``, ``bookie decommission`` in ``replicate.py``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from bk_spark.bookie.inspection.sanity import check_directories, check_storage
 from bk_spark.bookie.process.run_bookie import BookiePlace, run_bookie
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.replication.peers import ClusterPeers
-from bk_spark.commands import limbo, replicate
+from bk_spark.commands import bookies, limbo, replicate
 from bk_spark.commands.arguments import Commands, add_log_option, client_host, command, group_of, port, valid_bookie_id
 from bk_spark.commands.connect import bookkeeper, metadata_store
-from bk_spark.commands.output import ProgressBar, print_record, print_records, readable, say
+from bk_spark.commands.output import ProgressBar, print_record, print_records, say
 from bk_spark.commands.settings import add_settings, bookie_config, bookie_directories, data_dir_command
 from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.errors import ConfigError
-from bk_spark.metadata.registration import RegisteredBookie
 from bk_spark.telemetry.logging_setup import set_up_audit_log, set_up_logging
 from bk_spark.wire.messages import AdministerReply, AdminOperation, Status
 
@@ -41,8 +40,7 @@ BEGIN_S = 60.0
 
 def add(commands: Commands) -> None:
     group = group_of(commands, "bookie", "bookies: the servers that keep the entries")
-    text = "the cluster's bookies, Apache's among them, writable and read-only (and why), with free space"
-    command(group, "list", text, _list)
+    bookies.add_list(group)
     format_ = data_dir_command(group, "format", "prepare an empty directory for a new bookie; prints its id", _format)
     start = data_dir_command(group, "start", "run one bookie in the foreground", _start)
     add_log_option(start)
@@ -91,38 +89,6 @@ def _add_request(group: Commands, name: str, text: str, operation: AdminOperatio
     parser.add_argument("bookie_id", type=valid_bookie_id, metavar="BOOKIE_ID", help="as 'bk-spark bookie list' shows it")
     if operation in _WAITED:
         parser.add_argument("--wait", action="store_true", help="wait for its end, and then print what it did")
-
-
-def _list(args: argparse.Namespace) -> None:
-    with bookkeeper(args) as client:
-        records = []
-        for bookie in client.list_bookies():
-            description = client.describe_bookie(bookie.bookie_id)
-            free = description.free_bytes if description else None
-            records.append(
-                {
-                    "bookie_id": bookie.bookie_id,
-                    "address": f"{bookie.address.host}:{bookie.address.port}",
-                    "kind": "Apache" if bookie.is_apache else "bk_spark",
-                    "rack": bookie.rack,
-                    "mode": "read-only" if bookie.read_only else "writable",
-                    "http": bookie.http,
-                    "free": None if free is None else free if args.json else readable(free),
-                    "answers": description is not None,
-                    "why": _why_read_only(client, bookie) if bookie.read_only and description is not None else None,
-                }
-            )
-        columns = ["bookie_id", "address", "kind", "rack", "mode", "http", "free", "answers", "why"]
-        print_records(records, columns, as_json=args.json)
-
-
-def _why_read_only(client: BookKeeper, bookie: RegisteredBookie) -> str | None:
-    """Why a bookie that answers is registered as read-only; None if one of Apache's, which tells nobody."""
-    if bookie.is_apache:
-        return None
-    reply = client.administer_bookie(bookie.bookie_id, AdminOperation.BOOKIE_STATUS)
-    moves = "the bookie takes adds: a decommission keeps writers away, or its registration is about to move"
-    return reply.detail or moves
 
 
 def _format(args: argparse.Namespace) -> None:

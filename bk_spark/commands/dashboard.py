@@ -18,7 +18,8 @@ ABOUT = (
     "rates. The page changes nothing. Whoever reaches the address sees names, sizes and places of everything, though no "
     "entries and no passwords, and is not asked who they are. So it listens on this machine alone unless --host says "
     "otherwise; for others, put it behind a proxy that checks them, or let them come by 'ssh -L'. Rates need bookies that "
-    "were started with --http-port."
+    "were started with --http-port. Requests under other host names than those of --host and --allow-host are refused, so that "
+    "no page of another site can read this one."
 )
 
 
@@ -29,6 +30,8 @@ def add(commands: Commands) -> None:
     parser.add_argument("--host", default="127.0.0.1", help=text)
     text = "the port; 0 takes a free one (default %(default)s)"
     parser.add_argument("--port", type=port, default=DEFAULT_PORT, metavar="P", help=text)
+    text = "a further host name under which browsers ask for the page, such as that of a proxy; may be given several times"
+    parser.add_argument("--allow-host", action="append", metavar="NAME", help=text)
     add_log_option(parser)
 
 
@@ -36,7 +39,7 @@ def _run(args: argparse.Namespace) -> None:
     """Serve until SIGINT or SIGTERM."""
     stopped = stop_signal()
     set_up_logging(args.log_json)
-    with bookkeeper(args) as client, Dashboard(client, args.host, args.port) as dashboard:
+    with bookkeeper(args) as client, Dashboard(client, args.host, args.port, args.allow_host or ()) as dashboard:
         print_record({"url": dashboard.url}, as_json=args.json)
         say("open it in a browser   (Ctrl-C here stops it)")
         stopped.wait()

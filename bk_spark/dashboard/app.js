@@ -7,16 +7,21 @@ const OLD_S = 20;
 const VIEWS = {
   "": { title: "Overview", asks: () => ["/api/bookies", "/api/logs?limit=8"], draw: overview },
   bookies: { title: "Bookies", asks: () => ["/api/bookies"], draw: bookiesView },
+  bookie: {
+    title: "Bookie",
+    asks: (id, asked) => [`/api/bookie?id=${encodeURIComponent(id)}`, `/api/ledgers?${new URLSearchParams({ limit: 50, ...asked, bookie: id })}`],
+    draw: bookieView,
+  },
   ledgers: { title: "Ledgers", asks: (id, asked) => [`/api/ledgers?${new URLSearchParams(asked)}`], draw: ledgersView },
   ledger: { title: "Ledger", asks: (id) => [`/api/ledger?id=${encodeURIComponent(id)}`], draw: ledgerView },
   logs: { title: "Logs", asks: (id, asked) => [`/api/logs?${new URLSearchParams(asked)}`], draw: logsView },
   log: { title: "Log", asks: (id) => [`/api/log?name=${encodeURIComponent(id)}`], draw: logView },
   underreplicated: { title: "Under-replicated", asks: () => ["/api/underreplicated"], draw: underReplicatedView },
 };
-const PARENTS = { ledger: "ledgers", log: "logs" };
+const PARENTS = { bookie: "bookies", ledger: "ledgers", log: "logs" };
 
 const main = document.getElementById("main");
-let shown = "";
+let shownPlace = "";
 let timer = 0;
 let turn = 0;
 let cluster = JSON.parse(document.getElementById("first").textContent);
@@ -54,7 +59,7 @@ function showAge(answers, failure) {
   age.textContent = failure ? "not updated" : `updated ${Math.round(oldest)} s ago`;
   main.classList.toggle("old-figures", old);
   const notice = document.getElementById("notice");
-  const reason = failure ? `This page's server does not answer (${failure})` : bad ? `The cluster does not answer (${bad.problem})` : "The figures are not updated";
+  const reason = failure ? `This page's server does not answer (${failure})` : bad ? `The cluster does not answer (${said(bad.problem)})` : "The figures are not updated";
   const text = old ? `${reason} since ${clock(failingSince)}. What is shown is from then.` : "";
   if (notice.textContent.split(" since ")[0] !== text.split(" since ")[0]) notice.textContent = text;
 }
@@ -62,7 +67,7 @@ function showAge(answers, failure) {
 function showCluster() {
   const value = cluster.value;
   if (!value) return;
-  document.getElementById("where").textContent = `${value.metadata} · ${value.instance_id}`;
+  document.getElementById("where").textContent = said(`${value.metadata} · ${value.instance_id}`);
   const marks = document.getElementById("marks");
   marks.textContent = count(value.under_replicated);
   marks.hidden = value.under_replicated === 0;
@@ -71,7 +76,7 @@ function showCluster() {
 function show(children, at, isNew) {
   const next = h("main", null, children);
   const absent = children.length === 1;
-  document.title = `${at.id || VIEWS[at.name].title} · bk_spark${absent ? " (nothing there)" : ""}`;
+  document.title = `${at.id ? shown(at.id, 80) : VIEWS[at.name].title} · bk_spark${absent ? " (nothing there)" : ""}`;
   for (const one of document.querySelectorAll("nav a")) {
     const current = one.getAttribute("href") === `#/${PARENTS[at.name] || at.name}`;
     if (current) one.setAttribute("aria-current", "page");
@@ -79,10 +84,10 @@ function show(children, at, isNew) {
   }
   if (isNew) {
     main.replaceChildren(...next.childNodes);
-    if (shown) main.focus({ preventScroll: true });
+    if (shownPlace) main.focus({ preventScroll: true });
     window.scrollTo(0, 0);
-    shown = location.hash || "#/";
-    main.dataset.view = shown;
+    shownPlace = location.hash || "#/";
+    main.dataset.view = shownPlace;
     return;
   }
   const names = [...main.attributes].map(({ name, value }) => [name, value]);
@@ -93,7 +98,7 @@ function show(children, at, isNew) {
 function contentOf(at, answers) {
   const values = answers.map((one) => one.value);
   const absent = values.find((value) => value && value.absent);
-  if (absent) return [quiet(absent.absent)];
+  if (absent) return [quiet(said(absent.absent))];
   if (!cluster.value || values.some((value) => !value)) return [quiet("Nothing is known yet.")];
   return VIEWS[at.name].draw(cluster.value, ...values, at.asked);
 }
@@ -103,7 +108,7 @@ async function refresh() {
   clearTimeout(timer);
   const thisTurn = ++turn;
   const at = place();
-  const isNew = (location.hash || "#/") !== shown;
+  const isNew = (location.hash || "#/") !== shownPlace;
   try {
     const answers = await Promise.all(["/api/cluster", ...VIEWS[at.name].asks(at.id, at.asked)].map(ask));
     if (thisTurn !== turn) return;
@@ -129,5 +134,5 @@ document.addEventListener("submit", (event) => {
 });
 
 showCluster();
-if (!place().name && cluster.value) main.replaceChildren(h("h1", null, "Overview"), tiles(cluster.value), charts(cluster.value));
+if (!place().name && cluster.value) main.replaceChildren(h("h1", null, "Overview"), tiles(cluster.value), charts(cluster.value), markHistory(cluster.value) || "");
 refresh();

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.replication.auditor_znodes import current_auditor
+from bk_spark.client.replication.absent_bookies import AbsentBookie, absent_bookies
+from bk_spark.client.replication.auditor_znodes import auditor_report, current_auditor
 from bk_spark.dashboard.rates import CounterHistory, scrape
 from bk_spark.dashboard.snapshots import Record, UnansweredError
+from bk_spark.metadata.cookies import CookieFacts, all_cookies
 from bk_spark.metadata.registration import RegisteredBookie, instance_id
-from bk_spark.metadata.store import NoNodeError
 from bk_spark.metadata.under_replication import Mark, UnderReplication
 from bk_spark.wire.messages import AdminOperation, Status
 
 MAX_MARKS = 1000
 """Marks that are read and shown; the page says if there are more. A lost bookie can leave a million."""
 
-WRITABLE, READ_ONLY, LOST = "writable", "read-only", "lost"
+WRITABLE, READ_ONLY, LOST, NEW = "writable", "read-only", "lost", "never started"
 
 RATES = {
     "adds_s": "bk_spark_bookie_added_entries_total",
@@ -32,6 +33,9 @@ RATES = {
 P99 = {"add_p99_s": "bk_spark_bookie_add_seconds", "read_p99_s": "bk_spark_bookie_read_seconds"}
 """Field of a bookie's figures → the histogram whose 99th percentile it shows."""
 
+FLAGS = ("failed", "limbo", "lapsed", "ids_given_out_again")
+"""Figures of a bookie's status that are shown as yes or no."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterLook:
@@ -39,8 +43,9 @@ class ClusterLook:
 
     instance_id: str
     registered: tuple[RegisteredBookie, ...]
-    lost: tuple[str, ...]
-    """Bookies that a cookie or a mark names, and that are not registered."""
+    absent: tuple[AbsentBookie, ...]
+    """Bookies that a cookie or a mark names, and that are not registered: lost, or never started."""
+    cookies: Mapping[str, CookieFacts]
     marks: tuple[Mark, ...]
     """The first ones, ascending by ledger."""
     marked: int
@@ -49,31 +54,36 @@ class ClusterLook:
     """Ledger → who re-replicates it now."""
     autorecovery_enabled: bool
     auditor: str | None
+    read_s: float
+    """How long one read of a small value took."""
 
     def modes(self) -> dict[str, str]:
         """Bookie → its mode. A bookie that only a ledger names is missing here, and counts as lost too."""
         modes = {one.bookie_id: READ_ONLY if one.read_only else WRITABLE for one in self.registered}
-        return {**dict.fromkeys(self.lost, LOST), **modes}
+        return {**{one.bookie_id: NEW if one.is_new else LOST for one in self.absent}, **modes}
 
 
 def look_at_cluster(client: BookKeeper) -> ClusterLook:
     """Raises MetadataUnavailableError."""
     store, znodes = client.metadata_store, client.znodes
+    began_s = time.monotonic()
+    cluster_id = instance_id(store, znodes)
+    read_s = time.monotonic() - began_s
+    cookies = all_cookies(store, znodes)  # before the registrations: a bookie that comes up meanwhile is not taken for lost
     registered = tuple(client.list_bookies())
     under_replication = UnderReplication(store, znodes)
     marks = tuple(itertools.islice(under_replication.marks(), MAX_MARKS))
-    named = {bookie_id for mark in marks for bookie_id in mark.missing}
-    with contextlib.suppress(NoNodeError):  # no bookie was ever formatted
-        named |= set(store.children(znodes.cookies))
     return ClusterLook(
-        instance_id(store, znodes),
-        registered,
-        tuple(sorted(named - {one.bookie_id for one in registered})),
-        marks,
-        under_replication.count() if len(marks) == MAX_MARKS else len(marks),
-        under_replication.locks(),
-        under_replication.is_enabled(),
-        current_auditor(store, znodes),
+        instance_id=cluster_id,
+        registered=registered,
+        absent=absent_bookies({one.bookie_id for one in registered}, cookies, marks, auditor_report(store, znodes)),
+        cookies=cookies,
+        marks=marks,
+        marked=under_replication.count() if len(marks) == MAX_MARKS else len(marks),
+        locks=under_replication.locks(),
+        autorecovery_enabled=under_replication.is_enabled(),
+        auditor=current_auditor(store, znodes),
+        read_s=read_s,
     )
 
 
@@ -93,9 +103,9 @@ def look_at_bookie(client: BookKeeper, bookie: RegisteredBookie, history: Counte
         "free_bytes": description.free_bytes,
         "total_bytes": description.total_bytes,
         "version": description.program_version,
+        "directories": [{**asdict(one), "holds_entries": one.holds_entries} for one in description.directories],
         "why": status.detail,
-        "failed": bool(figures.get("failed")),
-        "limbo": bool(figures.get("limbo")),
+        **{flag: bool(figures.get(flag)) for flag in FLAGS},
         "metrics": counters is not None,
         **{field: history.rate(counter) for field, counter in RATES.items()},
         **{field: history.quantile_s(histogram, 0.99) for field, histogram in P99.items()},

@@ -12,14 +12,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.dashboard.bookies import absent_row, bookie_page, registered_row, space_of
 from bk_spark.dashboard.cluster import LOST, RATES, READ_ONLY, WRITABLE, ClusterLook, look_at_bookie, look_at_cluster
 from bk_spark.dashboard.ledgers import ledger_page, one_ledger
 from bk_spark.dashboard.logs import LogView, log_page
+from bk_spark.dashboard.mark_history import STEP_S, MarkHistory
 from bk_spark.dashboard.rates import CounterHistory
 from bk_spark.dashboard.snapshots import Record, Snapshot, Snapshots
+from bk_spark.dashboard.space import cluster_space
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, NoSuchLedgerError, NoSuchLogError
 from bk_spark.metadata.registration import RegisteredBookie
 
@@ -44,8 +48,6 @@ MAX_VIEWS = 64
 
 MAX_BOOKIES = 10_000
 
-WHY_LOST = "it is not registered: it does not run, or does not reach the metadata store"
-
 
 class Collector:
     """What the page shows of the cluster that ``client`` is connected to. Any thread may ask. ``start`` it, ``close`` it."""
@@ -57,6 +59,7 @@ class Collector:
         self._views: Snapshots[Record] = Snapshots(STORE_THREADS, MAX_VIEWS, time.monotonic)
         self._bookies: Snapshots[Record] = Snapshots(BOOKIE_THREADS, MAX_BOOKIES, time.monotonic)
         self._counters: dict[str, CounterHistory] = {}
+        self._marks = MarkHistory()
         self._history: tuple[tuple[float, Mapping[str, float | None]], ...] = ()
         self._cluster: Snapshot[ClusterLook] = Snapshot()
         self._figures: dict[str, Snapshot[Record]] = {}
@@ -81,13 +84,18 @@ class Collector:
         """Every bookie, also the lost ones."""
         return _answer(self._cluster, lambda cluster: {"rows": self._rows(cluster)})
 
+    def bookie(self, bookie_id: str) -> Record:
+        """All that is known of one bookie, and what to do about it."""
+        return _answer(self._cluster, lambda cluster: bookie_page(cluster, bookie_id, self._figures))
+
     def under_replicated(self) -> Record:
         """The marks, ascending by ledger."""
         return _answer(self._cluster, _marks)
 
-    def ledgers(self, after: int, limit: int, state: str) -> Record:
-        """A page of ledgers with ids above ``after``; ``state`` is one of ``STATES``."""
-        return self._view(("ledgers", after, limit, state), lambda: ledger_page(self._client, after, limit, state))
+    def ledgers(self, after: int, limit: int, state: str, bookie: str = "") -> Record:
+        """A page of ledgers with ids above ``after``; ``state`` is one of ``STATES``, ``bookie`` one that they name."""
+        asked = (after, limit, state, bookie)
+        return self._view(("ledgers", *asked), lambda: ledger_page(self._client, *asked))
 
     def ledger(self, ledger_id: int) -> Record:
         cluster = self._cluster.value
@@ -115,18 +123,23 @@ class Collector:
         registered = self._cluster.value.registered if self._cluster.value is not None else ()
         self._counters = {one.bookie_id: self._counters.get(one.bookie_id) or CounterHistory() for one in registered}
         self._figures = {one.bookie_id: self._look_at(one, self._counters[one.bookie_id]) for one in registered}
+        if self._cluster.value is not None and not self._cluster.problem:
+            self._marks.add(self._cluster.value.marked, time.monotonic())
         self._history = (*self._history, (time.monotonic(), self._total_rates()))[-HISTORY:]
 
     def _look_at(self, bookie: RegisteredBookie, counters: CounterHistory) -> Snapshot[Record]:
         return self._bookies.look(bookie.bookie_id, lambda: look_at_bookie(self._client, bookie, counters, time.monotonic), 0.0)
 
-    def _fresh_figures(self) -> list[dict[str, Any]]:
-        found = self._figures.values()
-        return [one.value for one in found if one.value is not None and one.age_s is not None and one.age_s < STALE_S]
+    def _fresh_figures(self) -> dict[str, dict[str, Any]]:
+        """Bookie → its figures, if they are not too old to count in sums."""
+        found = self._figures.items()
+        return {
+            name: one.value for name, one in found if one.value is not None and one.age_s is not None and one.age_s < STALE_S
+        }
 
     def _total_rates(self) -> dict[str, float | None]:
         """Sums over the bookies whose rates are known; None if there is none."""
-        figures = self._fresh_figures()
+        figures = self._fresh_figures().values()
         rates = {field: [one[field] for one in figures if one[field] is not None] for field in RATES}
         return {field: sum(known) if known else None for field, known in rates.items()}
 
@@ -138,35 +151,22 @@ class Collector:
             "metadata": self._client.metadata_store.uri,
             "instance_id": cluster.instance_id,
             **{name: modes.count(mode) for name, mode in (("writable", WRITABLE), ("read_only", READ_ONLY), ("lost", LOST))},
-            "space": {
-                **{name: sum(one[name] for one in figures) for name in ("total_bytes", "free_bytes")},
-                "bookies": len(figures),
-            },
+            "space": asdict(cluster_space([space_of(name, one) for name, one in figures.items()])),
+            "zookeeper": {**asdict(self._client.metadata_store.connection()), "read_s": cluster.read_s},
             "under_replicated": cluster.marked,
+            "marks": {"rows": self._marks.rows(now_s), "step_s": STEP_S, "known_s": self._marks.known_s(now_s)},
             "autorecovery_enabled": cluster.autorecovery_enabled,
             "auditor": cluster.auditor,
-            "with_metrics": sum(one["metrics"] for one in figures),
+            "with_metrics": sum(one["metrics"] for one in figures.values()),
             "rates": history[-1][1] if history else {},
             "history": [[round(now_s - at_s, 1), *rates.values()] for at_s, rates in history],
             "history_of": list(RATES),
         }
 
     def _rows(self, cluster: ClusterLook) -> list[Record]:
-        rows: list[Record] = [self._row(one) for one in cluster.registered]
-        rows += [{"id": one, "mode": LOST, "why": WHY_LOST} for one in cluster.lost]
+        rows = [registered_row(one, self._figures.get(one.bookie_id)) for one in cluster.registered]
+        rows += [absent_row(one) for one in cluster.absent]
         return sorted(rows, key=lambda row: str(row["id"]))
-
-    def _row(self, bookie: RegisteredBookie) -> Record:
-        figures = self._figures.get(bookie.bookie_id) or Snapshot()
-        return {
-            "id": bookie.bookie_id,
-            "mode": READ_ONLY if bookie.read_only else WRITABLE,
-            "address": f"{bookie.address.host}:{bookie.address.port}",
-            "rack": bookie.rack,
-            "metrics_address": bookie.http,
-            **(figures.value or {}),
-            **figures.about(),
-        }
 
 
 def _answer(found: Snapshot[_Value], record: Callable[[_Value], Record]) -> Record:

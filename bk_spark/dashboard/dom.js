@@ -64,11 +64,19 @@ function span(value) {
 const time = (ms) => known(ms || null, (v) => new Date(v).toISOString().slice(0, 19).replace("T", " ") + " UTC");
 const ago = (ms) => known(ms || null, (v) => `${span(Math.max(0, (Date.now() - v) / 1000))} ago`);
 const clock = (ms) => new Date(ms).toTimeString().slice(0, 8);
-const link = (view, id, text) => h("a", { href: `#/${view}/${encodeURIComponent(id)}` }, text ?? id);
+// A name in the text of the page; the whole of it comes up under the pointer.
+function named(name, most) {
+  const text = shown(name, most);
+  return h("bdi", { dir: "ltr", class: "name", title: text === String(name) ? null : whole(name) }, text);
+}
+
+const link = (view, id) => h("a", { href: `#/${view}/${encodeURIComponent(id)}` }, named(id));
+const joined = (items, show) => items.map((one, place) => [place > 0 && ", ", show(one)]);
+const bookieLink = (id) => link("bookie", id);
 const badge = (kind, text) => h("span", { class: `badge ${kind}` }, text);
 
-const MODES = { writable: ["good", "● writable"], "read-only": ["warn", "◐ read-only"], lost: ["bad", "✕ lost"] };
-const mode = (name) => badge(...(MODES[name] || ["", `? ${name}`]));
+const MODES = { writable: ["good", "● writable"], "read-only": ["warn", "◐ read-only"], lost: ["bad", "✕ lost"], "never started": ["", "○ never started"] };
+const mode = (name) => badge(...(MODES[name] || ["", `? ${said(name)}`]));
 
 const STATES = { OPEN: ["good", "◌ open"], IN_RECOVERY: ["warn", "↻ in recovery"], CLOSED: ["", "■ closed"] };
 const state = (name) => badge(...(STATES[name] || ["bad", `▲ ${name.toLowerCase()}`]));
@@ -82,7 +90,7 @@ function bar(used, total, label) {
 
 // A table of rows, with columns [title, cell(row), class]. Cells of the first column are their rows' headings.
 function table(caption, rows, columns, nothing) {
-  if (!rows.length) return h("p", { class: "quiet" }, nothing);
+  if (!rows.length) return [h("h2", null, caption), h("p", { class: "quiet" }, nothing)];
   const cell = (row, [, text, kind], place) =>
     place === 0 ? h("th", { scope: "row", class: kind }, text(row)) : h("td", { class: kind }, text(row));
   return h("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": caption },
@@ -92,5 +100,5 @@ function table(caption, rows, columns, nothing) {
       h("tbody", null, rows.map((row) => h("tr", null, columns.map((column, place) => cell(row, column, place)))))));
 }
 
-const facts = (pairs) => h("dl", null, pairs.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
+const facts = (pairs) => h("dl", null, pairs.filter(Boolean).map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
 const card = (...children) => h("section", { class: "card" }, children);

@@ -56,6 +56,29 @@ function rates(title, history, [first, second], format, step) {
       grid, ages, area, lines));
 }
 
+// Draws how many ledgers were under-replicated: a bar for each step of some minutes, nothing where it is not known.
+function markBars(marks) {
+  const hours = [1, 6].find((one) => marks.known_s <= one * 3600) || 24;
+  const steps = (hours * 3600) / marks.step_s;
+  const [wide, high, left] = [width(), 116, 44];
+  const rows = marks.rows.filter(([ago]) => ago < steps);
+  const top = Math.max(2, ceiling(Math.max(1, ...rows.map((row) => row[1])), 1000));
+  const step = (wide - left) / steps;
+  const y = (value) => 8 + (high - 30) * (1 - value / top);
+  const grid = [0, 0.5, 1].map((share) => [
+    s("line", { class: "axis", x1: left, x2: wide, y1: y(top * share), y2: y(top * share) }),
+    s("text", { x: left - 8, y: y(top * share) + 4, "text-anchor": "end" }, short(top * share))]);
+  const ages = [[0, `${hours} h ago`, "start"], [0.5, `${hours * 30 >= 60 ? `${hours / 2} h` : "30 min"}`, "middle"], [1, "now", "end"]].map(([share, name, anchor]) =>
+    s("text", { x: left + (wide - left) * share, y: high - 4, "text-anchor": anchor }, name));
+  const bars = rows.map(([ago, count]) => {
+    const from = y(Math.max(count, top / 60));
+    return s("rect", { class: count ? "marks" : "marks none", x: wide - (ago + 1) * step, y: from, width: Math.max(1, step - 1), height: y(0) - from });
+  });
+  const most = rows.reduce((sum, row) => Math.max(sum, row[1]), 0);
+  return s("svg", { class: "chart", id: "marks-history", role: "img", viewBox: `0 0 ${wide} ${high}`, height: high,
+    "aria-label": `Under-replicated ledgers in the last ${hours} h: at most ${most}; known for ${span(marks.known_s)}` }, grid, ages, bars);
+}
+
 const PATTERNS = () => s("defs", null,
   s("pattern", { id: "stripes", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
     s("rect", { class: "stripe1", width: 4, height: 6 }), s("rect", { class: "stripe2", x: 4, width: 2, height: 6 })),
@@ -81,18 +104,20 @@ function places(ledger, wide) {
 // Draws a ledger: entries from left to right, a row for each bookie, a box for what a bookie holds of a fragment.
 function fragments(ledger) {
   const narrow = window.innerWidth <= 560;
-  const [wide, left, step, top] = [width(), narrow ? 120 : 250, 30, 6];
+  const [wide, left, step, top] = [width(), narrow ? 128 : 250, 30, 6];
   const rows = new Map();
   ledger.drawn.forEach((one) => one.ensemble.forEach((bookie) => rows.has(bookie) || rows.set(bookie, rows.size)));
   const modes = new Map(ledger.bookies.map((one) => [one.id, one.mode]));
   const bottom = top + rows.size * step;
   const spots = places(ledger, wide - left);
   const striped = ledger.ensemble_size > ledger.write_quorum;
-  const cut = (text) => (text.length > (narrow ? 13 : 27) ? text.slice(0, narrow ? 12 : 26) + "…" : text);
+  const most = narrow ? 15 : 31;
+  const cuts = [...rows.keys()].map((bookie) => shown(bookie, most, false));
+  const cut = (bookie, row) => (cuts.indexOf(cuts[row]) === cuts.lastIndexOf(cuts[row]) ? cuts[row] : shown(bookie, most - 8));
   const labels = [...rows].map(([bookie, row]) => {
     const lost = modes.get(bookie) === "lost";
     return s("text", { class: lost ? "row-label lost" : "row-label", x: 0, y: top + row * step + 19 },
-      s("title", null, `${bookie}: ${modes.get(bookie)}`), `${lost ? "✕ " : modes.get(bookie) === "read-only" ? "◐ " : ""}${cut(bookie)}`);
+      s("title", null, `${whole(bookie)}: ${modes.get(bookie)}`), `${lost ? "✕ " : modes.get(bookie) === "read-only" ? "◐ " : ""}${cut(bookie, row)}`);
   });
   const boxes = ledger.drawn.flatMap((one, place) => one.ensemble.map((bookie) => {
     const lost = modes.get(bookie) === "lost";
@@ -101,7 +126,7 @@ function fragments(ledger) {
     const held = striped ? `, ${ledger.write_quorum} of every ${ledger.ensemble_size} of them` : "";
     return s("rect", { class: kind, id: `fragment-${one.first}-${rows.get(bookie)}`, "data-first": one.first, "data-bookie": bookie,
       x: left + spots[place].x + 1, y: top + rows.get(bookie) * step + 3, width: Math.max(1, spots[place].w - 2), height: step - 6, rx: 3 },
-      s("title", null, `${range}${held}: ${bookie}${lost ? " (lost)" : ""}`));
+      s("title", null, `${range}${held}: ${whole(bookie)}${lost ? " (lost)" : ""}`));
   }));
   const grid = [...rows.values()].map((row) =>
     s("line", { class: "axis", x1: left, x2: wide, y1: top + row * step + step / 2, y2: top + row * step + step / 2 }));
@@ -157,7 +182,7 @@ function ledgerRow(log) {
     const entries = (log.drawn.find((ledger) => ledger.id === one.ledger_id) || {}).entries;
     const centre = at.x + at.w * (entries ? Math.min(1, one.entry_id / entries) : 0.5);
     const y = at.line * step + box + 1;
-    return s("path", { class: "stream", "data-stream": one.name, d: `M${centre - 5} ${y + 8}h10l-5 -8z` }, s("title", null, `the stream ${one.name} reads here`));
+    return s("path", { class: "stream", "data-stream": one.name, d: `M${centre - 5} ${y + 8}h10l-5 -8z` }, s("title", null, `the stream ${whole(one.name)} reads here`));
   });
   const high = (line + 1) * step + 2;
   return s("svg", { class: "drawn", id: "ledgers", role: "img", viewBox: `0 0 ${wide} ${high}`, height: high,

@@ -36,8 +36,10 @@ STATES = ("", *(state.name for state in LedgerState), UNREADABLE)
 """The states that a page can be limited to; empty for all ledgers."""
 
 
-def ledger_page(client: BookKeeper, after: int, limit: int, state: str) -> Record:
-    """Up to ``limit`` ledgers with ids above ``after``, all or those in one state; ``next`` is where to go on, None at the end.
+def ledger_page(client: BookKeeper, after: int, limit: int, state: str, bookie: str = "") -> Record:
+    """Up to ``limit`` ledgers with ids above ``after``; ``next`` is where to go on, None at the end.
+
+    All of them, or those in one ``state``, or those that name one ``bookie``.
 
     Ids are texts, because a browser's numbers are exact only up to 2**53.
     """
@@ -51,7 +53,7 @@ def ledger_page(client: BookKeeper, after: int, limit: int, state: str) -> Recor
             if len(rows) == limit:
                 break
             scanned, last = scanned + 1, ledger_id
-            if found is not None and (not state or _state(found) == state):
+            if found is not None and (not state or _state(found) == state) and (not bookie or _names(found, bookie)):
                 rows.append(_row(ledger_id, found))
     has_more = next(iter(ledger_pages(store, znodes, last)), [])
     return {"rows": rows, "scanned": scanned, "next": str(last) if has_more else None}
@@ -94,6 +96,11 @@ def _row(ledger_id: int, found: LedgerMetadata | BookKeeperError) -> Record:
 
 def _state(found: LedgerMetadata | BookKeeperError) -> str:
     return UNREADABLE if isinstance(found, BookKeeperError) else found.state.name
+
+
+def _names(found: LedgerMetadata | BookKeeperError, bookie: str) -> bool:
+    """A ledger that cannot be decoded is shown for every bookie: it may name each of them."""
+    return isinstance(found, BookKeeperError) or bookie in found.bookies
 
 
 def _fragments(metadata: LedgerMetadata) -> list[Record]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from importlib import resources
 from typing import Self
@@ -19,12 +19,16 @@ from bk_spark.dashboard import ledgers, logs
 from bk_spark.dashboard.collector import Collector
 from bk_spark.dashboard.snapshots import Record
 from bk_spark.telemetry.http_endpoint import HttpEndpoint, Response, Route
+from bk_spark.telemetry.served_hosts import ServedHosts
 
-SCRIPTS = ("dom.js", "drawing.js", "views.js", "app.js")
+SCRIPTS = ("names.js", "dom.js", "drawing.js", "views.js", "bookies.js", "app.js")
 """Sent as one script, in this order."""
 
 PAGE_SIZE = 100
 """Ledgers or logs in one answer, unless the request says how many."""
+
+MAX_ID_CHARACTERS = 1000
+"""Of a bookie's id or the name of a log in a request: more than any has."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'sha256-{style}'; img-src data:; base-uri 'none'; "
@@ -43,16 +47,17 @@ class ParameterError(Exception):
 class Dashboard:
     """Serves the page of the client's cluster from ``start`` to ``close``, or in a ``with`` statement.
 
-    Raises ConfigError if the address is taken. The caller closes ``client`` after this.
+    Only requests for ``host``, for the names of loopback if that is it or it is any address, and for ``further_hosts`` are
+    answered (telemetry/served_hosts.py). Raises ConfigError if the address is taken. The caller closes ``client`` after this.
     """
 
-    def __init__(self, client: BookKeeper, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, client: BookKeeper, host: str = "127.0.0.1", port: int = 0, further_hosts: Collection[str] = ()) -> None:
         self._collector = Collector(client)
         style, self._script = _text("style.css"), "".join(_text(name) for name in SCRIPTS)
         self._page = _text("page.html").replace("/*style*/", style)
         style_hash = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
         self._headers = (("Content-Security-Policy", POLICY.format(style=style_hash)),)
-        self._endpoint = HttpEndpoint(host, port, self._routes())
+        self._endpoint = HttpEndpoint(host, port, self._routes(), ServedHosts.of(host, further_hosts))
         self._host = host
 
     @property
@@ -82,12 +87,13 @@ class Dashboard:
             "/app.js": lambda _: Response(HTTPStatus.OK, "text/javascript; charset=utf-8", self._script.encode()),
             "/api/cluster": _json(lambda _: collector.overview()),
             "/api/bookies": _json(lambda _: collector.bookies()),
+            "/api/bookie": _json(lambda asked: collector.bookie(_given(asked, "id")[:MAX_ID_CHARACTERS])),
             "/api/underreplicated": _json(lambda _: collector.under_replicated()),
             "/api/ledgers": _json(lambda asked: collector.ledgers(*_ledger_page(asked))),
             "/api/ledger": _json(lambda asked: collector.ledger(_number(asked, "id", None, ledgers.MAX_ID))),
             "/api/logs": _json(
                 lambda asked: collector.logs(
-                    asked.get("after", "")[:1000], _number(asked, "limit", PAGE_SIZE, logs.MAX_PAGE, 1)
+                    asked.get("after", "")[:MAX_ID_CHARACTERS], _number(asked, "limit", PAGE_SIZE, logs.MAX_PAGE, 1)
                 )
             ),
             "/api/log": _json(lambda asked: collector.log(_given(asked, "name"))),
@@ -121,11 +127,12 @@ def _encoded(record: Record) -> str:
     return json.dumps(record, separators=(",", ":"), allow_nan=False)
 
 
-def _ledger_page(asked: Mapping[str, str]) -> tuple[int, int, str]:
+def _ledger_page(asked: Mapping[str, str]) -> tuple[int, int, str, str]:
     state = asked.get("state", "")
     if state not in ledgers.STATES:
         raise ParameterError(f"state is {state!r}: it must be one of {', '.join(filter(None, ledgers.STATES))}, or be left out")
-    return _number(asked, "after", -1, ledgers.MAX_ID, -1), _number(asked, "limit", PAGE_SIZE, ledgers.MAX_PAGE, 1), state
+    limit = _number(asked, "limit", PAGE_SIZE, ledgers.MAX_PAGE, 1)
+    return _number(asked, "after", -1, ledgers.MAX_ID, -1), limit, state, asked.get("bookie", "")[:MAX_ID_CHARACTERS]
 
 
 def _given(asked: Mapping[str, str], name: str) -> str:

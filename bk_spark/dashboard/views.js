@@ -1,41 +1,12 @@
 // One function for each view. It makes the elements from the server's answers.
 "use strict";
 
-const ID = (row) => h("span", { class: "mono" }, row.id);
+const ID = (row) => h("span", { class: "mono" }, named(row.id));
 const rate = (format) => (value) => known(value, (v) => `${format(v)}/s`);
 const quiet = (...text) => h("p", { class: "quiet" }, ...text);
 
-function bookieState(row) {
-  const signs = [mode(row.mode)];
-  if (row.failed) signs.push(badge("bad", "▲ failed"));
-  if (row.limbo) signs.push(badge("warn", "◑ limbo"));
-  if (row.problem) signs.push(badge("bad", `? silent for ${span(row.failing_s)}`));
-  const why = row.why || row.problem;
-  return [signs.flatMap((sign) => [sign, " "]), why && h("div", { class: "why" }, why)];
-}
-
-function disk(row) {
-  if (!row.total_bytes) return "–";
-  const free = h("small", { class: "quiet" }, `${bytes(row.free_bytes)} free`);
-  return [bar(row.total_bytes - row.free_bytes, row.total_bytes, `disks of ${row.id}, ${bytes(row.total_bytes)}`), h("br"), free];
-}
-
-function bookieTable(rows) {
-  return table("Bookies", rows, [
-    ["Bookie", ID, "id"],
-    ["State", bookieState],
-    ["Address", (row) => row.address || "–"],
-    ["Rack", (row) => row.rack || "–", "rack"],
-    ["Disks", disk, "disk"],
-    ["Adds", (row) => rate(short)(row.adds_s), "n"],
-    ["Reads", (row) => rate(short)(row.reads_s), "n"],
-    ["Add p99", (row) => seconds(row.add_p99_s), "n"],
-    ["Read p99", (row) => seconds(row.read_p99_s), "n"],
-  ], "No bookie has ever joined this cluster: 'bk-spark bookie format' makes one.");
-}
-
 const LOG_COLUMNS = [
-  ["Log", (row) => link("log", row.name), "wrap"],
+  ["Log", (row) => link("log", row.name)],
   ["Holds", (row) => row.content || "nothing yet"],
   ["Version", (row) => count(row.version), "n"],
   ["Ledgers", (row) => [count(row.ledgers + row.open), row.open ? " " : "", row.open ? badge("good", `◌ ${row.open} open`) : ""], "n"],
@@ -48,6 +19,33 @@ function tile(label, figure, ...more) {
   return h("div", { class: "card tile" }, h("p", { class: "label" }, label), h("p", { class: "figure" }, figure), h("p", { class: "more" }, more));
 }
 
+const plural = (amount, one, more = `${one}s`) => `${count(amount)} ${amount === 1 ? one : more}`;
+
+// A disk that several bookies share counts once, if they tell; otherwise it may count more than once, and the tile says so.
+function disksCounted(space) {
+  const told = space.bookies - space.untold;
+  const disks = `${plural(space.file_systems - space.untold, "disk")} of ${plural(told, "bookie")}`;
+  return h("span", { id: "disks" }, `of ${bytes(space.total_bytes)}`, told > 0 && `, on ${disks}`,
+    space.untold > 0 && [" ", badge("warn", "? may count twice"), ` ${plural(space.untold, "bookie does not", "bookies do not")} tell which disk: each counts by itself`]);
+}
+
+function zooKeeper(found) {
+  const since = (passed) => [h("span", { title: time(Date.now() - 1000 * passed) }, `for ${span(passed)}`)];
+  const of = found.servers.length > 1 ? ` (of ${found.servers.length} servers)` : "";
+  return tile("ZooKeeper", [seconds(found.read_s), h("small", null, " a read")],
+    found.server ? h("span", { id: "zookeeper" }, "connected to ", h("span", { class: "mono" }, named(found.server)), of, " ", since(found.connected_s))
+      : badge("bad", "✕ not connected"),
+    found.session_id && h("span", null, "session ", h("span", { class: "mono" }, found.session_id), " ", since(found.session_s)));
+}
+
+function markHistory(value) {
+  const marks = value.marks;
+  if (marks.known_s === null) return false;
+  return card(h("h2", null, "Under-replicated ledgers, over time"), markBars(marks),
+    h("p", { class: "key" }, h("span", null, `The highest number of each ${marks.step_s / 60} minutes. Known since `,
+      time(Date.now() - 1000 * marks.known_s), ": this dashboard began to look then.")));
+}
+
 function tiles(value) {
   const used = value.space.total_bytes - value.space.free_bytes;
   const all = value.writable + value.read_only + value.lost;
@@ -55,12 +53,13 @@ function tiles(value) {
     tile("Bookies", [count(value.writable), h("small", null, ` of ${all} writable`)],
       value.read_only > 0 && badge("warn", `◐ ${value.read_only} read-only`), value.lost > 0 && badge("bad", `✕ ${value.lost} lost`),
       !value.read_only && !value.lost && badge("good", "● all of them")),
-    tile("Space", [bytes(used), h("small", null, ` of ${bytes(value.space.total_bytes)} used`)],
-      bar(used, value.space.total_bytes, `disks of ${value.space.bookies} bookies`)),
+    tile("Space", [bytes(used), h("small", null, " used")],
+      bar(used, value.space.total_bytes, `disks of ${value.space.bookies} bookies`), disksCounted(value.space)),
     tile("Under-replicated ledgers", count(value.under_replicated),
       value.under_replicated ? h("a", { href: "#/underreplicated" }, "which, and since when") : badge("good", "● none is marked")),
     tile("AutoRecovery", value.autorecovery_enabled ? "enabled" : "disabled",
-      value.auditor ? ["auditor ", h("span", { class: "mono" }, value.auditor)] : badge("warn", "▲ no auditor runs")));
+      value.auditor ? ["auditor ", h("span", { class: "mono" }, named(value.auditor))] : badge("warn", "▲ no auditor runs")),
+    zooKeeper(value.zookeeper));
 }
 
 function charts(value) {
@@ -74,14 +73,11 @@ function charts(value) {
 }
 
 function overview(cluster, bookies, logs) {
-  return [h("h1", null, "Overview"), tiles(cluster), charts(cluster),
+  return [h("h1", null, "Overview"), tiles(cluster), charts(cluster), markHistory(cluster),
     card(bookieTable(bookies.rows)),
     card(table("Logs", logs.rows, LOG_COLUMNS, "There is no log."),
       logs.next !== null && h("p", { class: "pager" }, h("a", { href: "#/logs" }, `all ${count(logs.count)} logs`)))];
 }
-
-const bookiesView = (cluster, bookies) => [h("h1", null, "Bookies"), card(bookieTable(bookies.rows),
-  quiet("Rates are those of the last seconds; an entry counts once for each of its copies. p99: what 99 of 100 requests of the last half minute took at most."))];
 
 const HASH = (view, asked) => `#/${view}?${new URLSearchParams(Object.entries(asked).filter(([, value]) => value))}`;
 
@@ -94,12 +90,12 @@ function ledgersView(cluster, page, asked) {
     h("button", null, "Show"));
   const columns = [
     ["Ledger", (row) => link("ledger", row.id), "id"],
-    ["State", (row) => (row.problem ? [state(row.state), " ", row.problem] : state(row.state))],
+    ["State", (row) => (row.problem ? [state(row.state), " ", said(row.problem)] : state(row.state))],
     ["Entries", (row) => count(row.entries), "n"],
     ["Size", (row) => bytes(row.bytes), "n"],
     ["Fragments", (row) => count(row.fragments), "n"],
     ["E / Qw / Qa", (row) => row.quorums || "–", "n"],
-    ["Last ensemble", (row) => (row.ensemble || []).join(", "), "wrap mono"],
+    ["Last ensemble", (row) => joined(row.ensemble || [], bookieLink), "wrap mono"],
     ["Created", (row) => h("span", { title: time(row.created_ms) }, ago(row.created_ms)), "n"],
   ];
   return [h("h1", null, "Ledgers"), card(filter, table("Ledgers, ascending by id", page.rows, columns,
@@ -113,7 +109,7 @@ function ledgerView(cluster, ledger) {
   const custom = ledger.custom.map((one) => ({ ...one, id: one.key }));
   const ranges = [...ledger.drawn].map((one) => ({ ...one, id: number(one.first) }));
   const modes = new Map(ledger.bookies.map((one) => [one.id, one.mode]));
-  const sign = (bookie) => (modes.get(bookie) === "lost" ? `✕ ${bookie} (lost)` : bookie);
+  const sign = (bookie) => (modes.get(bookie) === "lost" ? ["✕ ", bookieLink(bookie), " (lost)"] : bookieLink(bookie));
   return [h("h1", null, `Ledger ${ledger.id} `, state(ledger.state)),
     card(facts([
       ["Entries", ledger.entries === null ? "not closed: the end is not known" : count(ledger.entries)],
@@ -129,9 +125,9 @@ function ledgerView(cluster, ledger) {
       h("details", null, h("summary", null, "The same as a table"), table("Fragments", ranges, [
         ["From entry", (row) => row.id],
         ["To entry", (row) => (row.last === null ? "open" : row.last < row.first ? "no entry" : number(row.last)), "n"],
-        ["Ensemble", (row) => row.ensemble.map(sign).join(", "), "wrap mono"]], ""))),
+        ["Ensemble", (row) => joined(row.ensemble, sign), "wrap mono"]], ""))),
     card(table("Custom metadata", custom, [
-      ["Key", ID, "id"], ["Value", (row) => [row.value, row.is_text ? "" : " (hexadecimal)", row.bytes > 1000 ? " …" : ""], "wrap mono"],
+      ["Key", ID, "id"], ["Value", (row) => [h("bdi", { dir: "ltr", class: "value" }, row.value), row.is_text ? "" : " (hexadecimal)", row.bytes > 1000 ? " …" : ""], "wrap mono"],
       ["Bytes", (row) => count(row.bytes), "n"]], "None."))];
 }
 
@@ -144,7 +140,7 @@ function logsView(cluster, page, asked) {
 
 function logView(cluster, log) {
   const open = log.drawn_open.length;
-  return [h("h1", null, log.name),
+  return [h("h1", { class: log.name.length > 60 && "long" }, named(log.name, Infinity)),
     card(facts([
       ["Holds", log.content || "nothing yet"], ["Version", count(log.version)],
       ["Ledgers", `${count(log.ledgers)} closed, ${open} open`], ["Rows", count(log.rows)], ["Size", bytes(log.bytes)],
@@ -160,22 +156,22 @@ function logView(cluster, log) {
         ["Ledger", (row) => link("ledger", row.id), "id"], ["Entries", (row) => count(row.entries), "n"],
         ["Rows", (row) => count(row.rows), "n"], ["Size", (row) => (row.version ? "open" : bytes(row.bytes)), "n"]], "None."))),
     card(table("Streams that read it", log.streams, [
-      ["Stream", (row) => row.name, "wrap"], ["Rows behind", (row) => count(row.lag_rows), "n"],
+      ["Stream", (row) => named(row.name)], ["Rows behind", (row) => count(row.lag_rows), "n"],
       ["At", (row) => (row.ledger_id === null ? `behind version ${row.version}` : `ledger ${row.ledger_id}, entry ${row.entry_id}`)],
       ["Told", (row) => ago(row.updated_ms), "n"]], "None has published a cursor.")),
     card(table("Newest commits", log.commits, [
       ["Version", (row) => count(row.version)], ["Kind", (row) => row.kind], ["Rows", (row) => count(row.rows), "n"],
       ["Ledgers added", (row) => count(row.added), "n"], ["Removed", (row) => count(row.removed), "n"],
-      ["Application", (row) => row.application || "–", "wrap"], ["Time", (row) => time(row.time_ms), "n"]], "None yet."))];
+      ["Application", (row) => (row.application ? named(row.application) : "–"), "wrap"], ["Time", (row) => time(row.time_ms), "n"]], "None yet."))];
 }
 
 function underReplicatedView(cluster, found) {
   const more = found.count > found.rows.length ? `, the first ${count(found.rows.length)} of them` : "";
   return [h("h1", null, "Under-replicated ledgers"), card(
-    quiet("AutoRecovery is ", found.enabled ? "enabled" : "disabled", "; ", found.auditor ? `the auditor is ${found.auditor}` : "no auditor runs", "."),
+    quiet("AutoRecovery is ", found.enabled ? "enabled" : "disabled", "; ", found.auditor ? ["the auditor is ", named(found.auditor)] : "no auditor runs", "."),
     table(`${count(found.count)} ledgers lack copies${more}`, found.rows, [
       ["Ledger", (row) => link("ledger", row.id), "id"],
-      ["Missing on", (row) => row.missing.join(", ") || "not told", "wrap mono"],
+      ["Missing on", (row) => (row.missing.length ? joined(row.missing, bookieLink) : "not told"), "wrap mono"],
       ["Marked", (row) => h("span", { title: time(row.marked_ms) }, ago(row.marked_ms)), "n"],
-      ["Worked on by", (row) => row.worker || "nobody now", "wrap"]], "None is marked: every copy is there, as far as the auditor has looked."))];
+      ["Worked on by", (row) => (row.worker ? named(row.worker) : "nobody now"), "wrap"]], "None is marked: every copy is there, as far as the auditor has looked."))];
 }

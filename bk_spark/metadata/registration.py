@@ -14,7 +14,7 @@ import contextlib
 import re
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
@@ -78,6 +78,8 @@ class RegisteredBookie:
     bookie_id: str
     address: BookieAddress
     read_only: bool
+    registered_ms: int | None = field(default=None, compare=False)
+    """Since when it is registered in this mode, by the store's own clock; None if unknown."""
 
     @property
     def rack(self) -> str:
@@ -208,8 +210,8 @@ def list_bookies(store: MetadataStore, znodes: Znodes) -> list[RegisteredBookie]
     bookies = []
     for (bookie_id, is_read_only), path, found in zip(ids, paths, store.get_many(paths), strict=True):
         address = _decode(bookie_id, path, found.value) if found is not None else None
-        if address is not None:
-            bookies.append(RegisteredBookie(bookie_id, address, is_read_only))
+        if found is not None and address is not None:
+            bookies.append(RegisteredBookie(bookie_id, address, is_read_only, found.modified_ms))
     return bookies
 
 

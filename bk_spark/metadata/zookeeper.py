@@ -57,7 +57,7 @@ from bk_spark.metadata.zookeeper_auth import (
     identity_options,
     warn_of_open_root,
 )
-from bk_spark.metadata.zookeeper_session import SessionState, Watch, ZooKeeperSockets
+from bk_spark.metadata.zookeeper_session import ConnectionState, SessionState, Watch, ZooKeeperSockets
 
 T = TypeVar("T")
 
@@ -125,6 +125,7 @@ class ZooKeeperStore:
 
     def __init__(self, uri: str, hosts: str, session_timeout_s: float, auth: str = "") -> None:
         self._uri = uri
+        self._hosts = tuple(hosts.split(","))
         self._has_auth = bool(auth)
         self._timeout_s = session_timeout_s
         self._handler = ZooKeeperSockets()
@@ -141,6 +142,8 @@ class ZooKeeperStore:
         self._watches: list[Watch] = []
         self._new_session: list[Callable[[], None]] = []
         self._session_lost = False
+        self._session_began_s: float | None = None
+        self._connected_at_s = 0.0
         self._auth_failed = False
         self._closed = False
         self.session = SessionState(session_timeout_s, changed_s=time.monotonic())
@@ -169,6 +172,19 @@ class ZooKeeperStore:
     @property
     def uri(self) -> str:
         return self._uri
+
+    def connection(self) -> ConnectionState:
+        """Where the session stands. Asks nobody, and never waits."""
+        now_s = time.monotonic()
+        server = self._handler.peer() if self._client.connected else ""
+        number, _password = self._client.client_id or (0, b"")
+        return ConnectionState(
+            self._hosts,
+            server,
+            hex(number % 2**64) if number else "",  # kazoo reads it with a sign
+            None if self._session_began_s is None else now_s - self._session_began_s,
+            now_s - self._connected_at_s if server else None,
+        )
 
     def get(self, path: str) -> Versioned:
         return _versioned(self._read(path, lambda: self._client.get_async(path)))
@@ -294,6 +310,9 @@ class ZooKeeperStore:
             # Only visible at this moment: kazoo then gives up and reports that it is closed.
             self._auth_failed = self._client.client_state == KeeperState.AUTH_FAILED
         elif state == KazooState.CONNECTED:
+            self._connected_at_s = time.monotonic()
+            if self._session_lost or self._session_began_s is None:
+                self._session_began_s = self._connected_at_s
             self._handler.dispatch_callback(Callback("watch", self._after_connection, ()))
 
     def _after_connection(self) -> None:

@@ -47,6 +47,22 @@ class SessionState:
         return 0.0 if self.is_connected else now_s - self.changed_s
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionState:
+    """The session and its connection at one moment, for people."""
+
+    servers: tuple[str, ...]
+    """Those that it may connect to, as the metadata URI names them."""
+    server: str
+    """The address that it is connected to; empty while it is not."""
+    session_id: str
+    """In ZooKeeper's own form, such as ``0x100000a2b3c0001``; empty while it is not connected."""
+    session_s: float | None
+    """How long ago the session began."""
+    connected_s: float | None
+    """How long ago the connection to ``server`` began; None while there is none."""
+
+
 class Watch:
     """Calls ``on_change`` on the store's callback thread for every change after ``arm``."""
 
@@ -101,6 +117,17 @@ class ZooKeeperSockets(SequentialThreadingHandler):  # type: ignore[misc]
             raise KazooTimeoutError("the time to connect is over")
         self._socket = super().create_connection(*args, timeout=timeout, **kwargs)
         return self._socket
+
+    def peer(self) -> str:
+        """``address:port`` of the other end; empty without a connection."""
+        try:
+            address = self._socket.getpeername() if self._socket is not None else None
+        except OSError:
+            return ""
+        if address is None:
+            return ""
+        host, port = address[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def cut(self) -> None:
         if self._socket is not None:

@@ -250,18 +250,34 @@ class DescribeRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., bookie_id: _Optional[str] = ...) -> None: ...
 
 class DescribeReply(_message.Message):
-    __slots__ = ("status", "bookie_id", "free_bytes", "total_bytes", "program_version")
+    __slots__ = ("status", "bookie_id", "free_bytes", "total_bytes", "program_version", "directories")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
     FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROGRAM_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
     status: Status
     bookie_id: str
     free_bytes: int
     total_bytes: int
     program_version: str
-    def __init__(self, status: _Optional[_Union[Status, str]] = ..., bookie_id: _Optional[str] = ..., free_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., program_version: _Optional[str] = ...) -> None: ...
+    directories: _containers.RepeatedCompositeFieldContainer[Directory]
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., bookie_id: _Optional[str] = ..., free_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., program_version: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ...) -> None: ...
+
+class Directory(_message.Message):
+    __slots__ = ("path", "uses", "file_system", "free_bytes", "total_bytes")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    USES_FIELD_NUMBER: _ClassVar[int]
+    FILE_SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    uses: str
+    file_system: str
+    free_bytes: int
+    total_bytes: int
+    def __init__(self, path: _Optional[str] = ..., uses: _Optional[str] = ..., file_system: _Optional[str] = ..., free_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
 
 class AdministerRequest(_message.Message):
     __slots__ = ("version", "bookie_id", "operation", "ledger_ids")

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +34,9 @@ from bk_spark.errors import ConfigError
 
 _COMMENTS = b"SPARK::metadata::json"
 """Where Arrow's fields keep the metadata of Spark's."""
+
+_COLLATIONS = "__COLLATIONS"
+"""In a field's metadata: Spark's name for the collations of texts in it."""
 
 _IS_VARIANT = {b"variant": b"true"}
 _VARIANT = pa.struct(
@@ -97,6 +100,21 @@ def spark_schema(schema: pa.Schema) -> dict[str, Any]:
     return {"type": "struct", "fields": [_spark_field(field, field.name) for field in schema]}
 
 
+def has_collation(schema: pa.Schema, path: Sequence[str]) -> bool:
+    """Whether Spark compares the text of a column, or of a field inside of structs, otherwise than by its bytes."""
+    field = schema.field(path[0])
+    for name in path[1:]:
+        if _COLLATIONS in _comments(field):
+            return True  # of some field of it, which is not worth telling apart
+        field = field.type.field(name)
+    return _COLLATIONS in _comments(field)
+
+
+def _comments(field: pa.Field) -> dict[str, Any]:
+    comments = (field.metadata or {}).get(_COMMENTS)
+    return {} if comments is None else dict(json.loads(comments))
+
+
 def _arrow_field(field: dict[str, Any]) -> pa.Field:
     metadata = field.get("metadata") or {}
     comments = {_COMMENTS: json.dumps(metadata).encode()} if metadata else None
@@ -127,9 +145,7 @@ def _arrow_atom(kind: str, column: str) -> pa.DataType:
 
 
 def _spark_field(field: pa.Field, column: str) -> dict[str, Any]:
-    comments = (field.metadata or {}).get(_COMMENTS)
-    metadata = {} if comments is None else json.loads(comments)
-    return {"name": field.name, "type": _spark_type(field.type, column), "nullable": True, "metadata": metadata}
+    return {"name": field.name, "type": _spark_type(field.type, column), "nullable": True, "metadata": _comments(field)}
 
 
 def _spark_type(kind: pa.DataType, column: str) -> Any:

@@ -15,7 +15,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from bk_spark.errors import BookKeeperError, ConfigError
+from bk_spark.telemetry.served_hosts import ServedHosts
 
 WORKERS = 8
 """Requests answered at a time: a scraper, a probe and a few people's pages."""
@@ -83,13 +84,13 @@ def text_response(status: int, sentence: str) -> Response:
 class HttpEndpoint:
     """Listens from its construction on, answers from ``start`` to ``close``. Also a context manager."""
 
-    def __init__(self, host: str, port: int, routes: Mapping[str, Route], hosts: Collection[str] | None = None) -> None:
+    def __init__(self, host: str, port: int, routes: Mapping[str, Route], hosts: ServedHosts | None = None) -> None:
         """``port`` 0 takes a free one; ``routes`` are by exact path. Raises ConfigError if it cannot listen there.
 
-        If ``hosts`` are given, requests for other host names are refused, so a page of another site cannot read what is served
-        here even if its name resolves to this address. Without them the Host header does not matter.
+        If ``hosts`` are given, requests for others, and not for the very address it listens at, are refused (served_hosts.py).
+        Without them the Host header does not matter.
         """
-        self._server = _Server(host, port, dict(routes), None if hosts is None else frozenset(hosts))
+        self._server = _Server(host, port, dict(routes), hosts)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
 
     @property
@@ -118,7 +119,7 @@ class _Server(socketserver.TCPServer):
     allow_reuse_address = True
     request_queue_size = MAX_WAITING
 
-    def __init__(self, host: str, port: int, routes: dict[str, Route], hosts: frozenset[str] | None) -> None:
+    def __init__(self, host: str, port: int, routes: dict[str, Route], hosts: ServedHosts | None) -> None:
         self.routes = routes
         self.hosts = hosts
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="http")
@@ -207,9 +208,10 @@ class _Handler(BaseHTTPRequestHandler):
             parameters = dict(parse_qsl(url.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS))
         except ValueError as problem:
             return text_response(HTTPStatus.BAD_REQUEST, f"the address of the request is malformed: {problem}")
-        if self.server.hosts is not None and name not in self.server.hosts:
-            known = ", ".join(sorted(self.server.hosts))
-            return text_response(HTTPStatus.MISDIRECTED_REQUEST, f"this is not the server of {name}, but of {known}")
+        hosts = self.server.hosts
+        if hosts is not None and not hosts.has(name) and name != self.server.server_address[0]:
+            asked = f"a request for {name!r:.200}" if name else "a request without a host"
+            return text_response(HTTPStatus.FORBIDDEN, f"{asked} is refused: this server was started for {hosts} alone")
         route = self.server.routes.get(url.path)
         if route is None:
             known = ", ".join(sorted(self.server.routes))

@@ -351,11 +351,24 @@ encode_store_last_add_confirmed_reply, decode_store_last_add_confirmed_reply = _
 )
 encode_force_request, decode_force_request = _codec("a force request", messages.ForceRequest, pb.ForceRequest)
 encode_force_reply, decode_force_reply = _codec("an answer to a force", messages.PlainReply, pb.ForceReply)
+_encode_directory, _decode_directory = _codec(
+    "a bookie's directory",
+    messages.BookieDirectory,
+    pb.Directory,
+    conversions={name: (lambda text: text[:MAX_TEXT], printable) for name in ("path", "uses", "file_system")},
+)
 encode_description, decode_description = _codec(
     "a bookie's description",
     messages.BookieDescription,
     pb.DescribeReply,
-    conversions={**_CONVERSIONS, "bookie_id": (_same, printable)},
+    conversions={
+        **_CONVERSIONS,
+        "bookie_id": (_same, printable),
+        "directories": (
+            lambda directories: [_encode_directory(one) for one in directories[: messages.MAX_DIRECTORIES]],
+            lambda directories: tuple(_decode_directory(one) for one in directories[: messages.MAX_DIRECTORIES]),
+        ),
+    },
 )
 encode_administer_reply, decode_administer_reply = _codec(
     "an answer to an operation", messages.AdministerReply, pb.AdministerReply

@@ -262,6 +262,29 @@ StagedRequest = AddRequest | FenceRequest | ForceRequest | StoreLastAddConfirmed
 StagedReply = AddReply | PlainReply
 
 
+MAX_DIRECTORIES = 64
+"""Directories that a description tells of: a machine has fewer disks. Further ones are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class BookieDirectory:
+    """One of a bookie's directories, and the space of the file system that it is on."""
+
+    path: str
+    uses: str
+    """As the cookie names them, separated by spaces: ``data journal-0 entry_log-0``."""
+    file_system: str
+    """Equal for directories on one file system, of any bookie; empty if the bookie does not know."""
+    free_bytes: int
+    total_bytes: int
+    """0 if it cannot be measured."""
+
+    @property
+    def holds_entries(self) -> bool:
+        """Whether entry logs are in it, and not only a journal or the index."""
+        return "entry_log-" in self.uses
+
+
 @dataclass(frozen=True, slots=True)
 class BookieDescription:
     """A bookie's id, version and disk space."""
@@ -269,8 +292,11 @@ class BookieDescription:
     status: Status
     bookie_id: str
     free_bytes: int
+    """Of the directory with entry logs that has the least."""
     total_bytes: int
     program_version: str
+    directories: tuple[BookieDirectory, ...] = ()
+    """Older bookies, and Apache's, do not tell them."""
 
 
 HIGHEST_LEDGER_ID = "highest_ledger_id"

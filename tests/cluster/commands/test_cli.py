@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,10 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from bk_spark.bookie.identity.cookie_file import BootNumber, DirectoryPlace, StoredCookie, encode_stored
 from bk_spark.bookie.logs.record import RecordKind
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.metadata.under_replication import UnderReplication
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +57,65 @@ def test_bookie_list_shows_every_bookie_with_its_space(capsys: pytest.CaptureFix
     shown = capsys.readouterr().out
     assert all(bookie.bookie_id in shown for bookie in cluster.bookies)
     records = _json(capsys, "bookie", "list")
-    assert {record["bookie_id"] for record in records} == {bookie.bookie_id for bookie in cluster.bookies}
-    assert all(record["mode"] == "writable" and record["answers"] for record in records)
-    assert all(isinstance(record["free"], int) and record["free"] > 0 for record in records)
+    assert {record["bookie_id"] for record in records} >= {bookie.bookie_id for bookie in cluster.bookies}
+    running = [record for record in records if record["mode"] == "writable"]
+    assert [record["bookie_id"] for record in running] == sorted(bookie.bookie_id for bookie in cluster.bookies)
+    assert all(isinstance(record["free"], int) and record["free"] > 0 and record["answers"] for record in running)
+    assert all(abs(float(str(record["registered_ms"])) / 1000 - time.time()) < 3600 for record in running)
+
+
+@pytest.fixture
+def absent(cluster: LocalCluster) -> Iterator[dict[str, str]]:
+    """What a bookie that is lost, one of Apache's, and one that was removed leave in the metadata store."""
+    ids = {"lost": "lost:1-cli", "apache": "apache:2-cli", "removed": "removed:3-cli"}
+    with BookKeeper(cluster.metadata_uri) as client:
+        store, znodes, marks = client.metadata_store, client.znodes, UnderReplication(client.metadata_store, client.znodes)
+        text = '4\nbookieHost: "lost:1-cli"\ninstanceId: "i"\n'
+        cookie = StoredCookie(ids["lost"], "i", (DirectoryPlace("data", "d1"),), BootNumber(3, "token", 7), text)
+        store.create(znodes.cookie(ids["lost"]), encode_stored(cookie))
+        store.create(znodes.cookie(ids["apache"]), text.encode())
+        marks.mark(4_000_000, [ids["removed"]])
+        try:
+            yield ids
+        finally:
+            for name in ("lost", "apache"):
+                store.delete(znodes.cookie(ids[name]))
+            mark = marks.mark_of(4_000_000)
+            assert mark is not None
+            marks.remove(mark)
+
+
+def test_bookie_list_shows_lost_bookies_and_since_when_as_far_as_that_is_known(
+    capsys: pytest.CaptureFixture[str], absent: dict[str, str]
+) -> None:
+    records = {record["bookie_id"]: record for record in _json(capsys, "bookie", "list")}
+    lost, apache, removed = (records[absent[name]] for name in ("lost", "apache", "removed"))
+    assert {one["mode"] for one in (lost, apache, removed)} == {"lost"}
+    assert (lost["has_cookie"], removed["has_cookie"], lost["answers"]) == (True, False, False)
+    assert abs(float(str(lost["last_seen_ms"])) / 1000 - time.time()) < 600
+    assert (apache["last_seen_ms"], apache["marked_ms"], removed["last_seen_ms"]) == (None, None, None)
+    assert abs(float(str(removed["marked_ms"])) / 1000 - time.time()) < 600
+    assert main(["bookie", "list"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert re.search(r"lost +after \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", lines[absent["lost"]])
+    assert re.search(r"lost +unknown ", lines[absent["apache"]])
+    assert re.search(r"lost +before \d{4}-", lines[absent["removed"]])
+
+
+def test_cookie_list_shows_every_bookie_that_was_ever_formatted(
+    capsys: pytest.CaptureFixture[str], cluster: LocalCluster, absent: dict[str, str], tmp_path: Path
+) -> None:
+    [made] = _json(capsys, "bookie", "format", "--data-dir", str(tmp_path / "b"))
+    records = {str(record["bookie_id"]): record for record in _json(capsys, "cookie", "list")}
+    assert {records[bookie.bookie_id]["mode"] for bookie in cluster.bookies} == {"writable"}
+    new, lost, apache = (records[name] for name in (str(made["bookie_id"]), absent["lost"], absent["apache"]))
+    assert (new["mode"], new["boot"], new["last_seen_ms"], new["directories"]) == ("never started", 0, None, 1)
+    assert (lost["mode"], lost["boot"], lost["epoch"], lost["kind"]) == ("lost", 3, 7, "bk_spark")
+    assert (apache["mode"], apache["boot"], apache["kind"]) == ("lost", None, "other")
+    assert absent["removed"] not in records
+    assert _json(capsys, "cookie", "delete", str(made["bookie_id"]))
+    assert main(["cookie", "list"]) == 0
+    assert str(made["bookie_id"]) not in capsys.readouterr().out
 
 
 def test_the_garbage_collection_of_a_bookie_is_suspended_resumed_and_run_by_command(

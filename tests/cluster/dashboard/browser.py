@@ -13,6 +13,12 @@ from selenium.webdriver.chrome.service import Service
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DRIVER = "chromedriver"
 
+OPTIONS = (
+    *("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
+    *("--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+"""Nothing but the page, and nothing asked of any other server."""
+
 
 def missing() -> str:
     """What is not installed, as a sentence; empty if all is there."""
@@ -26,7 +32,7 @@ def headless(width: int, height: int, *, dark: bool = False) -> Iterator[webdriv
     """A browser with a window of exactly that many pixels, without a screen."""
     options = webdriver.ChromeOptions()
     options.binary_location = next(filter(None, map(shutil.which, BROWSERS)))
-    for option in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"):
+    for option in OPTIONS:
         options.add_argument(option)
     if os.geteuid() == 0:
         options.add_argument("--no-sandbox")

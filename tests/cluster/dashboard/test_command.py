@@ -28,12 +28,14 @@ def _running(metadata_uri: str, *options: str) -> Iterator[subprocess.Popen[str]
 
 
 def test_it_prints_its_address_serves_until_ctrl_c_and_ends_cleanly(lively: Lively) -> None:
-    with _running(lively.cluster.metadata_uri, "--port", "0") as process:
+    with _running(lively.cluster.metadata_uri, "--port", "0", "--allow-host", "dash.example") as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
         assert url.startswith("http://127.0.0.1:")
         with urllib.request.urlopen(url, timeout=10) as reply:
             assert b"bk_spark" in reply.read()
+        with urllib.request.urlopen(urllib.request.Request(url, headers={"Host": "dash.example"}), timeout=10) as reply:
+            assert reply.status == 200
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (0, "")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -23,7 +24,7 @@ from tests.cluster.dashboard.lively_cluster import LOG, MARKUP, Lively, load
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")
 
-VIEWS = ("#/", "#/bookies", "#/ledgers", "#/logs", "#/underreplicated", f"#/log/{LOG}")
+VIEWS = ("#/", "#/bookies", "#/bookie/{lost}", "#/ledgers", "#/logs", "#/underreplicated", f"#/log/{LOG}")
 NARROW = 400
 
 
@@ -75,6 +76,21 @@ def _show(browser: Chrome, place: str, heading: str) -> None:
     assert _heading(browser).startswith(heading)
 
 
+def _views(lively: Lively) -> list[str]:
+    return [*(view.format(lost=quote(lively.lost, safe="")) for view in VIEWS), f"#/ledger/{lively.fragmented}"]
+
+
+@contextlib.contextmanager
+def _logs(lively: Lively, names: Sequence[str]) -> Iterator[None]:
+    for name in names:
+        lively.client.open_log(name, create=True)
+    try:
+        yield
+    finally:
+        for name in names:
+            lively.client.open_log(name).delete()
+
+
 def test_every_view_is_reached_by_a_click(page: Chrome, lively: Lively) -> None:
     for view, shown in (
         ("Bookies", lively.lost),
@@ -100,8 +116,94 @@ def test_the_overview_tells_of_the_lost_bookie_in_words(page: Chrome, lively: Li
     assert "3 of 4 writable" in _main(page)
     [row] = [row for row in _find(page, "tbody tr") if lively.lost in row.text]
     assert "✕ lost" in row.text
-    assert "not registered" in row.text
+    assert re.search(r"last seen \d+ (s|min) ago", row.text)
     assert _text(page, "#marks") == "1"
+
+
+def test_the_overview_tells_of_disks_that_count_once_of_zookeeper_and_of_the_time_under_replicated(
+    page: Chrome, lively: Lively
+) -> None:
+    _until(page, lambda: "on 1 disk of 3 bookies" in _text(page, "#disks"))
+    assert f"connected to 127.0.0.1:{lively.cluster.zookeeper.port} for" in _text(page, "#zookeeper")
+    assert "session 0x" in _main(page)
+    assert "at most 1; known for" in str(_find(page, "#marks-history")[0].get_attribute("aria-label"))
+    assert len(_find(page, "#marks-history rect.marks")) >= 1
+
+
+def test_bookies_that_do_not_tell_their_disks_are_said_to_count_by_themselves(page: Chrome) -> None:
+    space = {"total_bytes": 3072, "free_bytes": 0, "bookies": 3, "file_systems": 2, "untold": 1}
+    text = page.execute_script("return disksCounted(arguments[0]).textContent", space)
+    assert (
+        text == "of 3.00 KiB, on 1 disk of 2 bookies ? may count twice 1 bookie does not tell which disk: each counts by itself"
+    )
+
+
+def test_the_page_of_a_lost_bookie_says_since_when_and_which_command_helps(page: Chrome, lively: Lively) -> None:
+    _until(page, lambda: page.find_elements(By.LINK_TEXT, "what to do"))
+    page.find_element(By.LINK_TEXT, "what to do").click()
+    _until(page, lambda: _heading(page).startswith(lively.lost))
+    assert _text(page, "nav a[aria-current=page]") == "Bookies"
+    assert f"bk-spark bookie decommission {lively.lost}" in [one.text for one in _find(page, "#advice code")]
+    assert re.search(r"Last sign of life\n\d{4}-\d\d-\d\d .* UTC \(.* ago\): it went after that", _main(page))
+    _click(page, str(lively.fragmented))
+    _until(page, lambda: _heading(page).startswith(f"Ledger {lively.fragmented}"))
+
+
+def test_the_page_of_a_running_bookie_tells_its_ports_and_who_shares_its_disk(page: Chrome, lively: Lively) -> None:
+    first, second, *_ = (bookie.bookie_id for bookie in lively.cluster.bookies if bookie.bookie_id != lively.lost)
+    _until(page, lambda: page.find_elements(By.PARTIAL_LINK_TEXT, first))
+    _click(page, first)
+    _until(page, lambda: _heading(page).startswith(first) and second in _main(page))
+    assert "Address for Apache's clients\n127.0.0.1:" in _main(page)
+    assert "Boot\n1, epoch" in _main(page)
+    assert not _find(page, "#advice")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("orders-2026.v1:a_b c", "orders-2026.v1:a_b c"),
+        (" a ", '" a "'),
+        ("a  b", '"a \\u{20}b"'),
+        ("", '""'),
+        ("a\tb\x00", '"a\\u{9}b\\u{0}"'),
+        ("to\u202eleft\u200f", '"to\\u{202e}left\\u{200f}"'),
+        ("a\u00a0b", '"a\\u{a0}b"'),
+        ('say "x" \\u{9}', '"say \\"x\\" \\\\u{9}"'),
+        ("\u043erders", '"\u043erders"'),
+        ("caf\u00e9", '"caf\u00e9"'),
+        ("cafe\u0301", '"cafe\\u{301}"'),
+        ("\u0e19\u0e49\u0e33", '"\u0e19\u0e49\u0e33"'),
+        ("x" * 48, "x" * 48),
+    ],
+)
+def test_a_name_is_shown_so_that_nothing_in_it_is_unseen(page: Chrome, name: str, shown: str) -> None:
+    assert page.execute_script("return [shown(arguments[0]), whole(arguments[0])]", name) == [shown, shown]
+
+
+def test_a_long_name_is_cut_in_the_middle_and_told_from_another_with_the_same_ends(page: Chrome) -> None:
+    texts = [page.execute_script("return shown(arguments[0])", "a" * 80 + one + "z" * 80) for one in "xy"]
+    assert texts[0] != texts[1]
+    assert all(re.fullmatch(r"a{23}…z{23} #[0-9a-f]{6}", text) for text in texts)
+    assert page.execute_script("return whole(arguments[0])", "\u202e" * 200) == '"' + "\\u{202e}" * 200 + '"'
+
+
+def test_logs_with_long_and_odd_names_are_told_apart_and_break_no_layout(page: Chrome, lively: Lively) -> None:
+    names = ["n" * 100 + one + "n" * 99 for one in "xy"] + [" orders", "\u202eorders", "ord\u200fers", "\u043erders", "W" * 200]
+    with _logs(lively, names):
+        for width in (NARROW, 1280):
+            resize(page, width, 900)
+            for view in ("#/", "#/logs"):
+                _show(page, view, "")
+                assert page.execute_script("return document.documentElement.scrollWidth") <= width
+            _until(page, lambda: len(_find(page, "tbody th bdi")) >= len(names) + 1)
+            texts = [one.text for one in _find(page, "tbody th bdi")]
+            assert len(set(texts)) == len(texts)
+            assert max(len(text) for text in texts) <= 60
+        assert names[0] in {one.get_attribute("title") for one in _find(page, "bdi.name")}
+        _show(page, f"#/log/{quote(names[0], safe='')}", names[0])
+        _show(page, f"#/log/{quote(names[3], safe='')}", '"\\u{202e}orders"')
+        assert page.execute_script("return document.documentElement.scrollWidth") <= 1280
 
 
 def test_the_fragments_of_a_ledger_are_drawn(page: Chrome, lively: Lively) -> None:
@@ -137,7 +239,7 @@ def test_what_looks_like_markup_stays_text(page: Chrome, lively: Lively) -> None
     assert MARKUP in _main(page)
     _show(page, f"#/log/{quote(name, safe='')}", name)
     _show(page, "#/logs", "Logs")
-    _until(page, lambda: name in _main(page))
+    _until(page, lambda: name in {one.get_attribute("title") for one in _find(page, "bdi.name")})
     assert not _find(page, "main img, main b, main script")
     assert "owned" not in page.title
     lively.client.open_log(name).delete()
@@ -229,7 +331,7 @@ def test_what_is_not_there_is_said(page: Chrome) -> None:
 @pytest.mark.parametrize("width", [NARROW, 1280])
 def test_no_view_is_wider_than_the_window(page: Chrome, lively: Lively, width: int) -> None:
     resize(page, width, 900)
-    for view in (*VIEWS, f"#/ledger/{lively.fragmented}"):
+    for view in _views(lively):
         _show(page, view, "")
         assert page.execute_script("return document.documentElement.scrollWidth") <= width, view
     resize(page, 1280, 900)
@@ -237,7 +339,7 @@ def test_no_view_is_wider_than_the_window(page: Chrome, lively: Lively, width: i
 
 def test_the_page_can_be_used_without_seeing_it(page: Chrome, lively: Lively) -> None:
     """Every table has a caption and headings of its columns and rows, every drawing a text, every field a label."""
-    for view in (*VIEWS, f"#/ledger/{lively.fragmented}"):
+    for view in _views(lively):
         _show(page, view, "")
         problems = page.execute_script("""
             const wrong = (selector, is_wrong) =>

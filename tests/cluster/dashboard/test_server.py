@@ -20,14 +20,14 @@ from bk_spark.errors import ConfigError
 from tests.cluster.dashboard.lively_cluster import LOG, MARKUP, SECRET, Lively
 
 MAX_ASSETS_BYTES = 60_000
-ROUTES = ("cluster", "bookies", "underreplicated", "ledgers", "logs", f"log?name={LOG}")
+ROUTES = ("cluster", "bookies", "underreplicated", "ledgers", "logs", f"log?name={LOG}", "bookie?id=b")
 
 
-def _get(dashboard: Dashboard, path: str, method: str = "GET") -> tuple[int, str, dict[str, str]]:
+def _get(dashboard: Dashboard, path: str, method: str = "GET", host: str | None = None) -> tuple[int, str, dict[str, str]]:
     address = urlsplit(dashboard.url)
     connection = http.client.HTTPConnection(str(address.hostname), int(address.port or 0), timeout=30)
     try:
-        connection.request(method, path)
+        connection.request(method, path, headers={} if host is None else {"Host": host})
         reply = connection.getresponse()
         return reply.status, reply.read().decode(), dict(reply.getheaders())
     finally:
@@ -59,6 +59,7 @@ def test_the_overview_counts_bookies_space_and_what_lacks_copies(dashboard: Dash
     assert (value["writable"], value["read_only"], value["lost"], value["under_replicated"]) == (3, 0, 1, 1)
     assert value["metadata"] == lively.cluster.metadata_uri
     assert 0 < value["space"]["free_bytes"] < value["space"]["total_bytes"]
+    assert (value["space"]["file_systems"], value["space"]["untold"]) == (1, 0)  # all of them are on one disk
     assert value["autorecovery_enabled"] is True
 
 
@@ -68,6 +69,63 @@ def test_every_bookie_is_there_and_the_lost_one_too(dashboard: Dashboard, lively
     assert rows.pop(lively.lost)["mode"] == "lost"
     assert {row["mode"] for row in rows.values()} == {"writable"}
     assert all(row["free_bytes"] > 0 and row["metrics"] and not row["problem"] for row in rows.values())
+
+
+def test_the_overview_tells_of_zookeeper_and_since_when_it_knows_of_marks(dashboard: Dashboard, lively: Lively) -> None:
+    value = _until(lambda: (found := _api(dashboard, "cluster")) and found["marks"]["rows"] and found)
+    zookeeper, marks = value["zookeeper"], value["marks"]
+    address = f"127.0.0.1:{lively.cluster.zookeeper.port}"
+    assert (zookeeper["servers"], zookeeper["server"]) == ([address], address)
+    assert re.fullmatch(r"0x[0-9a-f]+", zookeeper["session_id"])
+    assert 0 < zookeeper["read_s"] < zookeeper["connected_s"] <= zookeeper["session_s"]
+    assert marks["rows"][-1][1] == 1
+    assert 0 <= marks["known_s"] < 600
+
+
+def test_a_bookie_has_a_page_with_its_ports_its_boot_and_its_disks(dashboard: Dashboard, lively: Lively) -> None:
+    rows = _until(lambda: _answering(dashboard, 3))
+    name = next(name for name in rows if name != lively.lost)
+    value = _api(dashboard, f"bookie?id={quote(name)}")
+    assert (value["id"], value["mode"], value["cookie"]["boot"]) == (name, "writable", 1)
+    assert value["address"] != value["apache_address"]
+    assert abs(value["registered_ms"] / 1000 - time.time()) < 600
+    [directory] = value["directories"]
+    assert value["shared"][directory["file_system"]] == sorted(set(rows) - {lively.lost})
+    assert (value["advice"], value["marked"]) == ([], 0)
+
+
+def test_a_lost_bookie_has_a_page_that_says_since_when_and_what_to_do(dashboard: Dashboard, lively: Lively) -> None:
+    _until(lambda: _api(dashboard, "bookies"))
+    value = _api(dashboard, f"bookie?id={quote(lively.lost)}")
+    assert (value["mode"], value["cookie"]["boot"], value["is_lost"]) == ("lost", 1, None)
+    assert value["last_seen_ms"] <= value["marked_ms"] <= time.time() * 1000
+    assert [one["id"] for one in value["marked_ledgers"]] == [str(lively.fragmented)]
+    assert f"bk-spark bookie decommission {lively.lost}" in {one["command"] for one in value["advice"]}
+    assert "bk-spark autorecovery run" in {one["command"] for one in value["advice"]}
+
+
+def test_ledgers_can_be_those_that_name_a_bookie(dashboard: Dashboard, lively: Lively) -> None:
+    found = _api(dashboard, f"ledgers?bookie={quote(lively.lost)}&limit=499")
+    named = [one for one in lively.client.list_ledgers() if lively.lost in lively.client.ledger_metadata(one).bookies]
+    assert [int(row["id"]) for row in found["rows"]] == sorted(named)
+    assert lively.fragmented in named
+
+
+@pytest.mark.parametrize("path", ["/", "/app.js", "/api/cluster"])
+def test_a_request_under_another_host_name_is_refused_in_one_sentence(dashboard: Dashboard, path: str) -> None:
+    """A page of evil.example whose name was made to resolve to this address must not read anything."""
+    status, body, _ = _get(dashboard, path, host="evil.example:80")
+    assert (status, "'evil.example'" in body, body.count("\n")) == (403, True, 1)
+    port = urlsplit(dashboard.url).port
+    assert {_get(dashboard, path, host=name)[0] for name in (f"localhost:{port}", f"[::1]:{port}", f"127.0.0.1:{port}")} == {
+        200
+    }
+
+
+def test_a_further_host_name_is_answered_if_it_was_given(lively: Lively) -> None:
+    with Dashboard(lively.client, further_hosts=["dash.example"]) as dashboard:
+        assert _get(dashboard, "/", host="dash.example")[0] == 200
+        assert _get(dashboard, "/", host="other.example")[0] == 403
 
 
 def test_a_ledger_is_shown_with_its_fragments_and_its_custom_metadata(dashboard: Dashboard, lively: Lively) -> None:
@@ -169,6 +227,7 @@ def test_nothing_can_be_changed(dashboard: Dashboard, method: str) -> None:
         ("ledgers?state=closed", "OPEN, IN_RECOVERY, CLOSED"),
         ("logs?limit=1e3", "'1e3'"),
         ("log", "name is missing"),
+        ("bookie", "id is missing"),
     ],
 )
 def test_a_parameter_that_cannot_be_used_is_named(dashboard: Dashboard, route: str, named: str) -> None:
@@ -177,7 +236,13 @@ def test_a_parameter_that_cannot_be_used_is_named(dashboard: Dashboard, route: s
 
 
 @pytest.mark.parametrize(
-    ("route", "named"), [("ledger?id=424242", "424242"), ("log?name=nobody", "nobody"), ("log?name=%2E%2E", "log name")]
+    ("route", "named"),
+    [
+        ("ledger?id=424242", "424242"),
+        ("log?name=nobody", "nobody"),
+        ("log?name=%2E%2E", "log name"),
+        ("bookie?id=nobody", "nobody"),
+    ],
 )
 def test_what_is_not_there_is_told_as_such(dashboard: Dashboard, route: str, named: str) -> None:
     status, body, _ = _get(dashboard, f"/api/{route}")

@@ -218,6 +218,22 @@ def test_a_session_and_its_ephemeral_paths_outlive_a_restart_of_the_server(
     assert renewed == []
 
 
+def test_a_store_tells_its_session_the_server_and_since_when(own_server: LocalCluster, fragile: ZooKeeperStore) -> None:
+    before, address = fragile.connection(), f"127.0.0.1:{own_server.zookeeper.port}"
+    assert (before.servers, before.server) == ((address,), address)
+    own_server.zookeeper.stop()
+    until(lambda: not fragile.connection().server)
+    until(lambda: not fragile.connection().session_id)
+    assert fragile.connection().connected_s is None
+    own_server.zookeeper.start()
+    assert fragile.get("/").version == 0
+    after = fragile.connection()
+    assert (after.server, after.session_id) == (address, before.session_id)
+    assert after.connected_s is not None
+    assert after.session_s is not None
+    assert after.connected_s < after.session_s
+
+
 def test_an_expired_session_is_reported_once_with_the_new_one_working(store: ZooKeeperStore, znodes: Znodes) -> None:
     path = f"{znodes.root}/mine"
     renewals = threading.Semaphore(0)

@@ -25,6 +25,7 @@ from bk_spark.wire.messages import (
     AdministerReply,
     AdminOperation,
     BookieDescription,
+    BookieDirectory,
     ForceRequest,
     LastAddConfirmedReply,
     LastAddConfirmedRequest,
@@ -39,6 +40,7 @@ from tests.soak.fuzz.engine import Target
 from tests.soak.fuzz.mutations import spoil_bytes, spoil_message
 
 BOOKIE_ID = "bookie-1"
+DIRECTORY = BookieDirectory("/data", "data journal-0", "boot:803", 1 << 40, 1 << 41)
 KEY = master_key(b"")
 DIGESTER = Digester(DigestType.CRC32C, b"")
 STRIPE = IdPattern(3, 2, 1)
@@ -91,7 +93,7 @@ def _replies() -> dict[str, list[Message]]:
         "ReadLastAddConfirmed": [codec.encode_last_add_confirmed_reply(LastAddConfirmedReply(Status.OK, 7, "", True))],
         "StoreLastAddConfirmed": [codec.encode_store_last_add_confirmed_reply(PlainReply(Status.OK, "done"))],
         "Force": [codec.encode_force_reply(PlainReply(Status.OK, "done", 77))],
-        "Describe": [codec.encode_description(BookieDescription(Status.OK, BOOKIE_ID, 1 << 40, 1 << 41, "1.0"))],
+        "Describe": [codec.encode_description(BookieDescription(Status.OK, BOOKIE_ID, 1 << 40, 1 << 41, "1.0", (DIRECTORY,)))],
         "Administer": [codec.encode_administer_reply(AdministerReply(Status.OK, "it runs", figures))],
     }
 

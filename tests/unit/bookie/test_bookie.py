@@ -283,3 +283,10 @@ def test_a_description_tells_the_space_of_the_disk(harness):
     description = harness.start().describe()
     assert (description.status, description.bookie_id) == (Status.OK, "bookie-1")
     assert 0 < description.free_bytes <= description.total_bytes
+
+
+def test_a_description_tells_each_directory_once_with_its_uses(harness):
+    [directory] = harness.start().describe().directories
+    assert directory.holds_entries
+    assert set(directory.uses.split()) >= {"data", "journal-0", "entry_log-0"}
+    assert 0 < directory.free_bytes <= directory.total_bytes

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -156,3 +157,19 @@ def test_one_file_is_synced_by_its_caller(harness, tmp_path):
     harness.disk.sync_all([file])
     assert (threads, file.synced) == ([threading.current_thread()], 1)
     file.close()
+
+
+def test_directories_of_one_file_system_have_one_name_for_it(tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    name = REAL_DISK.file_system(tmp_path)
+    assert name == REAL_DISK.file_system(tmp_path / "other")
+    assert name != REAL_DISK.file_system(Path("/proc"))
+    monkeypatch.setattr("bk_spark.bookie.disk.KERNEL_BOOT", tmp_path / "boot_id")
+    (tmp_path / "boot_id").write_text("another machine, or another boot")
+    assert name != REAL_DISK.file_system(tmp_path)
+
+
+def test_a_file_system_that_cannot_be_told_has_no_name(tmp_path, monkeypatch):
+    assert REAL_DISK.file_system(tmp_path / "missing") == ""
+    monkeypatch.setattr("bk_spark.bookie.disk.KERNEL_BOOT", tmp_path / "missing")
+    assert REAL_DISK.file_system(tmp_path) == ""

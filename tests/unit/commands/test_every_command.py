@@ -45,6 +45,7 @@ PROMISED = {
     "orphans list": "test_a_killed_write_is_listed_then_swept_and_a_younger_one_is_neither",
     "orphans sweep": "test_a_killed_write_is_listed_then_swept_and_a_younger_one_is_neither",
     "replicate": "test_the_command_copies_with_spark_and_says_what_it_did",
+    "cookie list": "test_cookie_list_shows_every_bookie_that_was_ever_formatted",
     "cookie show": "test_cookie_show_fix_and_delete",
     "cookie fix": "test_cookie_show_fix_and_delete",
     "cookie delete": "test_cookie_show_fix_and_delete",

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from bk_spark.client.log.stored.schema import parse_schema
 from bk_spark.errors import ConfigError
-from bk_spark.rows.arrow_types import Conversion, arrow_schema, spark_schema
+from bk_spark.rows.arrow_types import Conversion, arrow_schema, has_collation, spark_schema
 
 SIMPLE = [
     spark.BooleanType(),
@@ -76,6 +76,15 @@ def test_a_type_without_an_arrow_form_is_named_with_the_way_out(kind):
     schema = {"type": "struct", "fields": [{"name": "c", "type": kind, "nullable": True, "metadata": {}}]}
     with pytest.raises(ConfigError, match=rf"the type of column 'c' is '{kind.replace('(', '.').replace(')', '.')}'.*columns="):
         arrow_schema(schema)
+
+
+def test_a_collation_of_a_text_is_known_wherever_it_stands():
+    text, other = spark.StringType("UNICODE_CI"), spark.StringType()
+    inner = spark.StructType([spark.StructField("a", text), spark.StructField("b", other)])
+    schema = spark.StructType([spark.StructField("t", text), spark.StructField("u", other), spark.StructField("s", inner)])
+    found = arrow_schema(parse_schema("log", schema.json()))
+    known = {path: has_collation(found, path) for path in (("t",), ("u",), ("s", "a"), ("s", "b"))}
+    assert known == {("t",): True, ("u",): False, ("s", "a"): True, ("s", "b"): False}
 
 
 LOSSLESS = [

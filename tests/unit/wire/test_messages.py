@@ -22,6 +22,7 @@ from bk_spark.wire.codec import (
     decode_add_request,
     decode_administer_reply,
     decode_administer_request,
+    decode_description,
     decode_force_reply,
     decode_force_request,
     decode_last_add_confirmed_reply,
@@ -34,6 +35,7 @@ from bk_spark.wire.codec import (
     encode_add_request,
     encode_administer_reply,
     encode_administer_request,
+    encode_description,
     encode_force_reply,
     encode_force_request,
     encode_last_add_confirmed_reply,
@@ -46,12 +48,15 @@ from bk_spark.wire.codec import (
     unpack_add_request,
 )
 from bk_spark.wire.messages import (
+    MAX_DIRECTORIES,
     MAX_WAIT_MS,
     PROTOCOL_VERSION,
     AddReply,
     AddRequest,
     AdministerReply,
     AdminOperation,
+    BookieDescription,
+    BookieDirectory,
     FenceRequest,
     ForceRequest,
     LastAddConfirmedReply,
@@ -104,6 +109,23 @@ def test_every_message_survives_the_wire() -> None:
     assert decode_last_add_confirmed_request(encode_last_add_confirmed_request(lac)) == lac
     answer = LastAddConfirmedReply(Status.OK, -1)
     assert decode_last_add_confirmed_reply(encode_last_add_confirmed_reply(answer)) == answer
+
+
+def test_a_description_tells_the_directories_and_an_older_bookie_s_tells_none() -> None:
+    directory = BookieDirectory("/data", "data journal-0 entry_log-0", "boot:803", 5, 9)
+    description = BookieDescription(Status.OK, "bookie-1", 5, 9, "1.0", (directory,))
+    assert decode_description(encode_description(description)) == description
+    assert directory.holds_entries
+    assert not dataclasses.replace(directory, uses="journal-0").holds_entries
+    older = pb.DescribeReply(status=pb.OK, bookie_id="bookie-1", free_bytes=5, total_bytes=9, program_version="0.1")
+    assert decode_description(older).directories == ()
+
+
+def test_a_description_tells_a_bounded_number_of_directories_in_printable_text() -> None:
+    told = [pb.Directory(path="/\x1b[2J", file_system="x" * 100_000)] * (MAX_DIRECTORIES + 1)
+    found = decode_description(pb.DescribeReply(status=pb.OK, directories=told)).directories
+    assert len(found) == MAX_DIRECTORIES
+    assert (found[0].path, len(found[0].file_system) < 100_000) == ("/\N{REPLACEMENT CHARACTER}[2J", True)
 
 
 @pytest.mark.parametrize("flags", [{"recovery": True}, {"deferred_sync": True}])

@@ -24,7 +24,7 @@ from bk_spark.client.log.stored.values import CommittedLedger, Content, OpenLedg
 from bk_spark.client.log.stretches import Stretch, confirmed_stretch, cut
 from bk_spark.config import MIB
 from bk_spark.errors import ConfigError
-from bk_spark.rows.arrow_types import arrow_schema
+from bk_spark.rows.arrow_types import arrow_schema, has_collation
 from bk_spark.rows.local_time import time_zone
 from bk_spark.rows.reading import joined, rows_as
 from bk_spark.rows.where.condition import parse_where
@@ -52,6 +52,10 @@ class RowQuery:
         """Raises ConfigError for a column that the log does not have, and for a condition that is not understood."""
         zone = None if self.zone is None else _zone(self.zone)
         where = None if self.where is None else bind(parse_where("where", self.where), log, stored, zone)
+        for path in where.compared() if where is not None else ():
+            if has_collation(stored, path):
+                remedy = f"column '{'.'.join(path)}' has a collation of its own: filter the rows after reading"
+                raise ConfigError("where", self.where, remedy)
         return BoundQuery(_chosen(log, stored, self.columns), where)
 
 
