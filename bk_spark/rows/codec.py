@@ -41,6 +41,7 @@ from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.entries.arrow_message import metadata_end, record_batch_facts
 from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError
 from bk_spark.rows.statistics import ColumnStatistics, decode_statistics, encode_statistics
+from bk_spark.rows.widening import is_readable, read_as, statistics_as
 
 MAGIC = b"BKRW"
 VERSION = 1
@@ -141,7 +142,10 @@ class RowEncoder:
 
 
 class RowDecoder:
-    """Decodes payloads to rows in ``schema``: columns are picked by name, and are null where a payload lacks them."""
+    """Decodes payloads to rows in ``schema``: columns are picked by name, and are null where a payload lacks them.
+
+    A column of a payload may have a narrower type than ``schema``: widening.py says which.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -152,8 +156,8 @@ class RowDecoder:
     def decode(self, payload: pa.Buffer, what: str) -> pa.RecordBatch:
         """The rows of one payload, which errors call ``what``.
 
-        Raises CorruptionError for bytes that are no payload or have a column of another type, FormatVersionError for a newer
-        format.
+        Raises CorruptionError for bytes that are no payload or have a column that cannot be read as the schema's type,
+        FormatVersionError for a newer format.
         """
         opened = _open(payload, what)
         try:
@@ -163,13 +167,17 @@ class RowDecoder:
             _validate(found)
         except (pa.ArrowException, OSError, StopIteration, UnicodeDecodeError) as problem:
             raise CorruptionError(what, f"not Arrow rows ({problem})") from None
-        columns = [self._column(found, field) for field in self._schema]
+        try:
+            columns = [self._column(found, field) for field in self._schema]
+        except pa.ArrowInvalid as problem:
+            raise CorruptionError(what, f"its columns cannot be read as the log's types ({problem})") from None
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def statistics(self, payload: pa.Buffer, what: str, columns: Collection[str]) -> tuple[int, Mapping[str, ColumnStatistics]]:
         """The payload's number of rows, and the statistics of those of ``columns`` that are known, without decoding a row.
 
-        A column that the payload lacks counts as all null. Raises the same errors as ``decode``.
+        Bounds have the form of the column's type in the decoder's schema. A column that the payload lacks counts as all null.
+        Raises the same errors as ``decode``.
         """
         opened = _open(payload, what)
         try:
@@ -178,7 +186,13 @@ class RowDecoder:
             raise CorruptionError(what, f"not an Arrow schema ({problem})") from None
         lacking = {name: ColumnStatistics(opened.rows) for name in columns if self._stored.get_field_index(name) < 0}
         known = decode_statistics(_statistics_field(opened.fields, what), self._stored, columns, what)
-        return opened.rows, {**lacking, **known}
+        try:
+            return opened.rows, {**lacking, **{name: self._in_my_form(name, one) for name, one in known.items()}}
+        except OverflowError:
+            raise CorruptionError(what, "a bound of its statistics is no value of its column") from None
+
+    def _in_my_form(self, name: str, known: ColumnStatistics) -> ColumnStatistics:
+        return statistics_as(known, self._stored.field(name).type, self._schema.field(name).type)
 
     def _follow(self, schema_message: pa.Buffer, what: str) -> None:
         """Check a payload's schema and choose the columns to read, once for consecutive payloads with the same schema."""
@@ -189,8 +203,8 @@ class RowDecoder:
             raise CorruptionError(what, "it has two columns of one name")
         for field in self._schema:
             index = stored.get_field_index(field.name)
-            if index >= 0 and not stored.field(index).type.equals(field.type):
-                problem = f"its column '{field.name}' is {stored.field(index).type}, the log's is {field.type}"
+            if index >= 0 and not is_readable(stored.field(index).type, field.type):
+                problem = f"its column '{field.name}' is {stored.field(index).type}, which cannot be read as {field.type}"
                 raise CorruptionError(what, problem)
         wanted = [index for index, name in enumerate(stored.names) if self._schema.get_field_index(name) >= 0]
         self._options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=wanted)
@@ -199,7 +213,7 @@ class RowDecoder:
 
     def _column(self, found: pa.RecordBatch, field: pa.Field) -> pa.Array:
         index = found.schema.get_field_index(field.name)
-        return found.column(index) if index >= 0 else pa.nulls(found.num_rows, field.type)
+        return read_as(found.column(index), field.type) if index >= 0 else pa.nulls(found.num_rows, field.type)
 
 
 def row_count(payload: pa.Buffer, what: str) -> int:

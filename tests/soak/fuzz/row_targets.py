@@ -44,6 +44,19 @@ def _schema() -> pa.Schema:
 
 
 @cache
+def _wider_schema() -> pa.Schema:
+    """What the log's columns may have become since."""
+    wider = {
+        "long": pa.decimal128(20, 1),
+        "decimal": pa.decimal128(20, 4),
+        "array": pa.list_(pa.field("element", pa.float64())),
+        "map": pa.map_(pa.string(), pa.int64()),
+        "struct": pa.struct([("new", pa.string()), ("x", pa.decimal128(19, 0))]),
+    }
+    return pa.schema([pa.field(field.name, wider.get(field.name, field.type)) for field in _schema()])
+
+
+@cache
 def _payloads() -> Sequence[bytes]:
     rows = pa.concat_batches([_batch()] * 40)
     found = []
@@ -92,3 +105,6 @@ def _decode(data: bytes) -> None:
     assert decoded.num_rows == rows
     assert decoded.serialize().size
     assert decode_stored(payload, "it").num_rows == rows
+    later = RowDecoder(_wider_schema())
+    later.statistics(payload, "it", _schema().names)
+    assert later.decode(payload, "it").num_rows == rows

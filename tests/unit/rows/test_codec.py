@@ -154,8 +154,51 @@ def test_a_payload_without_any_wanted_column_gives_rows_of_nulls() -> None:
 
 def test_a_column_of_another_type_is_refused_with_both_types() -> None:
     (payload,) = encode(pa.record_batch({"a": pa.array([1])}))
-    with pytest.raises(CorruptionError, match="'a' is int64, the log's is string"):
+    with pytest.raises(CorruptionError, match="'a' is int64, which cannot be read as string"):
         RowDecoder(pa.schema([("a", pa.string())])).decode(payload, "entry 3 of ledger 4")
+
+
+def test_payloads_of_narrower_types_are_read_as_the_schema_s_and_payloads_of_wider_ones_are_refused() -> None:
+    narrow = pa.record_batch(
+        {"a": pa.array([1, None], pa.int8()), "s": pa.array([{"x": 1}, None], pa.struct([("x", pa.int16())]))}
+    )
+    wide = pa.schema([("s", pa.struct([("y", pa.string()), ("x", pa.int64())])), ("a", pa.decimal128(5, 2))])
+    (payload,) = encode(narrow)
+    rows = RowDecoder(wide).decode(payload, "it")
+    assert rows.schema.equals(wide)
+    assert rows.to_pylist() == [{"s": {"y": None, "x": 1}, "a": Decimal("1.00")}, {"s": None, "a": None}]
+    with pytest.raises(CorruptionError, match=r"'a' is decimal128\(5, 2\), which cannot be read as int8"):
+        RowDecoder(narrow.schema).decode(encode(rows)[0], "it")
+
+
+def test_statistics_have_the_form_of_the_schema_s_type() -> None:
+    days = pa.array(range(100), pa.int32()).cast(pa.date32())
+    (payload,) = encode(pa.record_batch({"a": pa.array(range(100), pa.int16()), "day": days, "n": pa.nulls(100, pa.float32())}))
+    decoder = RowDecoder(pa.schema([("a", pa.decimal128(9, 3)), ("day", pa.timestamp("us")), ("n", pa.float64())]))
+    known = {
+        "a": ColumnStatistics(0, 0, 99_000),
+        "day": ColumnStatistics(0, 0, 99 * 86_400_000_000),
+        "n": ColumnStatistics(100),
+    }
+    assert decoder.statistics(payload, "it", ["a", "day", "n"]) == (100, known)
+
+
+def test_a_value_that_the_wider_type_does_not_hold_is_told() -> None:
+    (payload,) = encode(pa.record_batch({"day": pa.array([2**31 - 1], pa.int32()).cast(pa.date32())}))
+    with pytest.raises(CorruptionError, match=r"entry 3 .*its columns cannot be read as the log's types"):
+        RowDecoder(pa.schema([("day", pa.timestamp("us"))])).decode(payload, "entry 3")
+
+
+def test_a_bound_that_is_no_value_of_its_column_is_damage() -> None:
+    (payload,) = encode(pa.record_batch({"a": pa.array(range(100), pa.int8())}))
+    (header_bytes,) = struct.unpack("<H", bytes(payload[6:8]))
+    bound = bytes([255]) + b"\x7f" * 255
+    row = struct.pack("<HBI", 0, 1, 0) + bound + bound
+    fields = struct.pack("<HH", 1, len(row)) + row
+    head = bytes(payload[:6]) + struct.pack("<H", 16 + len(fields)) + bytes(payload[8:16])
+    spoilt = pa.py_buffer(head + fields + bytes(payload[header_bytes:]))
+    with pytest.raises(CorruptionError, match="entry 3"):
+        RowDecoder(pa.schema([("a", pa.float64())])).statistics(spoilt, "entry 3", ["a"])
 
 
 def test_a_newer_format_is_refused_by_name() -> None:
