@@ -25,6 +25,7 @@ from bk_spark.commands.log_changes import add_password, log_command
 from bk_spark.commands.output import Record, print_json, print_record, print_records, readable, say
 from bk_spark.errors import ConfigError, NoSuchLogError
 from bk_spark.rows.codec import decode_stored, without_text
+from bk_spark.rows.parts import whole_payloads
 
 
 def add(commands: Commands) -> None:
@@ -89,7 +90,9 @@ def _read(args: argparse.Namespace) -> None:
                 return
             reader = client.open_ledger(ledger.ledger_id, args.password.encode(), recover=False)
             if ledger.last_entry_id >= 0:
-                batches = reader.read(0, ledger.last_entry_id)
+                place = (0, ledger.last_entry_id)
+                is_rows = snapshot.content is Content.ROWS
+                batches = whole_payloads(reader.read, ledger.ledger_id, *place) if is_rows else reader.read(*place)
                 lines = _lines(batches, snapshot.content, ledger.ledger_id, left, args.json)
                 for line in itertools.islice(lines, left):
                     print(line)

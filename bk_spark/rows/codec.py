@@ -7,7 +7,7 @@ whose buffers may be compressed (Arrow's LZ4 or ZSTD).
 offset type   header, little endian
 ====== ====== ===========================================================
 0      4s     magic, ``BKRW``
-4      u16    format version, 1; a newer one is refused by name
+4      u16    format version, 1; a newer one is refused by name (2: a part of a larger payload, parts.py)
 6      u16    bytes of this header; readers skip fields that they do not know
 8      u32    rows, at least 1
 12     u32    bytes of the schema message
@@ -45,6 +45,8 @@ from bk_spark.rows.widening import is_readable, read_as, statistics_as
 
 MAGIC = b"BKRW"
 VERSION = 1
+PART_VERSION = 2
+"""Of an entry that holds only a part of a payload: parts.py."""
 
 MAX_DECODED_BYTES = 16 * MAX_ENTRY_BYTES
 """The most bytes that the buffers of one payload hold before compression. Arrow allocates what a payload claims to hold, and a
@@ -89,8 +91,8 @@ class RowEncoder:
     def encode(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.Buffer, int]]:
         """The payloads of ``batch``, in the order of its rows, each with its number of rows; none for an empty batch.
 
-        Raises EntryTooLargeError for a row above the maximum, before compression too, and SchemaMismatchError for a batch of
-        another schema.
+        That of a large row may be above the maximum entry: parts.py cuts it. Raises EntryTooLargeError for a row above
+        MAX_DECODED_BYTES before compression, and SchemaMismatchError for a batch of another schema.
         """
         for piece in cut(self._retyped(batch), min(self._format.max_rows, MAX_ROWS), self._format.max_bytes):
             yield self._payload(piece), piece.num_rows
@@ -101,9 +103,6 @@ class RowEncoder:
         message = self._message(batch)
         statistics = encode_statistics(batch, _MAX_FIELD_BYTES)
         header_bytes = _HEADER.size + _FIELD.size + len(statistics)
-        size = header_bytes + self._schema_message.size + message.size
-        if size > MAX_ENTRY_BYTES:
-            raise EntryTooLargeError(size, MAX_ENTRY_BYTES)
         sink = pa.BufferOutputStream()
         sink.write(_HEADER.pack(MAGIC, VERSION, header_bytes, batch.num_rows, self._schema_message.size))
         sink.write(_FIELD.pack(_STATISTICS, len(statistics)) + statistics)
@@ -303,8 +302,10 @@ def _open(payload: pa.Buffer, what: str) -> _Opened:
     if payload.size < _HEADER.size or bytes(payload[:4]) != MAGIC:
         raise CorruptionError(what, "it does not start as rows do; entries are read with option content=entries")
     _, version, header_bytes, rows, schema_bytes = _HEADER.unpack(bytes(payload[: _HEADER.size]))
-    if version > VERSION:
-        raise FormatVersionError(what, version, VERSION)
+    if version == PART_VERSION:
+        raise CorruptionError(what, "it is one part of a larger payload, and the others are not with it")
+    if version > PART_VERSION:
+        raise FormatVersionError(what, version, PART_VERSION)
     if version < VERSION or header_bytes < _HEADER.size or header_bytes + schema_bytes >= payload.size:
         raise CorruptionError(what, f"its header says version {version}, {header_bytes} and {schema_bytes} bytes")
     if not 1 <= rows <= MAX_ROWS:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -213,6 +216,23 @@ def test_types_are_widened_and_structs_gain_fields_whichever_came_first(logs, lo
     assert sorted(logs.read(log, versionAsOf=1).collect()) == sorted(first.collect())
     logs.write(narrow, log, "overwrite")
     assert same(logs.read(log).schema, nullable(log, narrow.schema))
+
+
+def test_rows_above_the_maximum_entry_are_read_back_and_compacted(logs, log) -> None:
+    """Their bytes do not shrink, so they lie in parts, between which partitions are cut."""
+    data = [random.Random(place).randbytes(size) for place, size in enumerate([5, 18 << 20, 6])]
+    for at in (0, 1):
+        logs.write(logs.spark.createDataFrame([(at + n, bytearray(one)) for n, one in enumerate(data[at:])]).coalesce(1), log)
+    expected = [(at + n, hashlib.sha256(one).hexdigest()) for at in (0, 1) for n, one in enumerate(data[at:])]
+
+    def found(**options: Any) -> list[tuple[Any, ...]]:
+        frame = logs.read(log, maxBytesPerPartition="4m", **options).selectExpr("_1", "sha2(_2, 256) AS digest")
+        return [tuple(row) for row in frame.collect()]
+
+    assert found() == expected
+    assert found(where="_1 = 1") == [row for row in expected if row[0] == 1]
+    assert compact_log(logs.spark, logs.uri, log, target_bytes=1 << 30).added.ledgers == 1
+    assert found() == expected
 
 
 def test_types_that_no_type_of_the_two_holds_are_refused_in_one_sentence(logs, log) -> None:

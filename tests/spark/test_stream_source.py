@@ -6,6 +6,7 @@ Ref: docs/rules.md, log rules 2, 6, 7 and 10.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,13 @@ def test_overwrites_fail_a_query_or_are_read_or_skipped(collector: Any, direct: 
     assert collector().drain(log, startingOffsets=start, overwrites="skip") == [[3]]
     with pytest.raises(Exception, match=f"LogReplacedError: version 2 of log '{log}' replaced content"):
         collector().drain(log, startingOffsets=start)
+
+
+def test_a_row_above_the_maximum_entry_comes_once_in_a_batch_of_its_own(collector: Any, direct: Direct, log: str) -> None:
+    data = [bytes(1), random.Random(1).randbytes(17 << 20), bytes(2)]
+    direct.write(log, pa.record_batch({"id": data}))
+    batches = collector().drain(log, startingOffsets="earliest", maxRowsPerTrigger=1)
+    assert [[bytes(row) for row in batch] == [one] for batch, one in zip(batches, data, strict=True)] == [True] * 3
 
 
 def test_a_query_stops_at_a_wider_type_and_its_restart_reads_on(collector: Any, direct: Direct, log: str) -> None:

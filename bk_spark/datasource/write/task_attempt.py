@@ -32,6 +32,7 @@ from bk_spark.datasource.spark_schema import to_arrow
 from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError
 from bk_spark.rows.codec import PayloadFormat, RowEncoder
 from bk_spark.rows.gathering import gathered_batches, gathered_entries, gathered_payloads
+from bk_spark.rows.parts import in_parts
 
 REFRESH_S = 300.0
 """Seconds between two touches: 288 of them must fail before the sweep's 24 hours are over, and a thousand tasks cost the
@@ -98,7 +99,7 @@ class Attempt:
         )
         encoder = RowEncoder(self.job.log_name, to_arrow(self.schema), cut)
         pieces = gathered_batches(batches, cut.max_rows, cut.max_bytes)
-        encoded = itertools.chain.from_iterable(map(encoder.encode, pieces))
+        encoded = in_parts(itertools.chain.from_iterable(map(encoder.encode, pieces)))
         yield from gathered_payloads(encoded, options.client.add_batch_bytes)
 
 

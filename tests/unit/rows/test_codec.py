@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError
+from bk_spark.rows import codec
 from bk_spark.rows.codec import PayloadFormat, RowDecoder, RowEncoder, cut, decode_stored, layout, without_large, without_text
 from bk_spark.rows.statistics import ColumnStatistics
 
@@ -120,9 +121,11 @@ def test_an_empty_batch_has_no_payload() -> None:
     assert encode(every_type().slice(0, 0)) == []
 
 
-def test_a_row_above_the_maximum_entry_is_refused() -> None:
-    with pytest.raises(EntryTooLargeError):
-        encode(pa.record_batch({"b": pa.array([b"x" * (17 << 20)])}))
+def test_a_row_above_the_maximum_is_refused_before_it_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "MAX_DECODED_BYTES", 3 << 20)
+    monkeypatch.setattr(RowEncoder, "_message", lambda *_: pytest.fail("it is encoded"))
+    with pytest.raises(EntryTooLargeError, match=f"a row, has {(3 << 20) + 4} bytes, the maximum is {2 << 20}"):
+        encode(pa.record_batch({"b": pa.array([b"x" * (3 << 20)])}))
 
 
 def test_a_batch_of_another_schema_is_refused() -> None:
@@ -203,8 +206,8 @@ def test_a_bound_that_is_no_value_of_its_column_is_damage() -> None:
 
 def test_a_newer_format_is_refused_by_name() -> None:
     (payload,) = encode(pa.record_batch({"a": pa.array([1])}))
-    newer = bytes(payload[:4]) + struct.pack("<H", 2) + bytes(payload[6:])
-    with pytest.raises(FormatVersionError, match="entry 3 of ledger 4 has format version 2"):
+    newer = bytes(payload[:4]) + struct.pack("<H", 3) + bytes(payload[6:])
+    with pytest.raises(FormatVersionError, match="entry 3 of ledger 4 has format version 3"):
         RowDecoder(pa.schema([("a", pa.int64())])).decode(pa.py_buffer(newer), "entry 3 of ledger 4")
 
 
