@@ -117,7 +117,7 @@ class BookKeeperDataSource(DataSource):
     cursorName           stream read (random)                 names the stream's position in `bk-spark log show`
     applicationId        batch write (none)                   with `applicationVersion`: makes a repeated batch write harmless
     applicationVersion   batch write (none)                   a write is dropped if not above the id's last version
-    mergeSchema          write       false                    new columns are added to the log's schema
+    mergeSchema          write       false                    the log's schema takes new columns and fields, and wider types
     tlsCa                all         (none)                   TLS with bookies: authorities, a PEM file on all machines
     tlsCertificate       all         (none)                   this client's certificate, a PEM file on all machines
     tlsKey               all         (none)                   the certificate's private key, a PEM file on all machines

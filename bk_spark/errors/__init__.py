@@ -321,9 +321,7 @@ class EntryTooLargeError(BookKeeperError):
 
     size_bytes: int
     maximum_bytes: int
-    sentence = (
-        "an entry, or a row that is an entry of its own, has {size_bytes} bytes, the maximum is {maximum_bytes}: split it"
-    )
+    sentence = "an entry, or a row, has {size_bytes} bytes, the maximum is {maximum_bytes}: split it"
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ whose buffers may be compressed (Arrow's LZ4 or ZSTD).
 offset type   header, little endian
 ====== ====== ===========================================================
 0      4s     magic, ``BKRW``
-4      u16    format version, 1; a newer one is refused by name
+4      u16    format version, 1; a newer one is refused by name (2: a part of a larger payload, parts.py)
 6      u16    bytes of this header; readers skip fields that they do not know
 8      u32    rows, at least 1
 12     u32    bytes of the schema message
@@ -42,9 +42,12 @@ from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.entries.arrow_message import metadata_end, record_batch_facts
 from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError
 from bk_spark.rows.statistics import ColumnStatistics, decode_statistics, encode_statistics
+from bk_spark.rows.widening import is_readable, read_as, statistics_as
 
 MAGIC = b"BKRW"
 VERSION = 1
+PART_VERSION = 2
+"""Of an entry that holds only a part of a payload: parts.py."""
 
 MAX_DECODED_BYTES = 16 * MAX_ENTRY_BYTES
 """The most bytes that the buffers of one payload hold before compression. Arrow allocates what a payload claims to hold, and a
@@ -91,8 +94,8 @@ class RowEncoder:
     def encode(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.Buffer, int]]:
         """The payloads of ``batch``, in the order of its rows, each with its number of rows; none for an empty batch.
 
-        Raises EntryTooLargeError for a row above the maximum, before compression too, and SchemaMismatchError for a batch of
-        another schema.
+        That of a large row may be above the maximum entry: parts.py cuts it. Raises EntryTooLargeError for a row above
+        MAX_DECODED_BYTES before compression, and SchemaMismatchError for a batch of another schema.
         """
         for piece in cut(self._retyped(batch), min(self._format.max_rows, MAX_ROWS), self._format.max_bytes):
             yield self._payload(piece), piece.num_rows
@@ -103,9 +106,6 @@ class RowEncoder:
         message = self._message(batch)
         statistics = encode_statistics(batch, _MAX_FIELD_BYTES)
         header_bytes = _HEADER.size + _FIELD.size + len(statistics)
-        size = header_bytes + self._schema_message.size + message.size
-        if size > MAX_ENTRY_BYTES:
-            raise EntryTooLargeError(size, MAX_ENTRY_BYTES)
         sink = pa.BufferOutputStream()
         sink.write(_HEADER.pack(MAGIC, VERSION, header_bytes, batch.num_rows, self._schema_message.size))
         sink.write(_FIELD.pack(_STATISTICS, len(statistics)) + statistics)
@@ -144,7 +144,10 @@ class RowEncoder:
 
 
 class RowDecoder:
-    """Decodes payloads to rows in ``schema``: columns are picked by name, and are null where a payload lacks them."""
+    """Decodes payloads to rows in ``schema``: columns are picked by name, and are null where a payload lacks them.
+
+    A column of a payload may have a narrower type than ``schema``: widening.py says which.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -155,8 +158,8 @@ class RowDecoder:
     def decode(self, payload: pa.Buffer, what: str) -> pa.RecordBatch:
         """The rows of one payload, which errors call ``what``.
 
-        Raises CorruptionError for bytes that are no payload or have a column of another type, FormatVersionError for a newer
-        format.
+        Raises CorruptionError for bytes that are no payload or have a column that cannot be read as the schema's type,
+        FormatVersionError for a newer format.
         """
         opened = _open(payload, what)
         try:
@@ -166,13 +169,17 @@ class RowDecoder:
             _validate(found)
         except (pa.ArrowException, OSError, StopIteration, UnicodeDecodeError) as problem:
             raise CorruptionError(what, f"not Arrow rows ({problem})") from None
-        columns = [self._column(found, field) for field in self._schema]
+        try:
+            columns = [self._column(found, field) for field in self._schema]
+        except pa.ArrowInvalid as problem:
+            raise CorruptionError(what, f"its columns cannot be read as the log's types ({problem})") from None
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def statistics(self, payload: pa.Buffer, what: str, columns: Collection[str]) -> tuple[int, Mapping[str, ColumnStatistics]]:
         """The payload's number of rows, and the statistics of those of ``columns`` that are known, without decoding a row.
 
-        A column that the payload lacks counts as all null. Raises the same errors as ``decode``.
+        Bounds have the form of the column's type in the decoder's schema. A column that the payload lacks counts as all null.
+        Raises the same errors as ``decode``.
         """
         opened = _open(payload, what)
         try:
@@ -181,7 +188,13 @@ class RowDecoder:
             raise CorruptionError(what, f"not an Arrow schema ({problem})") from None
         lacking = {name: ColumnStatistics(opened.rows) for name in columns if self._stored.get_field_index(name) < 0}
         known = decode_statistics(_field(opened.fields, _STATISTICS, what) or b"", self._stored, columns, what)
-        return opened.rows, {**lacking, **known}
+        try:
+            return opened.rows, {**lacking, **{name: self._in_my_form(name, one) for name, one in known.items()}}
+        except OverflowError:
+            raise CorruptionError(what, "a bound of its statistics is no value of its column") from None
+
+    def _in_my_form(self, name: str, known: ColumnStatistics) -> ColumnStatistics:
+        return statistics_as(known, self._stored.field(name).type, self._schema.field(name).type)
 
     def _follow(self, schema_message: pa.Buffer, what: str) -> None:
         """Check a payload's schema and choose the columns to read, once for consecutive payloads with the same schema."""
@@ -192,8 +205,8 @@ class RowDecoder:
             raise CorruptionError(what, "it has two columns of one name")
         for field in self._schema:
             index = stored.get_field_index(field.name)
-            if index >= 0 and not stored.field(index).type.equals(field.type):
-                problem = f"its column '{field.name}' is {stored.field(index).type}, the log's is {field.type}"
+            if index >= 0 and not is_readable(stored.field(index).type, field.type):
+                problem = f"its column '{field.name}' is {stored.field(index).type}, which cannot be read as {field.type}"
                 raise CorruptionError(what, problem)
         wanted = [index for index, name in enumerate(stored.names) if self._schema.get_field_index(name) >= 0]
         self._options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=wanted)
@@ -202,23 +215,12 @@ class RowDecoder:
 
     def _column(self, found: pa.RecordBatch, field: pa.Field) -> pa.Array:
         index = found.schema.get_field_index(field.name)
-        return found.column(index) if index >= 0 else pa.nulls(found.num_rows, field.type)
+        return read_as(found.column(index), field.type) if index >= 0 else pa.nulls(found.num_rows, field.type)
 
 
 def row_count(payload: pa.Buffer, what: str) -> int:
     """The number of rows in a payload's header. Raises CorruptionError, FormatVersionError."""
     return _open(payload, what).rows
-
-
-def decode_stored(payload: pa.Buffer, what: str) -> pa.RecordBatch:
-    """The rows of one payload with all its columns, in its own schema. Raises the same errors as ``RowDecoder.decode``."""
-    try:
-        schema = pa.ipc.read_schema(_open(payload, what).schema_message)
-    except (pa.ArrowException, OSError) as problem:
-        raise CorruptionError(what, f"not an Arrow schema ({problem})") from None
-    if not len(schema):
-        raise CorruptionError(what, "its schema has no column")
-    return RowDecoder(schema).decode(payload, what)
 
 
 def cut(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -292,8 +294,10 @@ def _open(payload: pa.Buffer, what: str) -> _Opened:
     if payload.size < _HEADER.size or bytes(payload[:4]) != MAGIC:
         raise CorruptionError(what, "it does not start as rows do; entries are read with option content=entries")
     _, version, header_bytes, rows, schema_bytes = _HEADER.unpack(bytes(payload[: _HEADER.size]))
-    if version > VERSION:
-        raise FormatVersionError(what, version, VERSION)
+    if version == PART_VERSION:
+        raise CorruptionError(what, "it is one part of a larger payload, and the others are not with it")
+    if version > PART_VERSION:
+        raise FormatVersionError(what, version, PART_VERSION)
     if version < VERSION or header_bytes < _HEADER.size or header_bytes + schema_bytes >= payload.size:
         raise CorruptionError(what, f"its header says version {version}, {header_bytes} and {schema_bytes} bytes")
     if not 1 <= rows <= MAX_ROWS:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from bk_spark.rows.codec import PayloadFormat, RowEncoder
 from bk_spark.rows.gathering import gathered_batches, gathered_payloads
+from bk_spark.rows.parts import in_parts
 
 
 def row_payloads(
@@ -20,4 +21,4 @@ def row_payloads(
     """
     encoder = RowEncoder(log, schema, cut)
     pieces = gathered_batches(batches, cut.max_rows, cut.max_bytes)
-    yield from gathered_payloads(itertools.chain.from_iterable(map(encoder.encode, pieces)), add_bytes)
+    yield from gathered_payloads(in_parts(itertools.chain.from_iterable(map(encoder.encode, pieces))), add_bytes)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import DataType
 
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
+from bk_spark.datasource.jobs.compact_log import compact_log
 from bk_spark.datasource.source import BookKeeperDataSource, register
 from bk_spark.datasource.spark_schema import nullable
 from bk_spark.errors import LedgerClosedError, LedgerFencedError
@@ -157,6 +161,84 @@ def test_new_columns_are_merged_and_null_in_old_rows(logs, log) -> None:
     logs.write(logs.spark.sql("SELECT 2 AS a, map('k', 'v') AS b"), log, mergeSchema=True)
     logs.write(logs.spark.sql("SELECT map('l', 'w') AS b"), log)
     assert rows(logs.read(log)) == ["Row(a=1, b=None)", "Row(a=2, b={'k': 'v'})", "Row(a=None, b={'l': 'w'})"]
+
+
+NARROW = """
+    SELECT cast(id AS byte) AS b, cast(-id AS short) AS s, cast(id AS int) AS i, cast(id AS int) AS i2, id AS l,
+      cast(id / 4 AS float) AS f, cast(id AS decimal(5, 2)) AS d, date '2026-01-01' + cast(id AS int) AS day,
+      named_struct('x', cast(id AS int)) AS st, array(named_struct('x', cast(id AS short)), null) AS a,
+      map('k', cast(id AS byte)) AS m
+    FROM range({0}, {1})
+"""
+WIDE = """
+    SELECT cast(id AS int) AS b, cast(-id AS bigint) AS s, id AS i, cast(id AS double) AS i2, cast(id AS decimal(20, 1)) AS l,
+      cast(id / 4 AS double) AS f, cast(id AS decimal(9, 4)) AS d,
+      cast(date '2026-01-01' + cast(id AS int) AS timestamp_ntz) AS day, named_struct('x', id, 'new', 'y') AS st,
+      array(named_struct('x', id, 'new', array(id)), null) AS a, map('k', id) AS m
+    FROM range({0}, {1})
+"""
+CONDITIONS = [
+    "i = 150",
+    "b < 3",
+    "s >= -2",
+    "i2 > 148.5",
+    "l = 99.0",
+    "f <= 0.25",
+    "d = 77.0000",
+    "day = '2026-01-31'",
+    "st IS NOT NULL",
+]
+
+
+def widened(rows: list[Row]) -> list[Row]:
+    """The rows of NARROW as those of WIDE."""
+    return [Row(**row.asDict() | {"st": Row(x=row.st.x, new=None), "a": [Row(x=row.a[0].x, new=None), None]}) for row in rows]
+
+
+@pytest.mark.parametrize("narrow_first", [True, False])
+def test_types_are_widened_and_structs_gain_fields_whichever_came_first(logs, log, narrow_first) -> None:
+    """Also by ``where``, whose statistics are those of the narrower types, and after a compaction."""
+    narrow, wide = logs.spark.sql(NARROW.format(0, 100)), logs.spark.sql(WIDE.format(100, 200))
+    first, second = (narrow, wide) if narrow_first else (wide, narrow)
+    logs.write(first.coalesce(1), log)
+    with pytest.raises(Exception, match=r"column 'b' is (int|tinyint) in the log and (int|tinyint) in the data.*'mergeSchema'"):
+        logs.write(second, log)
+    logs.write(second.coalesce(1), log, mergeSchema=True)
+    everything = sorted(widened(logs.spark.sql(WIDE.format(0, 100)).collect()) + wide.collect())
+    back = logs.read(log)
+    assert same(back.schema, nullable(log, wide.schema))
+    assert sorted(back.collect()) == everything
+    for condition in CONDITIONS:
+        assert sorted(logs.read(log, where=condition).collect()) == sorted(back.where(condition).collect()), condition
+    compact_log(logs.spark, logs.uri, log)
+    assert sorted(logs.read(log).collect()) == everything
+    assert logs.read(log, versionAsOf=1).schema == nullable(log, first.schema)
+    assert sorted(logs.read(log, versionAsOf=1).collect()) == sorted(first.collect())
+    logs.write(narrow, log, "overwrite")
+    assert same(logs.read(log).schema, nullable(log, narrow.schema))
+
+
+def test_rows_above_the_maximum_entry_are_read_back_and_compacted(logs, log) -> None:
+    """Their bytes do not shrink, so they lie in parts, between which partitions are cut."""
+    data = [random.Random(place).randbytes(size) for place, size in enumerate([5, 18 << 20, 6])]
+    for at in (0, 1):
+        logs.write(logs.spark.createDataFrame([(at + n, bytearray(one)) for n, one in enumerate(data[at:])]).coalesce(1), log)
+    expected = [(at + n, hashlib.sha256(one).hexdigest()) for at in (0, 1) for n, one in enumerate(data[at:])]
+
+    def found(**options: Any) -> list[tuple[Any, ...]]:
+        frame = logs.read(log, maxBytesPerPartition="4m", **options).selectExpr("_1", "sha2(_2, 256) AS digest")
+        return [tuple(row) for row in frame.collect()]
+
+    assert found() == expected
+    assert found(where="_1 = 1") == [row for row in expected if row[0] == 1]
+    assert compact_log(logs.spark, logs.uri, log, target_bytes=1 << 30).added.ledgers == 1
+    assert found() == expected
+
+
+def test_types_that_no_type_of_the_two_holds_are_refused_in_one_sentence(logs, log) -> None:
+    logs.write(logs.spark.sql("SELECT named_struct('x', 1L) AS st"), log)
+    with pytest.raises(Exception, match=r"column 'st\.x' is bigint in the log and double in the data: cast it"):
+        logs.write(logs.spark.sql("SELECT named_struct('x', 1.5D) AS st"), log, mergeSchema=True)
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "none"}, {"compression": "lz4", "maxBytesPerEntry": "2k"}])

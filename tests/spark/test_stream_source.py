@@ -6,10 +6,12 @@ Ref: docs/rules.md, log rules 2, 6, 7 and 10.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -175,6 +177,24 @@ def test_overwrites_fail_a_query_or_are_read_or_skipped(collector: Any, direct: 
     assert collector().drain(log, startingOffsets=start, overwrites="skip") == [[3]]
     with pytest.raises(Exception, match=f"LogReplacedError: version 2 of log '{log}' replaced content"):
         collector().drain(log, startingOffsets=start)
+
+
+def test_a_row_above_the_maximum_entry_comes_once_in_a_batch_of_its_own(collector: Any, direct: Direct, log: str) -> None:
+    data = [bytes(1), random.Random(1).randbytes(17 << 20), bytes(2)]
+    direct.write(log, pa.record_batch({"id": data}))
+    batches = collector().drain(log, startingOffsets="earliest", maxRowsPerTrigger=1)
+    assert [[bytes(row) for row in batch] == [one] for batch, one in zip(batches, data, strict=True)] == [True] * 3
+
+
+def test_a_query_stops_at_a_wider_type_and_its_restart_reads_on(collector: Any, direct: Direct, log: str) -> None:
+    direct.write(log, pa.record_batch({"id": pa.array([1], pa.int32())}))
+    tail = collector()
+    query = tail.start(log, startingOffsets="earliest")
+    wait_until(lambda: tail.values == [1] or query.exception() is not None, 60)
+    direct.write(log, numbers(2**40), mergeSchema=True)
+    wait_until(lambda: query.exception() is not None, 60)
+    assert "'id' is int64 in version 2, the stream reads int32: restart the query" in str(query.exception())
+    assert tail.drain(log, startingOffsets="earliest") == [[2**40]]
 
 
 def test_truncation_that_overtook_a_query_fails_it_or_is_skipped(

@@ -163,6 +163,15 @@ def test_columns_that_a_query_gained_are_refused_or_merged(source, logs, log) ->
     assert [tuple(row) for row in logs.read(log).collect()] == [(0, None), (1, None), (2, "x"), (3, "x")]
 
 
+def test_a_query_whose_column_became_wider_widens_the_log_s(source, logs, log) -> None:
+    source.give(range(2))
+    source.run(log, source.stream().selectExpr("cast(id AS int) AS id"))
+    source.give(range(2**40, 2**40 + 1))
+    source.run(log, mergeSchema=True)
+    assert logs.read(log).schema.simpleString() == "struct<id:bigint>"
+    assert held(logs, log) == [0, 1, 2**40]
+
+
 def last_line(problem: str) -> str:
     """Of the Python exception, which Spark follows by its SQLSTATE and the query's state."""
     text = problem.split("SQLSTATE")[0].split("=== Streaming Query ===")[0]

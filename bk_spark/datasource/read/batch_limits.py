@@ -20,7 +20,7 @@ from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.stored.values import Content
 from bk_spark.client.log.stream.follow import Piece
 from bk_spark.client.log.stream.positions import StreamPosition
-from bk_spark.rows.codec import row_count
+from bk_spark.rows.parts import rows_begun
 
 
 class StoredSizes:
@@ -37,10 +37,10 @@ class StoredSizes:
         return int(batches[0].column("length")[0].as_py())
 
     def rows(self, ledger_id: int, first: int, last: int) -> Iterator[int]:
-        """The number of rows in each entry of a log of rows, in order."""
+        """The number of rows in each entry of a log of rows, in order. A payload in parts counts in the entry of the first."""
         for batch in self._open_ledger(ledger_id).read_unconfirmed(first, last):
             for entry_id, payload in zip(batch.column("entry_id").to_pylist(), batch.column("payload"), strict=True):
-                yield row_count(payload.as_buffer(), f"the payload of entry {entry_id} of ledger {ledger_id}")
+                yield rows_begun(payload.as_buffer(), f"the payload of entry {entry_id} of ledger {ledger_id}")
 
 
 @dataclass(frozen=True, slots=True)

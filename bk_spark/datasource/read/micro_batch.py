@@ -1,8 +1,9 @@
 """A micro-batch between two offsets: the driver plans its parts, the tasks read them.
 
 A stream keeps the columns that it was started with for its whole life. Entries of earlier or later schemas are read by
-column name: missing columns are null, additional ones are left out. Where an overwrite changed the type of a column, or
-replaced rows by entries, the batch fails before its tasks run.
+column name, and so are the fields of structs: missing ones are null, additional ones are left out. Narrower types are widened.
+Where a type became wider than the stream's, where an overwrite changed the type of a column, or replaced rows by entries, the
+batch fails before its tasks run.
 
 Ref: docs/rules.md, log rules 6 and 10.
 """
@@ -27,6 +28,7 @@ from bk_spark.datasource.read.partitions import cut_large, plan
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.spark_schema import METADATA_COLUMNS, to_arrow
 from bk_spark.errors import DataLossError, NoSuchLedgerError, SchemaMismatchError
+from bk_spark.rows.widening import is_readable
 
 FEW_ENTRIES = 64
 """Up to this many entries of an open ledger are one part, whatever their size; above it their bytes are looked up."""
@@ -90,9 +92,12 @@ class BatchPlanner:
             return
         stored = to_arrow(StructType.fromJson(log.logs.reader.schema(log.name, log.uid, piece.schema_id)))
         for name, kind in self._columns.items():
-            if name in stored.names and not stored.field(name).type.equals(kind):
-                problem = f"column '{name}' is {stored.field(name).type} in version {piece.version}, the stream reads {kind}"
-                raise SchemaMismatchError(log.name, f"{problem}: start a new query, with a new checkpoint")
+            if name in stored.names and not is_readable(stored.field(name).type, kind):
+                here = stored.field(name).type
+                problem = f"column '{name}' is {here} in version {piece.version}, the stream reads {kind}"
+                is_wider = is_readable(kind, here)
+                remedy = "restart the query, which then reads it so" if is_wider else "start a new query, with a new checkpoint"
+                raise SchemaMismatchError(log.name, f"{problem}: {remedy}")
         self._checked.add(piece.schema_id)
 
 

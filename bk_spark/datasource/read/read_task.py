@@ -15,6 +15,7 @@ from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.spark_schema import METADATA_COLUMNS, to_arrow
 from bk_spark.errors import ConfigError
+from bk_spark.rows.parts import whole_payloads
 from bk_spark.rows.reading import Converter, constant, joined, rows_as
 from bk_spark.rows.where.filter import RowFilter
 
@@ -46,7 +47,9 @@ class Reading:
         for stretch in stretches:
             with opened(bookkeeper, options, stretch.ledger_id) as handle:
                 # The driver saw these entries confirmed; the bookies that this task asks may not know of that yet.
-                for batch in handle.read_unconfirmed(stretch.first_entry_id, stretch.last_entry_id):
+                read, place = handle.read_unconfirmed, (stretch.first_entry_id, stretch.last_entry_id)
+                batches = read(*place) if options.reads_entries else whole_payloads(read, stretch.ledger_id, *place)
+                for batch in batches:
                     yield from convert(stretch.ledger_id, batch)
 
 

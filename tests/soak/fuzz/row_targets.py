@@ -5,13 +5,17 @@ from __future__ import annotations
 import datetime
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import cache
 
 import pyarrow as pa
 
-from bk_spark.rows.codec import PayloadFormat, RowDecoder, RowEncoder, decode_stored, layout, row_count, without_large
+from bk_spark.entries.batch import binaries
+from bk_spark.entries.crc import crc32c
+from bk_spark.errors import NoSuchEntryError
+from bk_spark.rows.codec import PayloadFormat, RowDecoder, RowEncoder, layout, row_count, rows_up_to, without_large
+from bk_spark.rows.parts import PayloadPart, Whole, encode_part, whole_payloads
 from tests.soak.fuzz.engine import Target
 from tests.soak.fuzz.mutations import spoil_bytes
 from tests.soak.fuzz.wire_targets import odd_bodies
@@ -44,6 +48,19 @@ def _schema() -> pa.Schema:
 
 
 @cache
+def _wider_schema() -> pa.Schema:
+    """What the log's columns may have become since."""
+    wider = {
+        "long": pa.decimal128(20, 1),
+        "decimal": pa.decimal128(20, 4),
+        "array": pa.list_(pa.field("element", pa.float64())),
+        "map": pa.map_(pa.string(), pa.int64()),
+        "struct": pa.struct([("new", pa.string()), ("x", pa.decimal128(19, 0))]),
+    }
+    return pa.schema([pa.field(field.name, wider.get(field.name, field.type)) for field in _schema()])
+
+
+@cache
 def _payloads() -> Sequence[bytes]:
     rows = pa.concat_batches([_batch()] * 40)
     found = []
@@ -68,7 +85,49 @@ def _odd_payloads() -> list[bytes]:
 
 
 def targets() -> list[Target]:
-    return [Target("row payload", _payloads, _decode, _spoil)]
+    return [Target("row payload", _payloads, _decode, _spoil), Target("row payload in parts", _ledgers, _join, spoil_bytes)]
+
+
+@cache
+def _ledgers() -> Sequence[bytes]:
+    """Entries behind each other, each behind its size: a payload in parts between two that are not."""
+    data = pa.py_buffer(_payloads()[0])
+    whole = Whole(_batch().num_rows, 3, crc32c(data), data.size)
+    step = -(-data.size // 3)
+    in_parts = [bytes(encode_part(PayloadPart(whole, n, data[n * step : (n + 1) * step]))) for n in range(3)]
+    held = [_payloads()[1], *in_parts, _payloads()[2]]
+    return [_framed(held), _framed(held[1:]), _framed(in_parts[::-1]), _framed([*in_parts, *in_parts])]
+
+
+def _framed(entries: Sequence[bytes]) -> bytes:
+    return b"".join(struct.pack("<I", len(entry)) + entry for entry in entries)
+
+
+def _unframed(data: bytes) -> list[bytes]:
+    entries = []
+    while len(data) >= 4:
+        (size,) = struct.unpack_from("<I", data)
+        entries.append(data[4 : 4 + size])
+        data = data[4 + size :]
+    return entries
+
+
+def _join(data: bytes) -> None:
+    entries = _unframed(data)
+
+    def read(first: int, last: int) -> Iterator[pa.RecordBatch]:
+        for entry_id in range(first, min(last + 1, len(entries))):
+            yield pa.record_batch(
+                [pa.array([entry_id], pa.int64()), binaries([entries[entry_id]])], names=["entry_id", "payload"]
+            )
+        if last >= len(entries):
+            raise NoSuchEntryError(7, len(entries))
+
+    middle = len(entries) // 2
+    for first, last in ((0, middle - 1), (middle, len(entries) - 1)):
+        if first <= last:
+            for batch in whole_payloads(read, 7, first, last):
+                assert len(batch.column("payload")[0].as_buffer()) <= len(data)
 
 
 def _spoil(data: bytes, others: Sequence[bytes], chance: random.Random) -> bytes:
@@ -86,9 +145,12 @@ def _spoil(data: bytes, others: Sequence[bytes], chance: random.Random) -> bytes
 def _decode(data: bytes) -> None:
     payload = pa.py_buffer(data)
     rows = row_count(payload, "it")
+    rows_up_to(payload, "it")
     decoder = RowDecoder(_schema().append(pa.field("lacking", pa.int64())))
     decoder.statistics(payload, "it", _schema().names)
     decoded = decoder.decode(payload, "it")
     assert decoded.num_rows == rows
     assert decoded.serialize().size
-    assert decode_stored(payload, "it").num_rows == rows
+    later = RowDecoder(_wider_schema())
+    later.statistics(payload, "it", _schema().names)
+    assert later.decode(payload, "it").num_rows == rows

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.rows.codec import decode_stored
+from bk_spark.rows.codec import RowDecoder
 
 NUMBERS = StructType([StructField("id", LongType())])
 
@@ -22,10 +22,11 @@ def numbers(*values: int) -> pa.RecordBatch:
 def numbers_of(bookkeeper: BookKeeper, log: str) -> list[int]:
     """What a log of NUMBERS holds, in its order."""
     found: list[int] = []
+    decoder = RowDecoder(pa.schema([("id", pa.int64())]))
     for ledger in bookkeeper.logs.reader.snapshot(log).ledgers:
         for batch in bookkeeper.open_ledger(ledger.ledger_id, recover=False).read(0, ledger.last_entry_id):
             for payload in batch.column("payload"):
-                found += decode_stored(payload.as_buffer(), "an entry").column("id").to_pylist()
+                found += decoder.decode(payload.as_buffer(), "an entry").column("id").to_pylist()
     return found
 
 

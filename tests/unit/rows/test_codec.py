@@ -13,7 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError
-from bk_spark.rows.codec import PayloadFormat, RowDecoder, RowEncoder, cut, decode_stored, layout, without_large, without_text
+from bk_spark.rows import codec
+from bk_spark.rows.codec import (
+    PayloadFormat,
+    RowDecoder,
+    RowEncoder,
+    cut,
+    layout,
+    numbered,
+    rows_up_to,
+    without_large,
+    without_text,
+)
 from bk_spark.rows.statistics import ColumnStatistics
 
 PLAIN = PayloadFormat(compression="none", max_rows=1000, max_bytes=1 << 20)
@@ -120,9 +131,11 @@ def test_an_empty_batch_has_no_payload() -> None:
     assert encode(every_type().slice(0, 0)) == []
 
 
-def test_a_row_above_the_maximum_entry_is_refused() -> None:
-    with pytest.raises(EntryTooLargeError):
-        encode(pa.record_batch({"b": pa.array([b"x" * (17 << 20)])}))
+def test_a_row_above_the_maximum_is_refused_before_it_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "MAX_DECODED_BYTES", 3 << 20)
+    monkeypatch.setattr(RowEncoder, "_message", lambda *_: pytest.fail("it is encoded"))
+    with pytest.raises(EntryTooLargeError, match=f"a row, has {(3 << 20) + 4} bytes, the maximum is {2 << 20}"):
+        encode(pa.record_batch({"b": pa.array([b"x" * (3 << 20)])}))
 
 
 def test_a_batch_of_another_schema_is_refused() -> None:
@@ -154,14 +167,57 @@ def test_a_payload_without_any_wanted_column_gives_rows_of_nulls() -> None:
 
 def test_a_column_of_another_type_is_refused_with_both_types() -> None:
     (payload,) = encode(pa.record_batch({"a": pa.array([1])}))
-    with pytest.raises(CorruptionError, match="'a' is int64, the log's is string"):
+    with pytest.raises(CorruptionError, match="'a' is int64, which cannot be read as string"):
         RowDecoder(pa.schema([("a", pa.string())])).decode(payload, "entry 3 of ledger 4")
+
+
+def test_payloads_of_narrower_types_are_read_as_the_schema_s_and_payloads_of_wider_ones_are_refused() -> None:
+    narrow = pa.record_batch(
+        {"a": pa.array([1, None], pa.int8()), "s": pa.array([{"x": 1}, None], pa.struct([("x", pa.int16())]))}
+    )
+    wide = pa.schema([("s", pa.struct([("y", pa.string()), ("x", pa.int64())])), ("a", pa.decimal128(5, 2))])
+    (payload,) = encode(narrow)
+    rows = RowDecoder(wide).decode(payload, "it")
+    assert rows.schema.equals(wide)
+    assert rows.to_pylist() == [{"s": {"y": None, "x": 1}, "a": Decimal("1.00")}, {"s": None, "a": None}]
+    with pytest.raises(CorruptionError, match=r"'a' is decimal128\(5, 2\), which cannot be read as int8"):
+        RowDecoder(narrow.schema).decode(encode(rows)[0], "it")
+
+
+def test_statistics_have_the_form_of_the_schema_s_type() -> None:
+    days = pa.array(range(100), pa.int32()).cast(pa.date32())
+    (payload,) = encode(pa.record_batch({"a": pa.array(range(100), pa.int16()), "day": days, "n": pa.nulls(100, pa.float32())}))
+    decoder = RowDecoder(pa.schema([("a", pa.decimal128(9, 3)), ("day", pa.timestamp("us")), ("n", pa.float64())]))
+    known = {
+        "a": ColumnStatistics(0, 0, 99_000),
+        "day": ColumnStatistics(0, 0, 99 * 86_400_000_000),
+        "n": ColumnStatistics(100),
+    }
+    assert decoder.statistics(payload, "it", ["a", "day", "n"]) == (100, known)
+
+
+def test_a_value_that_the_wider_type_does_not_hold_is_told() -> None:
+    (payload,) = encode(pa.record_batch({"day": pa.array([2**31 - 1], pa.int32()).cast(pa.date32())}))
+    with pytest.raises(CorruptionError, match=r"entry 3 .*its columns cannot be read as the log's types"):
+        RowDecoder(pa.schema([("day", pa.timestamp("us"))])).decode(payload, "entry 3")
+
+
+def test_a_bound_that_is_no_value_of_its_column_is_damage() -> None:
+    (payload,) = encode(pa.record_batch({"a": pa.array(range(100), pa.int8())}))
+    (header_bytes,) = struct.unpack("<H", bytes(payload[6:8]))
+    bound = bytes([255]) + b"\x7f" * 255
+    row = struct.pack("<HBI", 0, 1, 0) + bound + bound
+    fields = struct.pack("<HH", 1, len(row)) + row
+    head = bytes(payload[:6]) + struct.pack("<H", 16 + len(fields)) + bytes(payload[8:16])
+    spoilt = pa.py_buffer(head + fields + bytes(payload[header_bytes:]))
+    with pytest.raises(CorruptionError, match="entry 3"):
+        RowDecoder(pa.schema([("a", pa.float64())])).statistics(spoilt, "entry 3", ["a"])
 
 
 def test_a_newer_format_is_refused_by_name() -> None:
     (payload,) = encode(pa.record_batch({"a": pa.array([1])}))
-    newer = bytes(payload[:4]) + struct.pack("<H", 2) + bytes(payload[6:])
-    with pytest.raises(FormatVersionError, match="entry 3 of ledger 4 has format version 2"):
+    newer = bytes(payload[:4]) + struct.pack("<H", 3) + bytes(payload[6:])
+    with pytest.raises(FormatVersionError, match="entry 3 of ledger 4 has format version 3"):
         RowDecoder(pa.schema([("a", pa.int64())])).decode(pa.py_buffer(newer), "entry 3 of ledger 4")
 
 
@@ -259,11 +315,22 @@ def test_a_payload_with_two_columns_of_one_name_is_damage() -> None:
         RowDecoder(pa.schema([("a", pa.int64())])).decode(encode(twice)[0], "it")
 
 
-def test_a_payload_is_decoded_by_itself_in_its_own_schema() -> None:
-    batch = every_type()
-    [payload] = encode(batch)
-    back = decode_stored(payload, "it")
-    assert back.schema.equals(normalised(batch.schema))
-    assert back.num_rows == batch.num_rows
-    with pytest.raises(CorruptionError):
-        decode_stored(pa.py_buffer(bytes(payload[:20]) + b"junk"), "it")
+def test_a_numbered_payload_says_how_many_rows_a_ledger_holds_up_to_it_and_is_decoded_as_before():
+    batch = pa.record_batch({"id": list(range(100))})
+    encoder = RowEncoder("log", batch.schema, PayloadFormat(compression="zstd", max_rows=1000, max_bytes=2**20))
+    ((payload, _),) = encoder.encode(batch)
+    assert rows_up_to(payload, "it") is None
+    found = pa.py_buffer(numbered(payload, 2**40))
+    assert rows_up_to(found, "it") == 2**40 + 100
+    decoder = RowDecoder(batch.schema)
+    assert decoder.decode(found, "it").equals(batch)
+    assert decoder.statistics(found, "it", ["id"]) == decoder.statistics(payload, "it", ["id"])
+
+
+def test_a_number_of_rows_of_another_size_is_damage():
+    (payload,) = encode(pa.record_batch({"id": [1]}))
+    spoilt = bytearray(numbered(payload, 7))
+    field = spoilt.index(b"\x02\x00\x08\x00")
+    spoilt[field + 2] = 4
+    with pytest.raises(CorruptionError, match=r"the rows before it are 4 bytes|its header ends within a field"):
+        rows_up_to(pa.py_buffer(bytes(spoilt)), "it")

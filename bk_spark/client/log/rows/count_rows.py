@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.entries.batch import NO_ENTRY
-from bk_spark.rows.codec import row_count, rows_up_to
+from bk_spark.rows.codec import rows_up_to
+from bk_spark.rows.parts import decode_part, rows_begun
 
 
 def count_rows(handle: ReadHandle) -> int:
@@ -20,10 +21,11 @@ def count_rows(handle: ReadHandle) -> int:
     if last == NO_ENTRY:
         return 0
     ((_, payload),) = _payloads(handle, last, last)
-    rows = rows_up_to(payload, _what(handle, last))
-    if rows is not None:
-        return rows
-    return sum(row_count(one, _what(handle, entry_id)) for entry_id, one in _payloads(handle, 0, last))
+    if decode_part(payload, _what(handle, last)) is None:
+        rows = rows_up_to(payload, _what(handle, last))
+        if rows is not None:
+            return rows
+    return sum(rows_begun(one, _what(handle, entry_id)) for entry_id, one in _payloads(handle, 0, last))
 
 
 def _payloads(handle: ReadHandle, first: int, last: int) -> Iterator[tuple[int, pa.Buffer]]:

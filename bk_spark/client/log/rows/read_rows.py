@@ -26,6 +26,7 @@ from bk_spark.config import MIB
 from bk_spark.errors import ConfigError
 from bk_spark.rows.arrow_types import arrow_schema, has_collation
 from bk_spark.rows.local_time import time_zone
+from bk_spark.rows.parts import whole_payloads
 from bk_spark.rows.reading import joined, rows_as
 from bk_spark.rows.where.condition import parse_where
 from bk_spark.rows.where.filter import RowFilter, bind
@@ -74,7 +75,8 @@ class BoundQuery:
         """The rows of some confirmed entries, in their order."""
         convert = rows_as(self.schema, (), self.where)
         # Whoever planned the stretch saw its entries confirmed; the bookies that are asked now may not know of that yet.
-        batches = handle.read_unconfirmed(stretch.first_entry_id, stretch.last_entry_id)
+        place = stretch.ledger_id, stretch.first_entry_id, stretch.last_entry_id
+        batches = whole_payloads(handle.read_unconfirmed, *place)
         return joined(rows for batch in batches for rows in convert(stretch.ledger_id, batch))
 
 

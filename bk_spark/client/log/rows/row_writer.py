@@ -26,13 +26,16 @@ from bk_spark.client.log.leader.log_write_handle import LogAppend, LogWriteHandl
 from bk_spark.client.log.rows.append_rows import stream_of
 from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
-from bk_spark.errors import BookKeeperError, ConfigError, LedgerClosedError, SchemaMismatchError
+from bk_spark.errors import BookKeeperError, ConfigError, EntryTooLargeError, LedgerClosedError, SchemaMismatchError
 from bk_spark.rows.arrow_types import Conversion
 from bk_spark.rows.codec import MAX_ROWS, RowEncoder, numbered
 from bk_spark.rows.gathering import gathered_batches
 
 MAX_DELAY_S = 0.1
 """Rows wait for others for this long: ten entries a second at most while little comes."""
+
+MAX_LED_BYTES = MAX_ENTRY_BYTES - 64
+"""A leader's payload is one entry, and gets its number of rows besides: parts of a larger one could be read before the last."""
 
 MOST_DELAY_S = 3600.0
 """A row that waits longer was forgotten."""
@@ -268,6 +271,9 @@ class RowWriteHandle:
             # Up to twice the limits are one piece, so that what has just reached a limit is.
             pieces = gathered_batches(taken.batches, 2 * self._limits.max_rows, 2 * self._limits.max_bytes)
             payloads = [payload for piece in pieces for payload in self._encoder.encode(piece)]
+            largest = max(payload.size for payload, _ in payloads)
+            if largest > MAX_LED_BYTES:
+                raise EntryTooLargeError(largest, MAX_LED_BYTES)
             for payload, rows in payloads:
                 entry = payload.to_pybytes()
                 append = _Payload(entry, len(entry) + ENTRY_OVERHEAD_BYTES, rows=rows, numbers=self._numbers)

@@ -17,15 +17,18 @@ import pyarrow as pa
 
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.log_store import LogStore
-from bk_spark.client.log.rows.read_rows import BoundQuery, RowQuery, stored_schema
+from bk_spark.client.log.rows.read_rows import BoundQuery, RowQuery
 from bk_spark.client.log.stored.values import Head
 from bk_spark.client.log.stream.follow import LedgerEnd, LogFollower, Piece
 from bk_spark.client.log.stream.order import FAIL, READ, SKIP
 from bk_spark.client.log.stream.plan_again import planned
 from bk_spark.client.log.stream.positions import StreamPosition, parse_position
-from bk_spark.errors import BookKeeperError, ConfigError, LogReplacedError
+from bk_spark.errors import BookKeeperError, ConfigError, LogReplacedError, SchemaMismatchError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.rows.arrow_types import arrow_schema
 from bk_spark.rows.gathering import as_one
+from bk_spark.rows.parts import whole_payloads
+from bk_spark.rows.widening import is_readable
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -82,6 +85,8 @@ class RowTail:
         self._follower = log.follower()
         self._handles: dict[int, ReadHandle] = {}
         self._bound: BoundQuery | None = None
+        self._schema_id: int | None = None
+        """Of the last row: the columns that the tail gives hold its rows."""
         self._position = self._start(start)
         self._batches = self._follow()
 
@@ -164,19 +169,33 @@ class RowTail:
         return list(self._follower.pieces(start, end, head, fail_on_data_loss=True))
 
     def _of_piece(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        query = self._bound = self._bound or self._query.bound(self._log.name, self._schema(piece))
-        first = piece.first_entry_id
+        query = self._query_for(piece)
         handle = self._handle(piece.ledger_id)
-        for entries in handle.read_unconfirmed(first, piece.last_entry_id):
-            last = first + entries.num_rows - 1
+        place = piece.ledger_id, piece.first_entry_id, piece.last_entry_id
+        for entries in whole_payloads(handle.read_unconfirmed, *place):
             rows = list(query.converted(piece.ledger_id, entries))
-            self._position = StreamPosition(piece.version, piece.index, piece.ledger_id, last + 1)
-            first = last + 1
+            next_entry_id = entries.column("entry_id")[-1].as_py() + 1
+            self._position = StreamPosition(piece.version, piece.index, piece.ledger_id, next_entry_id)
             if rows:
                 yield as_one(rows)
 
-    def _schema(self, piece: Piece) -> pa.Schema:
-        return stored_schema(self._log.name, self._log.logs.reader.snapshot(self._log.name, piece.version))
+    def _query_for(self, piece: Piece) -> BoundQuery:
+        """The query on the columns that the log had at the first row. Raises SchemaMismatchError where they hold less."""
+        if self._bound is not None and piece.schema_id == self._schema_id:
+            return self._bound
+        if piece.schema_id is None:
+            problem = f"version {piece.version} holds entries, not rows: follow it with the ledgers' own readers"
+            raise SchemaMismatchError(self._log.name, problem)
+        stored = arrow_schema(self._log.logs.reader.schema(self._log.name, self._log.uid, piece.schema_id))
+        query = self._bound = self._bound or self._query.bound(self._log.name, stored)
+        for wanted in query.schema:
+            index = stored.get_field_index(wanted.name)
+            if index >= 0 and not is_readable(stored.field(index).type, wanted.type):
+                problem = f"column '{wanted.name}' is {stored.field(index).type} in version {piece.version}"
+                remedy = f"this tail gives it as {wanted.type}: begin another one at its position"
+                raise SchemaMismatchError(self._log.name, f"{problem}, {remedy}")
+        self._schema_id = piece.schema_id
+        return query
 
     def _ends(self, head: Head) -> dict[int, LedgerEnd]:
         """How far a quorum of its bookies has confirmed each open ledger."""

@@ -1,8 +1,8 @@
 """A log's schema, and whether a DataFrame fits it. Both schemas are given as Spark's JSON.
 
 Columns match by name. Every column of a stored schema is nullable, nested ones too, as with Spark's file sources: a column
-that an append lacks is null. An extra column or another type is refused; ``merge`` adds extra columns at the end.
-Metadata of columns (comments) is kept and not compared.
+that an append lacks is null. An extra column or another type is refused; ``merge`` adds extra columns at the end, and takes
+types of which one holds the values of the other (merging.py). Metadata of columns (comments) is kept and not compared.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 from bk_spark.client.log.stored.json_values import decode, encode, text
+from bk_spark.client.log.stored.merging import ApartTypes, ClashingNames, bare, clashing, merged_fields
 from bk_spark.errors import ConfigError, SchemaMismatchError
 from bk_spark.metadata.store import MAX_VALUE_BYTES
 
@@ -42,31 +43,44 @@ def parse_schema(log: str, schema_json: str) -> Schema:
         nullable = _nullable(schema)
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ConfigError(what, schema_json[:200], "it must be the JSON of a Spark StructType (schema.json())") from None
-    clash = _clash(names)
+    clash = clashing(names)
     if clash:
-        raise ConfigError(what, " and ".join(clash), "Spark cannot tell such column names apart: rename one")
+        raise ConfigError(what, f"'{clash[0]}' and '{clash[1]}'", "Spark cannot tell such column names apart: rename one")
     return dict(nullable)
 
 
 def appended_schema(log: str, stored: Schema, given: Schema, *, merge: bool) -> Schema:
     """The log's schema after data with the schema ``given`` was appended. Raises SchemaMismatchError."""
-    columns = {column["name"]: column for column in stored["fields"]}
-    added = []
+    known = {column["name"] for column in stored["fields"]}
+    added = [column for column in given["fields"] if column["name"] not in known]
+    try:
+        fields = merged_fields(stored["fields"], given["fields"], "")
+    except ApartTypes as apart:
+        raise _mismatch(log, apart.place[1:], apart.stored, apart.given, "cast it") from None
+    except ClashingNames as clash:
+        raise SchemaMismatchError(log, f"Spark cannot tell the columns {clash.names} apart: rename one") from None
+    if not merge:
+        _check_unmerged(log, stored, given, added)
+        return stored
+    return {**stored, "fields": fields}
+
+
+def _check_unmerged(log: str, stored: Schema, given: Schema, added: list[Any]) -> None:
+    """Raise SchemaMismatchError if the append needs option ``mergeSchema``."""
+    here = {column["name"]: column["type"] for column in stored["fields"]}
     for column in given["fields"]:
-        name = column["name"]
-        if name not in columns:
-            added.append(column)
-        elif _bare(columns[name]["type"]) != _bare(column["type"]):
-            here, there = type_name(columns[name]["type"]), type_name(column["type"])
-            raise SchemaMismatchError(log, f"column '{name}' is {here} in the log and {there} in the data: cast it")
-    if added and not merge:
+        name, there = column["name"], column["type"]
+        if name in here and bare(here[name]) != bare(there):
+            raise _mismatch(log, name, here[name], there, "cast it, or let the log take both with option 'mergeSchema'")
+    if added:
         extra = ", ".join(f"'{column['name']}' ({type_name(column['type'])})" for column in added)
         remedy = "drop it, or add it with option 'mergeSchema'"
         raise SchemaMismatchError(log, f"the log has no column {extra}, its schema is {type_name(stored)}: {remedy}")
-    clash = _clash([*columns, *(column["name"] for column in added)])
-    if clash:
-        raise SchemaMismatchError(log, f"Spark cannot tell the columns {' and '.join(clash)} apart: rename one")
-    return {**stored, "fields": [*stored["fields"], *added]}
+
+
+def _mismatch(log: str, column: str, here: Any, there: Any, remedy: str) -> SchemaMismatchError:
+    problem = f"column '{column}' is {type_name(here)} in the log and {type_name(there)} in the data: {remedy}"
+    return SchemaMismatchError(log, problem)
 
 
 def type_name(kind: Any) -> str:
@@ -104,20 +118,3 @@ def _nullable(kind: Any) -> Any:
         key, value = _nullable(kind["keyType"]), _nullable(kind["valueType"])
         return {**kind, "valueContainsNull": True, "keyType": key, "valueType": value}
     return {**kind, "type": text(kind["type"]), "sqlType": _nullable(kind["sqlType"])}
-
-
-def _bare(kind: Any) -> Any:
-    """The type without the metadata of its nested fields."""
-    if isinstance(kind, dict):
-        return {key: _bare(value) for key, value in kind.items() if key != "metadata"}
-    return [_bare(one) for one in kind] if isinstance(kind, list) else kind
-
-
-def _clash(names: list[str]) -> tuple[str, str] | None:
-    """Two names that are equal or differ only in case: Spark resolves columns without regard to case."""
-    seen: dict[str, str] = {}
-    for name in names:
-        if name.lower() in seen:
-            return f"'{seen[name.lower()]}'", f"'{name}'"
-        seen[name.lower()] = name
-    return None

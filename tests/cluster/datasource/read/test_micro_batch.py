@@ -186,6 +186,39 @@ def test_a_stream_keeps_its_columns_while_the_log_s_schema_grows(direct: Direct,
     assert [rows for _, _, rows in micro_batches(direct.stream(log, startingOffsets="earliest"), "word")] == [[None, "b"]]
 
 
+def ints(*values: int) -> pa.RecordBatch:
+    return pa.record_batch({"id": pa.array(values, pa.int32())})
+
+
+def test_a_stream_reads_earlier_and_narrower_data_as_the_type_that_it_began_with(direct: Direct, log: str) -> None:
+    direct.write(log, ints(1, 2))
+    direct.write(log, numbers(2**40), mergeSchema=True)
+    direct.write(log, ints(3), mergeSchema=True)
+    found = [rows for _, _, rows in micro_batches(direct.stream(log, startingOffsets="earliest", where="id > 1"))]
+    assert found == [[2, 2**40, 3]]
+
+
+def test_a_stream_stops_before_a_wider_type_and_goes_on_where_it_stood_once_it_is_restarted(direct: Direct, log: str) -> None:
+    direct.write(log, ints(1))
+    old = direct.stream(log, startingOffsets="earliest")
+    direct.write(log, numbers(2**40), mergeSchema=True)
+    start = old.initialOffset()
+    old.prepareForTriggerAvailableNow()
+    end = old.latestOffset(start, ALL)
+    with pytest.raises(SchemaMismatchError, match="'id' is int64 in version 2, the stream reads int32: restart the query"):
+        old.partitions(start, end)
+    assert micro_batch(direct.stream(log, startingOffsets="earliest"), start, end) == [1, 2**40]
+
+
+def test_a_stream_keeps_the_fields_of_its_structs_while_the_log_s_gain_some(direct: Direct, log: str) -> None:
+    direct.write(log, pa.record_batch({"id": [{"a": 1}]}))
+    old = direct.stream(log, startingOffsets="earliest")
+    direct.write(log, pa.record_batch({"id": [{"b": "x", "a": 2}]}), mergeSchema=True)
+    assert [rows for _, _, rows in micro_batches(old)] == [[{"a": 1}, {"a": 2}]]
+    new = direct.stream(log, startingOffsets="earliest")
+    assert [rows for _, _, rows in micro_batches(new)] == [[{"a": 1, "b": None}, {"a": 2, "b": "x"}]]
+
+
 @pytest.mark.parametrize(("overwrites", "expected"), [("read", [1, 2, 3]), ("skip", [1, 3])])
 def test_an_overwrite_is_read_or_skipped_as_the_option_says(
     direct: Direct, log: str, overwrites: str, expected: list[int]

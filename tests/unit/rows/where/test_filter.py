@@ -198,3 +198,26 @@ def test_a_row_passes_only_where_the_whole_is_true(text: str, matches: list[bool
     wide = matches if len(matches) == 9 else [match for match in matches for _ in range(3)]
     found = bind(parse_where("where", text), "orders", batch.schema).matching(batch)
     assert found.to_pylist() == [row for row, match in zip(batch.to_pylist(), wide, strict=True) if match]
+
+
+@pytest.mark.parametrize(
+    ("stored", "wider", "inside", "outside"),
+    [
+        (pa.int8(), pa.int64(), "c = 99", "c = 100"),
+        (pa.int16(), pa.float64(), "c > 98.5", "c > 99.0"),
+        (pa.int32(), pa.decimal128(12, 2), "c >= 99.00", "c >= 99.01"),
+        (pa.decimal128(5, 1), pa.decimal128(9, 4), "c < 0.0001", "c < -0.0001"),
+        (pa.float32(), pa.float64(), "c <= 0", "c < 0"),
+        (pa.date32(), pa.timestamp("us"), "c = '1970-04-10 00:00:00'", "c = '1970-04-10 00:00:00.000001'"),
+    ],
+)
+def test_an_entry_of_a_narrower_type_is_decoded_only_where_its_bounds_allow_a_match(
+    decodes, stored, wider, inside, outside
+) -> None:
+    numbers = pa.array(range(100), pa.int32())
+    column = numbers.cast(pa.decimal128(10, 0)).cast(stored) if pa.types.is_decimal(stored) else numbers.cast(stored)
+    payload, log = payload_of(pa.record_batch({"c": column})), pa.schema([("c", wider)])
+    assert len(read([payload], log, inside, ["c"])) == 1
+    assert len(decodes) == 1
+    assert read([payload], log, outside, ["c"]) == []
+    assert len(decodes) == 1

@@ -71,17 +71,45 @@ def test_an_extra_column_is_refused_with_its_type_and_the_log_s():
 
 
 def test_another_type_is_refused_with_both_types_named_also_when_merging():
-    given = struct(("id", "integer"))
+    given = struct(("id", "string"))
     for merge in (False, True):
-        with pytest.raises(SchemaMismatchError, match="column 'id' is bigint in the log and int in the data"):
+        with pytest.raises(SchemaMismatchError, match=r"column 'id' is bigint in the log and string in the data: cast it$"):
             appended_schema("orders", STORED, given, merge=merge)
 
 
-def test_another_nested_type_is_refused():
-    stored = struct(("s", struct(("a", "integer"))))
-    given = struct(("s", struct(("a", "integer"), ("b", "date"))))
-    with pytest.raises(SchemaMismatchError, match=r"struct<a:int> in the log and struct<a:int,b:date> in the data"):
+@pytest.mark.parametrize("given", ["integer", "decimal(20,0)"])
+def test_a_narrower_or_wider_type_without_merging_names_the_option(given):
+    with pytest.raises(
+        SchemaMismatchError, match=r"column 'id' is bigint in the log and (int|decimal\(20,0\)) .*'mergeSchema'"
+    ):
+        appended_schema("orders", STORED, struct(("id", given)), merge=False)
+
+
+def test_a_field_that_a_struct_gained_or_lacks_without_merging_names_the_option():
+    less, more = (struct(("s", struct(*fields))) for fields in ([("a", "integer")], [("a", "integer"), ("b", "date")]))
+    with pytest.raises(SchemaMismatchError, match=r"struct<a:int> in the log and struct<a:int,b:date> .*'mergeSchema'"):
+        appended_schema("orders", less, more, merge=False)
+    with pytest.raises(SchemaMismatchError, match=r"struct<a:int,b:date> in the log and struct<a:int> .*'mergeSchema'"):
+        appended_schema("orders", more, less, merge=False)
+
+
+def test_another_nested_type_is_refused_with_its_place():
+    stored, given = (struct(("s", array(struct(("a", kind))))) for kind in ("integer", "string"))
+    with pytest.raises(SchemaMismatchError, match=r"column 's\.element\.a' is int in the log and string in the data: cast it"):
         appended_schema("orders", stored, given, merge=True)
+
+
+def test_merging_keeps_the_schema_for_narrower_data_and_widens_it_for_wider_data():
+    narrower, wider = struct(("id", "integer")), struct(("id", "decimal(20,0)"))
+    assert appended_schema("orders", STORED, narrower, merge=True) == STORED
+    assert appended_schema("orders", STORED, wider, merge=True) == struct(("id", "decimal(20,0)"), ("name", "string"))
+
+
+def test_merging_keeps_the_comments_of_the_log_s_columns():
+    stored = struct(("id", "integer"))
+    stored["fields"][0]["metadata"] = {"comment": "a number"}
+    [column] = appended_schema("orders", stored, struct(("id", "long")), merge=True)["fields"]
+    assert (column["type"], column["metadata"]) == ("long", {"comment": "a number"})
 
 
 def test_merging_adds_columns_at_the_end_and_keeps_the_others():
@@ -89,9 +117,10 @@ def test_merging_adds_columns_at_the_end_and_keeps_the_others():
     assert names(appended_schema("orders", STORED, given, merge=True)) == ["id", "name", "new"]
 
 
-def test_merging_refuses_a_column_that_differs_in_case_only():
-    with pytest.raises(SchemaMismatchError, match="'id' and 'Id'"):
-        appended_schema("orders", STORED, struct(("Id", "long")), merge=True)
+def test_a_column_that_differs_in_case_only_is_refused():
+    for merge in (False, True):
+        with pytest.raises(SchemaMismatchError, match="'id' and 'Id'"):
+            appended_schema("orders", STORED, struct(("Id", "long")), merge=merge)
 
 
 def test_metadata_of_columns_is_not_compared():
