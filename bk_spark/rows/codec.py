@@ -201,6 +201,8 @@ class RowDecoder:
         if self._message is not None and schema_message.equals(self._message):
             return
         stored = pa.ipc.read_schema(schema_message)
+        if not len(stored):
+            raise CorruptionError(what, "its schema has no column")
         if len(set(stored.names)) != len(stored.names):
             raise CorruptionError(what, "it has two columns of one name")
         for field in self._schema:

@@ -36,7 +36,6 @@ from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
 from bk_spark.quorum import DENSE
 from bk_spark.rows.codec import MAX_DECODED_BYTES, RowDecoder
-from bk_spark.rows.codec import decode_stored as decode_rows
 from bk_spark.rows.where.condition import parse_where
 from bk_spark.wire.codec import decode_last_add_confirmed_request, decode_read_request, decode_store_last_add_confirmed_request
 from tests.soak.fuzz.metadata_targets import targets as metadata_targets
@@ -224,7 +223,7 @@ def test_a_payload_without_a_column_is_damaged() -> None:
     message = bytes(_payload(pa.record_batch({"void": pa.nulls(5)})))[16 + pa.schema([("void", pa.null())]).serialize().size :]
     payload = struct.pack("<4sHHII", b"BKRW", 1, 16, 5, schema.size) + bytes(schema) + message
     with pytest.raises(CorruptionError):
-        decode_rows(pa.py_buffer(payload), "it")
+        RowDecoder(pa.schema([("void", pa.null())])).decode(pa.py_buffer(payload), "it")
 
 
 def test_a_refused_condition_does_not_repeat_a_word_of_thousands_of_characters() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import random
 import threading
 import time
 import uuid
@@ -17,7 +18,14 @@ from bk_spark.client.log.changes.plan import CommitRequest
 from bk_spark.client.log.log import Log, LogPosition
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, OpenLedger
 from bk_spark.config import ClientConfig
-from bk_spark.errors import ConfigError, LedgerFencedError, LogReplacedError, NoSuchLogError, SchemaMismatchError
+from bk_spark.errors import (
+    ConfigError,
+    EntryTooLargeError,
+    LedgerFencedError,
+    LogReplacedError,
+    NoSuchLogError,
+    SchemaMismatchError,
+)
 from bk_spark.local.cluster import LocalCluster
 
 DEADLINE_S = 20.0
@@ -153,6 +161,35 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_written(log):
     assert log.read_rows(["id", "item", "price"], where="id = 7").read_all().to_pylist() == [
         {"id": 7, "item": None, "price": 2}
     ]
+
+
+def test_a_row_larger_than_an_entry_is_appended_read_and_followed_and_a_leader_refuses_it(log):
+    large = random.Random(1).randbytes(20_000_000)
+    log.append_rows(pa.table({"raw": [large]}))
+    log.append_rows(pa.table({"raw": [b"small"]}))
+    assert log.read_rows().read_all().column("raw").to_pylist() == [large, b"small"]
+    tail = log.tail_rows("earliest", timeout_s=0)
+    assert next(tail).column("raw")[0].as_py() == large
+    position = tail.position
+    assert [one.to_pylist() for one in log.tail_rows(position, timeout_s=0)] == [[{"raw": b"small"}]]
+    with log.open_row_writer() as writer:
+        with pytest.raises(EntryTooLargeError):
+            writer.append({"raw": large})
+        writer.append({"raw": b"goes on"})
+    assert log.read_rows().read_all().num_rows == 3
+
+
+def test_rows_of_a_wider_type_are_read_as_that_and_stop_a_tail_that_began_with_the_narrower_one(log):
+    log.append_rows(pa.table({"n": pa.array([1], pa.int32())}))
+    tail = log.tail_rows("earliest", timeout_s=0)
+    assert next(tail).schema.field("n").type == pa.int32()
+    log.append_rows(pa.table({"n": pa.array([2**40], pa.int64())}), merge_schema=True)
+    log.append_rows(pa.table({"n": pa.array([3], pa.int16())}), merge_schema=True)
+    assert log.read_rows(where="n > 1").read_all() == pa.table({"n": pa.array([2**40, 3], pa.int64())})
+    position = tail.position
+    with pytest.raises(SchemaMismatchError, match="this tail gives it as int32: begin another one at its position"):
+        next(tail)
+    assert [row["n"] for one in log.tail_rows(position, timeout_s=0) for row in one.to_pylist()] == [2**40, 3]
 
 
 def test_an_append_that_fails_on_the_way_leaves_nothing(log, client):
