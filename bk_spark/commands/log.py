@@ -20,6 +20,8 @@ from bk_spark.commands.log_changes import log_command
 from bk_spark.commands.output import Record, print_json, print_record, print_records, readable, say
 from bk_spark.errors import ConfigError, NoSuchLogError
 
+_CURSORS = ["cursor", "lag_rows", "lag_bytes", "oldest_unread", "version", "ledger_id", "entry_id", "updated"]
+
 
 def add(commands: Commands) -> None:
     group = group_of(commands, "log", "logs: named, ordered lists of ledgers")
@@ -57,14 +59,18 @@ def _show(args: argparse.Namespace) -> None:
         listed: list[CommittedLedger | OpenLedger] = [*snapshot.ledgers, *snapshot.open_ledgers]
         ledgers = [_ledger(ledger) for ledger in listed[max(len(listed) - args.limit, 0) :]]
         follower = LogFollower(client.logs.reader, args.name, snapshot.uid, FAIL, client.existing_ledgers)
-        cursors = [_cursor(cursor, head, follower) for cursor in client.logs.cursors.all(args.name, snapshot.uid)]
+        cursors = [_cursor(cursor, head, follower, args.json) for cursor in client.logs.cursors.all(args.name, snapshot.uid)]
     if args.json:
         print_json({**record, "commits": commits, "in_ledgers": ledgers, "cursors": cursors})
         return
     print_record(record, as_json=False)
     _section("newest commits", commits, ["version", "time", "kind", "rows", "added", "removed", "application"])
     _section("last ledgers", ledgers, ["ledger_id", "state", "entries", "rows", "length"])
-    _section("streams that read it", cursors, ["cursor", "lag_rows", "version", "ledger_id", "entry_id", "updated"])
+    _section(
+        "streams that read it",
+        cursors,
+        _CURSORS,
+    )
     if head.version - head.oldest_version > len(commits) or len(snapshot.ledgers) > len(ledgers):
         say(f"the last {args.limit} of commits and ledgers are shown: --limit N shows more")
 
@@ -135,15 +141,19 @@ def _ledger(ledger: CommittedLedger | OpenLedger) -> Record:
     }
 
 
-def _cursor(published: Cursor, head: Head, follower: LogFollower) -> Record:
+def _cursor(published: Cursor, head: Head, follower: LogFollower, as_json: bool) -> Record:
     """The cursor, with the row number that its position has now: the stream published the one that it knew then."""
     try:
         cursor = replace(published, row=follower.row_number(published.position, head))
     except ConfigError:
         cursor = published  # its version's record was vacuumed
+    unread = follower.unread(cursor.position, head)
+    nbytes = None if unread is None else unread.nbytes
     return {
         "cursor": cursor.name,
         "lag_rows": cursor.lag(head),
+        "lag_bytes": nbytes if as_json or nbytes is None else readable(nbytes),
+        "oldest_unread": None if unread is None or unread.since_ms is None else _time(unread.since_ms),
         "row": cursor.row,
         "version": cursor.position.version,
         "ledger_id": cursor.position.ledger_id,

@@ -143,9 +143,12 @@ def _stream(published: Cursor, head: Head, follower: LogFollower) -> Record:
         cursor = replace(published, row=follower.row_number(published.position, head))
     except ConfigError:
         cursor = published  # its version's record was vacuumed
+    unread = follower.unread(cursor.position, head)
     return {
         "name": cursor.name,
         "lag_rows": cursor.lag(head),
+        "lag_bytes": None if unread is None else unread.nbytes,
+        "unread_since_ms": None if unread is None else unread.since_ms,
         "ledger_id": None if cursor.position.is_behind else str(cursor.position.ledger_id),
         "entry_id": cursor.position.entry_id,
         "version": cursor.position.version,

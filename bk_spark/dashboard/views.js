@@ -157,6 +157,8 @@ function logView(cluster, log) {
         ["Rows", (row) => count(row.rows), "n"], ["Size", (row) => (row.version ? "open" : bytes(row.bytes)), "n"]], "None."))),
     card(table("Streams that read it", log.streams, [
       ["Stream", (row) => named(row.name)], ["Rows behind", (row) => count(row.lag_rows), "n"],
+      ["Bytes behind", (row) => (row.lag_bytes === null ? "not known" : bytes(row.lag_bytes)), "n"],
+      ["Oldest unread commit", (row) => (row.unread_since_ms === null ? "–" : ago(row.unread_since_ms)), "n"],
       ["At", (row) => (row.ledger_id === null ? `behind version ${row.version}` : `ledger ${row.ledger_id}, entry ${row.entry_id}`)],
       ["Told", (row) => ago(row.updated_ms), "n"]], "None has published a cursor.")),
     card(table("Newest commits", log.commits, [

@@ -179,6 +179,8 @@ def test_a_log_is_shown_with_its_ledgers_commits_and_streams(dashboard: Dashboar
     [stream] = value["streams"]
     assert stream["name"] == "dashboard-stream"
     assert 0 < stream["lag_rows"] < value["rows"]
+    assert 0 < stream["lag_bytes"] < value["bytes"]
+    assert stream["unread_since_ms"] in [one["time_ms"] for one in value["commits"]]
     assert _api(dashboard, f"ledger?id={value['drawn'][0]['id']}")["log"] == LOG
 
 

@@ -19,7 +19,7 @@ from bk_spark.client.log.stream.order import FAIL, READ, Describe, Given, Stream
 from bk_spark.client.log.stream.positions import StreamPosition, behind
 from bk_spark.client.log.stream.resume import is_readable, resumed
 from bk_spark.entries.batch import NO_ENTRY
-from bk_spark.errors import DataLossError
+from bk_spark.errors import ConfigError, DataLossError, LogReplacedError
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +74,20 @@ class Newest:
 
     position: StreamPosition
     replaced_by: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What lies between a position and the log's end, in ledgers whose end is known."""
+
+    nbytes: int
+    """Payload bytes; of a ledger that is partly read, estimated as if its entries were equally long."""
+    since_ms: int | None
+    """When the oldest commit of it was made, in milliseconds since 1970; None if there is nothing."""
+
+
+MOST_UNREAD = 1000
+"""Versions that are looked at to tell how much is unread: two rounds of reads."""
 
 
 class LogFollower:
@@ -164,6 +178,24 @@ class LogFollower:
         if given.ledger is None or given.version.content is Content.ENTRIES:
             return given.row + position.entry_id
         return given.row + _share(given.ledger.rows, position.entry_id, given.ledger)
+
+    def unread(self, position: StreamPosition, head: Head) -> Unread | None:
+        """How much follows a position. None if that is not known: too much follows, it is not kept, or content was replaced."""
+        if head.version - position.version > MOST_UNREAD or position.version < head.oldest_record:
+            return None
+        nbytes, since_ms = 0, None
+        try:
+            for given in self._order.walk(position, head.version):
+                if given.ledger is None:
+                    break  # an open one: only its bookies know
+                read = position.entry_id if given.at(position.entry_id) == position else 0
+                left = given.ledger.last_entry_id + 1 - read
+                if left > 0:
+                    nbytes += _share(given.ledger.length, left, given.ledger)
+                    since_ms = given.version.time_ms if since_ms is None else since_ms
+        except (ConfigError, DataLossError, LogReplacedError):
+            return None
+        return Unread(nbytes, since_ms)
 
     def _past_loss(self, start: StreamPosition, end: StreamPosition, head: Head) -> tuple[StreamPosition, StreamPosition]:
         """Both positions, moved past what is gone; or, if not even their row numbers are known, from the first row on."""

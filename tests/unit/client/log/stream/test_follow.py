@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from bk_spark.client.log.stored.values import CommitKind
-from bk_spark.client.log.stream.follow import LedgerEnd
+from bk_spark.client.log.stream import follow
+from bk_spark.client.log.stream.follow import LedgerEnd, Unread
 from bk_spark.client.log.stream.positions import StreamPosition, behind
 from bk_spark.errors import ConfigError, LogReplacedError
 from tests.unit.client.log.stream.stream_world import NAME, Stream, StreamWorld, entries, entries_of
@@ -230,3 +231,44 @@ def test_offsets_that_do_not_fit_the_log_are_refused_with_what_stands_there(worl
 
 
 # --- all of it at random
+
+
+# --- how much is unread
+
+
+def test_what_is_unread_is_told_in_bytes_and_by_the_time_of_the_oldest_commit(world):
+    """Entries of 100 bytes."""
+    world.append(4)
+    head = world.head
+    start = world.follower().earliest(head)
+    world.pass_s(60)
+    world.append(2, 3)
+    follower, head = world.follower(), world.head
+    times = [version.time_ms for version in world.logs.reader.versions(NAME, world.uid, 1, 2)]
+    assert follower.unread(start, head) == Unread(900, times[0])
+    inside = StreamPosition(1, 0, world.logs.reader.snapshot(NAME).ledgers[0].ledger_id, 3)
+    assert follower.unread(inside, head) == Unread(600, times[0])
+    whole = StreamPosition(1, 0, inside.ledger_id, 4)
+    assert follower.unread(whole, head) == Unread(500, times[1])
+    assert follower.unread(follower.latest(head, {}), head) == Unread(0, None)
+
+
+def test_what_is_unread_counts_no_ledger_that_is_still_open(world):
+    world.append(4)
+    leader = world.open()
+    world.confirm(leader, 5)
+    start = world.follower().earliest(world.head)
+    assert world.follower().unread(start, world.head).nbytes == 400
+
+
+def test_what_is_unread_is_not_known_behind_a_replacement_or_too_many_versions(world, monkeypatch):
+    world.append(4)
+    start = world.follower().earliest(world.head)
+    monkeypatch.setattr(follow, "MOST_UNREAD", 2)
+    world.append(1)
+    assert world.follower().unread(start, world.head) is not None
+    world.append(1)
+    assert world.follower().unread(start, world.head) is None
+    monkeypatch.undo()
+    world.add(CommitKind.OVERWRITE, [2])
+    assert world.follower().unread(start, world.head) is None
