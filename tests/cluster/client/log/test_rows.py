@@ -121,7 +121,7 @@ def test_what_is_read_is_chosen_by_columns_conditions_places_versions_and_times(
         ({"version": 77}, "has the versions 0 to 1"),
         ({"timestamp": 5}, "it must be a datetime with a time zone"),
         ({"timestamp": datetime.datetime(2026, 1, 1)}, "it must be a datetime with a time zone"),
-        ({"version": 1, "timestamp": datetime.datetime.now(datetime.UTC)}, "leave one of them out"),
+        ({"version": 1, "timestamp": datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)}, "leave one of them out"),
         ({"start": LogPosition(10**9, 0)}, "does not list ledger 1000000000"),
         ({"time_zone": "Nowhere/Else", "where": "id = 1"}, "it must be a zone"),
     ],
