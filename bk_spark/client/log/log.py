@@ -207,7 +207,7 @@ class Log:
         are places of entries. The log is read as it stands now, or as it stood at ``version``, or at ``timestamp``, a
         datetime with a time zone.
 
-        Rows are read as the reader is read, some ledgers side by side, with at most about 100 MiB of them in memory. Closing
+        Rows are read as the reader is read, some ledgers side by side, with at most about 150 MiB in memory. Closing
         or dropping the reader ends that. Raises ConfigError for an argument, and for a log of entries; the reader raises
         CorruptionError, BookieUnavailableError, and NoSuchLedgerError if a ledger was deleted meanwhile.
         """
