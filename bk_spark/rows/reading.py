@@ -50,15 +50,22 @@ def rows_as(schema: pa.Schema, added: Added | None = None, where: RowFilter | No
             rows = rows_of(payload.as_buffer(), f"the payload of entry {entry_id} of ledger {ledger_id}")
             if rows is None or not rows.num_rows:
                 continue
-            columns = [
-                constant(values[field.name](ledger_id, entry_id), rows.num_rows, field.type)
-                if field.name in values
-                else rows.column(field.name)
-                for field in schema
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            for some in _slices(rows) if values else [rows]:
+                columns = [
+                    constant(values[field.name](ledger_id, entry_id), some.num_rows, field.type)
+                    if field.name in values
+                    else some.column(field.name)
+                    for field in schema
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return convert
+
+
+def _slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """At most BATCH_ROWS each: a payload may have many rows of few bytes, and an added column has bytes of its own for each."""
+    for start in range(0, rows.num_rows, BATCH_ROWS):
+        yield rows.slice(start, BATCH_ROWS)
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -35,6 +35,7 @@ class Sources:
         return Sources(self.log, {one: origin for one, origin in self.origins.items() if one in ids})
 
     def columns(self) -> Added:
+        """The value of each of the columns for an entry."""
         return {
             "_ledger_id": lambda ledger_id, _entry_id: ledger_id,
             "_entry_id": lambda _ledger_id, entry_id: entry_id,
@@ -97,8 +98,10 @@ def entries_as(schema: pa.Schema) -> Converter:
     """Gives entries as the columns of ``schema``: some or all of ledger_id, entry_id and payload."""
 
     def convert(ledger_id: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        ids = constant(ledger_id, batch.num_rows, pa.int64())
-        columns = [ids if name == "ledger_id" else batch.column(name) for name in schema.names]
+        columns = [
+            constant(ledger_id, batch.num_rows, field.type) if field.name == "ledger_id" else batch.column(field.name)
+            for field in schema
+        ]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return convert

@@ -95,7 +95,7 @@ def parts_of(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> list[L
     stretches = list(_listed(bookkeeper, options, log))
     pieces = cut_large(stretches, options.max_bytes_per_partition, bookkeeper.ledger_metadata_many)
     parts = plan(pieces, options.max_bytes_per_partition, options.min_partitions)
-    sources = _sources(bookkeeper, reading, log, pieces)
+    sources = _sources(bookkeeper, reading, log, [stretch for part in parts for stretch in part])
     return [LogPart(log.uid, part, sources.only(part)) for part in parts]
 
 
