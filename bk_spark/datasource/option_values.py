@@ -19,6 +19,11 @@ EARLIEST, LATEST = "earliest", "latest"
 MAX_LEDGERS = 10_000
 """Ledgers that one ``ledger`` option may name: each costs a read of the metadata store before the first row."""
 
+MAX_LOGS_READ = 1_000
+"""Logs of one read: each costs a few round trips to the metadata store before the first row, and a task of its own."""
+MAX_PATTERN_CHARACTERS = 1_000
+"""A name has 200 characters at most, so a longer pattern is a mistake."""
+
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)(?:i?b)?", re.IGNORECASE)
 _RANGE = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?")
 _BINARY_UNITS = {"": 1, "k": KIB, "m": MIB, "g": 1024 * MIB}
@@ -119,6 +124,46 @@ def ledger_ids(name: str, value: str) -> tuple[int, ...]:
     if len(set(ids)) != len(ids):
         raise ConfigError(f"option '{name}'", value, "it names a ledger twice")
     return tuple(ids)
+
+
+def log_names(name: str, value: str) -> tuple[str, ...]:
+    """``a,b,c`` in the order given, without the spaces around the names."""
+    return _distinct(name, value, [one.strip() for one in value.split(",")])
+
+
+def log_list(name: str, value: str) -> tuple[str, ...]:
+    """The JSON that Spark makes of ``load(["a", "b"])``. A name in it may contain commas."""
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ConfigError(f"option '{name}'", value, 'it must be a list of names, as load(["a", "b"]) gives it')
+    return _distinct(name, value, found)
+
+
+def _distinct(name: str, value: str, names: list[str]) -> tuple[str, ...]:
+    if not all(names):
+        raise ConfigError(f"option '{name}'", value, "it must be names of logs, such as a,b,c: one of them is empty")
+    if len(names) > MAX_LOGS_READ:
+        remedy = f"one read takes {MAX_LOGS_READ} logs at most: read fewer, and join them with union()"
+        raise ConfigError(f"option '{name}'", f"{len(names)} logs", remedy)
+    twice = next((one for place, one in enumerate(names) if one in names[:place]), None)
+    if twice is not None:
+        raise ConfigError(f"option '{name}'", value, f"it names log '{twice}' twice")
+    return tuple(names)
+
+
+def pattern(name: str, value: str) -> str:
+    """A regular expression of Python."""
+    if not 1 <= len(value) <= MAX_PATTERN_CHARACTERS:
+        remedy = f"it must have 1 to {MAX_PATTERN_CHARACTERS} characters"
+        raise ConfigError(f"option '{name}'", value[:MAX_PATTERN_CHARACTERS], remedy)
+    try:
+        re.compile(value)
+    except (re.error, OverflowError, RecursionError) as problem:
+        raise ConfigError(f"option '{name}'", value, f"it must be a regular expression of Python: {problem}") from None
+    return value
 
 
 def offsets(*words: str) -> Callable[[str, str], str]:

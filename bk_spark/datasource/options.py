@@ -46,6 +46,9 @@ MAX_ROW_BYTES_PER_ENTRY = MAX_ENTRY_BYTES // 2
 SECURITY = frozenset({*TLS_NAMES, "zookeeper_auth"})
 """Fields of ClientConfig that have options of their own."""
 
+_PATHS = "paths"
+"""The key under which Spark passes the list of ``load(["a", "b"])``."""
+
 _SPARKS_OWN = frozenset({"provider", "owner", "location", "external", "comment"})
 """Keys that a catalog table (CREATE TABLE … USING bookkeeper) passes beside the user's options; ``option.<key>`` too."""
 
@@ -86,6 +89,7 @@ _ANY_COUNT = values.integer(1, 2**63 - 1)
 _OVERWRITES = values.one_of("fail", "read", "skip")
 _STARTS = values.offsets(EARLIEST, LATEST)
 _COMPRESSION = values.one_of("none", "lz4", "zstd")
+_METADATA = "columns that tell where a row comes from: `_log`, `_version` …"
 
 OPTIONS: tuple[Option, ...] = (
     Option(
@@ -95,7 +99,9 @@ OPTIONS: tuple[Option, ...] = (
         values.text,
         "the cluster: `zk://host:port[,host:port…]/root`, or `embedded:DIR`",
     ),
-    Option("path", "all", "(required, or `ledger`)", values.text, "name of the log, as given to `load(…)` and `save(…)`"),
+    Option("path", "all", "(or the next three)", values.text, "name of the log, as given to `load(…)` and `save(…)`"),
+    Option("logs", "batch read", "", values.log_names, "names of several logs, `a,b,c`: read one after the other"),
+    Option("logsPattern", "batch read", "", values.pattern, "regular expression: reads the logs whose whole name it matches"),
     Option("ledger", "batch read", "", values.ledger_ids, "ledgers to read as entries: an id, a list `3,5` or a range `3-9`"),
     Option("content", "all", "rows", values.one_of("rows", "entries"), "`rows`: any DataFrame; `entries`: single entries"),
     Option("ensembleSize", "write", "3", values.integer(1, 64), "how many bookies a ledger is spread over"),
@@ -123,7 +129,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("maxBytesPerPartition", "read", "128m", _ANY_SIZE, "larger ledgers are split, smaller ones are packed together"),
     Option("minPartitions", "read", "1", values.integer(1, 100_000), "a hint: partitions are made smaller to reach it"),
     Option("recover", "batch read", "false", values.boolean, "`true`: fences and closes open ledgers, then reads to their end"),
-    Option("includeMetadata", "read", "false", values.boolean, "adds `_ledger_id` and `_entry_id` to rows", rows_only=True),
+    Option("includeMetadata", "read", "false", values.boolean, _METADATA, rows_only=True),
     Option(
         "startingOffsets",
         "read",
@@ -197,6 +203,8 @@ class SourceOptions:
 
     metadata: str
     path: str | None = None
+    logs: tuple[str, ...] = ()
+    logs_pattern: str | None = None
     ledger: tuple[int, ...] = ()
     content: str = "rows"
     ensemble_size: int = 3
@@ -242,6 +250,11 @@ class SourceOptions:
         return self.content == "entries" or bool(self.ledger)
 
     @property
+    def names_several(self) -> bool:
+        """Whether a list or a pattern names the logs, however many they are."""
+        return bool(self.logs) or self.logs_pattern is not None
+
+    @property
     def zone(self) -> tzinfo | None:
         """The time zone of times without an offset from UTC; None if none is given."""
         return None if self.time_zone is None else time_zone(self.time_zone)
@@ -255,6 +268,10 @@ class SourceOptions:
 
     def check_use(self, *uses: Use) -> None:
         """Raise ConfigError if a given option applies to none of ``uses``."""
+        if self.names_several and uses == ("stream read",):
+            value = ", ".join(self.logs) or self.logs_pattern
+            problem = "a stream follows one log: start a query for each, and name it by load('name')"
+            raise ConfigError("option 'logs'" if self.logs else "option 'logsPattern'", value, problem)
         for option in OPTIONS:
             if not set(option.uses) & set(uses):
                 self._refuse([option], f"a {uses[0]}", f"it belongs to a {option.uses[0]}, leave it out")
@@ -274,11 +291,14 @@ class SourceOptions:
                 raise ConfigError(f"option '{option.name}'", value, f"it does not apply to {use}: {remedy}")
 
     def _check_target(self) -> None:
-        if self.ledger and self.path is not None:
-            raise ConfigError("option 'ledger'", self.ledger, f"the log '{self.path}' is named too: give one of the two")
+        targets = {"path": self.path, "logs": self.logs, "logsPattern": self.logs_pattern, "ledger": self.ledger}
+        named = [name for name, value in targets.items() if value]
+        if len(named) > 1:
+            problem = f"option '{named[0]}' names what to read or write too, {targets[named[0]]!r}: give one of the two"
+            raise ConfigError(f"option '{named[1]}'", targets[named[1]], problem)
         if self.ledger and self.content == "rows" and "content" in self.given:
             raise ConfigError("option 'content'", "rows", "ledgers are read as entries: leave it out, or name a log")
-        if not self.ledger and self.path is None:
+        if not named:
             raise _no_path()
 
     def _check_range(self) -> None:
@@ -287,6 +307,9 @@ class SourceOptions:
         ends = [o for o in OPTIONS if o.name in ("endingOffsets", "versionAsOf", "timestampAsOf") and o.key in self.given]
         if self.ledger:
             self._refuse([*starts, *ends], "ledgers", "name a log, or leave it out")
+        if self.names_several:
+            of_one = [o for o in (*starts, *ends) if o.name in ("startingOffsets", "endingOffsets", "versionAsOf")]
+            self._refuse(of_one, "several logs", "each has versions and offsets of its own: give a time, or read one log")
         for given in (starts, ends):
             if len(given) > 1:
                 value = getattr(self, given[1].attribute)
@@ -312,6 +335,8 @@ def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = o
         )
         raise ConfigError("option 'metadata'", None, remedy)
     parsed = {o.attribute: o.parse(o.name, given[o.key]) for o in OPTIONS if o.key in given}
+    if _PATHS in given:
+        _add_paths(parsed, given[_PATHS])
     for option in OPTIONS:
         if isinstance(parsed.get(option.attribute), datetime):
             parsed[option.attribute] = _placed(option, given[option.key], parsed)
@@ -330,14 +355,19 @@ def _placed(option: Option, value: str, parsed: Mapping[str, Any]) -> int:
     return values.milliseconds(parsed[option.attribute], time_zone(parsed["time_zone"]))
 
 
+def _add_paths(parsed: dict[str, Any], value: str) -> None:
+    """The list of ``load([…])`` means what option ``logs`` does."""
+    if "logs" in parsed:
+        raise ConfigError("option 'logs'", parsed["logs"], "load([…]) names logs too: give one of the two")
+    parsed["logs"] = values.log_list("path", value)
+
+
 def _no_path() -> ConfigError:
     return ConfigError("option 'path'", None, "it must name the log: .load('name') or .save('name')")
 
 
 def _check_known(key: str) -> None:
-    if key == "paths":
-        raise ConfigError("option 'path'", "a list", "load one log at a time, and join them with union()")
-    if key in _SPARKS_QUERY:
+    if key in (_PATHS, *_SPARKS_QUERY):
         return
     own = {CLIENT_PREFIX + o.attribute: o.name for o in OPTIONS if o.attribute in SECURITY}
     if key in own:

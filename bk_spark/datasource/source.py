@@ -15,9 +15,12 @@ from bk_spark.datasource.options import parse_options
 from bk_spark.errors import BookKeeperError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
     from bk_spark.datasource.read.loaded_log import LoadedLog
+    from bk_spark.datasource.read.loaded_logs import LoadedLogs
     from bk_spark.datasource.read.read_task import Reading
     from bk_spark.datasource.read.reader import EntryReader
     from bk_spark.datasource.write.writer import BatchWriter, StreamWriter
@@ -65,6 +68,13 @@ class BookKeeperDataSource(DataSource):
     them gives the rows of the micro-batches between them. An open ledger is read as far as it is confirmed, and nothing
     behind it is read.
 
+    One load reads several logs of the same content: ``load(["a", "b"])``, ``logs`` or ``logsPattern``. They are read one after
+    the other. Columns match by name, with the wider of two types; a column that a log lacks is null.
+
+    ``includeMetadata`` adds ``_ledger_id BIGINT, _entry_id BIGINT, _log STRING``, and of the version that added the ledger
+    ``_version BIGINT`` and ``_commit_timestamp TIMESTAMP``. The last one is null for ledgers that a writer opened, and both
+    are null where a vacuum removed the version's record.
+
     In SQL: ``CREATE TEMPORARY VIEW v USING bookkeeper OPTIONS (metadata '…', path 'orders')``, then SELECT, INSERT INTO and
     INSERT OVERWRITE. A view keeps reading its first snapshot. Spark 4.3 loses the options of a catalog table when the table
     is used: give them again with ``SELECT … FROM t WITH ('metadata' = '…', 'path' = '…')``, ``INSERT INTO t WITH (…)``,
@@ -88,7 +98,9 @@ class BookKeeperDataSource(DataSource):
     option               for         default                  meaning
     ==================== =========== ======================== ====================
     metadata             all         $BK_SPARK_METADATA       the cluster: `zk://host:port[,host:port…]/root`, or `embedded:DIR`
-    path                 all         (required, or `ledger`)  name of the log, as given to `load(…)` and `save(…)`
+    path                 all         (or the next three)      name of the log, as given to `load(…)` and `save(…)`
+    logs                 batch read  (none)                   names of several logs, `a,b,c`: read one after the other
+    logsPattern          batch read  (none)                   regular expression: reads the logs whose whole name it matches
     ledger               batch read  (none)                   ledgers to read as entries: an id, a list `3,5` or a range `3-9`
     content              all         rows                     `rows`: any DataFrame; `entries`: single entries
     ensembleSize         write       3                        how many bookies a ledger is spread over
@@ -103,7 +115,7 @@ class BookKeeperDataSource(DataSource):
     maxBytesPerPartition read        128m                     larger ledgers are split, smaller ones are packed together
     minPartitions        read        1                        a hint: partitions are made smaller to reach it
     recover              batch read  false                    `true`: fences and closes open ledgers, then reads to their end
-    includeMetadata      read        false                    adds `_ledger_id` and `_entry_id` to rows
+    includeMetadata      read        false                    columns that tell where a row comes from: `_log`, `_version` …
     startingOffsets      read        earliest; stream: latest `earliest`, `latest` or an offset (JSON): first entry to read
     endingOffsets        batch read  latest                   `latest` or an offset (JSON): first entry not to read
     startingTimestamp    read        (none)                   reads what was committed at that time or later
@@ -143,7 +155,7 @@ class BookKeeperDataSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._options = parse_options(options)
-        self._loaded: LoadedLog | None = None
+        self._loaded: LoadedLogs | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -156,7 +168,7 @@ class BookKeeperDataSource(DataSource):
 
         options = self._options
         options.check_use("batch read", "stream read")
-        return ENTRIES if options.ledger else columns_of(options, self._load())
+        return ENTRIES if options.ledger else columns_of(options, self._load().stored)
 
     def reader(self, schema: StructType) -> EntryReader:
         """A reader of the columns ``schema``. Raises SchemaMismatchError where the log does not have them."""
@@ -168,10 +180,11 @@ class BookKeeperDataSource(DataSource):
         options.check_use("batch read")
         if options.ledger:
             check_asked("(entries)", ENTRIES, schema)
-            return EntryReader(Reading(options, schema), None)
+            return EntryReader(Reading(options, schema))
+        logs = self._load().logs
         if options.recover:
-            self._recover()
-        return EntryReader(self._reading(schema), self._load())
+            self._recover(logs)
+        return EntryReader(self._reading(schema), logs)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """As ``begin_write``."""
@@ -186,7 +199,7 @@ class BookKeeperDataSource(DataSource):
 
         try:
             self._options.check_use("stream read")
-            reading, log = self._reading(schema), self._load()
+            reading, [log] = self._reading(schema), self._load().logs
         except BookKeeperError as problem:
             return RefusedStream(problem)
         return StreamReader(reading, log.name, log.uid)
@@ -207,19 +220,20 @@ class BookKeeperDataSource(DataSource):
         from bk_spark.datasource.read.read_task import Reading
         from bk_spark.datasource.spark_schema import check_asked
 
-        log = self._load()
-        check_asked(log.name, columns_of(self._options, log), schema)
-        return Reading(self._options, schema, filter_of(self._options, log))
+        stored = self._load().stored
+        check_asked(stored.name, columns_of(self._options, stored), schema)
+        return Reading(self._options, schema, filter_of(self._options, stored))
 
-    def _load(self) -> LoadedLog:
-        """The log as the first call saw it, so that schema and reader see one version."""
-        from bk_spark.datasource.read.loaded_log import load_log
+    def _load(self) -> LoadedLogs:
+        """The logs as the first call saw them, so that schema and reader see one version of each."""
+        from bk_spark.datasource.read.loaded_logs import load_logs
 
         if self._loaded is None:
-            self._loaded = load_log(connect(self._options.metadata, self._options.client), self._options)
+            self._loaded = load_logs(connect(self._options.metadata, self._options.client), self._options)
         return self._loaded
 
-    def _recover(self) -> None:
-        """Fence and close the log's open ledgers, so that every version that lists them as open is read to their ends."""
+    def _recover(self, logs: Sequence[LoadedLog]) -> None:
+        """Fence and close the logs' open ledgers, so that every version that lists them as open is read to their ends."""
         bookkeeper = connect(self._options.metadata, self._options.client)
-        bookkeeper.open_log(self._options.log, password=self._options.password).recover()
+        for log in logs:
+            bookkeeper.open_log(log.name, password=self._options.password).recover()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
-from pyspark.sql.types import BinaryType, DataType, LongType, StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType, TimestampType
 
 from bk_spark.client.log.stored.schema import parse_schema, type_name
 from bk_spark.errors import ConfigError, SchemaMismatchError
@@ -24,8 +24,19 @@ ENTRIES = StructType(
 )
 """The columns of entries."""
 
-METADATA_COLUMNS = StructType([StructField("_ledger_id", LongType()), StructField("_entry_id", LongType())])
+METADATA_COLUMNS = StructType(
+    [
+        StructField("_ledger_id", LongType()),
+        StructField("_entry_id", LongType()),
+        StructField("_log", StringType()),
+        StructField("_version", LongType()),
+        StructField("_commit_timestamp", TimestampType()),
+    ]
+)
 """The columns that ``includeMetadata`` adds to rows."""
+
+ORIGIN_COLUMNS = frozenset({"_version", "_commit_timestamp"})
+"""Those of them that are looked up in the log's commits when a read is planned."""
 
 
 def from_json(schema_json: str) -> StructType:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from bk_spark.config import MIB
-from bk_spark.rows.codec import RowDecoder
+from bk_spark.rows.codec import RowDecoder, row_count
 from bk_spark.rows.gathering import as_one
 from bk_spark.rows.where.filter import RowFilter
 
@@ -21,18 +21,24 @@ BATCH_ROWS = 131_072
 Converter: TypeAlias = Callable[[int, pa.RecordBatch], Iterator[pa.RecordBatch]]
 """Ledger id and a batch of its entries → the record batches to give."""
 
+Added: TypeAlias = Mapping[str, Callable[[int, int], Any]]
+"""Columns that do not come from payloads: name → the value for all rows of an entry, given its ledger id and entry id."""
 
-def rows_as(schema: pa.Schema, positions: Sequence[str] = (), where: RowFilter | None = None) -> Converter:
-    """Decodes the rows that match ``where`` into ``schema``.
 
-    ``positions`` names the columns of ``schema``, ``_ledger_id`` and ``_entry_id``, that do not come from the payloads. A
-    payload whose statistics exclude every match is not decoded.
+def rows_as(schema: pa.Schema, added: Added | None = None, where: RowFilter | None = None) -> Converter:
+    """Decodes the rows that match ``where`` into ``schema``, which may have some of the columns ``added``.
+
+    A payload whose statistics exclude every match is not decoded.
     """
-    wanted = {field.name: field for field in schema if field.name not in positions}
+    values = {name: value for name, value in (added or {}).items() if name in schema.names}
+    wanted = {field.name: field for field in schema if field.name not in values}
     tested = {field.name: field for field in where.columns} if where else {}
-    decoder = RowDecoder(pa.schema(list({**tested, **wanted}.values())))
+    decoded = {**tested, **wanted}
+    decoder = RowDecoder(pa.schema(list(decoded.values())))
 
     def rows_of(payload: pa.Buffer, what: str) -> pa.RecordBatch | None:
+        if not decoded:  # a batch without columns does not know how many rows it has
+            return pa.record_batch([pa.nulls(row_count(payload, what))], ["rows"])
         if where is None:
             return decoder.decode(payload, what)
         if not where.may_match(*decoder.statistics(payload, what, tested)):
@@ -44,13 +50,22 @@ def rows_as(schema: pa.Schema, positions: Sequence[str] = (), where: RowFilter |
             rows = rows_of(payload.as_buffer(), f"the payload of entry {entry_id} of ledger {ledger_id}")
             if rows is None or not rows.num_rows:
                 continue
-            constants = {"_ledger_id": ledger_id, "_entry_id": entry_id} if positions else {}
-            columns = [
-                constant(constants[name], rows.num_rows) if name in constants else rows.column(name) for name in schema.names
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            for some in _slices(rows) if values else [rows]:
+                columns = [
+                    constant(values[field.name](ledger_id, entry_id), some.num_rows, field.type)
+                    if field.name in values
+                    else some.column(field.name)
+                    for field in schema
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return convert
+
+
+def _slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """At most BATCH_ROWS each: a payload may have many rows of few bytes, and an added column has bytes of its own for each."""
+    for start in range(0, rows.num_rows, BATCH_ROWS):
+        yield rows.slice(start, BATCH_ROWS)
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -67,6 +82,6 @@ def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield as_one(waiting)
 
 
-def constant(value: int, count: int) -> pa.Array:
-    """An int64 column of one value."""
-    return pa.repeat(pa.scalar(value, pa.int64()), count)
+def constant(value: Any, count: int, kind: pa.DataType) -> pa.Array:
+    """A column of one value, which may be None."""
+    return pa.repeat(pa.scalar(value, kind), count)

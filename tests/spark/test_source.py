@@ -150,8 +150,8 @@ def test_a_schema_of_some_columns_reads_only_those_in_its_order(logs, log) -> No
 def test_metadata_columns_say_where_a_row_lies(logs, log, bookkeeper: BookKeeper) -> None:
     logs.write(logs.spark.range(2).coalesce(1), log, maxRowsPerEntry=1)
     (ledger,) = bookkeeper.logs.reader.snapshot(log).ledgers
-    found = [tuple(row) for row in logs.read(log, includeMetadata=True).collect()]
-    assert found == [(0, ledger.ledger_id, 0), (1, ledger.ledger_id, 1)]
+    found = logs.read(log, includeMetadata=True).select("id", "_ledger_id", "_entry_id", "_log").collect()
+    assert [tuple(row) for row in found] == [(0, ledger.ledger_id, 0, log), (1, ledger.ledger_id, 1, log)]
     some = logs.read(log, "_entry_id bigint, id bigint", includeMetadata=True)
     assert [tuple(row) for row in some.collect()] == [(0, 0), (1, 1)]
 

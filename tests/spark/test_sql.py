@@ -116,12 +116,15 @@ def test_save_modes_other_than_append_and_overwrite_are_refused_today(logs, log,
         (writer if mode is None else writer.mode(mode)).save(log)
 
 
-def test_one_load_of_several_logs_is_refused_and_they_are_joined_by_union(logs, log) -> None:
+def test_several_logs_are_read_by_a_list_of_load_and_in_sql(logs, log) -> None:
     for place in (1, 2):
         logs.write(logs.spark.range(place, place + 1), f"{log}-{place}")
-    both = [f"{log}-1", f"{log}-2"]
-    assert "load one log at a time, and join them with union()" in refused(lambda: logs.read(both))
-    assert [row.id for row in logs.read(both[0]).union(logs.read(both[1])).collect()] == [1, 2]
+    both = [f"{log}-2", f"{log}-1"]
+    assert [row.id for row in logs.read(both).collect()] == [2, 1]
+    assert [row.id for row in logs.read(both[:1]).collect()] == [2]
+    options = f"metadata '{logs.uri}', logs '{both[0]},{both[1]}', includeMetadata 'true'"
+    logs.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW v USING bookkeeper OPTIONS ({options})")
+    assert [tuple(row) for row in logs.spark.sql("SELECT _log, id FROM v").collect()] == [(both[0], 2), (both[1], 1)]
 
 
 def test_filters_of_spark_are_not_pushed_down_and_where_the_option_is(logs, log) -> None:

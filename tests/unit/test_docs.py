@@ -30,6 +30,7 @@ from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.commands.settings import bookie_config
 from bk_spark.config import LedgerOptions
 from bk_spark.datasource.options import OPTIONS
+from bk_spark.datasource.spark_schema import METADATA_COLUMNS
 from bk_spark.local.cluster import LocalBookie
 from bk_spark.telemetry import metrics
 from tests.checkout import ROOT
@@ -73,7 +74,7 @@ HANDLES = {
 """What the guide calls an object → its classes."""
 CALLABLE = {one for classes in HANDLES.values() for one in classes} | {AdvWriteHandle}
 ARGUMENTS = {name for one in CALLABLE for method in vars(one).values() for name in _parameters(method)}
-COLUMNS = {"ledger_id", "entry_id", "last_add_confirmed", "_ledger_id", "_entry_id"}
+COLUMNS = {"ledger_id", "entry_id", "last_add_confirmed", *METADATA_COLUMNS.names}
 OTHER_WORDS = {"bk_spark", "client_config", "ids_given_out_again", "highest_ledger_id", "timestamp_ntz"}
 OTHER_OPTIONS = {"--py-files", "--constraint"}
 NO_MODULES = {"bk_spark.log", "bk_spark.job", "bk_spark.zip", "bk_spark.audit"}

@@ -1,4 +1,7 @@
-"""The one version of a log that a ``load()`` sees, its columns, and the user's condition on them."""
+"""The one version of a log that a ``load()`` sees, its columns, and the user's condition on them.
+
+What a load of several logs gives is in ``loaded_logs.py``.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,30 @@ class LoadedLog:
     schema_json: str | None
     """Spark's JSON; None unless the content is rows."""
 
+    @property
+    def stored(self) -> Stored:
+        what = f"version {self.version} of log '{self.name}'"
+        return Stored(self.name, what, self.content, self.schema_json)
 
-def load_log(bookkeeper: BookKeeper, options: SourceOptions) -> LoadedLog:
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a load finds, in one log or in several together. The fields that it shares with LoadedLog mean the same."""
+
+    name: str
+    """What errors call it: the log's name, or several names."""
+    what: str
+    """What holds nothing if ``content`` is None."""
+    content: str | None
+    schema_json: str | None
+
+
+def load_log(bookkeeper: BookKeeper, options: SourceOptions, name: str) -> LoadedLog:
     """The log as it stands now, or as it stood at the version or time that the options name.
 
     Raises NoSuchLogError; ConfigError for a version that the log does not have, or does not keep any more.
     """
-    reader, name = bookkeeper.logs.reader, options.log
+    reader = bookkeeper.logs.reader
     uid = bookkeeper.logs.names.uid(name)
     head = bookkeeper.logs.names.head(name, uid)
     version = head.version
@@ -50,22 +70,22 @@ def load_log(bookkeeper: BookKeeper, options: SourceOptions) -> LoadedLog:
     return LoadedLog(name, uid, version, record.content.value, schema_json)
 
 
-def columns_of(options: SourceOptions, log: LoadedLog) -> StructType:
+def columns_of(options: SourceOptions, stored: Stored) -> StructType:
     """The columns that a load gives by default. Raises ConfigError where the log holds the other content, or nothing."""
     if options.reads_entries:
         return ENTRIES
-    stored = _stored(options, log)
-    return with_metadata_columns(log.name, stored) if options.include_metadata else stored
+    columns = _columns(options, stored)
+    return with_metadata_columns(stored.name, columns) if options.include_metadata else columns
 
 
-def filter_of(options: SourceOptions, log: LoadedLog) -> RowFilter | None:
+def filter_of(options: SourceOptions, stored: Stored) -> RowFilter | None:
     """Option ``where``, bound to the log's columns. Raises ConfigError where it does not fit them."""
     if options.where is None:
         return None
-    stored = _stored(options, log)
-    bound = bind(options.where, log.name, to_arrow(stored), options.zone)
+    columns = _columns(options, stored)
+    bound = bind(options.where, stored.name, to_arrow(columns), options.zone)
     for path in bound.compared():
-        kind: Any = stored
+        kind: Any = columns
         for name in path:
             kind = kind[name].dataType
         if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
@@ -74,11 +94,11 @@ def filter_of(options: SourceOptions, log: LoadedLog) -> RowFilter | None:
     return bound
 
 
-def _stored(options: SourceOptions, log: LoadedLog) -> StructType:
-    if log.content == "entries":
-        remedy = f"log '{log.name}' holds entries: read it with content=entries"
+def _columns(options: SourceOptions, stored: Stored) -> StructType:
+    if stored.content == "entries":
+        remedy = f"log '{stored.name}' holds entries: read it with content=entries"
         raise ConfigError("option 'content'", options.content, remedy)
-    if log.schema_json is None:
-        what = f"version {log.version} of log '{log.name}'"
-        raise ConfigError(what, "empty", "it holds nothing and has no schema: write to the log first, or read a later version")
-    return from_json(log.schema_json)
+    if stored.schema_json is None:
+        problem = "it holds nothing and has no schema: write to the log first, or read a later version"
+        raise ConfigError(stored.what, "empty", problem)
+    return from_json(stored.schema_json)

@@ -11,12 +11,13 @@ Ref: docs/rules.md, log rules 6 and 10.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from bk_spark.client.log.stored.origins import origins
 from bk_spark.client.log.stored.values import Content
 from bk_spark.client.log.stream.follow import Piece
 from bk_spark.client.log.stream.positions import StreamPosition
@@ -25,7 +26,7 @@ from bk_spark.datasource.connection import connect
 from bk_spark.datasource.read.batch_limits import StoredSizes
 from bk_spark.datasource.read.followed_log import FollowedLog
 from bk_spark.datasource.read.partitions import cut_large, plan
-from bk_spark.datasource.read.read_task import Reading
+from bk_spark.datasource.read.read_task import Reading, Sources
 from bk_spark.datasource.spark_schema import METADATA_COLUMNS, to_arrow
 from bk_spark.errors import DataLossError, NoSuchLedgerError, SchemaMismatchError
 from bk_spark.rows.widening import is_readable
@@ -43,6 +44,7 @@ class Part:
     stretches: tuple[Stretch, ...]
     places: Mapping[int, tuple[int, int | None]]
     """Ledger id → the version that added it, and the row number behind its last row (None: it was open)."""
+    sources: Sources
 
 
 class BatchPlanner:
@@ -70,7 +72,20 @@ class BatchPlanner:
         stretches = cut_large(stretches, options.max_bytes_per_partition, self._log.describe)
         planned = plan(stretches, options.max_bytes_per_partition, options.min_partitions)
         places = {piece.ledger_id: (piece.version, piece.end_row) for piece in pieces}
-        return [Part(part, {stretch.ledger_id: places[stretch.ledger_id] for stretch in part}) for part in planned]
+        sources = self._sources(pieces)
+        return [
+            Part(part, {stretch.ledger_id: places[stretch.ledger_id] for stretch in part}, sources.only(part))
+            for part in planned
+        ]
+
+    def _sources(self, pieces: Sequence[Piece]) -> Sources:
+        log = self._log
+        if not pieces or not self._reading.asks_origins:
+            return Sources(log.name)
+        last = pieces[-1].version  # the version that a piece belongs to may list a ledger that an earlier one added
+        ids = [piece.ledger_id for piece in pieces]
+        head = log.logs.names.head(log.name, log.uid)
+        return Sources(log.name, log.planned(head, lambda head: origins(log.logs.reader, head, log.uid, ids, last)))
 
     def _stretch(self, piece: Piece) -> Stretch:
         nbytes = piece.nbytes
@@ -109,7 +124,7 @@ def read_part(part: Part, reading: Reading, name: str, uid: str) -> Iterator[pa.
     groups = [part.stretches] if reading.options.fail_on_data_loss else [(stretch,) for stretch in part.stretches]
     for group in groups:
         try:
-            yield from reading.batches(group)
+            yield from reading.batches(group, part.sources)
         except NoSuchLedgerError as gone:
             _check_truncated(gone, part.places[gone.ledger_id], reading, name, uid)
 

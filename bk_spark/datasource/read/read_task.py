@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.client.log.stored.origins import Origin
 from bk_spark.client.log.stretches import Stretch
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import SourceOptions
-from bk_spark.datasource.spark_schema import METADATA_COLUMNS, to_arrow
+from bk_spark.datasource.spark_schema import ORIGIN_COLUMNS, to_arrow
 from bk_spark.errors import ConfigError
 from bk_spark.rows.parts import whole_payloads
-from bk_spark.rows.reading import Converter, constant, joined, rows_as
+from bk_spark.rows.reading import Added, Converter, constant, joined, rows_as
 from bk_spark.rows.where.filter import RowFilter
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What the columns of ``includeMetadata`` tell about the ledgers of one log."""
+
+    log: str
+    origins: Mapping[int, Origin] = field(default_factory=dict)
+    """Ledger id → where it came into the log. Empty where no column asks for it; without ledgers for which it is not known."""
+
+    def only(self, stretches: Iterable[Stretch]) -> Sources:
+        """What is needed of it for these stretches."""
+        ids = {stretch.ledger_id for stretch in stretches}
+        return Sources(self.log, {one: origin for one, origin in self.origins.items() if one in ids})
+
+    def columns(self) -> Added:
+        """The value of each of the columns for an entry."""
+        return {
+            "_ledger_id": lambda ledger_id, _entry_id: ledger_id,
+            "_entry_id": lambda _ledger_id, entry_id: entry_id,
+            "_log": lambda _ledger_id, _entry_id: self.log,
+            "_version": lambda ledger_id, _entry_id: self._version(ledger_id),
+            "_commit_timestamp": lambda ledger_id, _entry_id: self._time_us(ledger_id),
+        }
+
+    def _version(self, ledger_id: int) -> int | None:
+        origin = self.origins.get(ledger_id)
+        return None if origin is None else origin.version
+
+    def _time_us(self, ledger_id: int) -> int | None:
+        origin = self.origins.get(ledger_id)
+        return None if origin is None or origin.time_ms is None else origin.time_ms * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +64,26 @@ class Reading:
     schema: StructType
     where: RowFilter | None = None
 
-    def batches(self, stretches: Iterable[Stretch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the stretches, in order, in exactly the declared schema and in batches of about BATCH_BYTES."""
-        return joined(self._converted(stretches))
+    @property
+    def asks_origins(self) -> bool:
+        """Whether a column to give tells where a ledger came into its log."""
+        return self.options.include_metadata and not ORIGIN_COLUMNS.isdisjoint(self.schema.names)
 
-    def _converted(self, stretches: Iterable[Stretch]) -> Iterator[pa.RecordBatch]:
+    def batches(self, stretches: Iterable[Stretch], sources: Sources | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of the stretches, in order, in exactly the declared schema and in batches of about BATCH_BYTES.
+
+        ``sources`` is needed only for the columns that ``includeMetadata`` adds.
+        """
+        return joined(self._converted(stretches, sources))
+
+    def _converted(self, stretches: Iterable[Stretch], sources: Sources | None) -> Iterator[pa.RecordBatch]:
         options = self.options
         bookkeeper = connect(options.metadata, options.client)
         schema = to_arrow(self.schema)
         convert = (
             entries_as(schema)
             if options.reads_entries
-            else rows_as(schema, METADATA_COLUMNS.names if options.include_metadata else (), self.where)
+            else rows_as(schema, sources.columns() if options.include_metadata and sources else None, self.where)
         )
         for stretch in stretches:
             with opened(bookkeeper, options, stretch.ledger_id) as handle:
@@ -57,7 +98,10 @@ def entries_as(schema: pa.Schema) -> Converter:
     """Gives entries as the columns of ``schema``: some or all of ledger_id, entry_id and payload."""
 
     def convert(ledger_id: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        columns = [constant(ledger_id, batch.num_rows) if name == "ledger_id" else batch.column(name) for name in schema.names]
+        columns = [
+            constant(ledger_id, batch.num_rows, field.type) if field.name == "ledger_id" else batch.column(field.name)
+            for field in schema
+        ]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return convert

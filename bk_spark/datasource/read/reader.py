@@ -3,7 +3,8 @@
 A log is read as its list of ledgers at one version, or between two offsets of a stream. Both start from the one version that
 ``load()`` saw. Open ledgers at its end are read as far as they are confirmed when partitions are planned, and no ledger
 behind one that is not CLOSED (log rule 2). Offsets mean the same as in a stream, which follows commits: a batch read between
-two offsets gives the rows of the micro-batches between them.
+two offsets gives the rows of the micro-batches between them. Several logs are planned log after log, and no partition has
+rows of two.
 
 Ref: docs/rules.md, log rules 2 and 6.
 """
@@ -11,13 +12,15 @@ Ref: docs/rules.md, log rules 2 and 6.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.log.stored.origins import origins
 from bk_spark.client.log.stored.values import Head
+from bk_spark.client.log.stream.plan_again import planned
 from bk_spark.client.log.stream.positions import StreamPosition, parse_position
 from bk_spark.client.log.stretches import Stretch, confirmed_stretch
 from bk_spark.datasource.connection import connect
@@ -27,36 +30,59 @@ from bk_spark.datasource.read.followed_log import FollowedLog
 from bk_spark.datasource.read.loaded_log import LoadedLog
 from bk_spark.datasource.read.micro_batch import BatchPlanner
 from bk_spark.datasource.read.partitions import cut_large, plan
-from bk_spark.datasource.read.read_task import Reading, opened
-from bk_spark.errors import ConfigError, NoSuchLogError
+from bk_spark.datasource.read.read_task import Reading, Sources, opened
+from bk_spark.errors import ConfigError, NoSuchLedgerError, NoSuchLogError
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """The entries of one log that one task reads."""
+
+    uid: str
+    stretches: tuple[Stretch, ...]
+    sources: Sources
 
 
 class EntryReader(DataSourceReader):
-    """Reads a log, or ledgers, as Spark partitions of Arrow record batches. Pickled to every task.
+    """Reads logs, or ledgers, as Spark partitions of Arrow record batches. Pickled to every task.
 
-    ``log`` is None where the options name ledgers. Planning the partitions fixes the ends: later writes are not read.
+    ``logs`` is empty where the options name ledgers. Planning the partitions fixes the ends: later writes are not read.
     """
 
-    def __init__(self, reading: Reading, log: LoadedLog | None) -> None:
+    def __init__(self, reading: Reading, logs: Sequence[LoadedLog] = ()) -> None:
         self._reading = reading
-        self._log = log
+        # Every task gets a copy, and planning needs no schemas: those of many logs are megabytes.
+        self._logs = tuple(replace(log, schema_json=None) for log in logs)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Raises NoSuchLogError, NoSuchLedgerError, UnauthorizedAccessError, and as ``parts_of``."""
         options = self._reading.options
         bookkeeper = connect(options.metadata, options.client)
-        if self._log is not None:
-            return [InputPartition(part) for part in parts_of(bookkeeper, self._reading, self._log)]
+        if self._logs:
+            reading = _sharing(self._reading, len(self._logs))
+            return [InputPartition(part) for log in self._logs for part in parts_of(bookkeeper, reading, log)]
         handles = (opened(bookkeeper, options, ledger_id, recover=options.recover) for ledger_id in options.ledger)
         stretches = [confirmed_stretch(handle) for handle in handles]
         return [InputPartition(part) for part in plan(stretches, options.max_bytes_per_partition, options.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, in log order, in exactly the declared schema."""
-        return self._reading.batches(partition.value or ())
+        """The rows of one partition, in log order, in exactly the declared schema.
+
+        Raises NoSuchLogError where the log was deleted meanwhile.
+        """
+        part = partition.value
+        if not isinstance(part, LogPart):
+            yield from self._reading.batches(part or ())
+            return
+        try:
+            yield from self._reading.batches(part.stretches, part.sources)
+        except NoSuchLedgerError:
+            options = self._reading.options
+            connect(options.metadata, options.client).logs.names.fresh_head(part.sources.log, part.uid)
+            raise
 
 
-def parts_of(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> list[tuple[Stretch, ...]]:
+def parts_of(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> list[LogPart]:
     """The entries of a log that each task reads, in log order.
 
     Raises NoSuchLogError where the log was deleted since ``load()``; NoSuchLedgerError, UnauthorizedAccessError; ConfigError
@@ -68,7 +94,24 @@ def parts_of(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> list[t
         return _parts_between(reading, log)
     stretches = list(_listed(bookkeeper, options, log))
     pieces = cut_large(stretches, options.max_bytes_per_partition, bookkeeper.ledger_metadata_many)
-    return plan(pieces, options.max_bytes_per_partition, options.min_partitions)
+    parts = plan(pieces, options.max_bytes_per_partition, options.min_partitions)
+    sources = _sources(bookkeeper, reading, log, [stretch for part in parts for stretch in part])
+    return [LogPart(log.uid, part, sources.only(part)) for part in parts]
+
+
+def _sharing(reading: Reading, logs: int) -> Reading:
+    """``reading`` for each of several logs: together they have ``minPartitions``."""
+    options = reading.options
+    return replace(reading, options=replace(options, min_partitions=-(-options.min_partitions // logs)))
+
+
+def _sources(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog, stretches: Sequence[Stretch]) -> Sources:
+    if not reading.asks_origins:
+        return Sources(log.name)
+    names, reader = bookkeeper.logs.names, bookkeeper.logs.reader
+    ids = [stretch.ledger_id for stretch in stretches]
+    head = names.head(log.name, log.uid)
+    return Sources(log.name, planned(names, log.uid, head, lambda head: origins(reader, head, log.uid, ids, log.version)))
 
 
 def _listed(bookkeeper: BookKeeper, options: SourceOptions, log: LoadedLog) -> Iterator[Stretch]:
@@ -85,11 +128,11 @@ def _listed(bookkeeper: BookKeeper, options: SourceOptions, log: LoadedLog) -> I
             return
 
 
-def _parts_between(reading: Reading, log: LoadedLog) -> list[tuple[Stretch, ...]]:
+def _parts_between(reading: Reading, log: LoadedLog) -> list[LogPart]:
     followed = FollowedLog.of(reading.options, log.name, log.uid)
     head = followed.logs.names.head(log.name, log.uid)
     start, end = followed.planned(head, lambda head: _ends(followed, reading.options, log, head))
-    return [part.stretches for part in BatchPlanner(followed, reading).parts(start, end)]
+    return [LogPart(log.uid, part.stretches, part.sources) for part in BatchPlanner(followed, reading).parts(start, end)]
 
 
 def _ends(followed: FollowedLog, options: SourceOptions, log: LoadedLog, head: Head) -> tuple[StreamPosition, StreamPosition]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -80,6 +80,20 @@ def _(world: World) -> None:
     assert world.read(path=world.log + "-2") == [2]
     with pytest.raises(NoSuchLogError):
         world.read(path=world.log + "-3")
+
+
+@case("logs")
+def _(world: World) -> None:
+    world.write(1)
+    world.write(2, path=world.log + "-2")
+    assert world.direct.column(None, logs=f"{world.log}-2, {world.log}") == [2, 1]
+
+
+@case("logsPattern")
+def _(world: World) -> None:
+    for place in (1, 2, 10):
+        world.write(place, path=f"{world.log}-{place}")
+    assert world.direct.column(None, logsPattern=f"{world.log}-[0-9]") == [1, 2]
 
 
 @case("ledger")
@@ -192,8 +206,9 @@ def _(world: World) -> None:
 @case("includeMetadata")
 def _(world: World) -> None:
     world.write(1, 2, maxRowsPerEntry=1)
-    ledger_id = world.ledger().ledger_id
-    expected = [{"id": 1, "_ledger_id": ledger_id, "_entry_id": 0}, {"id": 2, "_ledger_id": ledger_id, "_entry_id": 1}]
+    committed = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=world.committed_ms())
+    origin = {"_ledger_id": world.ledger().ledger_id, "_log": world.log, "_version": 1, "_commit_timestamp": committed}
+    expected = [{"id": 1, "_entry_id": 0} | origin, {"id": 2, "_entry_id": 1} | origin]
     assert world.direct.read(world.log, includeMetadata=True) == expected
 
 

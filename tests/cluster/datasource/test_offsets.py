@@ -140,7 +140,7 @@ def test_no_read_passes_a_ledger_that_is_not_closed(closed, expected) -> None:
     )
     options = parse_options({"metadata": "zk://x/y", "path": "orders", "content": "entries"}, {})
     parts = parts_of(bookkeeper, Reading(options, ENTRIES), LoadedLog("orders", "u", 2, "entries", None))
-    assert [stretch.ledger_id for part in parts for stretch in part] == expected
+    assert [stretch.ledger_id for part in parts for stretch in part.stretches] == expected
 
 
 def test_a_load_ends_at_the_version_that_it_saw_also_between_offsets(direct, log, bookkeeper: BookKeeper) -> None:
@@ -150,7 +150,7 @@ def test_a_load_ends_at_the_version_that_it_saw_also_between_offsets(direct, log
     direct.write(log, numbers(2))
     first, _ = bookkeeper.logs.reader.snapshot(log).ledgers
     for reader in readers:
-        assert [stretch.ledger_id for part in reader.partitions() for stretch in part.value] == [first.ledger_id]
+        assert [stretch.ledger_id for part in reader.partitions() for stretch in part.value.stretches] == [first.ledger_id]
 
 
 def test_versions_and_times_give_the_log_as_it_stood(direct, log, bookkeeper: BookKeeper) -> None:

@@ -28,6 +28,7 @@ from bk_spark.datasource.read import batch_limits, micro_batch
 from bk_spark.datasource.read.batch_limits import Limits, admitted_end
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
 from bk_spark.datasource.read.micro_batch import Part, read_part
+from bk_spark.datasource.read.read_task import Sources
 from bk_spark.datasource.read.stream_reader import StreamReader
 from bk_spark.datasource.read.tail import LogTail
 from bk_spark.datasource.write import writer
@@ -207,12 +208,13 @@ def a_ledger_of_a_planned_range_is_gone(scene: Scene) -> None:
 
 
 def _read(scene: Scene, ledger: CommittedLedger) -> list[pa.RecordBatch]:
-    def batches(stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
+    def batches(stretches: Sequence[Stretch], sources: Sources) -> Iterator[pa.RecordBatch]:
         raise NoSuchLedgerError(stretches[0].ledger_id)
 
     options = SimpleNamespace(fail_on_data_loss=False, metadata="memory://", client=None)
     reading: Any = SimpleNamespace(options=options, batches=batches)
-    part = Part((Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length),), {ledger.ledger_id: (1, ledger.rows)})
+    stretch = Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length)
+    part = Part((stretch,), {ledger.ledger_id: (1, ledger.rows)}, Sources(LOG))
     with patched.object(micro_batch, "connect", lambda *given: SimpleNamespace(logs=scene.logs)):
         return list(read_part(part, reading, LOG, scene.logs.names.uid(LOG)))
 

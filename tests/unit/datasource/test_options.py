@@ -285,3 +285,54 @@ def test_the_password_is_in_no_text() -> None:
 def test_options_pickle_with_reader_and_writer() -> None:
     options = parse(password="x", minPartitions="4")
     assert pickle.loads(pickle.dumps(options)) == options
+
+
+def several(**options: str) -> SourceOptions:
+    return parse_options({"metadata": URI, **options}, {})
+
+
+def test_several_logs_are_a_list_a_list_of_load_or_a_pattern() -> None:
+    assert several(logs="b, a,c").logs == ("b", "a", "c")
+    assert several(paths='["x,y", " z"]').logs == ("x,y", " z")
+    assert several(logsPattern="orders-.*").logs_pattern == "orders-.*"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"logs": "a,,b"}, "'a,,b': it must be names of logs, such as a,b,c: one of them is empty"),
+        ({"logs": "a,b,a"}, "it names log 'a' twice"),
+        ({"logs": ",".join(map(str, range(1001)))}, "'1001 logs': one read takes 1000 logs at most"),
+        ({"paths": "a,b"}, "option 'path' is 'a,b': it must be a list of names"),
+        ({"paths": '["a"]', "logs": "b"}, r"load\(\[…\]\) names logs too"),
+        ({"logsPattern": "(a"}, "option 'logsPattern' is '\\(a': it must be a regular expression of Python: missing"),
+        ({"logsPattern": "a" * 1001}, "it must have 1 to 1000 characters"),
+        ({"logsPattern": "a{99999999999}"}, "it must be a regular expression"),
+        ({"logsPattern": ""}, "it must have 1 to 1000 characters"),
+        ({"path": "x", "logs": "a,b"}, "option 'logs' is .*: option 'path' names what to read or write too, 'x'"),
+        ({"path": "x", "logsPattern": "a.*"}, "option 'logsPattern' is 'a.*': option 'path' names"),
+        ({"logs": "a,b", "logsPattern": "a.*"}, "option 'logsPattern' is 'a.*': option 'logs' names"),
+        ({"logs": "a,b", "ledger": "3"}, "option 'ledger' is .*: option 'logs' names"),
+        (
+            {"logs": "a,b", "versionAsOf": "3"},
+            "option 'versionAsOf' is 3: it does not apply to several logs: each has versions",
+        ),
+        ({"logsPattern": "a.*", "startingOffsets": "earliest"}, "option 'startingOffsets' is 'earliest': it does not apply"),
+        ({"logs": "a,b", "endingOffsets": "latest"}, "option 'endingOffsets' is 'latest': it does not apply to several logs"),
+    ],
+)
+def test_what_several_logs_cannot_be_is_refused(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        several(**options)
+
+
+def test_times_apply_to_each_of_several_logs() -> None:
+    assert several(logs="a,b", timestampAsOf="2026-01-01T00:00:00Z", startingTimestamp="0").timestamp_as_of == 1767225600000
+
+
+@pytest.mark.parametrize(("options", "name"), [({"logs": "a,b"}, "logs"), ({"logsPattern": "a.*"}, "logsPattern")])
+def test_a_stream_and_a_write_are_of_one_log(options: dict[str, str], name: str) -> None:
+    with pytest.raises(ConfigError, match=f"option '{name}' is .*: a stream follows one log: start a query for each"):
+        several(**options).check_use("stream read")
+    with pytest.raises(ConfigError, match=f"option '{name}' is .*: it does not apply to a batch write"):
+        several(**options).check_use("batch write")

@@ -69,11 +69,11 @@ class BoundQuery:
 
     def converted(self, ledger_id: int, entries: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows of one batch of entries."""
-        return rows_as(self.schema, (), self.where)(ledger_id, entries)
+        return rows_as(self.schema, where=self.where)(ledger_id, entries)
 
     def rows_of(self, handle: ReadHandle, stretch: Stretch) -> Iterator[pa.RecordBatch]:
         """The rows of some confirmed entries, in their order."""
-        convert = rows_as(self.schema, (), self.where)
+        convert = rows_as(self.schema, where=self.where)
         # Whoever planned the stretch saw its entries confirmed; the bookies that are asked now may not know of that yet.
         place = stretch.ledger_id, stretch.first_entry_id, stretch.last_entry_id
         batches = whole_payloads(handle.read_unconfirmed, *place)

@@ -18,7 +18,7 @@ _SCHEMA = StructType(
         StructField("deep", StructType([StructField("plain", StringType()), StructField("name", _LOWER)])),
     ]
 )
-LOG = LoadedLog("orders", "u", 1, "rows", _SCHEMA.json())
+LOG = LoadedLog("orders", "u", 1, "rows", _SCHEMA.json()).stored
 
 
 @pytest.mark.parametrize(

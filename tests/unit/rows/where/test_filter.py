@@ -41,7 +41,7 @@ def decodes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def read(payloads: list[pa.Buffer], stored: pa.Schema, text: str, names: list[str]) -> list[dict[str, Any]]:
     bound = bind(parse_where("where", text), "orders", stored)
-    convert = rows_as(pa.schema([stored.field(name) for name in names]), (), bound)
+    convert = rows_as(pa.schema([stored.field(name) for name in names]), where=bound)
     return [row for batch in convert(7, entries(payloads)) for row in batch.to_pylist()]
 
 
