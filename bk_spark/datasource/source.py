@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import parse_options
+from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.errors import BookKeeperError
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class BookKeeperDataSource(DataSource):
     Ref: docs/formats.md, "Row payloads"; Spark's Python Data Source API.
     """
 
+    @plain_errors()
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._options = parse_options(options)
@@ -149,6 +151,7 @@ class BookKeeperDataSource(DataSource):
     def name(cls) -> str:
         return "bookkeeper"
 
+    @plain_errors()
     def schema(self) -> StructType:
         """The schema of the log, or of entries. Raises NoSuchLogError, MetadataUnavailableError, ConfigError."""
         from bk_spark.datasource.read.loaded_log import columns_of
@@ -158,6 +161,7 @@ class BookKeeperDataSource(DataSource):
         options.check_use("batch read", "stream read")
         return ENTRIES if options.ledger else columns_of(options, self._load())
 
+    @plain_errors()
     def reader(self, schema: StructType) -> EntryReader:
         """A reader of the columns ``schema``. Raises SchemaMismatchError where the log does not have them."""
         from bk_spark.datasource.read.read_task import Reading
@@ -173,6 +177,7 @@ class BookKeeperDataSource(DataSource):
             self._recover()
         return EntryReader(self._reading(schema), self._load())
 
+    @plain_errors()
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """As ``begin_write``."""
         from bk_spark.datasource.write.writer import begin_write
@@ -180,6 +185,7 @@ class BookKeeperDataSource(DataSource):
         self._options.check_use("batch write")
         return begin_write(self._options, schema, overwrite)
 
+    @plain_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader that follows the log, with the columns ``schema`` for the query's whole life. Its methods raise errors."""
         from bk_spark.datasource.read.stream_reader import RefusedStream, StreamReader
@@ -191,6 +197,7 @@ class BookKeeperDataSource(DataSource):
             return RefusedStream(problem)
         return StreamReader(reading, log.name, log.uid)
 
+    @plain_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """The writer of one batch of a query. Spark calls this before the batch's tasks, and again to commit what they wrote.
 

@@ -23,6 +23,7 @@ from bk_spark.client.log.stretches import Stretch, confirmed_stretch
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.datasource.options import SourceOptions
+from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.datasource.read.followed_log import FollowedLog
 from bk_spark.datasource.read.loaded_log import LoadedLog
 from bk_spark.datasource.read.micro_batch import BatchPlanner
@@ -41,6 +42,7 @@ class EntryReader(DataSourceReader):
         self._reading = reading
         self._log = log
 
+    @plain_errors()
     def partitions(self) -> Sequence[InputPartition]:
         """Raises NoSuchLogError, NoSuchLedgerError, UnauthorizedAccessError, and as ``parts_of``."""
         options = self._reading.options
@@ -53,7 +55,8 @@ class EntryReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, in log order, in exactly the declared schema."""
-        return self._reading.batches(partition.value or ())
+        with plain_errors():
+            yield from self._reading.batches(partition.value or ())
 
 
 def parts_of(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> list[tuple[Stretch, ...]]:
