@@ -29,11 +29,23 @@ def register(spark: SparkSession) -> None:
 
     - the package is in a zip given with ``--py-files``;
     - its files were added after Spark first looked for formats;
-    - it is not installed on the server of Spark Connect (send it: ``spark.addArtifacts("bk_spark.zip", pyfile=True)``).
+    - it is not installed on the server of Spark Connect (send it: ``spark.addArtifacts("bk_spark.zip", pyfile=True)``);
+    - another thread than the one that made ``spark`` writes: call this in that thread, before its first write or stream.
 
     ``spark`` may be a session of Spark Connect. The package must be importable on the executors too.
     """
     spark.dataSource.register(BookKeeperDataSource)
+    _activate(spark)
+
+
+def _activate(spark: SparkSession) -> None:
+    """Make ``spark`` the session of the calling thread, where a write of Spark 4.3 looks for Python formats."""
+    from pyspark.sql import SparkSession
+
+    if isinstance(spark, SparkSession):  # those of Spark Connect are of another class, and belong to no thread
+        jvm = spark.sparkContext._jvm
+        assert jvm is not None
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 class BookKeeperDataSource(DataSource):
