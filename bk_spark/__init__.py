@@ -124,3 +124,8 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'bk_spark' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    """The public names alone, for completion and ``help``, also those that are not loaded yet."""
+    return list(__all__)

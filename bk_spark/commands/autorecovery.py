@@ -63,7 +63,9 @@ def _add_run(group: Commands, text: str, handler: Handler) -> None:
         "--http-host", default="127.0.0.1", metavar="HOST", help="where --http-port listens (default %(default)s)"
     )
     add_log_option(parser)
-    settings = parser.add_argument_group("settings", "sizes in bytes, times in seconds; the elected auditor's decide for all")
+    settings = parser.add_argument_group(
+        "settings", "sizes in bytes or such as 64m, times in seconds; the elected auditor's decide for all"
+    )
     add_fields(settings, AutoRecoveryConfig, lambda default: f"{default:.12g}")
 
 

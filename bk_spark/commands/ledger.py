@@ -13,6 +13,7 @@ from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.commands.arguments import Commands, Handler, command, count, group_of
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import ProgressBar, print_pages, print_record, say
+from bk_spark.commands.password import add_password, password
 from bk_spark.errors import NoSuchEntryError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
@@ -33,7 +34,7 @@ def add(commands: Commands) -> None:
     text = "fence one ledger, whose writer then confirms nothing more, and close it after its last entry"
     recover = _ledger_command(group, "recover", text, _recover)
     for parser in (read, recover):
-        parser.add_argument("--password", default="", help="the ledger's password (default: none)")
+        add_password(parser, "the ledger's password")
     delete = _ledger_command(group, "delete", "delete one ledger for good", _delete)
     delete.add_argument("--force", action="store_true", help="also a ledger that belongs to a log")
     for parser in (read, recover, delete):
@@ -89,8 +90,7 @@ def _recover(args: argparse.Namespace) -> None:
 
 
 def _opened(client: BookKeeper, args: argparse.Namespace, *, recover: bool) -> ReadHandle:
-    password = args.password.encode()
-    return client.open_ledger(args.ledger_id, password, recover=recover, of_application=args.of_application)
+    return client.open_ledger(args.ledger_id, password(args), recover=recover, of_application=args.of_application)
 
 
 def _delete(args: argparse.Namespace) -> None:

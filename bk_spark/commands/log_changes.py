@@ -23,6 +23,8 @@ from bk_spark.commands.arguments import (
 )
 from bk_spark.commands.connect import bookkeeper, client_config, metadata_uri, spark_options
 from bk_spark.commands.output import ProgressBar, print_record, print_records, readable, say
+from bk_spark.commands.password import OF_A_LOG, add_password, password
+from bk_spark.errors import ConfigError
 
 RETENTION = {
     "version_retention_s": (count, "old versions, and ledgers that only they list, stay N seconds (at first 604800, 7 days)"),
@@ -39,10 +41,6 @@ def log_command(group: Commands, name: str, text: str, handler: Handler) -> argp
     parser = command(group, name, text, handler)
     parser.add_argument("name", metavar="NAME", help="the log")
     return parser
-
-
-def add_password(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--password", default="", help="the password of its ledgers (default: none)")
 
 
 def add(group: Commands) -> None:
@@ -63,7 +61,7 @@ def add(group: Commands) -> None:
     compact.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs the job (default %(default)s)")
     text = "merge neighbours up to this size; what has half of it stays (default %(default)s, also as 128m)"
     compact.add_argument("--target-bytes", type=positive_size_bytes, default=TARGET_BYTES, metavar="N", help=text)
-    add_password(compact)
+    add_password(compact, OF_A_LOG)
     text = (
         "give back space: truncate what the log's retention lets go, delete ledgers that no version lists which is still kept. "
         "The bookies' disks follow with their next garbage collection (bk-spark bookie gc run)"
@@ -125,6 +123,15 @@ def _truncate(args: argparse.Namespace) -> None:
     print_record(record, as_json=args.json)
 
 
+def _password_option(args: argparse.Namespace) -> dict[str, str]:
+    """Raises ConfigError for a password that is not UTF-8: an option of Spark is a text."""
+    try:
+        given = password(args).decode()
+    except UnicodeDecodeError:
+        raise ConfigError("--password-file", args.password_file, "its first line must be UTF-8, as Spark takes it") from None
+    return {"password": given} if given else {}
+
+
 def _compact(args: argparse.Namespace) -> None:
     """Run a Spark session of its own; ``bk_spark.compact_log(spark, uri, name)`` takes an existing one."""
     from bk_spark.datasource.jobs.compact_log import compact_log
@@ -132,9 +139,9 @@ def _compact(args: argparse.Namespace) -> None:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     uri = metadata_uri(args)
+    options = spark_options(client_config(args)) | _password_option(args)
     with bookkeeper(args) as client:
         client.logs.reader.snapshot(args.name)  # fail before Spark starts, which takes seconds
-    options = spark_options(client_config(args)) | ({"password": args.password} if args.password else {})
     with session(args.master, show_progress=sys.stderr.isatty()) as spark:
         report = compact_log(spark, uri, args.name, target_bytes=args.target_bytes, options=options)
     if not report.commits:

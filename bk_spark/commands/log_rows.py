@@ -19,8 +19,9 @@ from bk_spark.client.log.stored.values import Content
 from bk_spark.commands.arguments import Commands, application, count
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.ledger import entry_line
-from bk_spark.commands.log_changes import add_password, log_command
+from bk_spark.commands.log_changes import log_command
 from bk_spark.commands.output import print_record, print_records, say
+from bk_spark.commands.password import OF_A_LOG, add_password, password
 from bk_spark.errors import ConfigError
 from bk_spark.rows.codec import without_text
 
@@ -48,7 +49,7 @@ def add(group: Commands) -> None:
     text = f"at most N rows or entries (default: {SHOWN} for a table and json, all for csv, parquet and arrow)"
     read.add_argument("--limit", type=count, metavar="N", help=text)
     read.add_argument("--output", metavar="FILE", help="write there instead of to stdout")
-    add_password(read)
+    add_password(read, OF_A_LOG)
     append = log_command(group, "append", "append files as rows, all of them in one commit", _append)
     append.add_argument("files", nargs="+", metavar="FILE", help="Parquet, CSV, JSON lines or Arrow files, all of one kind")
     append.add_argument("--format", choices=sorted(_DATASET_FORMATS), metavar="F", help="default: by the files' names")
@@ -56,7 +57,7 @@ def add(group: Commands) -> None:
     append.add_argument("--merge-schema", action="store_true", help="add columns that the log lacks")
     text = "drop the commit if the log has this version of this application, or a later one"
     append.add_argument("--application", type=application, metavar="ID:VERSION", help=text)
-    add_password(append)
+    add_password(append, OF_A_LOG)
 
 
 # --- read
@@ -67,7 +68,7 @@ def _read(args: argparse.Namespace) -> None:
     form = args.format or "json"
     shown = SHOWN if args.limit is None and form in ("json", "table") else args.limit
     with bookkeeper(args) as client:
-        log = client.open_log(args.name, password=args.password.encode())
+        log = client.open_log(args.name, password=password(args))
         content = log.snapshot().content
         if content is None:
             return
@@ -239,7 +240,7 @@ def _plain(value: object) -> object:
 def _append(args: argparse.Namespace) -> None:
     form = args.format or _format_of(args.files)
     with bookkeeper(args) as client:
-        log = client.open_log(args.name, create=args.create, password=args.password.encode())
+        log = client.open_log(args.name, create=args.create, password=password(args))
         is_empty = log.snapshot().content is None
         # Texts have no types of their own: they are read as what the log has, if it has a schema.
         schema = None if is_empty or form not in ("csv", "json") else log.schema

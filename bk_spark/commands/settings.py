@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bk_spark.bookie.directories import Directories
-from bk_spark.commands.arguments import Commands, Handler, command, setting_help
+from bk_spark.commands.arguments import Commands, Handler, command, setting_help, size_bytes
 from bk_spark.commands.connect import zookeeper_auth
 from bk_spark.config import TLS_NAMES, BookieConfig
 from bk_spark.errors import ConfigError
@@ -33,7 +33,7 @@ def data_dir_command(group: Commands, name: str, text: str, handler: Handler) ->
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """``--config``, and an option for every field of BookieConfig that is not already an option of every command."""
-    group = parser.add_argument_group("settings", "sizes in bytes, times in seconds")
+    group = parser.add_argument_group("settings", "sizes in bytes or such as 64m, times in seconds")
     group.add_argument(
         "--config", metavar="FILE", help="a TOML file of settings, such as 'gc_interval_s = 60.0'; options go before it"
     )
@@ -51,7 +51,7 @@ def add_fields(
         group.add_argument(
             "--" + field.name.replace("_", "-"),
             dest=field.name,
-            type=_boolean if kind is bool else kind,
+            type=size_bytes if _is_size(field.name) else _boolean if kind is bool else kind,
             metavar={str: "TEXT", bool: "true|false"}.get(kind, "N"),
             help=setting_help(config, field.name, shown(field.default)),
         )
@@ -89,7 +89,21 @@ def _read(path: Path) -> dict[str, Any]:
         if fields[name].type == "str" and not isinstance(value, str):
             shown = value if fields[name].repr else "(not shown)"
             raise ConfigError(f"{name} in {path}", shown, "it must be a text in quotation marks")
+        if _is_size(name) and isinstance(value, str):
+            found[name] = _size(f"{name} in {path}", value)
     return found
+
+
+def _is_size(name: str) -> bool:
+    """Whether a setting counts bytes, or bytes a second."""
+    return name.endswith(("_bytes", "_bytes_per_s"))
+
+
+def _size(what: str, value: str) -> int:
+    try:
+        return size_bytes(value)
+    except argparse.ArgumentTypeError as problem:
+        raise ConfigError(what, value, str(problem)) from None
 
 
 def _boolean(text: str) -> bool:

@@ -55,6 +55,18 @@ _SPARKS_OWN = frozenset({"provider", "owner", "location", "external", "comment"}
 _SPARKS_QUERY = frozenset({"checkpointlocation", "queryname"})
 """Keys that a streaming query passes to its sink, for Spark's own use."""
 
+_GIVE_METADATA = (
+    f"it must be the cluster's URI, zk://host:port/ledgers or embedded:DIR (bookies of this machine, started at first use); "
+    f"or set ${METADATA_VARIABLE}"
+)
+_GIVE_PATH = "it must name the log: .load('name') or .save('name')"
+_DROPPED_OPTIONS = (
+    "Spark passed no option at all, as for a catalog table (CREATE TABLE), whose options it drops: give them at each use, "
+    "SELECT … FROM t WITH ('metadata' = '…', 'path' = '…') or INSERT INTO t WITH (…), or use "
+    "CREATE TEMPORARY VIEW v USING bookkeeper OPTIONS (metadata '…', path '…')"
+)
+"""For a use without options. Nothing else tells the use of a table whose options are lost from a ``load()`` without any."""
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -326,14 +338,13 @@ def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = o
     given = {key: value for key, value in lowered.items() if key not in _SPARKS_OWN and not key.startswith("option.")}
     for key in given:
         _check_known(key)
+    dropped = "" if given else f". {_DROPPED_OPTIONS}"
     if "metadata" not in given and METADATA_VARIABLE in environment:
         given["metadata"] = environment[METADATA_VARIABLE]
     if "metadata" not in given:
-        remedy = (
-            f"it must be the cluster's URI, zk://host:port/ledgers or embedded:DIR (bookies of this machine, started at first "
-            f"use); or set ${METADATA_VARIABLE}"
-        )
-        raise ConfigError("option 'metadata'", None, remedy)
+        raise ConfigError("option 'metadata'", None, _GIVE_METADATA + dropped)
+    if dropped:
+        raise ConfigError("option 'path'", None, _GIVE_PATH + dropped)
     parsed = {o.attribute: o.parse(o.name, given[o.key]) for o in OPTIONS if o.key in given}
     if _PATHS in given:
         _add_paths(parsed, given[_PATHS])
@@ -363,7 +374,7 @@ def _add_paths(parsed: dict[str, Any], value: str) -> None:
 
 
 def _no_path() -> ConfigError:
-    return ConfigError("option 'path'", None, "it must name the log: .load('name') or .save('name')")
+    return ConfigError("option 'path'", None, _GIVE_PATH)
 
 
 def _check_known(key: str) -> None:

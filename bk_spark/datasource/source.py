@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import parse_options
+from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.errors import BookKeeperError
 
 if TYPE_CHECKING:
@@ -31,11 +32,23 @@ def register(spark: SparkSession) -> None:
 
     - the package is in a zip given with ``--py-files``;
     - its files were added after Spark first looked for formats;
-    - it is not installed on the server of Spark Connect (send it: ``spark.addArtifacts("bk_spark.zip", pyfile=True)``).
+    - it is not installed on the server of Spark Connect (send it: ``spark.addArtifacts("bk_spark.zip", pyfile=True)``);
+    - another thread than the one that made ``spark`` writes: call this in that thread, before its first write or stream.
 
     ``spark`` may be a session of Spark Connect. The package must be importable on the executors too.
     """
     spark.dataSource.register(BookKeeperDataSource)
+    _activate(spark)
+
+
+def _activate(spark: SparkSession) -> None:
+    """Make ``spark`` the session of the calling thread, where a write of Spark 4.3 looks for Python formats."""
+    from pyspark.sql import SparkSession
+
+    if isinstance(spark, SparkSession):  # those of Spark Connect are of another class, and belong to no thread
+        jvm = spark.sparkContext._jvm
+        assert jvm is not None
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 class BookKeeperDataSource(DataSource):
@@ -152,6 +165,7 @@ class BookKeeperDataSource(DataSource):
     Ref: docs/formats.md, "Row payloads"; Spark's Python Data Source API.
     """
 
+    @plain_errors()
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._options = parse_options(options)
@@ -161,6 +175,7 @@ class BookKeeperDataSource(DataSource):
     def name(cls) -> str:
         return "bookkeeper"
 
+    @plain_errors()
     def schema(self) -> StructType:
         """The schema of the log, or of entries. Raises NoSuchLogError, MetadataUnavailableError, ConfigError."""
         from bk_spark.datasource.read.loaded_log import columns_of
@@ -170,6 +185,7 @@ class BookKeeperDataSource(DataSource):
         options.check_use("batch read", "stream read")
         return ENTRIES if options.ledger else columns_of(options, self._load().stored)
 
+    @plain_errors()
     def reader(self, schema: StructType) -> EntryReader:
         """A reader of the columns ``schema``. Raises SchemaMismatchError where the log does not have them."""
         from bk_spark.datasource.read.read_task import Reading
@@ -186,6 +202,7 @@ class BookKeeperDataSource(DataSource):
             self._recover(logs)
         return EntryReader(self._reading(schema), logs)
 
+    @plain_errors()
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """As ``begin_write``."""
         from bk_spark.datasource.write.writer import begin_write
@@ -193,6 +210,7 @@ class BookKeeperDataSource(DataSource):
         self._options.check_use("batch write")
         return begin_write(self._options, schema, overwrite)
 
+    @plain_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader that follows the log, with the columns ``schema`` for the query's whole life. Its methods raise errors."""
         from bk_spark.datasource.read.stream_reader import RefusedStream, StreamReader
@@ -204,6 +222,7 @@ class BookKeeperDataSource(DataSource):
             return RefusedStream(problem)
         return StreamReader(reading, log.name, log.uid)
 
+    @plain_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """The writer of one batch of a query. Spark calls this before the batch's tasks, and again to commit what they wrote.
 

@@ -35,3 +35,4 @@ def test_logs_are_written_and_read_through_spark_connect_once_the_package_is_the
     assert found["rows"] == list(range(1000)) == numbers_of(bookkeeper, log)
     assert found["compacted"] == [2, 1, 1000]
     assert "there is no log 'nobody': 'bk-spark log list' shows what there is" in found["refusal"]
+    assert "Traceback" not in found["refusal"]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from bk_spark.datasource.source import BookKeeperDataSource, register
 from bk_spark.datasource.spark_schema import nullable
 from bk_spark.errors import LedgerClosedError, LedgerFencedError
 from tests.checkout import ROOT
+from tests.spark.conftest import Logs
 
 TALKING = ClientConfig(explicit_lac_s=3600.0)
 """A writer that tells its readers only by its next entry."""
@@ -340,3 +342,23 @@ def test_the_command_line_reads_rows_as_json_lines(logs, log, capsys) -> None:
     assert json.loads(capsys.readouterr().out) == {"id": 1, "tags": ["a", None], "bin": "AP8="}
     assert main(["log", "show", log, "--metadata", logs.uri]) == 0
     assert "tags: array" in capsys.readouterr().out
+
+
+def test_another_thread_writes_once_it_has_registered_the_format(logs: Logs, log: str) -> None:
+    """Spark 4.3 finds no Python format for a write there before; a read needs nothing."""
+
+    def refused() -> str:
+        with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND") as refused:
+            logs.write(logs.spark.range(3), log)
+        return str(refused.value)
+
+    def written() -> int:
+        register(logs.spark)
+        logs.write(logs.spark.range(3), log)
+        return logs.read(log).count()
+
+    for work in (refused, written):  # a thread for each, because a thread keeps its session
+        with ThreadPoolExecutor(1) as thread:
+            assert thread.submit(work).result()
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(lambda: logs.read(log).count()).result() == 3

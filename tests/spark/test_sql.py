@@ -77,8 +77,14 @@ def test_rows_from_a_query_are_inserted_by_position_as_spark_does(logs, log, vie
 
 
 def test_a_table_loses_its_options_in_a_select_and_in_an_insert_today(logs, table) -> None:
+    """The error says so, and which forms of SQL keep them; those are tested below and above."""
     for statement in ("SELECT * FROM t", "INSERT INTO t VALUES (3L, 'c')"):
-        assert "option 'metadata' is missing" in refused(lambda text=statement: logs.spark.sql(text).collect())
+        said = refused(lambda text=statement: logs.spark.sql(text).collect())
+        assert "option 'metadata' is missing" in said
+        assert "as for a catalog table (CREATE TABLE), whose options it drops" in said
+        assert "FROM t WITH ('metadata' = '…', 'path' = '…')" in said
+        assert "CREATE TEMPORARY VIEW v USING bookkeeper OPTIONS (metadata '…', path '…')" in said
+    assert "whose options it drops" in refused(lambda: logs.spark.table("t").collect())
 
 
 def test_a_table_is_used_with_its_options_given_again(logs, log, table) -> None:

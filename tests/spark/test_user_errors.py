@@ -1,9 +1,10 @@
-"""The usual mistakes: what Spark's user sees ends in one sentence that names the thing and says what to do."""
+"""The usual mistakes: what Spark's user sees is one sentence that names the thing and says what to do, without a traceback."""
 
 from __future__ import annotations
 
 import json
 import re
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import LongType, StructField, StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
+from tests.checkout import ROOT
 from tests.cluster.datasource.direct import Direct
 from tests.spark.conftest import Logs
 from tests.unit.datasource.batches import numbers
@@ -27,12 +29,15 @@ def last_line(problem: str) -> str:
 
 
 def check(action: Callable[[], object], sentence: str) -> None:
-    """It fails, and the user reads the sentence last: ours, by its class."""
+    """It fails, and the user reads the sentence last: ours, by its class, and no line of the code that raised it."""
     with pytest.raises(Exception) as refused:  # noqa: PT011
         action()
     last = last_line(str(refused.value))
     assert sentence in last, str(refused.value)
     assert re.search(r"bk_spark\.errors\.\w+Error: ", last), last
+    shown = "".join(traceback.format_exception(refused.value))
+    assert str(ROOT / "bk_spark") not in shown
+    assert 'File "' not in str(refused.value), shown
 
 
 # --- batch writes
@@ -77,8 +82,17 @@ def test_data_that_does_not_fit_is_refused_before_any_task(logs: Logs, direct: D
 
 def test_a_dataframe_without_columns_and_null_payloads_are_refused(logs: Logs, log) -> None:
     check(lambda: logs.write(logs.spark.range(3).select(), log), "it has no columns")
-    nulls = logs.spark.sql("SELECT cast(null AS binary) AS payload")
-    check(lambda: logs.write(nulls, log, content="entries"), "an entry may be empty, not null")
+    nulls = logs.spark.sql("SELECT if(id = 4, null, cast(id AS string)) AS payload FROM range(0, 9, 1, 1)")
+    sentence = "column 'payload' in row 5 of a Spark partition is 'null': an entry may be empty, not null"
+    check(lambda: logs.write(nulls, log, content="entries"), sentence)
+
+
+def test_a_struct_that_gained_a_field_names_the_option_that_takes_it(logs: Logs, log) -> None:
+    logs.write(logs.spark.sql("SELECT named_struct('x', 1) AS place"), log)
+    wider = logs.spark.sql("SELECT named_struct('x', 1, 'y', 2) AS place")
+    sentence = "column 'place' is struct<x:int> in the log and struct<x:int,y:int> in the data"
+    check(lambda: logs.write(wider, log), f"{sentence}: cast it, or let the log take both with option 'mergeSchema'")
+    logs.write(wider, log, mergeSchema=True)
 
 
 def test_rows_are_not_written_to_a_log_of_entries_nor_read_from_it(logs: Logs, direct: Direct, log) -> None:

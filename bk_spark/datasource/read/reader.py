@@ -26,6 +26,7 @@ from bk_spark.client.log.stretches import Stretch, confirmed_stretch
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.datasource.options import SourceOptions
+from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.datasource.read.followed_log import FollowedLog
 from bk_spark.datasource.read.loaded_log import LoadedLog
 from bk_spark.datasource.read.micro_batch import BatchPlanner
@@ -54,6 +55,7 @@ class EntryReader(DataSourceReader):
         # Every task gets a copy, and planning needs no schemas: those of many logs are megabytes.
         self._logs = tuple(replace(log, schema_json=None) for log in logs)
 
+    @plain_errors()
     def partitions(self) -> Sequence[InputPartition]:
         """Raises NoSuchLogError, NoSuchLedgerError, UnauthorizedAccessError, and as ``parts_of``."""
         options = self._reading.options
@@ -70,7 +72,10 @@ class EntryReader(DataSourceReader):
 
         Raises NoSuchLogError where the log was deleted meanwhile.
         """
-        part = partition.value
+        with plain_errors():
+            yield from self._rows(partition.value)
+
+    def _rows(self, part: LogPart | Sequence[Stretch] | None) -> Iterator[pa.RecordBatch]:
         if not isinstance(part, LogPart):
             yield from self._reading.batches(part or ())
             return

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from bk_spark.client.log.stored.values import Head
 from bk_spark.client.log.stream.follow import LedgerEnd, Newest
 from bk_spark.client.log.stream.positions import Offset, StreamOffset, StreamPosition, stream_offset
+from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.datasource.read.batch_limits import Limits, StoredSizes, admitted_end
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
 from bk_spark.datasource.read.micro_batch import BatchPlanner, read_part
@@ -49,6 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: StreamPosition | None = None
         self._newest: StreamPosition | None = None
 
+    @plain_errors()
     def initialOffset(self) -> Offset:
         """Where a query with an empty checkpoint starts: options ``startingOffsets`` and ``startingTimestamp``."""
         if self._initial is None:
@@ -64,6 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(options.max_bytes_per_trigger)
         return ReadAllAvailable()
 
+    @plain_errors()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The end of the next micro-batch: ``start`` if nothing is new, never before it. Answered from memory while idle."""
         given = self._given(start)
@@ -82,6 +85,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The newest position, without regard to limits: Spark shows it in the query's progress."""
         return None if self._newest is None else self._newest.to_offset(self._uid)
 
+    @plain_errors()
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The parts of a micro-batch, the same for the same offsets, also after a restart.
 
@@ -98,12 +102,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part, in stream order, in exactly the declared schema."""
-        return read_part(partition.value, self._reading, self._name, self._uid)
+        with plain_errors():
+            yield from read_part(partition.value, self._reading, self._name, self._uid)
 
+    @plain_errors()
     def commit(self, end: Offset) -> None:
         """Have the cursor show that everything before ``end`` was processed."""
         self._move_cursor(self._given(end).position)
 
+    @plain_errors()
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of this run of the query: all that a quorum of bookies has confirmed now."""
         self._freeze(self._log.logs.names.fresh_head(self._name, self._uid))
@@ -198,11 +205,13 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, problem: BookKeeperError) -> None:
         self._problem = problem
 
+    @plain_errors()
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise self._problem
 
     getDefaultReadLimit = prepareForTriggerAvailableNow = initialOffset = partitions = read = _refuse
 
+    @plain_errors()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> NoReturn:
         """Has its own signature because Spark inspects it."""
         raise self._problem

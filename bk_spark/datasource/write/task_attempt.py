@@ -6,7 +6,7 @@ touches what another one wrote, and none makes anything visible.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -59,7 +59,7 @@ class Attempt:
         """Arrays of payloads to append, and how many rows each one holds."""
         options = self.options
         if self.schema is None:
-            for payloads in gathered_entries(map(entry_payloads, batches), options.client.add_batch_bytes):
+            for payloads in gathered_entries(entry_payloads(batches), options.client.add_batch_bytes):
                 yield payloads, len(payloads)
             return
         cut = PayloadFormat(
@@ -68,9 +68,14 @@ class Attempt:
         yield from row_payloads(self.job.log_name, to_arrow(self.schema), cut, batches, options.client.add_batch_bytes)
 
 
-def entry_payloads(batch: pa.RecordBatch) -> pa.BinaryArray:
-    """The ``payload`` column as bytes. Raises ConfigError for a null."""
-    column = batch.column("payload")
-    if column.null_count:
-        raise ConfigError("column 'payload'", None, "an entry may be empty, not null: filter the nulls out, or coalesce them")
-    return column.cast(pa.binary())
+def entry_payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.BinaryArray]:
+    """The column ``payload`` of each batch as bytes. Raises ConfigError for a null, with the number of its row in the task."""
+    before = 0
+    for batch in batches:
+        column = batch.column("payload")
+        if column.null_count:
+            row = before + column.is_null().index(True).as_py() + 1
+            remedy = "an entry may be empty, not null: filter the nulls out, or coalesce them"
+            raise ConfigError(f"column 'payload' in row {row} of a Spark partition", "null", remedy)
+        before += len(column)
+        yield column.cast(pa.binary())

@@ -30,6 +30,7 @@ from bk_spark.client.log.changes.plan import CommitRequest
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import SourceOptions
+from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.datasource.write.checks import check_append, check_bookies, stored_schema
 from bk_spark.datasource.write.task_attempt import Attempt
 from bk_spark.errors import BookKeeperError, ConfigError
@@ -101,10 +102,12 @@ class _Writer:
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """A batch write. The driver pickles it before the tasks run; the same state writes, commits and aborts."""
 
+    @plain_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LedgerMessage:
         """Run one task attempt and close its ledger, which nobody reads before the commit."""
         return LedgerMessage(self._attempt.job, self._attempt.write(iterator))
 
+    @plain_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make the ledgers part of the log, in the order of Spark's partitions, and delete the ledgers of losing attempts."""
         written = [self._checked(message) for message in messages]
@@ -128,11 +131,13 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """One batch of a streaming query; in output mode complete an OVERWRITE."""
 
+    @plain_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LedgerMessage:
         """Run one task attempt and close its ledger, which nobody reads before the commit."""
         query_id, batch_id = _running_batch()
         return LedgerMessage(self._attempt.job, self._attempt.write(iterator), query_id, batch_id)
 
+    @plain_errors()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the batch part of the log, unless the log has it. An empty batch is committed too, to record its id.
 

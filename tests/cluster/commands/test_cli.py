@@ -182,7 +182,7 @@ def test_ledger_read_refuses_a_range_that_ends_before_it_starts(capsys: pytest.C
 
 
 def test_ledger_recover_closes_what_a_vanished_writer_left_open(
-    capsys: pytest.CaptureFixture[str], cluster: LocalCluster
+    capsys: pytest.CaptureFixture[str], cluster: LocalCluster, tmp_path: Path
 ) -> None:
     with BookKeeper(cluster.metadata_uri) as client:
         ledger_id = str(client.create_ledger(password=b"secret").ledger_id)
@@ -190,7 +190,10 @@ def test_ledger_recover_closes_what_a_vanished_writer_left_open(
         writer.append(b"one")
     assert main(["ledger", "recover", ledger_id, "--password", "wrong"]) == 1
     assert "wrong password" in capsys.readouterr().err
-    [record] = _json(capsys, "ledger", "recover", ledger_id, "--password", "secret")
+    file = tmp_path / "password"
+    file.touch(mode=0o600)
+    file.write_text("secret\n")
+    [record] = _json(capsys, "ledger", "recover", ledger_id, "--password-file", str(file))
     assert (record["state"], record["entries"]) == ("CLOSED", 0)
     assert main(["ledger", "read", str(writer.ledger_id)]) == 0
     assert capsys.readouterr().out in ("", "0\tone\n")  # as far as it is known to be confirmed

@@ -10,7 +10,7 @@ import pytest
 
 from bk_spark.commands.arguments import add_security
 from bk_spark.commands.settings import add_settings, bookie_config
-from bk_spark.config import BookieConfig
+from bk_spark.config import MIB, BookieConfig
 from bk_spark.errors import ConfigError
 from bk_spark.local.cluster import bookie_command
 
@@ -104,6 +104,22 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, words: str)
     with pytest.raises(ConfigError) as refused:
         parsed("--config", written(tmp_path, text))
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["8m", "8M", "8mb", "8 MiB", "8192k", "8388608"])
+def test_a_size_has_a_unit_or_is_in_bytes_on_the_command_line_and_in_the_file(tmp_path: Path, text: str) -> None:
+    assert parsed("--write-cache-bytes", text).write_cache_bytes == 8 * MIB
+    config = written(tmp_path, f'write_cache_bytes = "{text}"\nscrub_bytes_per_s = "{text}"')
+    assert (parsed("--config", config).write_cache_bytes, parsed("--config", config).scrub_bytes_per_s) == (8 * MIB, 8 * MIB)
+
+
+def test_what_is_no_size_is_refused_in_the_same_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "'8 mega' is not a size, such as 65536, 64m or 10g"
+    with pytest.raises(SystemExit):
+        parsed("--write-cache-bytes", "8 mega")
+    assert words in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=words):
+        parsed("--config", written(tmp_path, 'write_cache_bytes = "8 mega"'))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -336,3 +336,19 @@ def test_a_stream_and_a_write_are_of_one_log(options: dict[str, str], name: str)
         several(**options).check_use("stream read")
     with pytest.raises(ConfigError, match=f"option '{name}' is .*: it does not apply to a batch write"):
         several(**options).check_use("batch write")
+
+
+@pytest.mark.parametrize(("environment", "missing"), [({}, "metadata"), ({"BK_SPARK_METADATA": URI}, "path")])
+def test_a_use_without_options_says_that_spark_drops_those_of_a_catalog_table(
+    environment: dict[str, str], missing: str
+) -> None:
+    for of_spark in ({}, {"provider": "bookkeeper", "owner": "me"}):
+        with pytest.raises(ConfigError, match=rf"option '{missing}' is missing: .*as for a catalog table .* WITH \('metadata'"):
+            parse_options(of_spark, environment)
+
+
+def test_a_use_with_some_options_is_no_catalog_table() -> None:
+    for given, missing in (({"path": "orders"}, "metadata"), ({"metadata": URI}, "path")):
+        with pytest.raises(ConfigError, match=f"option '{missing}' is missing") as refused:
+            parse_options(given, {})
+        assert "catalog" not in str(refused.value)

@@ -104,9 +104,11 @@ def test_after_the_end_of_its_job_a_late_attempt_cannot_write(attempt: Attempt, 
 
 def test_payloads_may_be_empty_and_not_null() -> None:
     given = pa.record_batch({"payload": pa.array([b"", b"a"], pa.large_binary())})
-    assert entry_payloads(given).to_pylist() == [b"", b"a"]
-    with pytest.raises(ConfigError, match="an entry may be empty, not null"):
-        entry_payloads(pa.record_batch({"payload": pa.array([None], pa.binary())}))
+    holed = pa.record_batch({"payload": pa.array([b"b", None, None], pa.large_binary())})
+    payloads = entry_payloads([given, holed])
+    assert next(payloads).to_pylist() == [b"", b"a"]
+    with pytest.raises(ConfigError, match="in row 4 of a Spark partition is 'null': an entry may be empty, not null"):
+        next(payloads)
 
 
 def test_the_password_is_in_no_text_of_an_attempt(cluster: LocalCluster, bookkeeper: BookKeeper, log: str) -> None:
