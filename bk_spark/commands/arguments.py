@@ -21,6 +21,7 @@ from bk_spark.datasource.option_values import size
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.ledger_layout import MAX_LEDGER_ID
 from bk_spark.metadata.znodes import is_bookie_id
+from bk_spark.tls.files import warn_of_open_file
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Handler = Callable[[argparse.Namespace], None]
@@ -29,6 +30,10 @@ MAX_ERROR_CHARACTERS = 1_000
 """Limit of an error about wrong usage, which repeats what was typed: a screenful."""
 
 _parse_size = size(0, 2**62)
+MAX_PASSWORD_BYTES = 65_536
+"""The longest line that is read: no password is as long, and a wrong file may have a line without an end."""
+
+OF_A_LOG = "the password of its ledgers"
 
 
 class Parser(argparse.ArgumentParser):
@@ -76,6 +81,31 @@ def add_security(parser: argparse.ArgumentParser) -> None:
 def add_log_option(parser: argparse.ArgumentParser) -> None:
     """For commands that run for long: their handlers call ``set_up_logging(args.log_json)``."""
     parser.add_argument("--log-json", action="store_true", help="write the log, on stderr, as one JSON object a line")
+
+
+def add_password(parser: argparse.ArgumentParser, whose: str) -> None:
+    """``--password`` or ``--password-file``; ``whose`` names what it belongs to."""
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--password", default="", help=f"{whose} (default: none); other users of this machine can see it")
+    either.add_argument("--password-file", metavar="FILE", help="a file whose first line is the password")
+
+
+def password(args: argparse.Namespace) -> bytes:
+    """The password given, empty without one. Warns of a file that other users can read. Raises ConfigError."""
+    name = args.password_file
+    if name is None:
+        return str(args.password).encode()
+    try:
+        with open(name, "rb") as file:
+            line = file.readline(MAX_PASSWORD_BYTES + 1)
+    except OSError as problem:
+        raise ConfigError("--password-file", name, f"it cannot be read ({problem.strerror})") from None
+    found = line.rstrip(b"\r\n")
+    if not found or len(line) > MAX_PASSWORD_BYTES:
+        remedy = f"its first line must be the password, of 1 to {MAX_PASSWORD_BYTES} bytes with the line's end"
+        raise ConfigError("--password-file", name, remedy)
+    warn_of_open_file(name)
+    return found
 
 
 def count(text: str) -> int:

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
-from bk_spark.commands.arguments import Commands, Handler, command, count, group_of
+from bk_spark.commands.arguments import Commands, Handler, add_password, command, count, group_of, password
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import ProgressBar, print_pages, print_record, say
-from bk_spark.commands.password import add_password, password
 from bk_spark.errors import NoSuchEntryError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 

@@ -11,19 +11,21 @@ from dataclasses import asdict, replace
 from bk_spark.client.log.cleanup.compaction_plan import TARGET_BYTES
 from bk_spark.client.log.cleanup.orphans import OLDER_THAN_S, Orphan
 from bk_spark.commands.arguments import (
+    OF_A_LOG,
     Commands,
     Handler,
+    add_password,
     command,
     count,
     group_of,
     log_position,
     or_none,
+    password,
     positive_size_bytes,
     size_bytes,
 )
 from bk_spark.commands.connect import bookkeeper, client_config, metadata_uri, spark_options
 from bk_spark.commands.output import ProgressBar, print_record, print_records, readable, say
-from bk_spark.commands.password import OF_A_LOG, add_password, password
 from bk_spark.errors import ConfigError
 
 RETENTION = {

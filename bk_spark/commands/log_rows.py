@@ -16,12 +16,11 @@ import pyarrow as pa
 
 from bk_spark.client.log.log import Log
 from bk_spark.client.log.stored.values import Content
-from bk_spark.commands.arguments import Commands, application, count
+from bk_spark.commands.arguments import OF_A_LOG, Commands, add_password, application, count, password
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.ledger import entry_line
 from bk_spark.commands.log_changes import log_command
 from bk_spark.commands.output import print_record, print_records, say
-from bk_spark.commands.password import OF_A_LOG, add_password, password
 from bk_spark.errors import ConfigError
 from bk_spark.rows.codec import without_text
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.commands.password import MAX_PASSWORD_BYTES, add_password, password
+from bk_spark.commands.arguments import MAX_PASSWORD_BYTES, add_password, password
 from bk_spark.errors import ConfigError
 
 
