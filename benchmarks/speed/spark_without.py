@@ -25,7 +25,7 @@ PROCESSES = 2
 SPARK_BATCH_ROWS = 10_000
 """Of the record batches that Spark hands over, by default."""
 
-_DEFAULTS = SourceOptions(metadata="", path="")
+_DEFAULTS = SourceOptions(metadata="", path="any")
 _FORMAT = PayloadFormat(
     compression=_DEFAULTS.compression, max_rows=_DEFAULTS.max_rows_per_entry, max_bytes=_DEFAULTS.max_bytes_per_entry
 )

