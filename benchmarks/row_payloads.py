@@ -32,7 +32,7 @@ from bk_spark.datasource.options import SourceOptions
 from bk_spark.rows.codec import PayloadFormat, RowDecoder, RowEncoder, layout
 
 SPARK_BATCH_ROWS = 10_000
-DEFAULTS = SourceOptions(metadata="", path="")
+DEFAULTS = SourceOptions(metadata="", path="any")
 DataSet: TypeAlias = Callable[[np.random.Generator, int], pa.RecordBatch]
 
 
