@@ -1,8 +1,9 @@
-"""What a unit test may not do: open a connection, start a process, or take a second of CPU. Such a test belongs elsewhere.
+"""What a unit test may not do: open a connection, start a process, or take seconds of CPU. Such a test belongs elsewhere.
 
 Sockets and processes are refused by an audit hook, which Python calls before it opens either; gRPC opens its own, so its entry
 points are refused by name. CPU time is counted, not the time on the clock, and it is counted in seconds of a machine on which
-``_reference_work`` takes ``REFERENCE_S``: a machine that is busy or slow fails no test.
+``_reference_work`` takes ``REFERENCE_S``. A test should stay below one such second, and fails at ``MOST_CPU_S``: on a shared
+machine, the same work takes twice its time from one second to the next.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.budget import IS_SOAK
 
 REFUSED_EVENTS = ("socket.bind", "socket.connect", "subprocess.Popen", "os.fork", "os.posix_spawn", "os.system")
 REFUSED_CALLS = ("server", "insecure_channel", "secure_channel")
-MOST_CPU_S = 1.0
+MOST_CPU_S = 3.0
 REFERENCE_S = 0.05
 
 _running: list[str] = []
