@@ -202,16 +202,18 @@ def unregister(store: MetadataStore, znodes: Znodes, bookie_id: str) -> None:
 
 
 def list_bookies(store: MetadataStore, znodes: Znodes) -> list[RegisteredBookie]:
-    """The registered bookies, including read-only ones, in the order of their ids."""
-    read_only = set(_names(store, znodes, znodes.read_only))
-    writable = set(_names(store, znodes, znodes.available)) - {name_of(znodes.read_only)} - read_only
-    ids = [(bookie_id, bookie_id in read_only) for bookie_id in sorted(writable | read_only)]
-    paths = [znodes.registration(bookie_id, read_only=is_read_only) for bookie_id, is_read_only in ids]
+    """The registered bookies, including read-only ones, in the order of their ids. A change of mode hides none."""
+    writable, read_only, moved = (
+        set(_names(store, znodes, path)) for path in (znodes.available, znodes.read_only, znodes.available)
+    )
+    modes = {bookie_id: bookie_id in read_only for bookie_id in sorted(writable | read_only | moved)}
+    del modes[name_of(znodes.read_only)]
+    paths = [znodes.registration(bookie_id, read_only=mode) for bookie_id, mode in modes.items()]
     bookies = []
-    for (bookie_id, is_read_only), path, found in zip(ids, paths, store.get_many(paths), strict=True):
-        address = _decode(bookie_id, path, found.value) if found is not None else None
-        if found is not None and address is not None:
-            bookies.append(RegisteredBookie(bookie_id, address, is_read_only, found.modified_ms))
+    for bookie_id, path, found in zip(modes, paths, store.get_many(paths), strict=True):
+        bookie = _registered(znodes, bookie_id, path, found) if found is not None else _find(store, znodes, bookie_id)
+        if bookie is not None:
+            bookies.append(bookie)
     return bookies
 
 
@@ -226,11 +228,24 @@ def watch_bookies(store: MetadataStore, znodes: Znodes, on_change: Callable[[], 
 
 def lookup(store: MetadataStore, znodes: Znodes, bookie_id: str) -> BookieAddress | None:
     """Where a bookie listens; None if it is not registered, which does not mean that it is dead."""
-    paths = [znodes.registration(bookie_id, read_only=read_only) for read_only in (False, True)]
+    found = _find(store, znodes, bookie_id)
+    return found.address if found is not None else None
+
+
+def _find(store: MetadataStore, znodes: Znodes, bookie_id: str) -> RegisteredBookie | None:
+    """The registration of a bookie. One that changes its mode enters the new one first: one of three looks meets it."""
+    paths = [znodes.registration(bookie_id, read_only=mode) for mode in (False, True, False)]
     for path, found in zip(paths, store.get_many(paths), strict=True):
         if found is not None:
-            return _decode(bookie_id, path, found.value)
+            return _registered(znodes, bookie_id, path, found)
     return None
+
+
+def _registered(znodes: Znodes, bookie_id: str, path: str, found: Versioned) -> RegisteredBookie | None:
+    """None for a bookie that takes requests in no way that is known here."""
+    address = _decode(bookie_id, path, found.value)
+    is_read_only = path == znodes.registration(bookie_id, read_only=True)
+    return RegisteredBookie(bookie_id, address, is_read_only, found.modified_ms) if address is not None else None
 
 
 def _names(store: MetadataStore, znodes: Znodes, path: str) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 
@@ -27,7 +29,7 @@ from bk_spark.metadata.registration import (
     unregister,
     watch_bookies,
 )
-from bk_spark.metadata.store import MetadataStore
+from bk_spark.metadata.store import MetadataStore, Versioned
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
 from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
@@ -312,3 +314,41 @@ def test_a_damaged_registration_is_damage_and_not_absence(store: ZooKeeperStore,
     store.create(cluster_root.registration("x"), b"\xff\xff")
     with pytest.raises(CorruptionError, match="available/x is damaged"):
         lookup(store, cluster_root, "x")
+
+
+@pytest.mark.parametrize("becomes_read_only", [True, False])
+@pytest.mark.parametrize("before", range(5))
+def test_a_bookie_that_changes_its_mode_between_any_two_reads_is_listed_and_found(
+    store: ZooKeeperStore, cluster_root: Znodes, before: int, becomes_read_only: bool
+) -> None:
+    def changing() -> MetadataStore:
+        register(store, cluster_root, A, not becomes_read_only)
+        return cast(MetadataStore, ChangingStore(store, before, lambda: register(store, cluster_root, A, becomes_read_only)))
+
+    assert [one.address for one in list_bookies(changing(), cluster_root)] == [A]
+    assert lookup(changing(), cluster_root, A.bookie_id) == A
+
+
+class ChangingStore:
+    """Something happens in the store before one of its reads, counted from 0."""
+
+    def __init__(self, store: ZooKeeperStore, before: int, change: Callable[[], None]) -> None:
+        self._store = store
+        self._left = before
+        self._change = change
+
+    def _count(self) -> None:
+        if self._left == 0:
+            self._change()
+        self._left -= 1
+
+    def children(self, path: str) -> list[str]:
+        self._count()
+        return self._store.children(path)
+
+    def get_many(self, paths: Sequence[str]) -> list[Versioned | None]:
+        found = []
+        for path in paths:
+            self._count()
+            found += self._store.get_many([path])
+        return found
