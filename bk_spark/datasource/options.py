@@ -21,6 +21,7 @@ from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.embedded.join import settled
 from bk_spark.errors import ConfigError
 from bk_spark.quorum import check_quorums
+from bk_spark.rows.codec import COMPRESSION, COMPRESSIONS, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
 from bk_spark.rows.local_time import NO_ZONE, time_zone
 from bk_spark.rows.where.condition import Condition, parse_where
 
@@ -100,7 +101,7 @@ _VERSION = values.integer(0, 2**63 - 1)
 _ANY_COUNT = values.integer(1, 2**63 - 1)
 _OVERWRITES = values.one_of("fail", "read", "skip")
 _STARTS = values.offsets(EARLIEST, LATEST)
-_COMPRESSION = values.one_of("none", "lz4", "zstd")
+_COMPRESSION = values.one_of(*COMPRESSIONS)
 _METADATA = "columns that tell where a row comes from: `_log`, `_version` …"
 
 OPTIONS: tuple[Option, ...] = (
@@ -127,7 +128,7 @@ OPTIONS: tuple[Option, ...] = (
         "`CRC32C`, `HMAC`, `CRC32` or `DUMMY`: proves entries to readers",
     ),
     Option("password", "all", "", values.password, "authenticates adds and reads; never shown"),
-    Option("compression", "write", "zstd", _COMPRESSION, "of row payloads: `none`, `lz4` or `zstd`", rows_only=True),
+    Option("compression", "write", COMPRESSION, _COMPRESSION, "of row payloads: `none`, `lz4` or `zstd`", rows_only=True),
     Option(
         "maxRowsPerEntry",
         "write",
@@ -224,9 +225,9 @@ class SourceOptions:
     ack_quorum: int = 2
     digest_type: DigestType = DigestType.CRC32C
     password: bytes = field(default=b"", repr=False)
-    compression: str = "zstd"
-    max_rows_per_entry: int = 65_536
-    max_bytes_per_entry: int = MIB
+    compression: str = COMPRESSION
+    max_rows_per_entry: int = MAX_ROWS_PER_ENTRY
+    max_bytes_per_entry: int = MAX_BYTES_PER_ENTRY
     max_bytes_per_partition: int = 128 * MIB
     min_partitions: int = 1
     recover: bool = False

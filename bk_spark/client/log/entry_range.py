@@ -98,14 +98,15 @@ class LedgerStretch:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is to be read, as far as that is known before the ledger is opened."""
-        return isinstance(self.ledger, CommittedLedger) and self._until(self.ledger.last_entry_id) < self.first
+        return isinstance(self.ledger, CommittedLedger) and self.until(self.ledger.last_entry_id) < self.first
 
     def last(self, reader: OpenedLedger) -> int:
         """The last entry to be read, inclusive: of an open ledger, as far as its reader knows it to be confirmed."""
         ledger = self.ledger
-        return self._until(ledger.last_entry_id if isinstance(ledger, CommittedLedger) else reader.last_add_confirmed)
+        return self.until(ledger.last_entry_id if isinstance(ledger, CommittedLedger) else reader.last_add_confirmed)
 
-    def _until(self, last: int) -> int:
+    def until(self, last: int) -> int:
+        """The last entry to be read, inclusive, of a ledger that ends with ``last``."""
         return last if self.beyond is None else min(last, self.beyond - 1)
 
 

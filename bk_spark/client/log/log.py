@@ -22,7 +22,7 @@ from bk_spark.client.log.leader.leadership import Leadership
 from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.client.log.leader.roll_log import RollLimits
 from bk_spark.client.log.log_store import LogStore
-from bk_spark.client.log.rows.append_rows import MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY, RowTarget, append_rows
+from bk_spark.client.log.rows.append_rows import RowTarget, append_rows
 from bk_spark.client.log.rows.read_rows import RowQuery, RowReader, milliseconds_of, stored_schema
 from bk_spark.client.log.rows.row_writer import MAX_DELAY_S, RowLimits, RowNumbers, RowWriteHandle
 from bk_spark.client.log.rows.tail_rows import LATEST, RowTail, TailedLog
@@ -32,7 +32,7 @@ from bk_spark.client.log.stream.order import FAIL
 from bk_spark.config import MIB, DigestType, LedgerOptions
 from bk_spark.errors import ConfigError, NoSuchLogError
 from bk_spark.rows.arrow_types import Conversion
-from bk_spark.rows.codec import RowEncoder
+from bk_spark.rows.codec import COMPRESSION, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY, RowEncoder
 
 __all__ = ["DEFAULT_ROLL_BYTES", "LedgerAccess", "Log", "LogPosition"]
 
@@ -224,7 +224,7 @@ class Log:
         application: tuple[str, int] | None = None,
         *,
         merge_schema: bool = False,
-        compression: str = "zstd",
+        compression: str = COMPRESSION,
         ensemble_size: int = 3,
         write_quorum: int = 3,
         ack_quorum: int = 2,
@@ -257,7 +257,7 @@ class Log:
         max_rows: int = MAX_ROWS_PER_ENTRY,
         max_bytes: int = MAX_BYTES_PER_ENTRY,
         max_delay_s: float = MAX_DELAY_S,
-        compression: str = "zstd",
+        compression: str = COMPRESSION,
         ensemble_size: int = 3,
         write_quorum: int = 3,
         ack_quorum: int = 2,

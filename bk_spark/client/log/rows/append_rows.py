@@ -21,17 +21,10 @@ from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.stored.schema import appended_schema, parse_schema
 from bk_spark.client.log.stored.values import CommitKind, Content, LogVersion
 from bk_spark.client.log.write_ledger import JobRefresh, until_ended, write_ledger
-from bk_spark.config import MIB
 from bk_spark.errors import BookKeeperError, ConfigError, SchemaMismatchError
 from bk_spark.rows.arrow_types import Conversion
-from bk_spark.rows.codec import PayloadFormat
+from bk_spark.rows.codec import COMPRESSION, COMPRESSIONS, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY, PayloadFormat
 from bk_spark.rows.writing import row_payloads
-
-COMPRESSIONS = ("none", "lz4", "zstd")
-
-MAX_ROWS_PER_ENTRY = 65_536
-MAX_BYTES_PER_ENTRY = MIB
-"""As Spark's writer cuts rows by default."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +38,7 @@ class RowTarget:
     uid: str
     add_bytes: int
     """Payloads travel together up to so many bytes: ``ClientConfig.add_batch_bytes``."""
-    compression: str = "zstd"
+    compression: str = COMPRESSION
 
     def __post_init__(self) -> None:
         if self.compression not in COMPRESSIONS:

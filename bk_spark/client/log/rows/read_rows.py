@@ -27,7 +27,7 @@ from bk_spark.errors import ConfigError
 from bk_spark.rows.arrow_types import arrow_schema, has_collation
 from bk_spark.rows.local_time import time_zone
 from bk_spark.rows.parts import whole_payloads
-from bk_spark.rows.reading import joined, rows_as
+from bk_spark.rows.reading import Converter, joined, rows_as
 from bk_spark.rows.where.condition import parse_where
 from bk_spark.rows.where.filter import RowFilter, bind
 
@@ -67,13 +67,13 @@ class BoundQuery:
     schema: pa.Schema
     where: RowFilter | None
 
-    def converted(self, ledger_id: int, entries: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows of one batch of entries."""
-        return rows_as(self.schema, where=self.where)(ledger_id, entries)
+    def converter(self) -> Converter:
+        """Gives the rows of batches of entries. It remembers the last schema that it met: one serves many batches."""
+        return rows_as(self.schema, where=self.where)
 
     def rows_of(self, handle: ReadHandle, stretch: Stretch) -> Iterator[pa.RecordBatch]:
         """The rows of some confirmed entries, in their order."""
-        convert = rows_as(self.schema, where=self.where)
+        convert = self.converter()
         # Whoever planned the stretch saw its entries confirmed; the bookies that are asked now may not know of that yet.
         place = stretch.ledger_id, stretch.first_entry_id, stretch.last_entry_id
         batches = whole_payloads(handle.read_unconfirmed, *place)
@@ -129,13 +129,11 @@ class RowReader:
 
     def _stretches(self, start: LogPosition | None, end: LogPosition | None) -> Iterator[Stretch]:
         listed: list[CommittedLedger | OpenLedger] = [*self._snapshot.ledgers, *self._snapshot.open_ledgers]
-        wanted = LogRange.of(self._snapshot.name, listed, start, end)
-        for index in range(wanted.first[0], min(wanted.beyond[0] + 1, len(listed))):
-            whole, is_closed = self._whole(listed[index])
-            first = wanted.first[1] if index == wanted.first[0] else 0
-            last = min(whole.last_entry_id, wanted.beyond[1] - 1) if index == wanted.beyond[0] else whole.last_entry_id
-            if first <= last:
-                yield whole.part(first, last)
+        for wanted in LogRange.of(self._snapshot.name, listed, start, end).stretches():
+            whole, is_closed = self._whole(wanted.ledger)
+            last = wanted.until(whole.last_entry_id)
+            if wanted.first <= last:
+                yield whole.part(wanted.first, last)
             if not is_closed:
                 return
 

@@ -19,14 +19,14 @@ from typing import Any
 import pyarrow as pa
 
 from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
-from bk_spark.client.ledger.write_handle import WriteHandle
+from bk_spark.client.ledger.write_handle import ClosedAfterBlock, WriteHandle
 from bk_spark.client.ledger.write_items import new_future
 from bk_spark.client.log.entry_range import LogPosition
 from bk_spark.client.log.leader.log_write_handle import LogAppend, LogWriteHandle, submit
 from bk_spark.client.log.rows.append_rows import stream_of
 from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
-from bk_spark.errors import BookKeeperError, ConfigError, EntryTooLargeError, LedgerClosedError, SchemaMismatchError
+from bk_spark.errors import ConfigError, EntryTooLargeError, LedgerClosedError, SchemaMismatchError
 from bk_spark.rows.arrow_types import Conversion
 from bk_spark.rows.codec import MAX_ROWS, RowEncoder, numbered
 from bk_spark.rows.gathering import gathered_batches
@@ -107,7 +107,7 @@ class _Buffer:
     due_s: float = 0.0
 
 
-class RowWriteHandle:
+class RowWriteHandle(ClosedAfterBlock):
     """Leads a log of rows: appends rows, each confirmed, until somebody displaces it. Several threads may use it.
 
     Rows become visible to readers with the entry that they are in, and stay in the order of the calls. Errors are those of
@@ -126,6 +126,8 @@ class RowWriteHandle:
         self._lock = threading.Condition()
         self._sending = threading.Lock()
         self._last: Future[Any] | None = None
+        self._untold: BaseException | None = None
+        """Why rows could not be submitted, until a call has raised it: nobody has to look at the futures."""
         self._is_closed = False
         threading.Thread(target=self._flush_when_due, name="bk_spark-row-writer", daemon=True).start()
 
@@ -141,9 +143,16 @@ class RowWriteHandle:
 
     def append(self, rows: Any) -> LogPosition:
         """Append rows, and wait until all are confirmed. Returns the entry that holds the last of them."""
+        check_may_wait(EventLoop.get())
         appended = self.append_async(rows)
-        self.flush()
-        return appended.result()
+        self._send()
+        try:
+            return appended.result()
+        except BaseException as problem:
+            with self._lock:
+                if self._untold is problem:
+                    self._untold = None
+            raise
 
     def append_async(self, rows: Any) -> Future[LogPosition]:
         """Append rows: Arrow data, a pandas DataFrame, a dict (one row), or a list of dicts. At least one row.
@@ -170,15 +179,19 @@ class RowWriteHandle:
         return future
 
     def flush(self) -> None:
-        """Wait until all rows that were appended before the call are confirmed. Raises what failed the writer."""
+        """Wait until all rows that were appended before the call are confirmed.
+
+        Raises what failed the writer, and what kept rows from being written where no call has raised it yet.
+        """
         check_may_wait(EventLoop.get())
         self._send()
         last = self._last
         if last is not None:
             last.result()
+        self._raise_untold()
 
     def close(self) -> None:
-        """Write what waits, wait until it is confirmed, close the ledgers and record their ends. Raises as LogWriteHandle."""
+        """Write what waits, wait until it is confirmed, close the ledgers and record their ends. Raises as ``flush``."""
         with self._lock:
             self._is_closed = True
             self._lock.notify_all()
@@ -186,16 +199,11 @@ class RowWriteHandle:
             self._send()
         finally:
             self._leader.close()
+        self._raise_untold()
 
-    def __enter__(self) -> RowWriteHandle:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            self.close()
-        except BookKeeperError:
-            if kind is None:  # otherwise the error of the block counts
-                raise
+    @property
+    def _title(self) -> str:
+        return f"the row writer of log '{self._limits.log}'"
 
     # --- the buffer
 
@@ -279,14 +287,24 @@ class RowWriteHandle:
                 append = _Payload(entry, len(entry) + ENTRY_OVERHEAD_BYTES, rows=rows, numbers=self._numbers)
                 self._last = submit(self._leader, append)
         except BaseException as problem:
+            with self._lock:
+                self._untold = problem
             for future in taken.futures:
                 future.set_exception(problem)
-            if not isinstance(problem, BookKeeperError):
+            if not isinstance(
+                problem, Exception
+            ):  # an interrupt is its thread's; other errors are told, and the writer goes on
                 raise
             return
         assert self._last is not None
         # Entries are confirmed in order: with the last one, all are.
         self._last.add_done_callback(lambda done: _tell(taken.futures, done))
+
+    def _raise_untold(self) -> None:
+        with self._lock:
+            untold, self._untold = self._untold, None
+        if untold is not None:
+            raise untold
 
 
 def _tell(futures: list[Future[LogPosition]], done: Future[LogPosition]) -> None:

@@ -28,6 +28,7 @@ from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.rows.arrow_types import arrow_schema
 from bk_spark.rows.gathering import as_one
 from bk_spark.rows.parts import whole_payloads
+from bk_spark.rows.reading import Converter
 from bk_spark.rows.widening import is_readable
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -85,6 +86,7 @@ class RowTail:
         self._follower = log.follower()
         self._handles: dict[int, ReadHandle] = {}
         self._bound: BoundQuery | None = None
+        self._convert: Converter | None = None
         self._schema_id: int | None = None
         """Of the last row: the columns that the tail gives hold its rows."""
         self._position = self._start(start)
@@ -169,20 +171,20 @@ class RowTail:
         return list(self._follower.pieces(start, end, head, fail_on_data_loss=True))
 
     def _of_piece(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        query = self._query_for(piece)
+        convert = self._converter_for(piece)
         handle = self._handle(piece.ledger_id)
         place = piece.ledger_id, piece.first_entry_id, piece.last_entry_id
         for entries in whole_payloads(handle.read_unconfirmed, *place):
-            rows = list(query.converted(piece.ledger_id, entries))
+            rows = list(convert(piece.ledger_id, entries))
             next_entry_id = entries.column("entry_id")[-1].as_py() + 1
             self._position = StreamPosition(piece.version, piece.index, piece.ledger_id, next_entry_id)
             if rows:
                 yield as_one(rows)
 
-    def _query_for(self, piece: Piece) -> BoundQuery:
-        """The query on the columns that the log had at the first row. Raises SchemaMismatchError where they hold less."""
-        if self._bound is not None and piece.schema_id == self._schema_id:
-            return self._bound
+    def _converter_for(self, piece: Piece) -> Converter:
+        """To the columns that the log had at the first row. Raises SchemaMismatchError where they hold less."""
+        if self._convert is not None and piece.schema_id == self._schema_id:
+            return self._convert
         if piece.schema_id is None:
             problem = f"version {piece.version} holds entries, not rows: follow it with the ledgers' own readers"
             raise SchemaMismatchError(self._log.name, problem)
@@ -195,7 +197,8 @@ class RowTail:
                 remedy = f"this tail gives it as {wanted.type}: begin another one at its position"
                 raise SchemaMismatchError(self._log.name, f"{problem}, {remedy}")
         self._schema_id = piece.schema_id
-        return query
+        self._convert = query.converter()
+        return self._convert
 
     def _ends(self, head: Head) -> dict[int, LedgerEnd]:
         """How far a quorum of its bookies has confirmed each open ledger."""

@@ -179,6 +179,35 @@ def test_a_row_larger_than_an_entry_is_appended_read_and_followed_and_a_leader_r
     assert log.read_rows().read_all().num_rows == 3
 
 
+@pytest.mark.parametrize("how", ["flush", "close", "the timer"])
+def test_rows_that_could_not_be_written_are_told_though_nobody_looks_at_their_future(log, how):
+    large = random.Random(2).randbytes(20_000_000)
+    log.append_rows(pa.table({"raw": [b"first"]}))
+    writer = log.open_row_writer(max_delay_s=0.01 if how == "the timer" else 60)
+    refused = writer.append_async({"raw": large})
+    if how == "the timer":
+        assert isinstance(refused.exception(DEADLINE_S), EntryTooLargeError)
+        assert writer.append_async({"raw": b"the timer goes on"}).result(DEADLINE_S) is not None
+    with pytest.raises(EntryTooLargeError):
+        writer.close() if how == "close" else writer.flush()
+    writer.close()  # told once
+    assert b"first" in log.read_rows().read_all().column("raw").to_pylist()
+
+
+def test_a_block_that_raises_keeps_its_error_and_a_failed_close_of_its_row_writer_is_a_note_on_it(log):
+    log.append_rows(pa.table({"raw": [b"first"]}))
+    writer = log.open_row_writer(max_delay_s=60)
+
+    def leave_a_block_that_raises() -> None:
+        with writer:
+            writer.append_async({"raw": random.Random(3).randbytes(20_000_000)})
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        leave_a_block_that_raises()
+    assert f"closing the row writer of log '{log.name}' failed as well" in raised.value.__notes__[0]
+
+
 def test_rows_of_a_wider_type_are_read_as_that_and_stop_a_tail_that_began_with_the_narrower_one(log):
     log.append_rows(pa.table({"n": pa.array([1], pa.int32())}))
     tail = log.tail_rows("earliest", timeout_s=0)
