@@ -2,8 +2,8 @@
 
 Requests are taken in groups: while one sync runs, the next group gathers. The event loop puts them and delivers the replies.
 
-While more than ``maximum_bytes`` of requests, or MAX_QUEUED, are not durable yet, there is no room: the server stops reading
-from its connections, which stops the senders. The queue exceeds that by one request at most.
+While more than ``maximum_bytes`` of requests, or as many as ``QueueLength`` says, are not durable yet, there is no room: the
+server stops reading from its connections, which stops the senders. The queue exceeds that by one request at most.
 
 If one of these threads ends by an error, the bookie ends, and its open requests get no reply.
 
@@ -36,7 +36,20 @@ MAX_GROUP_BYTES = 16 * 1024 * 1024
 """A group of this size takes no more requests: a larger sync gains nothing, and the caches may exceed their size by a group."""
 
 MAX_QUEUED = 4 * MAX_STAGED
-"""Requests in the queue. One takes some 0.1 ms, so that a new one waits for less than a second behind the smallest ones."""
+"""Requests in the queue. The smallest ones take some 0.1 ms each, so that a new one waits for half a second."""
+
+MAX_QUEUE_S = 1.0
+"""So much work at most is in the queue. A fence waits behind it, and its client waits for 5 s. The first request of a ledger
+takes some 1 ms while the event loop is busy, ten times as long as a later one."""
+
+MIN_QUEUED = 256
+"""As many are always taken: groups stay large on a slow disk."""
+
+MAX_GROUP_S = 0.25
+"""A group that was staged for so long takes no more requests: nothing in it is answered before its end."""
+
+MIN_LEARNT = 64
+"""A smaller group says nothing about the time of a request, unless it was as long as a group may be."""
 
 REQUEST_BYTES = 512
 """The size of a queued request without its body."""
@@ -101,6 +114,19 @@ class GroupWait:
         return max(0.0, min(WAIT_SHARE * self.last_sync_s, MAX_WAIT_S) - age_s)
 
 
+@dataclass(slots=True)
+class QueueLength:
+    """How many requests the queue may have, by what the last groups took: MAX_QUEUE_S of them."""
+
+    most: int = MAX_QUEUED
+
+    def learn(self, count: int, staged_s: float) -> None:
+        """A group of ``count`` requests was staged."""
+        if count >= MIN_LEARNT or (count and staged_s >= MAX_GROUP_S):
+            each_s = max(staged_s, 1e-6) / count
+            self.most = min(MAX_QUEUED, max(MIN_QUEUED, int(MAX_QUEUE_S / each_s)))
+
+
 class SyncThread:
     """Must be created on the event loop."""
 
@@ -116,6 +142,7 @@ class SyncThread:
         self._room = asyncio.Event()
         self._received = ReceivedCopies(self._loop.call_later)
         self._group_wait = GroupWait()
+        self._queue_length = QueueLength()
         self._unseen_bytes = 0
         self._looked_s = -LOOK_S
         self._waiting: set[asyncio.Future[StagedReply]] = set()
@@ -132,7 +159,7 @@ class SyncThread:
 
     @property
     def _is_below_limits(self) -> bool:
-        return self.queued_bytes <= self._maximum_bytes and self._queued < MAX_QUEUED
+        return self.queued_bytes <= self._maximum_bytes and self._queued < self._queue_length.most
 
     async def wait_for_room(self) -> None:
         """Call this right before each ``put``, with no ``await`` in between: then only one of many waiting callers goes on.
@@ -238,13 +265,15 @@ class SyncThread:
             self._bookie.stage(*item)
             ledgers.add(item[0].ledger_id)
             count, nbytes = count + 1, nbytes + item[1].nbytes
-            if count == MAX_STAGED or nbytes >= MAX_GROUP_BYTES:
+            age_s = self._loop.time() - began_s
+            if count == MAX_STAGED or nbytes >= MAX_GROUP_BYTES or age_s >= MAX_GROUP_S:
                 break
             try:
-                item = self._queue.get(timeout=self._group_wait.seconds(count, nbytes, self._loop.time() - began_s))
+                item = self._queue.get(timeout=self._group_wait.seconds(count, nbytes, age_s))
             except queue.Empty:
                 break
         self._group_wait.last_count = count
+        self._queue_length.learn(count, self._loop.time() - began_s)
         self._unseen_bytes += nbytes
         if count:
             BOOKIE_GROUP_REQUESTS.observe(count)

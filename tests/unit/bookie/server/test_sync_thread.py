@@ -17,11 +17,16 @@ from bk_spark.bookie.server import sync_thread
 from bk_spark.bookie.server.sync_thread import (
     LOOK_BYTES,
     LOOK_S,
+    MAX_GROUP_S,
+    MAX_QUEUED,
     MAX_WAIT_S,
+    MIN_LEARNT,
+    MIN_QUEUED,
     REQUEST_BYTES,
     WAIT_BELOW_BYTES,
     CheckpointThread,
     GroupWait,
+    QueueLength,
     SyncListener,
     SyncThread,
 )
@@ -101,6 +106,56 @@ def test_a_group_waits_for_as_many_as_came_last_time_for_a_share_of_the_last_syn
 def test_a_group_of_large_adds_is_not_kept_waiting_nor_one_after_a_stall() -> None:
     assert GroupWait(last_count=4, last_sync_s=0.008).seconds(1, WAIT_BELOW_BYTES, 0) == 0
     assert GroupWait(last_count=4, last_sync_s=60).seconds(1, REQUEST_BYTES, 0) == MAX_WAIT_S
+
+
+def test_the_queue_has_as_many_requests_as_a_second_serves_between_a_least_and_a_most() -> None:
+    length = QueueLength()
+    length.learn(1000, 1.0)
+    assert length.most == 1000
+    length.learn(1000, 0.1)
+    assert length.most == MAX_QUEUED
+    length.learn(100, 10.0)
+    assert length.most == MIN_QUEUED
+
+
+def test_a_group_of_few_requests_says_nothing_about_the_queue_unless_it_was_as_long_as_groups_may_be() -> None:
+    length = QueueLength()
+    length.learn(MIN_LEARNT - 1, 0.9 * MAX_GROUP_S)
+    length.learn(0, 1.0)
+    assert length.most == MAX_QUEUED
+    length.learn(1, MAX_GROUP_S)
+    assert length.most == MIN_QUEUED
+
+
+def test_there_is_room_for_a_second_of_slow_requests_and_what_a_long_group_holds_is_answered_before_the_rest(
+    running, monkeypatch
+) -> None:
+    monkeypatch.setattr(sync_thread, "MAX_GROUP_S", 0.004)
+    monkeypatch.setattr(sync_thread, "MAX_QUEUE_S", 0.08)
+    monkeypatch.setattr(sync_thread, "MIN_QUEUED", 16)
+    stage, sync, syncs, rooms = running.bookie.stage, running.bookie.sync, [], []
+
+    def slow(*request) -> None:
+        time.sleep(0.005)
+        stage(*request)
+
+    def counted():
+        rooms.append(running.sync.has_room)
+        syncs.append(sync())
+        return syncs[-1]
+
+    running.harness.disk.hold_syncs()
+    monkeypatch.setattr(running.bookie, "stage", slow)
+    monkeypatch.setattr(running.bookie, "sync", counted)
+    first = running.answer(0)
+    assert running.harness.disk.sync_begins.wait(DEADLINE_S)
+    answers = [running.answer(number) for number in range(1, 41)]
+    running.until(lambda: running.sync.queued_bytes > 40 * REQUEST_BYTES)
+    running.harness.disk.sync_may_end.set()
+    assert {answer.result(DEADLINE_S).status for answer in [first, *answers]} == {Status.OK}
+    assert not rooms[1]
+    assert rooms[-1]
+    assert max(map(len, syncs)) == 1
 
 
 def test_the_queue_exceeds_its_bound_by_one_request_at_most_however_many_wait(harness, monkeypatch) -> None:
