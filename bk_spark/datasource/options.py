@@ -21,8 +21,8 @@ from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.embedded.join import settled
 from bk_spark.errors import ConfigError
 from bk_spark.quorum import check_quorums
-from bk_spark.rows.codec import COMPRESSION, COMPRESSIONS, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
 from bk_spark.rows.local_time import NO_ZONE, time_zone
+from bk_spark.rows.payload_defaults import COMPRESSION, COMPRESSIONS, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
 from bk_spark.rows.where.condition import Condition, parse_where
 
 Use = Literal["batch read", "stream read", "batch write", "stream write"]

@@ -38,7 +38,7 @@ from functools import cache
 
 import pyarrow as pa
 
-from bk_spark.config import MAX_ENTRY_BYTES, MIB
+from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.entries.arrow_message import metadata_end, record_batch_facts
 from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError
 from bk_spark.rows.statistics import ColumnStatistics, decode_statistics, encode_statistics
@@ -55,13 +55,6 @@ few bytes can claim terabytes. A larger row is refused when it is written."""
 
 MAX_ROWS = 1 << 22
 """The most rows of one payload. Rows of a column of nulls take no bytes in the payload, only in its reader."""
-
-COMPRESSIONS = ("none", "lz4", "zstd")
-
-COMPRESSION = "zstd"
-MAX_ROWS_PER_ENTRY = 65_536
-MAX_BYTES_PER_ENTRY = MIB
-"""What writers take where nothing is asked for: with Spark and without."""
 
 _HEADER = struct.Struct("<4sHHII")
 _FIELD = struct.Struct("<HH")

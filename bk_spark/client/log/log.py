@@ -32,7 +32,8 @@ from bk_spark.client.log.stream.order import FAIL
 from bk_spark.config import MIB, DigestType, LedgerOptions
 from bk_spark.errors import ConfigError, NoSuchLogError
 from bk_spark.rows.arrow_types import Conversion
-from bk_spark.rows.codec import COMPRESSION, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY, RowEncoder
+from bk_spark.rows.codec import RowEncoder
+from bk_spark.rows.payload_defaults import COMPRESSION, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
 
 __all__ = ["DEFAULT_ROLL_BYTES", "LedgerAccess", "Log", "LogPosition"]
 

@@ -23,7 +23,8 @@ from bk_spark.client.log.stored.values import CommitKind, Content, LogVersion
 from bk_spark.client.log.write_ledger import JobRefresh, until_ended, write_ledger
 from bk_spark.errors import BookKeeperError, ConfigError, SchemaMismatchError
 from bk_spark.rows.arrow_types import Conversion
-from bk_spark.rows.codec import COMPRESSION, COMPRESSIONS, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY, PayloadFormat
+from bk_spark.rows.codec import PayloadFormat
+from bk_spark.rows.payload_defaults import COMPRESSION, COMPRESSIONS, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
 from bk_spark.rows.writing import row_payloads
 
 logger = logging.getLogger(__name__)

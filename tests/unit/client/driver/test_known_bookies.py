@@ -28,7 +28,7 @@ class CountingStore(MemoryStore):
     def children(self, path: str) -> list[str]:
         if self.is_cut_off:
             raise MetadataUnavailableError("memory://", "cut off")
-        self.listings += path == ZNODES.available
+        self.listings += path == ZNODES.read_only
         return super().children(path)
 
     def _notify(self, path: str, *, names: bool = True) -> None:
