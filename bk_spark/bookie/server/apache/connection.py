@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from bk_spark.bookie.server.apache.steps import Steps
+from bk_spark.bookie.server.apache.turns import Turns
 from bk_spark.bookie.server.audit import Who
 from bk_spark.errors import BookKeeperError
 from bk_spark.wire.apache.version_2_server import frame_end
@@ -60,10 +61,11 @@ class Handler(Protocol):
 class Connection(asyncio.Protocol):
     """Lives on the event loop."""
 
-    def __init__(self, handler: Handler, steps: Steps) -> None:
-        """``steps`` are those of all connections."""
+    def __init__(self, handler: Handler, steps: Steps, turns: Turns) -> None:
+        """``steps`` and ``turns`` are those of all connections."""
         self._handler = handler
         self._steps = steps
+        self._turns = turns
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
@@ -72,7 +74,7 @@ class Connection(asyncio.Protocol):
         self._holds = 0
         """How many steps must end before the connection takes the next frame."""
         self._goes_on = False
-        """Whether it looks at its frames again in the loop's next turn."""
+        """Whether it has asked for its turn to look at its frames."""
         self._may_write = asyncio.Event()
         self._may_write.set()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -99,7 +101,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        self._take()
+        if self._turns.is_crowded:
+            self._go_on()
+            self._read_or_pause()
+        else:
+            self._take()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._holds += 1
@@ -264,7 +270,7 @@ class Connection(asyncio.Protocol):
         """What held the connection may be over."""
         if self.is_open and not self._is_held and not self._goes_on:
             self._goes_on = True
-            self._loop.call_soon(self._take_again)
+            self._turns.ask(self._take_again)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

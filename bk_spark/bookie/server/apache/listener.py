@@ -21,6 +21,7 @@ from bk_spark.bookie.server.apache.adds import Adds
 from bk_spark.bookie.server.apache.connection import Connection
 from bk_spark.bookie.server.apache.reads import REPLY_BYTES, ClientReads, Readers
 from bk_spark.bookie.server.apache.steps import Steps
+from bk_spark.bookie.server.apache.turns import Turns
 from bk_spark.bookie.server.apache.version_2 import Version2Requests
 from bk_spark.bookie.server.apache.version_3 import Version3Requests
 from bk_spark.bookie.server.audit import CLEAR, CONNECTIONS
@@ -110,7 +111,7 @@ class ApacheListener:
         self._audit = requests.audit
         self._readers = Readers(requests)
         self._adds = Adds(requests, bounds.waiting_adds)
-        self._steps = Steps()
+        self._steps, self._turns = Steps(), Turns()
         self._version_2 = Version2Requests(self._adds)
         self._version_3 = Version3Requests(self._adds, self._readers)
         self._security = security
@@ -128,7 +129,7 @@ class ApacheListener:
     async def start(self, host: str, port: int) -> int:
         """Serve. Returns the port. Raises ConfigError if nothing can listen there."""
         try:
-            self._server = await self._loop.create_server(lambda: Connection(self, self._steps), host, port, backlog=1024)
+            self._server = await self._loop.create_server(self._connection, host, port, backlog=1024)
         except OSError as problem:
             remedy = "stop what listens there, or choose another apache_port"
             address = f"{host}:{port}"
@@ -146,6 +147,9 @@ class ApacheListener:
             self._server.close()
         for connection in list(self._clients):
             connection.transport.close()
+
+    def _connection(self) -> Connection:
+        return Connection(self, self._steps, self._turns)
 
     # The handler of a connection.
 
