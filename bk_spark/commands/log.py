@@ -65,7 +65,8 @@ def _show(args: argparse.Namespace) -> None:
         return
     print_record(record, as_json=False)
     _section("newest commits", commits, ["version", "time", "kind", "rows", "added", "removed", "application"])
-    _section("last ledgers", ledgers, ["ledger_id", "state", "entries", "rows", "length"])
+    of_lanes = ["lane"] if head.lanes.columns else []
+    _section("last ledgers", ledgers, ["ledger_id", *of_lanes, "state", "entries", "rows", "length"])
     _section(
         "streams that read it",
         cursors,
@@ -101,6 +102,7 @@ def _state(head: Head, snapshot: LogSnapshot, as_json: bool) -> dict[str, object
     schema = None if snapshot.schema_json is None else json.loads(snapshot.schema_json)
     return {
         "committed": _time(snapshot.time_ms),
+        **({"partition_key": head.lanes.columns, "lanes": head.lanes.count} if as_json else {"lanes": str(head.lanes)}),
         "schema": schema if as_json else _columns(schema),
         "first_row": head.first_row,
         "end_row": head.end_row,
@@ -131,9 +133,10 @@ def _commit(version: LogVersion) -> Record:
 
 def _ledger(ledger: CommittedLedger | OpenLedger) -> Record:
     if isinstance(ledger, OpenLedger):
-        return {"ledger_id": ledger.ledger_id, "state": "open", "entries": None, "rows": None, "length": None}
+        return {"ledger_id": ledger.ledger_id, "lane": 0, "state": "open", "entries": None, "rows": None, "length": None}
     return {
         "ledger_id": ledger.ledger_id,
+        "lane": ledger.lane,
         "state": "closed",
         "entries": ledger.last_entry_id + 1,
         "rows": ledger.rows,

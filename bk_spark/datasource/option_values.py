@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 
+from bk_spark.client.log.stored.lanes import MAX_KEY_COLUMNS, MAX_LANES
 from bk_spark.config import KIB, MIB, DigestType
 from bk_spark.errors import ConfigError
 from bk_spark.rows.local_time import microseconds, time_zone
@@ -124,6 +125,23 @@ def ledger_ids(name: str, value: str) -> tuple[int, ...]:
     if len(set(ids)) != len(ids):
         raise ConfigError(f"option '{name}'", value, "it names a ledger twice")
     return tuple(ids)
+
+
+def column_names(name: str, value: str) -> tuple[str, ...]:
+    """``a,b`` in the order given, without the spaces around the names."""
+    names = tuple(one.strip() for one in value.split(","))
+    if not all(names) or len(names) > MAX_KEY_COLUMNS:
+        raise ConfigError(f"option '{name}'", value, f"it must be 1 to {MAX_KEY_COLUMNS} names of columns, such as a,b")
+    return names
+
+
+def lane_numbers(name: str, value: str) -> tuple[int, ...]:
+    """``3`` or ``0,3``; how many lanes there are, the log says."""
+    parts = [one.strip() for one in value.split(",")]
+    numbers = tuple(int(one) for one in parts if re.fullmatch(r"[0-9]{1,3}", one))
+    if len(numbers) < len(parts) or max(numbers) >= MAX_LANES:
+        raise ConfigError(f"option '{name}'", value, f"it must be a number from 0 to {MAX_LANES - 1}, or a list such as 0,3")
+    return numbers
 
 
 def log_names(name: str, value: str) -> tuple[str, ...]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, tzinfo
 from typing import Any, Literal
 
+from bk_spark.client.log.rows.key_lanes import AskedLanes
+from bk_spark.client.log.stored.lanes import MAX_LANES
 from bk_spark.config import KIB, MAX_ENTRY_BYTES, MIB, TLS_NAMES, ZOOKEEPER_AUTH_VARIABLE, ClientConfig, DigestType
 from bk_spark.datasource import option_values as values
 from bk_spark.datasource.option_values import EARLIEST, LATEST
@@ -101,6 +103,7 @@ _VERSION = values.integer(0, 2**63 - 1)
 _ANY_COUNT = values.integer(1, 2**63 - 1)
 _OVERWRITES = values.one_of("fail", "read", "skip")
 _STARTS = values.offsets(EARLIEST, LATEST)
+_LANES = values.integer(1, MAX_LANES)
 _COMPRESSION = values.one_of(*COMPRESSIONS)
 _METADATA = "columns that tell where a row comes from: `_log`, `_version` …"
 
@@ -181,6 +184,16 @@ OPTIONS: tuple[Option, ...] = (
     Option("applicationId", "batch write", "", values.text, "with `applicationVersion`: makes a repeated batch write harmless"),
     Option("applicationVersion", "batch write", "", _VERSION, "a write is dropped if not above the id's last version"),
     Option(
+        "partitionKey",
+        "write",
+        "",
+        values.column_names,
+        "columns `a,b`: rows of one key go to one lane and stay in order",
+        rows_only=True,
+    ),
+    Option("lanes", "write", "(8, or the log's)", _LANES, "with `partitionKey`: to how many lanes", rows_only=True),
+    Option("lane", "read", "(all)", values.lane_numbers, "lanes to read: a number from 0 on, or a list `0,3`", rows_only=True),
+    Option(
         "mergeSchema",
         "write",
         "false",
@@ -246,6 +259,9 @@ class SourceOptions:
     cursor_name: str | None = None
     application_id: str | None = None
     application_version: int | None = None
+    partition_key: tuple[str, ...] = ()
+    lanes: int | None = None
+    lane: tuple[int, ...] = ()
     merge_schema: bool = False
     client: ClientConfig = field(default_factory=ClientConfig)
     given: frozenset[str] = frozenset()
@@ -261,6 +277,11 @@ class SourceOptions:
     @property
     def reads_entries(self) -> bool:
         return self.content == "entries" or bool(self.ledger)
+
+    @property
+    def asked_lanes(self) -> AskedLanes:
+        """The lanes that a write asks for."""
+        return AskedLanes(self.partition_key, self.lanes)
 
     @property
     def names_several(self) -> bool:

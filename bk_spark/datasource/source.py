@@ -142,6 +142,9 @@ class BookKeeperDataSource(DataSource):
     cursorName           stream read (random)                 names the stream's position in `bk-spark log show`
     applicationId        batch write (none)                   with `applicationVersion`: makes a repeated batch write harmless
     applicationVersion   batch write (none)                   a write is dropped if not above the id's last version
+    partitionKey         write       (none)                   columns `a,b`: rows of one key go to one lane and stay in order
+    lanes                write       (8, or the log's)        with `partitionKey`: to how many lanes
+    lane                 read        (all)                    lanes to read: a number from 0 on, or a list `0,3`
     mergeSchema          write       false                    the log's schema takes new columns and fields, and wider types
     tlsCa                all         (none)                   TLS with bookies: authorities, a PEM file on all machines
     tlsCertificate       all         (none)                   this client's certificate, a PEM file on all machines
@@ -234,14 +237,17 @@ class BookKeeperDataSource(DataSource):
         return begin_batch(self._options, schema, overwrite)
 
     def _reading(self, schema: StructType) -> Reading:
-        """Raises SchemaMismatchError where the log does not have the columns ``schema``."""
+        """Raises SchemaMismatchError where the log does not have the columns ``schema``, ConfigError where it lacks a lane."""
         from bk_spark.datasource.read.loaded_log import columns_of, filter_of
         from bk_spark.datasource.read.read_task import Reading
         from bk_spark.datasource.spark_schema import check_asked
 
         stored = self._load().stored
         check_asked(stored.name, columns_of(self._options, stored), schema)
-        return Reading(self._options, schema, filter_of(self._options, stored))
+        reading = Reading(self._options, schema, filter_of(self._options, stored))
+        for log in self._load().logs:
+            reading.lanes.of(log.name, log.version, log.lanes)
+        return reading
 
     def _load(self) -> LoadedLogs:
         """The logs as the first call saw them, so that schema and reader see one version of each."""

@@ -54,21 +54,21 @@ def crc32c_each(pieces: Iterable[bytes | memoryview], values: Iterable[int] | No
     return np.array(array("I", found), dtype=np.uint32)
 
 
-def crc32c_of_rows(blocks: Blocks) -> Words:
-    """The checksum of each row of ``blocks`` (n rows of 8, 16, 24… bytes).
+def crc32c_of_rows(blocks: Blocks, values: Words | None = None) -> Words:
+    """The checksum of each row of ``blocks`` (n rows of 8, 16, 24… bytes), which continues that of ``values``.
 
     A CRC is linear over GF(2): crc(a + b) is crc(a), shifted past b, exclusive-or crc(b). So bytes that are the same in all
     rows are computed once, and only columns that differ are looked up, each in its table.
     """
     if len(blocks) < _VECTOR_ROWS:
-        return crc32c_each(map(bytes, blocks))
+        return crc32c_each(map(bytes, blocks), None if values is None else values.tolist())
     tables = _tables(blocks.shape[1])
     result = np.full(len(blocks), _crc32c(blocks[0]), np.uint32)
     for number, column in enumerate(blocks.view(np.uint64).T):
         differences = column ^ column[0]
         for byte in np.flatnonzero(np.bitwise_or.reduce(differences, keepdims=True).view(np.uint8)):
             result ^= tables[8 * number + byte].take(differences.view(np.uint8)[byte::8])
-    return result
+    return result if values is None else _joined(result, values, blocks.shape[1])
 
 
 @cache
@@ -93,10 +93,14 @@ def crc32c_continued(values: Words, pieces: Iterable[bytes | memoryview], sizes:
     """The checksum of each piece, of ``sizes``, which continues that of ``values``: many of one size at once."""
     if len(sizes) < _JOINED_ROWS or sizes.min() != sizes.max():
         return crc32c_each(pieces, values.tolist())
-    joined = crc32c_each(pieces)
-    for byte, table in enumerate(_moved(int(sizes[0]))):
-        joined ^= table.take(values.view(np.uint8)[byte::4])
-    return joined
+    return _joined(crc32c_each(pieces), values, int(sizes[0]))
+
+
+def _joined(checksums: Words, values: Words, size: int) -> Words:
+    """``checksums`` of pieces of ``size`` bytes, so that each continues that of ``values``."""
+    for byte, table in enumerate(_moved(size)):
+        checksums ^= table.take(values.view(np.uint8)[byte::4])
+    return checksums
 
 
 @lru_cache(maxsize=64)

@@ -9,47 +9,82 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from bk_spark.config import MIB
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES, binaries
 from bk_spark.entries.digest import payload_sizes
+
+WAITING_BYTES = 32 * MIB
+"""Of all lanes together. One lane waits for half an entry at most, so eight of them never wait for this, however large entries
+are. With hundreds of lanes entries become smaller, not memory larger."""
 
 _Item = TypeVar("_Item")
 
 
 def gathered_batches(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
     """The same rows; neighbours of one schema are joined up to both bounds. A larger batch passes uncopied."""
-    for _, alike in itertools.groupby(batches, lambda batch: batch.schema):
-        for run, _ in _runs(((batch, batch.nbytes, batch.num_rows) for batch in alike), max_bytes, max_rows):
-            yield as_one(run)
+    return (batch for _, batch in batches_of_lanes(((0, batch) for batch in batches), max_rows, max_bytes))
 
 
-def gathered_payloads(payloads: Iterable[tuple[pa.Buffer, int]], max_bytes: int) -> Iterator[tuple[pa.BinaryArray, int]]:
-    """Payloads with the rows of each, joined into arrays with the rows of all; one above ``max_bytes`` stays alone."""
-    sized = ((payload, payload.size + ENTRY_OVERHEAD_BYTES, rows) for payload, rows in payloads)
-    return ((binaries(run), rows) for run, rows in _runs(sized, max_bytes))
+def batches_of_lanes(
+    batches: Iterable[tuple[int, pa.RecordBatch]], max_rows: int, max_bytes: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """As ``gathered_batches``, for batches that come with their lanes: only those of one lane are joined."""
+    for _, alike in itertools.groupby(batches, lambda one: one[1].schema):
+        for lane, run, _ in _runs(((lane, batch, batch.nbytes, batch.num_rows) for lane, batch in alike), max_bytes, max_rows):
+            yield lane, as_one(run)
+
+
+def gathered_payloads(
+    payloads: Iterable[tuple[int, pa.Buffer, int]], max_bytes: int
+) -> Iterator[tuple[int, pa.BinaryArray, int]]:
+    """Payloads with the lane and the rows of each, joined into arrays of one lane with the rows of all.
+
+    One above ``max_bytes`` stays alone.
+    """
+    sized = ((lane, payload, payload.size + ENTRY_OVERHEAD_BYTES, rows) for lane, payload, rows in payloads)
+    return ((lane, binaries(run), rows) for lane, run, rows in _runs(sized, max_bytes))
+
+
+@dataclass(slots=True)
+class _Run(Generic[_Item]):
+    """Items of one lane that wait for more."""
+
+    items: list[_Item] = field(default_factory=list)
+    nbytes: int = 0
+    rows: int = 0
 
 
 def _runs(
-    items: Iterable[tuple[_Item, int, int]], max_bytes: int, max_rows: float = math.inf
-) -> Iterator[tuple[list[_Item], int]]:
-    """Items come with their bytes and rows. Gives neighbours that are together within both bounds, with the rows of all."""
-    run: list[_Item] = []
-    nbytes = rows = 0
-    for item, size, count in items:
-        if run and (nbytes + size > max_bytes or rows + count > max_rows):
-            yield run, rows
-            run, nbytes, rows = [], 0, 0
-        run.append(item)
-        nbytes, rows = nbytes + size, rows + count
-        if 2 * nbytes > max_bytes or 2 * rows > max_rows:
-            yield run, rows
-            run, nbytes, rows = [], 0, 0
-    if run:
-        yield run, rows
+    items: Iterable[tuple[int, _Item, int, int]], max_bytes: int, max_rows: float = math.inf
+) -> Iterator[tuple[int, list[_Item], int]]:
+    """Items come with their lane, bytes and rows. Gives those of one lane that are together within both bounds, in their order,
+    with the rows of all. Where more than WAITING_BYTES wait in all lanes, the fullest goes on."""
+    waiting: dict[int, _Run[_Item]] = {}
+    total = 0
+    for lane, item, size, count in items:
+        run = waiting.get(lane)
+        if run and (run.nbytes + size > max_bytes or run.rows + count > max_rows):
+            total -= run.nbytes
+            yield lane, run.items, run.rows
+            run = None
+        if run is None:
+            run = waiting[lane] = _Run()
+        run.items.append(item)
+        run.nbytes, run.rows, total = run.nbytes + size, run.rows + count, total + size
+        if total > WAITING_BYTES:
+            lane, run = max(waiting.items(), key=lambda one: one[1].nbytes)
+        if total > WAITING_BYTES or 2 * run.nbytes > max_bytes or 2 * run.rows > max_rows:
+            total -= run.nbytes
+            del waiting[lane]
+            yield lane, run.items, run.rows
+    for lane, run in waiting.items():
+        yield lane, run.items, run.rows
 
 
 def gathered_entries(arrays: Iterable[pa.BinaryArray], max_bytes: int) -> Iterator[pa.BinaryArray]:

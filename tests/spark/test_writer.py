@@ -49,20 +49,20 @@ def writer(options: SourceOptions) -> BatchWriter:
 
 def test_ledgers_are_committed_in_the_order_of_partitions_and_losers_are_deleted(writer, bookkeeper: BookKeeper, log) -> None:
     second, loser, first = (writer.write(iter([numbers(n)])) for n in (2, 9, 1))
-    writer.commit([first, LedgerMessage(first.job, None), second])
+    writer.commit([first, LedgerMessage(first.job, ()), second])
     assert [one.ledger_id for one in bookkeeper.logs.reader.snapshot(log).ledgers] == [
-        first.ledger.ledger_id,
-        second.ledger.ledger_id,
+        first.ledgers[0].ledger_id,
+        second.ledgers[0].ledger_id,
     ]
-    assert loser.ledger.ledger_id not in set(bookkeeper.list_ledgers())
+    assert loser.ledgers[0].ledger_id not in set(bookkeeper.list_ledgers())
 
 
 def test_messages_of_another_job_are_refused_and_nothing_is_committed(writer, options, bookkeeper: BookKeeper, log) -> None:
     """Log rule 5."""
     mine = writer.write(iter([numbers(1)]))
     another = begin_write(options, NUMBERS, overwrite=False).write(iter([numbers(2)]))
-    of_a_stream = LedgerMessage(mine.job, mine.ledger, "a query", 0)
-    for stranger in (another, LedgerMessage(another.job, mine.ledger), of_a_stream, None):
+    of_a_stream = LedgerMessage(mine.job, mine.ledgers, "a query", 0)
+    for stranger in (another, LedgerMessage(another.job, mine.ledgers), of_a_stream, None):
         with pytest.raises(ConfigError, match="nothing is committed"):
             writer.commit([mine, stranger])
     assert log not in bookkeeper.list_logs()

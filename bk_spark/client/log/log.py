@@ -23,6 +23,7 @@ from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.client.log.leader.roll_log import RollLimits
 from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.rows.append_rows import RowTarget, append_rows
+from bk_spark.client.log.rows.key_lanes import AskedLanes
 from bk_spark.client.log.rows.read_rows import RowQuery, RowReader, milliseconds_of, stored_schema
 from bk_spark.client.log.rows.row_writer import MAX_DELAY_S, RowLimits, RowNumbers, RowWriteHandle
 from bk_spark.client.log.rows.tail_rows import LATEST, RowTail, TailedLog
@@ -200,13 +201,14 @@ class Log:
         timestamp: datetime | None = None,
         *,
         time_zone: str | None = None,
+        lane: int | Sequence[int] | None = None,
     ) -> pa.RecordBatchReader:
         """The rows of the log, as Spark's batch read gives them, in log order.
 
         ``columns`` are names, in the order in which to give them. ``where`` is a condition as the option ``where`` of the Spark
         format takes it; ``time_zone`` is that of its times without an offset. ``start`` (included) and ``end`` (excluded)
         are places of entries. The log is read as it stands now, or as it stood at ``version``, or at ``timestamp``, a
-        datetime with a time zone.
+        datetime with a time zone. ``lane`` is the number of a lane, or several: only their rows are read.
 
         Rows are read as the reader is read, some ledgers side by side, with at most about 150 MiB in memory. Closing
         or dropping the reader ends that. Raises ConfigError for an argument, and for a log of entries; the reader raises
@@ -216,7 +218,7 @@ class Log:
             raise ConfigError("timestamp", timestamp, f"version {version} is given, too: leave one of them out")
         if timestamp is not None:
             version = self._logs.reader.version_at(self.name, self.uid, milliseconds_of(timestamp))
-        query = RowQuery(columns, where, time_zone)
+        query = RowQuery(columns, where, time_zone, lane)
         return RowReader(self.snapshot(version), query, self._access.open_ledger).read(start, end)
 
     def append_rows(
@@ -225,6 +227,8 @@ class Log:
         application: tuple[str, int] | None = None,
         *,
         merge_schema: bool = False,
+        partition_key: str | Sequence[str] | None = None,
+        lanes: int | None = None,
         compression: str = COMPRESSION,
         ensemble_size: int = 3,
         write_quorum: int = 3,
@@ -238,6 +242,9 @@ class Log:
         match the log's by name; those that are missing are null. With ``merge_schema`` new columns are added to the log.
         Arrow types that Spark does not have are converted if nothing is lost (``bk_spark.rows.arrow_types``).
 
+        With ``partition_key``, a column or several, the first rows of a log give it ``lanes`` lanes (8): rows of one key go to
+        one lane, and their order is kept. Later appends take the lanes of the log by themselves.
+
         ``application`` is an id and a version. If the log has that version of the id or a later one, the call changes
         nothing, and ``duplicate_of`` of the result names the version that holds it: so a call may be repeated. A leader that
         has the log open for writing is displaced. The other options are stored with the ledger.
@@ -245,10 +252,11 @@ class Log:
         Raises SchemaMismatchError where the rows do not fit the log; ConfigError for an option, and for a value that would be
         changed; EntryTooLargeError; NotEnoughBookiesError; NoSuchLogError; MetadataUnavailableError.
         """
+        asked = AskedLanes.of(partition_key, lanes)
         options = self._options(ensemble_size, write_quorum, ack_quorum, digest_type)
-        target = RowTarget(self._logs, self.name, self.uid, self._access.batch_bytes, compression)
         create = self._access.create_ledger
-        return append_rows(target, rows, lambda job: create(options, job), application, merge_schema=merge_schema)
+        target = self._row_target(compression)
+        return append_rows(target, rows, lambda job: create(options, job), application, asked, merge_schema=merge_schema)
 
     def open_row_writer(
         self,
@@ -273,7 +281,7 @@ class Log:
         and the errors are, too; SchemaMismatchError is raised where the rows would not fit the log.
         """
         options = self._options(ensemble_size, write_quorum, ack_quorum, digest_type)
-        target = RowTarget(self._logs, self.name, self.uid, self._access.batch_bytes, compression)
+        target = self._row_target(compression)
         limits = RowLimits(self.name, max_rows, max_bytes, max_delay_s)
         conversion = Conversion(self.schema if schema is None else schema)
         numbers = RowNumbers(json.dumps(conversion.schema), merge_schema)
@@ -294,19 +302,25 @@ class Log:
         timeout_s: float | None = None,
         overwrites: str = FAIL,
         time_zone: str | None = None,
+        lane: int | Sequence[int] | None = None,
     ) -> RowTail:
         """Follow the log: an iterator of record batches that waits until there is more. It never disturbs a writer.
 
         ``start`` is ``latest`` (behind all that is confirmed now), ``earliest``, or the ``position`` of a former tail. The
-        iterator ends once nothing came for ``timeout_s``. ``columns``, ``where`` and ``time_zone`` are as in ``read_rows``.
+        iterator ends once nothing came for ``timeout_s``. ``columns``, ``where``, ``time_zone`` and ``lane`` are as in
+        ``read_rows``.
         ``overwrites`` says what happens at a commit that replaces content: ``fail``, ``read`` or ``skip``. Raises ConfigError.
         """
         log = TailedLog(self.name, self.uid, self._logs, self._access.open_ledger, overwrites)
-        return RowTail(log, RowQuery(columns, where, time_zone), start, timeout_s)
+        return RowTail(log, RowQuery(columns, where, time_zone, lane), start, timeout_s)
 
     def delete(self) -> None:
         """Delete the log and all its ledgers, those of old versions too. A second call finishes what was cut short."""
         self._logs.deleter.delete(self.name, self.uid)
+
+    def _row_target(self, compression: str) -> RowTarget:
+        access = self._access
+        return RowTarget(self._logs, self.name, self.uid, access.batch_bytes, access.window_bytes, compression)
 
     def _options(self, ensemble_size: int, write_quorum: int, ack_quorum: int, digest_type: DigestType | str) -> LedgerOptions:
         return LedgerOptions(

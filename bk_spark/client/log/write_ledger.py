@@ -1,12 +1,14 @@
-"""Writes one ledger of a write job, and keeps the job alive meanwhile: what Spark's tasks and writers without Spark share."""
+"""Writes the ledgers of a write job, and keeps the job alive meanwhile: what Spark's tasks and writers without Spark share."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +16,7 @@ import pyarrow as pa
 
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.log.stored.values import CommittedLedger
+from bk_spark.entries.digest import payload_bytes
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 
 REFRESH_S = 300.0
@@ -23,32 +26,58 @@ metadata store three small writes a second."""
 logger = logging.getLogger(__name__)
 
 
-def write_ledger(
-    create_ledger: Callable[[], WriteHandle], payloads: Iterable[tuple[pa.BinaryArray, int]]
-) -> CommittedLedger | None:
-    """Write arrays of payloads, each with the number of its rows, to a new ledger and close it.
+def write_ledgers(
+    create_ledger: Callable[[], WriteHandle], payloads: Iterable[tuple[int, pa.BinaryArray, int]], window_bytes: int
+) -> tuple[CommittedLedger, ...]:
+    """Write arrays of payloads, each with its lane and the number of its rows: those of each lane to a new, closed ledger.
 
-    Without payloads there is no ledger, and the result is None. Raises what ``payloads`` and the ledger raise; what was
-    written then belongs to the job, whose end deletes it.
+    Returns the ledgers by lane; a lane without payloads has none. At most ``window_bytes`` of several ledgers together are sent
+    and not confirmed, beside one array. Raises what ``payloads`` and a ledger raise; what was written then belongs to the job,
+    whose end deletes it.
     """
-    handle: WriteHandle | None = None
-    last: Future[tuple[int, int]] | None = None
-    rows = 0
+    ledgers: dict[int, _LaneLedger] = {}
+    sent: deque[tuple[Future[tuple[int, int]], int]] = deque()
+    unconfirmed = 0
     try:
-        for array, count in payloads:
-            handle = handle or create_ledger()
-            last = handle.append_batch_async(array)  # waits while too much is unconfirmed
-            rows += count
-        if handle is None or last is None:
-            return None
-        _, last_entry_id = last.result()  # entries are confirmed in order: with the last one, all are
-        handle.close()
-        return CommittedLedger(handle.ledger_id, last_entry_id, handle.length, rows)
+        for lane, array, count in payloads:
+            ledger = ledgers.get(lane)
+            if ledger is None:
+                ledger = ledgers[lane] = _LaneLedger(lane, create_ledger())
+            last = ledger.append(array, count)  # waits while too much of this ledger is unconfirmed
+            if len(ledgers) > 1:
+                sent.append((last, payload_bytes(array)))
+                unconfirmed += payload_bytes(array)
+            while unconfirmed > window_bytes:
+                oldest, nbytes = sent.popleft()
+                oldest.result()
+                unconfirmed -= nbytes
+        return tuple(ledgers[lane].closed() for lane in sorted(ledgers))
     except BaseException:
-        if handle is not None:
-            with suppress(BookKeeperError):  # the first failure counts, and the end of the job deletes the ledger
-                handle.close()
+        for ledger in ledgers.values():
+            with suppress(BookKeeperError):  # the first failure counts, and the end of the job deletes the ledgers
+                ledger.handle.close()
         raise
+
+
+@dataclass(slots=True)
+class _LaneLedger:
+    """The ledger of one lane, which has an entry at least once it is closed."""
+
+    lane: int
+    handle: WriteHandle
+    rows: int = 0
+    last: Future[tuple[int, int]] | None = None
+
+    def append(self, array: pa.BinaryArray, rows: int) -> Future[tuple[int, int]]:
+        self.last = self.handle.append_batch_async(array)
+        self.rows += rows
+        return self.last
+
+    def closed(self) -> CommittedLedger:
+        assert self.last is not None
+        _, last_entry_id = self.last.result()  # entries are confirmed in order: with the last one, all are
+        self.handle.close()
+        return CommittedLedger(self.handle.ledger_id, last_entry_id, self.handle.length, self.rows, self.lane)
 
 
 class JobRefresh:

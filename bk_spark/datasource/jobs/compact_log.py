@@ -1,7 +1,7 @@
 """``log compact`` as a Spark job: few large ledgers replace many small ones, all at once.
 
-Each task merges one group of neighbouring ledgers (``compaction_plan.py``) into a new ledger; the driver commits one
-stretch of groups after the other. Rows are decoded and encoded anew with the log's schema, so that entries become large too;
+Each task merges one group of neighbouring ledgers (``compaction_plan.py``) into a new ledger of their lane; the driver commits
+one stretch of groups after the other. Rows are decoded and encoded anew with the log's schema, so that entries become large;
 entries are copied as they are. The order and number of rows stay, and streams step over the commit (log rule 6). Nothing is
 visible before the commit, and an attempt that fails, loses or comes late leaves nothing behind. The old ledgers stay
 readable by version until a vacuum finds them older than the retention.
@@ -10,11 +10,12 @@ readable by version until a vacuum finds them older than the retention.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql import Row
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from bk_spark.client.log.changes.jobs import WriteJob
@@ -44,7 +45,7 @@ _READ_KEYS = ("metadata", "path", "password", "client.", "tls", "zookeeperauth")
 
 _PAYLOADS = StructType([StructField("payload", BinaryType())])
 
-_RESULT = pa.schema([(name, pa.int64()) for name in ("place", "ledger_id", "last_entry_id", "length", "rows")])
+_RESULT = pa.schema([(name, pa.int64()) for name in ("place", "ledger_id", "last_entry_id", "length", "rows", "lane")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +97,12 @@ class _Task:
         """The new, closed ledger; None, and no ledger, where the group has no rows."""
         stretches = [Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length) for ledger in self.group.ledgers]
         written = self.attempt.write(self.reading.batches(stretch for stretch in stretches if stretch.entries))
-        rows = 0 if written is None else written.rows
+        rows = sum(one.rows for one in written)
         if rows != self.group.total.rows:
             first, last = stretches[0].ledger_id, stretches[-1].ledger_id
             what = f"the ledgers {first} to {last} of log '{self.attempt.job.log_name}'"
             raise CorruptionError(what, f"they hold {rows} rows, the log lists {self.group.total.rows}")
-        return written
+        return replace(written[0], lane=self.group.lane) if written else None
 
 
 def _run_task(tasks: Sequence[_Task], place: int) -> list[dict[str, Any]]:
@@ -160,7 +161,7 @@ class _Compaction:
         spark_job = SparkJob(what, "nothing of it is visible", partial(_run_task, tasks), _RESULT)
         ledgers: list[list[CommittedLedger]] = [[] for _ in work]
         for row in sorted(spark_job.run(self._spark, len(groups)), key=lambda row: row.place):
-            ledgers[groups[row.place][0]].append(CommittedLedger(row.ledger_id, row.last_entry_id, row.length, row.rows))
+            ledgers[groups[row.place][0]].append(_ledger(row))
         return ledgers
 
     def _commit(
@@ -205,6 +206,10 @@ class _Compaction:
         removed = sum((commit.removed for commit in self._commits), Totals())
         added = sum((commit.added for commit in self._commits), Totals())
         return CompactionReport(self._name, version, len(self._commits), removed, added)
+
+
+def _ledger(row: Row) -> CommittedLedger:
+    return CommittedLedger(row.ledger_id, row.last_entry_id, row.length, row.rows, row.lane)
 
 
 def _content(snapshot: LogSnapshot) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql.types import StringType, StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.log.stored.lanes import PLAIN, Lanes
 from bk_spark.client.log.stored.snapshot import check_version
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.spark_schema import ENTRIES, from_json, to_arrow, with_metadata_columns
@@ -30,6 +31,7 @@ class LoadedLog:
     """``rows`` or ``entries``; None for a log without any commit."""
     schema_json: str | None
     """Spark's JSON; None unless the content is rows."""
+    lanes: Lanes = PLAIN
 
     @property
     def stored(self) -> Stored:
@@ -67,7 +69,7 @@ def load_log(bookkeeper: BookKeeper, options: SourceOptions, name: str) -> Loade
         return LoadedLog(name, uid, 0, None, None)
     record = reader.version(name, uid, version)
     schema_json = None if record.schema_id is None else json.dumps(reader.schema(name, uid, record.schema_id))
-    return LoadedLog(name, uid, version, record.content.value, schema_json)
+    return LoadedLog(name, uid, version, record.content.value, schema_json, record.lanes)
 
 
 def columns_of(options: SourceOptions, stored: Stored) -> StructType:

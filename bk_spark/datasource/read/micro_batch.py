@@ -63,8 +63,10 @@ class BatchPlanner:
         """
         options = self._reading.options
         fail, follower = options.fail_on_data_loss, self._log.follower
+        wanted = self._reading.lanes_of(self._log.name)
         pieces = self._log.planned(
-            self._log.head_with(end), lambda head: list(follower.pieces(start, end, head, fail_on_data_loss=fail))
+            self._log.head_with(end),
+            lambda head: list(follower.pieces(start, end, head, fail_on_data_loss=fail, lanes_of=wanted)),
         )
         for piece in pieces:
             self._check_columns(piece)

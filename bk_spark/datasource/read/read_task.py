@@ -10,7 +10,9 @@ from pyspark.sql.types import StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.client.log.rows.key_lanes import LaneChoice
 from bk_spark.client.log.stored.origins import Origin
+from bk_spark.client.log.stream.follow import LanesOf
 from bk_spark.client.log.stretches import Stretch
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import SourceOptions
@@ -63,6 +65,15 @@ class Reading:
     options: SourceOptions
     schema: StructType
     where: RowFilter | None = None
+
+    @property
+    def lanes(self) -> LaneChoice:
+        """Which lanes of a log can hold such rows."""
+        return LaneChoice(self.options.lane, self.where)
+
+    def lanes_of(self, log: str) -> LanesOf:
+        """The same for each version of a log, as its stream is planned."""
+        return lambda version: self.lanes.of(log, version.version, version.lanes)
 
     @property
     def asks_origins(self) -> bool:

@@ -97,7 +97,7 @@ def parts_of(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> list[L
     starts_at_first = options.starting_offsets in (None, EARLIEST) and options.starting_timestamp is None
     if not starts_at_first or options.ending_offsets != LATEST:
         return _parts_between(reading, log)
-    stretches = list(_listed(bookkeeper, options, log))
+    stretches = list(_listed(bookkeeper, reading, log))
     pieces = cut_large(stretches, options.max_bytes_per_partition, bookkeeper.ledger_metadata_many)
     parts = plan(pieces, options.max_bytes_per_partition, options.min_partitions)
     sources = _sources(bookkeeper, reading, log, [stretch for part in parts for stretch in part])
@@ -119,15 +119,17 @@ def _sources(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog, stretches
     return Sources(log.name, planned(names, log.uid, head, lambda head: origins(reader, head, log.uid, ids, log.version)))
 
 
-def _listed(bookkeeper: BookKeeper, options: SourceOptions, log: LoadedLog) -> Iterator[Stretch]:
-    """The entries of every ledger that the log's version lists."""
+def _listed(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> Iterator[Stretch]:
+    """The entries of every ledger that the log's version lists in a lane that is to be read."""
     snapshot = bookkeeper.logs.reader.snapshot(log.name, log.version)
     if snapshot.uid != log.uid:
         raise NoSuchLogError(log.name)
+    lanes = reading.lanes.of(log.name, log.version, snapshot.lanes)
     for ledger in snapshot.ledgers:
-        yield Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length)
+        if lanes is None or ledger.lane in lanes:
+            yield Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length)
     for open_ledger in snapshot.open_ledgers:
-        handle = opened(bookkeeper, options, open_ledger.ledger_id)
+        handle = opened(bookkeeper, reading.options, open_ledger.ledger_id)
         yield confirmed_stretch(handle)
         if not handle.is_closed:
             return

@@ -168,9 +168,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _admitted(self, start: StreamPosition, end: StreamPosition, head: Head, limits: Limits) -> StreamPosition:
         """As far towards ``end`` as the limits allow."""
         fail, sizes = self._reading.options.fail_on_data_loss, StoredSizes(self._log.open_ledger)
+        lanes_of = self._reading.lanes_of(self._name)
 
         def admit(head: Head) -> StreamPosition:
-            pieces = self._log.follower.pieces(start, end, head, fail_on_data_loss=fail)
+            pieces = self._log.follower.pieces(start, end, head, fail_on_data_loss=fail, lanes_of=lanes_of)
             return admitted_end(pieces, start, limits, sizes)
 
         admitted = self._log.planned(head, admit)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.log.stored.lanes import PLAIN, Lanes
 from bk_spark.client.log.stored.schema import appended_schema, parse_schema
 from bk_spark.client.log.stored.snapshot import LogReader
 from bk_spark.client.log.stored.values import Head
@@ -44,19 +45,33 @@ def check_bookies(bookkeeper: BookKeeper, options: SourceOptions) -> None:
         raise NotEnoughBookiesError(options.ensemble_size, writable, purpose, len(bookies) - writable)
 
 
-def check_append(bookkeeper: BookKeeper, options: SourceOptions, given: StructType | None) -> None:
-    """Raises SchemaMismatchError or UnauthorizedAccessError where the log, as it stands now, would refuse the append.
+def found_log(bookkeeper: BookKeeper, options: SourceOptions) -> tuple[str | None, Head]:
+    """The uid and the head of the log; None, and the head of an empty log, where there is none."""
+    names, name = bookkeeper.logs.names, options.log
+    try:
+        uid = names.uid(name)
+        return uid, names.head(name, uid)
+    except NoSuchLogError:
+        return None, Head(name)
+
+
+def lanes_of_write(options: SourceOptions, given: StructType | None, head: Head, *, overwrite: bool) -> Lanes:
+    """The lanes to which the rows go. Raises ConfigError where the options, the rows and the log do not fit together."""
+    if given is None:
+        return PLAIN
+    schema = parse_schema(head.name, given.json())
+    return options.asked_lanes.overwritten(head, schema) if overwrite else options.asked_lanes.appended(head, schema)
+
+
+def check_append(bookkeeper: BookKeeper, options: SourceOptions, given: StructType | None) -> Head:
+    """The log's head. Raises SchemaMismatchError or UnauthorizedAccessError where the log would refuse the append.
 
     A stream calls this with every batch, so its cost does not depend on how many ledgers the log lists.
     """
     logs, name = bookkeeper.logs, options.log
-    try:
-        uid = logs.names.uid(name)
-        head = logs.names.head(name, uid)
-    except NoSuchLogError:
-        return
-    if head.content is None:
-        return
+    uid, head = found_log(bookkeeper, options)
+    if uid is None or head.content is None:
+        return head
     _check_password(bookkeeper, options, uid, head)
     if head.content.value != options.content:
         problem = f"the log holds {head.content.value}, option 'content' is {options.content}: use another log"
@@ -64,6 +79,7 @@ def check_append(bookkeeper: BookKeeper, options: SourceOptions, given: StructTy
     if given is not None and head.schema_id is not None:
         appended = parse_schema(name, given.json())
         appended_schema(name, logs.reader.schema(name, uid, head.schema_id), appended, merge=options.merge_schema)
+    return head
 
 
 def _check_entries(schema: StructType) -> None:

@@ -1,4 +1,4 @@
-"""One task attempt of a write, of a batch or of a stream: its rows go to a ledger of its own.
+"""One task attempt of a write, of a batch or of a stream: its rows go to ledgers of its own, one for each lane.
 
 Spark may run several attempts of a task, also at the same time, and a losing attempt may end after the commit. So no attempt
 touches what another one wrote, and none makes anything visible.
@@ -15,14 +15,16 @@ from pyspark.sql.types import StructType
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.log.changes.jobs import WriteJob
 from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.stored.lanes import PLAIN, Lanes
 from bk_spark.client.log.stored.values import CommittedLedger
-from bk_spark.client.log.write_ledger import JobRefresh, until_ended, write_ledger
+from bk_spark.client.log.write_ledger import JobRefresh, until_ended, write_ledgers
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.spark_schema import to_arrow
 from bk_spark.errors import ConfigError
 from bk_spark.rows.codec import PayloadFormat
 from bk_spark.rows.gathering import gathered_entries
+from bk_spark.rows.lanes import in_lanes
 from bk_spark.rows.writing import row_payloads
 
 
@@ -30,20 +32,22 @@ from bk_spark.rows.writing import row_payloads
 class Attempt:
     """What all task attempts of a job have in common: made on the driver, pickled to the tasks.
 
-    ``schema`` is the stored schema of rows; None if each row is an entry.
+    ``schema`` is the stored schema of rows; None if each row is an entry. ``lanes`` are those to which the rows go.
     """
 
     options: SourceOptions
     job: WriteJob
     schema: StructType | None
+    lanes: Lanes = PLAIN
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> CommittedLedger | None:
-        """Write all rows to a new ledger and close it. Without rows there is no ledger, and the result is None.
+    def write(self, batches: Iterator[pa.RecordBatch]) -> tuple[CommittedLedger, ...]:
+        """Write the rows of each lane to a new ledger and close it. A lane without rows has no ledger.
 
         Raises JobEndedError where the job was committed, aborted or swept meanwhile.
         """
         with JobRefresh(lambda: self.logs.jobs.refresh(self.job)) as refresh:
-            return write_ledger(self._create_ledger, self._payloads(until_ended(batches, refresh)))
+            payloads = self._payloads(until_ended(batches, refresh))
+            return write_ledgers(self._create_ledger, payloads, self.options.client.add_window_bytes)
 
     @property
     def logs(self) -> LogStore:
@@ -55,17 +59,18 @@ class Attempt:
         bookkeeper = connect(options.metadata, options.client)
         return bookkeeper.create_ledger(*quorums, options.digest_type, options.password, job=self.job)
 
-    def _payloads(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.BinaryArray, int]]:
-        """Arrays of payloads to append, and how many rows each one holds."""
+    def _payloads(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.BinaryArray, int]]:
+        """Arrays of payloads to append, with the lane and the number of the rows in each."""
         options = self.options
         if self.schema is None:
             for payloads in gathered_entries(entry_payloads(batches), options.client.add_batch_bytes):
-                yield payloads, len(payloads)
+                yield 0, payloads, len(payloads)
             return
         cut = PayloadFormat(
             compression=options.compression, max_rows=options.max_rows_per_entry, max_bytes=options.max_bytes_per_entry
         )
-        yield from row_payloads(self.job.log_name, to_arrow(self.schema), cut, batches, options.client.add_batch_bytes)
+        split = in_lanes(batches, self.lanes.columns, self.lanes.count)
+        yield from row_payloads(self.job.log_name, to_arrow(self.schema), cut, split, options.client.add_batch_bytes)
 
 
 def entry_payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.BinaryArray]:

@@ -27,11 +27,12 @@ from pyspark.sql.types import StructType
 
 from bk_spark.client.log.changes.jobs import WriteJob
 from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.stored.lanes import PLAIN, Lanes
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.plain_errors import plain_errors
-from bk_spark.datasource.write.checks import check_append, check_bookies, stored_schema
+from bk_spark.datasource.write.checks import check_append, check_bookies, found_log, lanes_of_write, stored_schema
 from bk_spark.datasource.write.task_attempt import Attempt
 from bk_spark.errors import BookKeeperError, ConfigError
 
@@ -50,16 +51,17 @@ def application_of(query_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMessage(WriterCommitMessage):
-    """What one task attempt tells the driver; ``ledger`` is None where the task had no rows.
+    """What one task attempt tells the driver: a ledger for each lane in which the task had rows.
 
-    It carries the job, because the writer that commits a batch of a stream is not the one that the tasks had.
+    It carries job and lanes, because the writer that commits a batch of a stream is not the one that the tasks had.
     """
 
     job: WriteJob
-    ledger: CommittedLedger | None
+    ledgers: tuple[CommittedLedger, ...]
     query_id: str | None = None
     batch_id: int | None = None
     """The streaming query that the task works for, and its batch; None in a batch write."""
+    lanes: Lanes = PLAIN
 
 
 def begin_write(options: SourceOptions, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -85,10 +87,10 @@ def _begin(options: SourceOptions, schema: StructType, overwrite: bool, *, needs
     bookkeeper = connect(options.metadata, options.client)
     if needs_bookies:
         check_bookies(bookkeeper, options)
-    if not overwrite:
-        check_append(bookkeeper, options, stored)
+    head = found_log(bookkeeper, options)[1] if overwrite else check_append(bookkeeper, options, stored)
+    lanes = lanes_of_write(options, stored, head, overwrite=overwrite)
     kind = CommitKind.OVERWRITE if overwrite else CommitKind.APPEND
-    return Attempt(options, bookkeeper.logs.jobs.begin(options.log), stored), kind
+    return Attempt(options, bookkeeper.logs.jobs.begin(options.log), stored, lanes), kind
 
 
 class _Writer:
@@ -105,11 +107,11 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     @plain_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LedgerMessage:
         """Run one task attempt and close its ledger, which nobody reads before the commit."""
-        return LedgerMessage(self._attempt.job, self._attempt.write(iterator))
+        return LedgerMessage(self._attempt.job, self._attempt.write(iterator), lanes=self._attempt.lanes)
 
     @plain_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make the ledgers part of the log, in the order of Spark's partitions, and delete the ledgers of losing attempts."""
+        """Make the ledgers part of the log, and delete the ledgers of losing attempts."""
         written = [self._checked(message) for message in messages]
         options = self._attempt.options
         application = None
@@ -135,7 +137,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LedgerMessage:
         """Run one task attempt and close its ledger, which nobody reads before the commit."""
         query_id, batch_id = _running_batch()
-        return LedgerMessage(self._attempt.job, self._attempt.write(iterator), query_id, batch_id)
+        return LedgerMessage(self._attempt.job, self._attempt.write(iterator), query_id, batch_id, self._attempt.lanes)
 
     @plain_errors()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -160,11 +162,15 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 def commit_messages(
     attempt: Attempt, kind: CommitKind, messages: list[LedgerMessage], application: tuple[str, int] | None
 ) -> None:
-    """Commit the ledgers of ``messages``, which are at least one and of one job. May be repeated: it commits once."""
-    ledgers = tuple(message.ledger for message in messages if message.ledger is not None)
+    """Commit the ledgers of ``messages``, which are at least one and of one job. May be repeated: it commits once.
+
+    They are listed by lane, those of one lane in the order of Spark's partitions.
+    """
+    written = (ledger for message in messages for ledger in message.ledgers)
+    ledgers = tuple(sorted(written, key=lambda ledger: ledger.lane))
     schema_json = None if attempt.schema is None else attempt.schema.json()
     merge = attempt.options.merge_schema
-    request = CommitRequest(kind, ledgers, schema_json, merge, application=application)
+    request = CommitRequest(kind, ledgers, schema_json, merge, messages[0].lanes, application=application)
     logs, job = attempt.logs, messages[0].job
     if logs.commit(job, request).duplicate_of is not None:
         return

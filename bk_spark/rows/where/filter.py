@@ -44,6 +44,10 @@ class RowFilter:
         """The rows that match, in their order."""
         return batch.filter(_mask(self.tree, batch))
 
+    def required(self) -> Iterator[BoundComparison]:
+        """Comparisons that hold for every row that matches."""
+        return _required(self.tree)
+
     def compared(self) -> Iterator[Path]:
         """The columns and fields whose values are compared with others; not those that are only tested for nulls."""
         return (comparison.path for comparison in leaves(self.tree) if comparison.compares)
@@ -62,6 +66,14 @@ def bind(condition: Condition, log: str, columns: pa.Schema, zone: tzinfo | None
         raise ConfigError("option 'where'", condition.text, str(problem)) from None
     names = dict.fromkeys(comparison.path[0] for comparison in leaves(tree))
     return RowFilter(pa.schema([columns.field(name) for name in names]), tree)
+
+
+def _required(tree: _Bound) -> Iterator[BoundComparison]:
+    if isinstance(tree, And):
+        for part in tree.parts:
+            yield from _required(part)
+    elif not isinstance(tree, Or):
+        yield tree
 
 
 def _may_match(tree: _Bound, rows: int, statistics: Mapping[str, ColumnStatistics]) -> bool:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from bk_spark.bookie.identity.cookie_file import BootNumber, DirectoryPlace, StoredCookie, encode_stored
@@ -215,9 +216,22 @@ def test_log_list_show_and_read(capsys: pytest.CaptureFixture[str], log_name: st
     [record] = [r for r in _json(capsys, "log", "list") if r["log"] == log_name]
     assert (record["content"], record["version"], record["ledgers"], record["rows"]) == ("entries", 1, 1, 2)
     [shown] = _json(capsys, "log", "show", log_name)
-    assert shown["version"] == 1
+    assert (shown["version"], shown["partition_key"], shown["lanes"]) == (1, [], 1)
     assert main(["log", "read", log_name]) == 0
     assert [line.split("\t")[1] for line in capsys.readouterr().out.splitlines()] == ["one", "two"]
+
+
+def test_log_show_names_the_key_and_the_lanes(capsys: pytest.CaptureFixture[str], cluster: LocalCluster) -> None:
+    with BookKeeper(cluster.metadata_uri) as client:
+        log = client.open_log("cli-lanes", create=True)
+        log.append_rows(pa.table({"customer": ["a", "b"], "day": [1, 2]}), partition_key=["customer", "day"], lanes=3)
+    [shown] = _json(capsys, "log", "show", "cli-lanes")
+    assert (shown["partition_key"], shown["lanes"]) == (["customer", "day"], 3)
+    assert {ledger["lane"] for ledger in shown["in_ledgers"]} <= {0, 1, 2}
+    assert main(["log", "show", "cli-lanes"]) == 0
+    text = capsys.readouterr().out
+    assert "3 lanes by customer, day" in text
+    assert re.search(r"ledger_id +lane +state", text)
 
 
 def test_log_delete_deletes_it_with_its_ledgers(capsys: pytest.CaptureFixture[str], cluster: LocalCluster) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.log.stored.lanes import Lanes
 from bk_spark.client.log.stored.values import CommittedLedger
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.cluster.datasource.direct import Direct, micro_batches
@@ -37,6 +38,9 @@ class World:
 
     def ledger(self, place: int = -1) -> CommittedLedger:
         return self.bookkeeper.logs.reader.snapshot(self.log).ledgers[place]
+
+    def lanes(self) -> Lanes:
+        return self.bookkeeper.logs.reader.snapshot(self.log).lanes
 
     def metadata(self) -> LedgerMetadata:
         """Of the ledger that was written last."""

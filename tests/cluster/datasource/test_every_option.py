@@ -334,6 +334,26 @@ def _(world: World) -> None:
     assert world.read() == [7, 8]
 
 
+@case("partitionKey")
+def _(world: World) -> None:
+    world.write(1, 2, 3, partitionKey="id")
+    assert (world.lanes().columns, world.lanes().count) == (("id",), 8)
+
+
+@case("lanes")
+def _(world: World) -> None:
+    world.write(1, 2, 3, partitionKey="id", lanes=5)
+    assert world.lanes().count == 5
+
+
+@case("lane")
+def _(world: World) -> None:
+    world.write(*range(10), partitionKey="id", lanes=2)
+    assert 0 < len(world.read(lane=1)) < 10
+    assert sorted(world.read(lane=0) + world.read(lane=1)) == list(range(10))
+    assert world.batches(lane=1, startingOffsets="earliest") == [world.read(lane=1)]
+
+
 @case("mergeSchema")
 def _(world: World) -> None:
     world.write(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -11,6 +12,7 @@ from google.protobuf.message import DecodeError
 from bk_spark.bookie.identity.cookie_file import BootNumber, DirectoryPlace, StoredCookie, decode_stored, encode_stored
 from bk_spark.client.log.stored.checkpoint import CheckpointState
 from bk_spark.client.log.stored.json_values import encode
+from bk_spark.client.log.stored.lanes import Lanes
 from bk_spark.client.log.stored.names import decode_name, encode_name
 from bk_spark.client.log.stored.schema import appended_schema, decode_schema, encode_schema, parse_schema, type_name
 from bk_spark.client.log.stored.values import (
@@ -42,6 +44,7 @@ from tests.soak.fuzz.mutations import spoil_json, spoil_message
 
 ZNODES = Znodes("/ledgers")
 UID = "0f0e3a52"
+LANES = Lanes(("customer", "day"), ("string", "date"), 8)
 LOGGED = (CommittedLedger(7, 11, 100, 12), CommittedLedger(9, -1, 0, 0))
 
 
@@ -190,6 +193,8 @@ def _log_values() -> list[Target]:
         _value("log head", head.encode(), Head.decode),
         _value("log version", version.encode(), LogVersion.decode),
         _value("log page", Page(LOGGED, (3, 4)).encode(), Page.decode),
+        _value("log head with lanes", replace(head, lanes=LANES).encode(), Head.decode),
+        _value("log page with lanes", Page((replace(LOGGED[0], lane=7),), ()).encode(), Page.decode),
         _value("write job", JobState("uid", "uid", 3).encode(), JobState.decode),
         _value("application", ApplicationState("query", 4, 3).encode(), ApplicationState.decode),
         _value("checkpoint", CheckpointState(1000, 2, (OpenLedger(9, 3),)).encode(), CheckpointState.decode),

@@ -69,7 +69,7 @@ def _derive_the_batch_everywhere(patch: pytest.MonkeyPatch) -> None:
 def foreach_batch_writes_twice_to_one_log(scene: Scene) -> None:
     for _ in range(2):
         job, ledger = _written(scene)
-        BatchWriter(_attempt(scene, job), CommitKind.APPEND).commit([LedgerMessage(job, ledger)])
+        BatchWriter(_attempt(scene, job), CommitKind.APPEND).commit([LedgerMessage(job, (ledger,))])
     must(
         len(scene.listed(LOG)) == 2, "the second write of the batch was dropped as a duplicate of the first: its rows are lost"
     )
@@ -82,9 +82,9 @@ def _commit_any_message(patch: pytest.MonkeyPatch) -> None:
 @CASES.add(5, _commit_any_message, "messages of another query, batch or job are refused")
 def messages_of_a_batch_that_is_committed_come_with_the_next_one(scene: Scene) -> None:
     job, ledger = _written(scene)
-    StreamWriter(_attempt(scene, job), CommitKind.APPEND).commit([LedgerMessage(job, ledger, QUERY, 4)], 4)
+    StreamWriter(_attempt(scene, job), CommitKind.APPEND).commit([LedgerMessage(job, (ledger,), QUERY, 4)], 4)
     job, ledger = _written(scene)
-    late = LedgerMessage(job, ledger, QUERY, 4)
+    late = LedgerMessage(job, (ledger,), QUERY, 4)
     ended(lambda: StreamWriter(_attempt(scene, job), CommitKind.APPEND).commit([late], 5), ConfigError)
     must(len(scene.listed(LOG)) == 1, "rows of batch 4 are in the log twice")
 

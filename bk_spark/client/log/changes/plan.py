@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bk_spark.client.log.stored.json_values import check_integer
+from bk_spark.client.log.stored.lanes import PLAIN, Lanes
 from bk_spark.client.log.stored.listing import position_of
 from bk_spark.client.log.stored.schema import Schema, appended_schema, encode_schema
 from bk_spark.client.log.stored.values import (
@@ -29,7 +31,7 @@ _REMOVE_NAMED = (CommitKind.REPLACE, CommitKind.COMPACT)
 _MAX_SCHEMAS = 10_000
 """They stand in one directory."""
 _MAX_APPLICATION_ID = 1000
-_REPEATED = ("version", "time_ms", "content", "schema_id", "base_version", "replaced_version", "total", "end_row")
+_REPEATED = ("version", "time_ms", "content", "schema_id", "base_version", "replaced_version", "total", "end_row", "lanes")
 """Fields of the newest version that the head repeats."""
 
 
@@ -44,6 +46,8 @@ class CommitRequest:
     """APPEND and OVERWRITE only: Spark's JSON of the schema of the rows; None for entries."""
     merge_schema: bool = False
     """Lets an append add columns to the log's schema."""
+    lanes: Lanes = PLAIN
+    """APPEND and OVERWRITE only: the lanes in which ``ledgers`` lie."""
     remove: tuple[int, ...] = ()
     """REPLACE and COMPACT only: the ledgers to remove, one stretch of the log in its order."""
     application: tuple[str, int] | None = None
@@ -75,6 +79,9 @@ class CommitRequest:
         if self.kind in REMOVING and self.schema_json is not None:
             remedy = f"a commit of kind {self.kind.value} keeps the schema of the log"
             raise ConfigError("schema_json", self.schema_json[:200], remedy)
+        foreign = next((one for one in self.ledgers if self.kind not in REMOVING and one.lane >= self.lanes.count), None)
+        if foreign is not None:
+            raise ConfigError(f"lane of ledger {foreign.ledger_id}", foreign.lane, f"it was written for {self.lanes}")
         self._check_leader()
         if self.application is not None:
             _check_application(*self.application)
@@ -103,11 +110,12 @@ def _check_application(application_id: str, version: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SchemaPlan:
-    """A log's content and schema after a commit. ``new_schema`` is the value to store, if the schema is a new one."""
+    """A log's content, schema and lanes after a commit. ``new_schema`` is the value to store, if the schema is a new one."""
 
     content: Content
     schema_id: int | None
     new_schema: bytes | None = None
+    lanes: Lanes = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,22 +143,40 @@ def plan_schema(head: Head, request: CommitRequest, given: Schema | None, stored
     if request.kind in REMOVING:
         if head.content is None:
             raise MetadataConflictError(f"log '{head.name}'", "it is empty, there is nothing to remove")
-        return SchemaPlan(head.content, head.schema_id)
+        return SchemaPlan(head.content, head.schema_id, lanes=head.lanes)
     content = Content.ENTRIES if given is None else Content.ROWS
     if request.kind is CommitKind.APPEND and head.content not in (None, content):
         holds = f"the log holds {head.content.value if head.content else 'nothing'} and the data is {content.value}"
         raise SchemaMismatchError(head.name, f"{holds} (option 'content'): write it to another log, or overwrite")
+    lanes = plan_lanes(head, request)
     if given is None:
-        return SchemaPlan(content, None)
+        return SchemaPlan(content, None, lanes=lanes)
     schema = given
     if request.kind is CommitKind.APPEND and stored is not None:
         schema = appended_schema(head.name, stored, given, merge=request.merge_schema)
     if schema == stored:
-        return SchemaPlan(content, head.schema_id)
+        return SchemaPlan(content, head.schema_id, lanes=lanes)
     if head.schema_count >= _MAX_SCHEMAS:
         what = f"the number of schemas of log '{head.name}'"
         raise ConfigError(what, head.schema_count, "it is the maximum: write to a new log")
-    return SchemaPlan(content, head.schema_count, encode_schema(f"the schema given for log '{head.name}'", schema))
+    encoded = encode_schema(f"the schema given for log '{head.name}'", schema)
+    return SchemaPlan(content, head.schema_count, encoded, lanes)
+
+
+def plan_lanes(head: Head, request: CommitRequest) -> Lanes:
+    """The log's lanes after an append or an overwrite.
+
+    Raises ConfigError for a leader on a log with several lanes; MetadataConflictError for ledgers that lie in other lanes.
+    """
+    if request.kind is CommitKind.OVERWRITE or head.content is None:
+        return request.lanes
+    if request.opened is not None and head.lanes != PLAIN:
+        remedy = f"it has {head.lanes}, and a leader writes one ledger at a time: append rows with append_rows or with Spark"
+        raise ConfigError("the log to lead", head.name, remedy)
+    if request.ledgers and request.lanes != head.lanes:
+        problem = f"it has {head.lanes}, the rows were written for {request.lanes}: write them again"
+        raise MetadataConflictError(f"log '{head.name}'", problem)
+    return head.lanes
 
 
 def plan_removal(head: Head, request: CommitRequest, found: Findings) -> Totals:
@@ -171,12 +197,34 @@ def plan_removal(head: Head, request: CommitRequest, found: Findings) -> Totals:
         if one in request.remove:
             raise _is_open(head, one)
     start = position_of(head.name, listed, request.remove)
-    removed = Totals.of(listed[start : start + len(request.remove)])
-    added = Totals.of(request.ledgers)
+    gone = listed[start : start + len(request.remove)]
+    removed, added = Totals.of(gone), Totals.of(request.ledgers)
     if request.kind is CommitKind.COMPACT and removed.rows != added.rows:
         what = f"the number of rows that a compaction of log '{head.name}' puts in the place of {removed.rows}"
         raise ConfigError(what, added.rows, "a compaction keeps the rows: other content is a replacement")
+    _check_lanes(head.name, request, gone)
     return removed
+
+
+def _check_lanes(log: str, request: CommitRequest, gone: Sequence[CommittedLedger]) -> None:
+    """Raises ConfigError where a replacement leaves its lane, or a compaction moves rows to another lane."""
+    if request.kind is CommitKind.COMPACT:
+        if _rows_by_lane(request.ledgers) != _rows_by_lane(gone):
+            what = f"the rows of each lane that a compaction of log '{log}' puts in the place of {_rows_by_lane(gone)}"
+            raise ConfigError(what, _rows_by_lane(request.ledgers), "a compaction keeps every row in its lane")
+        return
+    lanes = {one.lane for one in gone}
+    for one in request.ledgers:
+        if {one.lane} != lanes:
+            remedy = f"it takes the place of ledgers of lane {', '.join(map(str, sorted(lanes)))} of log '{log}'"
+            raise ConfigError(f"lane of ledger {one.ledger_id}", one.lane, f"{remedy}: replace the ledgers of one lane by such")
+
+
+def _rows_by_lane(ledgers: Sequence[CommittedLedger]) -> dict[int, int]:
+    rows = Counter[int]()
+    for one in ledgers:
+        rows[one.lane] += one.rows
+    return {lane: rows[lane] for lane in sorted(rows) if rows[lane]}
 
 
 def plan_commit(head: Head, request: CommitRequest, found: Findings, job_id: str, now_ms: int) -> CommitPlan:
@@ -207,6 +255,7 @@ def plan_commit(head: Head, request: CommitRequest, found: Findings, job_id: str
         epoch=writer.epoch,
         opened=request.opened,
         closed=found.closed,
+        lanes=schema.lanes,
     )
     repeated = {name: getattr(version, name) for name in _REPEATED}
     schema_count = head.schema_count + (schema.new_schema is not None)

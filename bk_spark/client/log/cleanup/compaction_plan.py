@@ -2,7 +2,7 @@
 
 A ledger below half of the target is *small*. Small neighbours are merged, in log order, until the next one would exceed the
 target; a group of one is left alone. A ledger of at least half of the target stays as it is, so a byte is rewritten a bounded
-number of times, however often compaction runs.
+number of times, however often compaction runs. Only ledgers of one lane are merged.
 
 A commit replaces one stretch of a log. Groups that touch each other form one stretch, and each stretch is committed by
 itself. If somebody truncates or replaces a ledger meanwhile, only the stretch with that ledger fails.
@@ -29,13 +29,17 @@ MAX_GROUP_LEDGERS = 2000
 
 @dataclass(frozen=True, slots=True)
 class LedgerGroup:
-    """Ledgers that follow each other in a log and become one."""
+    """Ledgers of one lane that follow each other in a log and become one."""
 
     ledgers: tuple[CommittedLedger, ...]
 
     @property
     def total(self) -> Totals:
         return Totals.of(self.ledgers)
+
+    @property
+    def lane(self) -> int:
+        return self.ledgers[0].lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ def _end_of_group(listed: Sequence[CommittedLedger], start: int, target_bytes: i
     size, stop = 0, start
     while stop < len(listed) and stop - start < MAX_GROUP_LEDGERS:
         length = listed[stop].length
-        if 2 * length >= target_bytes or size + length > target_bytes:
+        if 2 * length >= target_bytes or size + length > target_bytes or listed[stop].lane != listed[start].lane:
             break
         size, stop = size + length, stop + 1
     return stop

@@ -1,7 +1,8 @@
 """Appends Arrow data to a log as rows, in one atomic commit, without Spark.
 
-The data go to a ledger of a write job of their own, which nobody reads before the commit: as one task of Spark would write
-them. Whatever fails before it, or a kill, leaves nothing that a reader sees; the sweep of orphans removes the rest.
+The data go to ledgers of a write job of their own, one for each lane, as one task of Spark would write them. Nobody reads
+them before the commit. Whatever fails before it, or a kill, leaves nothing that a reader sees; the sweep of orphans removes the
+rest.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.log.changes.jobs import WriteJob
 from bk_spark.client.log.changes.plan import CommitRequest
 from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.rows.key_lanes import AskedLanes
 from bk_spark.client.log.stored.schema import appended_schema, parse_schema
-from bk_spark.client.log.stored.values import CommitKind, Content, LogVersion
-from bk_spark.client.log.write_ledger import JobRefresh, until_ended, write_ledger
+from bk_spark.client.log.stored.values import CommitKind, Content, Head, LogVersion
+from bk_spark.client.log.write_ledger import JobRefresh, until_ended, write_ledgers
 from bk_spark.errors import BookKeeperError, ConfigError, SchemaMismatchError
 from bk_spark.rows.arrow_types import Conversion
 from bk_spark.rows.codec import PayloadFormat
+from bk_spark.rows.lanes import in_lanes
 from bk_spark.rows.payload_defaults import COMPRESSION, COMPRESSIONS, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
 from bk_spark.rows.writing import row_payloads
 
@@ -39,6 +42,8 @@ class RowTarget:
     uid: str
     add_bytes: int
     """Payloads travel together up to so many bytes: ``ClientConfig.add_batch_bytes``."""
+    window_bytes: int
+    """Of unconfirmed payloads: ``ClientConfig.add_window_bytes``."""
     compression: str = COMPRESSION
 
     def __post_init__(self) -> None:
@@ -50,8 +55,8 @@ class RowTarget:
         """How rows are cut into entries."""
         return PayloadFormat(compression=self.compression, max_rows=MAX_ROWS_PER_ENTRY, max_bytes=MAX_BYTES_PER_ENTRY)
 
-    def check(self, schema_json: str, *, merge: bool) -> None:
-        """Raise SchemaMismatchError where the log, as it stands now, would refuse rows of this schema."""
+    def check(self, schema_json: str, *, merge: bool) -> Head:
+        """The head of the log. Raises SchemaMismatchError where the log would refuse rows of this schema."""
         given = parse_schema(self.name, schema_json)
         head = self.logs.names.head(self.name, self.uid)
         if head.content is Content.ENTRIES:
@@ -59,6 +64,7 @@ class RowTarget:
         if head.schema_id is not None:
             stored = self.logs.reader.schema(self.name, self.uid, head.schema_id)
             appended_schema(self.name, stored, given, merge=merge)
+        return head
 
 
 def stream_of(rows: Any) -> pa.RecordBatchReader:
@@ -80,6 +86,7 @@ def append_rows(
     rows: Any,
     create_ledger: Callable[[WriteJob], WriteHandle],
     application: tuple[str, int] | None,
+    asked: AskedLanes,
     *,
     merge_schema: bool,
 ) -> LogVersion:
@@ -89,21 +96,21 @@ def append_rows(
         raise ConfigError("rows", str(stream.schema), "they have no column, there is nothing to write")
     conversion = Conversion(stream.schema)
     schema_json = json.dumps(conversion.schema)
-    target.check(schema_json, merge=merge_schema)
+    head = target.check(schema_json, merge=merge_schema)
+    lanes = asked.appended(head, parse_schema(target.name, schema_json))
     logs = target.logs
     job = logs.jobs.begin(target.name, target.uid)
     try:
         with JobRefresh(lambda: logs.jobs.refresh(job)) as refresh:
             batches = map(conversion.of, until_ended(stream, refresh))
-            payloads = row_payloads(target.name, conversion.stored, target.cut, batches, target.add_bytes)
-            ledger = write_ledger(lambda: create_ledger(job), payloads)
+            split = in_lanes(batches, lanes.columns, lanes.count)
+            payloads = row_payloads(target.name, conversion.stored, target.cut, split, target.add_bytes)
+            ledgers = write_ledgers(lambda: create_ledger(job), payloads, target.window_bytes)
     except BaseException:
         _abort(logs, job)
         raise
-    ledgers = () if ledger is None else (ledger,)
-    return logs.commit_or_abort(
-        job, CommitRequest(CommitKind.APPEND, ledgers, schema_json, merge_schema, application=application)
-    )
+    request = CommitRequest(CommitKind.APPEND, ledgers, schema_json, merge_schema, lanes, application=application)
+    return logs.commit_or_abort(job, request)
 
 
 def _abort(logs: LogStore, job: WriteJob) -> None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.entry_range import LogPosition, LogRange
+from bk_spark.client.log.rows.key_lanes import LaneChoice
 from bk_spark.client.log.rows.side_by_side import SideBySide
 from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommittedLedger, Content, OpenLedger
@@ -48,6 +49,16 @@ class RowQuery:
     """A condition as option ``where`` of the Spark format takes it."""
     zone: str | None = None
     """The time zone of times in ``where`` without an offset."""
+    lane: int | Sequence[int] | None = None
+    """Only rows of these lanes; None for all."""
+
+    def __post_init__(self) -> None:
+        if self.lane is not None and not self._lanes:
+            raise ConfigError("lane", self.lane, "it must be the number of a lane, or a list of such")
+
+    @property
+    def _lanes(self) -> tuple[int, ...]:
+        return (self.lane,) if isinstance(self.lane, int) else tuple(self.lane or ())
 
     def bound(self, log: str, stored: pa.Schema) -> BoundQuery:
         """Raises ConfigError for a column that the log does not have, and for a condition that is not understood."""
@@ -57,7 +68,7 @@ class RowQuery:
             if has_collation(stored, path):
                 remedy = f"column '{'.'.join(path)}' has a collation of its own: filter the rows after reading"
                 raise ConfigError("where", self.where, remedy)
-        return BoundQuery(_chosen(log, stored, self.columns), where)
+        return BoundQuery(_chosen(log, stored, self.columns), where, LaneChoice(self._lanes, where, "lane"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,7 @@ class BoundQuery:
 
     schema: pa.Schema
     where: RowFilter | None
+    lanes: LaneChoice
 
     def converter(self) -> Converter:
         """Gives the rows of batches of entries. It remembers the last schema that it met: one serves many batches."""
@@ -128,8 +140,12 @@ class RowReader:
         return handle
 
     def _stretches(self, start: LogPosition | None, end: LogPosition | None) -> Iterator[Stretch]:
-        listed: list[CommittedLedger | OpenLedger] = [*self._snapshot.ledgers, *self._snapshot.open_ledgers]
-        for wanted in LogRange.of(self._snapshot.name, listed, start, end).stretches():
+        snapshot = self._snapshot
+        listed: list[CommittedLedger | OpenLedger] = [*snapshot.ledgers, *snapshot.open_ledgers]
+        lanes = self._query.lanes.of(snapshot.name, snapshot.version, snapshot.lanes)
+        for wanted in LogRange.of(snapshot.name, listed, start, end).stretches():
+            if lanes is not None and isinstance(wanted.ledger, CommittedLedger) and wanted.ledger.lane not in lanes:
+                continue
             whole, is_closed = self._whole(wanted.ledger)
             last = wanted.until(whole.last_entry_id)
             if wanted.first <= last:

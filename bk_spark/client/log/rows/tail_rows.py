@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow as pa
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.rows.read_rows import BoundQuery, RowQuery
-from bk_spark.client.log.stored.values import Head
+from bk_spark.client.log.stored.values import Head, LogVersion
 from bk_spark.client.log.stream.follow import LedgerEnd, LogFollower, Piece
 from bk_spark.client.log.stream.order import FAIL, READ, SKIP
 from bk_spark.client.log.stream.plan_again import planned
@@ -168,7 +168,12 @@ class RowTail:
             raise LogReplacedError(log.name, newest.replaced_by)
 
     def _pieces(self, start: StreamPosition, end: StreamPosition, head: Head) -> list[Piece]:
-        return list(self._follower.pieces(start, end, head, fail_on_data_loss=True))
+        return list(self._follower.pieces(start, end, head, fail_on_data_loss=True, lanes_of=self._lanes_of))
+
+    def _lanes_of(self, version: LogVersion) -> Collection[int] | None:
+        if version.schema_id is None:
+            return None
+        return self._bound_to(self._stored(version.schema_id)).lanes.of(self._log.name, version.version, version.lanes)
 
     def _of_piece(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         convert = self._converter_for(piece)
@@ -188,8 +193,8 @@ class RowTail:
         if piece.schema_id is None:
             problem = f"version {piece.version} holds entries, not rows: follow it with the ledgers' own readers"
             raise SchemaMismatchError(self._log.name, problem)
-        stored = arrow_schema(self._log.logs.reader.schema(self._log.name, self._log.uid, piece.schema_id))
-        query = self._bound = self._bound or self._query.bound(self._log.name, stored)
+        stored = self._stored(piece.schema_id)
+        query = self._bound_to(stored)
         for wanted in query.schema:
             index = stored.get_field_index(wanted.name)
             if index >= 0 and not is_readable(stored.field(index).type, wanted.type):
@@ -199,6 +204,14 @@ class RowTail:
         self._schema_id = piece.schema_id
         self._convert = query.converter()
         return self._convert
+
+    def _stored(self, schema_id: int) -> pa.Schema:
+        return arrow_schema(self._log.logs.reader.schema(self._log.name, self._log.uid, schema_id))
+
+    def _bound_to(self, stored: pa.Schema) -> BoundQuery:
+        """The query on the columns that the log had first."""
+        self._bound = self._bound or self._query.bound(self._log.name, stored)
+        return self._bound
 
     def _ends(self, head: Head) -> dict[int, LedgerEnd]:
         """How far a quorum of its bookies has confirmed each open ledger."""

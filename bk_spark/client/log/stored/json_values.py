@@ -13,14 +13,19 @@ from typing import Any, TypeVar
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
 
 FORMAT = 2
+"""Of every value that says nothing of lanes."""
+FORMAT_OF_LANES = 3
+"""Of one that does. A program that knows only the former refuses it: it would read and write without the lanes."""
 
 MAX_INTEGER = 2**63 - 1
 
 _Record = TypeVar("_Record")
 
 
-def encode(**record: object) -> bytes:
-    return json.dumps({"format": FORMAT, **record}, sort_keys=True, separators=(",", ":")).encode()
+def encode(*, of_lanes: bool = False, **record: object) -> bytes:
+    """``of_lanes``: the record says something of lanes."""
+    form = FORMAT_OF_LANES if of_lanes else FORMAT
+    return json.dumps({"format": form, **record}, sort_keys=True, separators=(",", ":")).encode()
 
 
 def decode(what: str, value: bytes, build: Callable[[dict[str, Any]], _Record]) -> _Record:
@@ -30,8 +35,8 @@ def decode(what: str, value: bytes, build: Callable[[dict[str, Any]], _Record]) 
         found = record["format"]
         if type(found) is not int or found < FORMAT:
             raise CorruptionError(what, f"its format version is {found!r}")
-        if found > FORMAT:
-            raise FormatVersionError(what, found, FORMAT)
+        if found > FORMAT_OF_LANES:
+            raise FormatVersionError(what, found, FORMAT_OF_LANES)
         return build(record)
     except (ValueError, KeyError, TypeError, IndexError, ConfigError) as problem:
         raise CorruptionError(what, f"{type(problem).__name__}: {problem}") from None

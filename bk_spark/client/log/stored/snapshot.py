@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias, TypeVar
 
 from bk_spark.client.log.stored.checkpoint import CheckpointGoneError, ListingCheckpoints, checkpoints_for
+from bk_spark.client.log.stored.lanes import PLAIN, Lanes
 from bk_spark.client.log.stored.listing import Listing, ListingFold
 from bk_spark.client.log.stored.names import LogNames
 from bk_spark.client.log.stored.paths import LogPaths
@@ -71,6 +72,7 @@ class LogSnapshot:
     """The open ledgers behind them, in log order. Only their bookies know how far they go."""
     end_row: int = 0
     """The row number behind the last row of the closed ledgers."""
+    lanes: Lanes = PLAIN
 
 
 class LogReader:
@@ -101,7 +103,7 @@ class LogReader:
         schema = None if at.schema_id is None else json.dumps(self.schema(name, uid, at.schema_id))
         listing = self._listing(name, uid, head, at)
         return LogSnapshot(
-            name, uid, wanted, at.time_ms, at.content, at.schema_id, schema, listing.closed, listing.open, at.end_row
+            name, uid, wanted, at.time_ms, at.content, at.schema_id, schema, listing.closed, listing.open, at.end_row, at.lanes
         )
 
     def listing(self, name: str, uid: str, version: int) -> Listing:

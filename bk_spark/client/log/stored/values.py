@@ -23,10 +23,14 @@ from bk_spark.client.log.stored.json_values import (
     items,
     text,
 )
+from bk_spark.client.log.stored.lanes import MAX_LANES, PLAIN, Lanes
+from bk_spark.errors import ConfigError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 LEDGERS_PER_PAGE = 5000
 """A ledger takes at most 82 bytes of a page and a removed id 20, so a full page stays below 512 KiB."""
+LEDGERS_PER_PAGE_OF_LANES = 4900
+"""With a lane a ledger takes 86 bytes."""
 MAX_PAGES = 100_000
 """Pages of one commit or checkpoint: 500 million ledgers. A value that claims more is damaged."""
 LOG_TAG = "bk_spark.log"
@@ -68,8 +72,14 @@ class CommittedLedger:
     last_entry_id: int
     length: int
     rows: int
+    lane: int = 0
+    """Its rows are of this lane alone; 0 in a log without keys."""
 
     def __post_init__(self) -> None:
+        if self.lane and (type(self.lane) is not int or not 0 < self.lane < MAX_LANES):
+            raise ConfigError(
+                f"lane of ledger {self.ledger_id!r}", self.lane, f"it must be an integer from 0 to {MAX_LANES - 1}"
+            )
         for name, least in (("ledger_id", 0), ("last_entry_id", -1), ("length", 0), ("rows", 0)):
             value = getattr(self, name)
             if type(value) is not int or not least <= value <= MAX_INTEGER:  # the text is made for errors only: pages are large
@@ -142,15 +152,26 @@ class Totals:
 class StoredRecord:
     """A value that is stored as one JSON object, with a key for each field. ``_CODECS`` has a row for each type of field."""
 
+    @property
+    def _is_of_lanes(self) -> bool:
+        """Whether it says something of lanes that is not a plain log's."""
+        return False
+
     def encode(self) -> bytes:
-        return encode(**{key: write(getattr(self, name)) for name, key, write, _ in _stored_fields(type(self))})
+        values = [(name, key, write, getattr(self, name)) for name, key, write, _ in _stored_fields(type(self))]
+        stored = {key: write(value) for name, key, write, value in values if name != _LANES or value != PLAIN}
+        return encode(of_lanes=self._is_of_lanes, **stored)
 
     @classmethod
     def decode(cls, what: str, value: bytes) -> Self:
         """``what`` names the value in an error. Raises CorruptionError, FormatVersionError."""
         build: Callable[..., Self] = cls
         stored = _stored_fields(cls)
-        return decode(what, value, lambda record: build(**{name: read(record[key]) for name, key, _, read in stored}))
+
+        def values(record: dict[str, Any]) -> dict[str, Any]:
+            return {name: read(record[key]) for name, key, _, read in stored if name != _LANES or key in record}
+
+        return decode(what, value, lambda record: build(**values(record)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +203,11 @@ class Head(StoredRecord):
     """How many rows were ever put in the log: the row number behind the last row of a closed ledger."""
     writer: WriterState = WriterState()
     retention: Retention = Retention()
+    lanes: Lanes = PLAIN
+
+    @property
+    def _is_of_lanes(self) -> bool:
+        return self.lanes != PLAIN
 
     @property
     def first_row(self) -> int:
@@ -222,9 +248,15 @@ class LogVersion(StoredRecord):
     """The ledger that it opens at the end of the log."""
     closed: tuple[CommittedLedger, ...] = ()
     """The recorded ends of ledgers that earlier versions opened, in log order."""
+    lanes: Lanes = PLAIN
+    """Those of all ledgers that this version lists."""
     duplicate_of: int | None = None
     """Set if a commit was dropped because the log already holds its application version: the number of the version that
     holds it. That is this version; or, if its record is gone, this is the newest version instead. Never stored."""
+
+    @property
+    def _is_of_lanes(self) -> bool:
+        return self.lanes != PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +265,10 @@ class Page(StoredRecord):
 
     ledgers: tuple[CommittedLedger, ...]
     removed: tuple[int, ...]
+
+    @property
+    def _is_of_lanes(self) -> bool:
+        return any(one.lane for one in self.ledgers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,13 +295,18 @@ class ApplicationState(StoredRecord):
 
 def page_count(ledgers: Sequence[CommittedLedger], removed: Sequence[int]) -> int:
     """How many pages hold both lists."""
-    return -(-max(len(ledgers), len(removed)) // LEDGERS_PER_PAGE)
+    return -(-max(len(ledgers), len(removed)) // _ledgers_per_page(ledgers))
 
 
 def pages_of(ledgers: Sequence[CommittedLedger], removed: Sequence[int]) -> list[Page]:
     """The pages that hold both lists, in order."""
-    starts = range(0, page_count(ledgers, removed) * LEDGERS_PER_PAGE, LEDGERS_PER_PAGE)
-    return [Page(tuple(ledgers[s : s + LEDGERS_PER_PAGE]), tuple(removed[s : s + LEDGERS_PER_PAGE])) for s in starts]
+    most = _ledgers_per_page(ledgers)
+    starts = range(0, page_count(ledgers, removed) * most, most)
+    return [Page(tuple(ledgers[s : s + most]), tuple(removed[s : s + most])) for s in starts]
+
+
+def _ledgers_per_page(ledgers: Sequence[CommittedLedger]) -> int:
+    return LEDGERS_PER_PAGE_OF_LANES if any(one.lane for one in ledgers) else LEDGERS_PER_PAGE
 
 
 _Codec: TypeAlias = Callable[[Any], object]
@@ -281,6 +322,16 @@ def _optional(read: _Codec) -> _Codec:
 
 def _write_open(ledgers: Iterable[OpenLedger]) -> list[list[int]]:
     return [[one.ledger_id, one.version] for one in ledgers]
+
+
+def _write_ledger(one: CommittedLedger) -> list[int]:
+    numbers = [one.ledger_id, one.last_entry_id, one.length, one.rows]
+    return [*numbers, one.lane] if one.lane else numbers
+
+
+def _read_lanes(value: dict[str, Any]) -> Lanes:
+    columns, kinds = (tuple(text(one) for one in items(value[key])) for key in ("columns", "kinds"))
+    return Lanes(columns, kinds, integer(value["count"]))
 
 
 def _read_open(values: object) -> tuple[OpenLedger, ...]:
@@ -301,7 +352,7 @@ _CODECS: dict[str, tuple[_Codec, _Codec]] = {
     "Content | None": (lambda content: content and content.value, _optional(Content)),
     "Totals": (lambda total: [total.ledgers, total.rows, total.length], lambda value: Totals(*integers(value))),
     "tuple[CommittedLedger, ...]": (
-        lambda ledgers: [[one.ledger_id, one.last_entry_id, one.length, one.rows] for one in ledgers],
+        lambda ledgers: [_write_ledger(one) for one in ledgers],
         lambda value: tuple(CommittedLedger(*integers(one)) for one in items(value)),
     ),
     "tuple[OpenLedger, ...]": (_write_open, _read_open),
@@ -310,6 +361,7 @@ _CODECS: dict[str, tuple[_Codec, _Codec]] = {
         lambda value: WriterState(integer(value["epoch"]), _read_open(value["open"])),
     ),
     "Retention": (asdict, lambda value: Retention(**value)),
+    "Lanes": (asdict, _read_lanes),
 }
 """Annotation of a field → how its value is written, and how it is read and checked."""
 
@@ -317,6 +369,9 @@ _KEYS = {"application_id": "id", "job_id": "job", "log_uid": "log", "open_ledger
 """Fields that are stored under another key."""
 
 _NOT_STORED = "duplicate_of"
+
+_LANES = "lanes"
+"""The field that is not written where it is a plain log's, so that the records of plain logs stay what they were."""
 
 
 _STORED_FIELDS: dict[type, list[tuple[str, str, _Codec, _Codec]]] = {}

@@ -9,8 +9,9 @@ Ref: docs/rules.md, log rules 2, 6, 7 and 10.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.stored.snapshot import LogReader
@@ -86,6 +87,9 @@ class Unread:
     """When the oldest commit of it was made, in milliseconds since 1970; None if there is nothing."""
 
 
+LanesOf: TypeAlias = Callable[[LogVersion], Collection[int] | None]
+"""The lanes of a version that a reader reads; None for all."""
+
 MOST_UNREAD = 1000
 """Versions that are looked at to tell how much is unread: two rounds of reads."""
 
@@ -146,11 +150,19 @@ class LogFollower:
         found = self._last_open(head, ends, origin, last) or self._last_closed(head, origin, last)
         return Newest(start if found is None or found <= origin else max(start, found), replaced_by)
 
-    def pieces(self, start: StreamPosition, end: StreamPosition, head: Head, *, fail_on_data_loss: bool) -> Iterator[Piece]:
-        """What lies between two positions (``start`` included, ``end`` excluded), in stream order.
+    def pieces(
+        self,
+        start: StreamPosition,
+        end: StreamPosition,
+        head: Head,
+        *,
+        fail_on_data_loss: bool,
+        lanes_of: LanesOf = lambda _: None,
+    ) -> Iterator[Piece]:
+        """What lies between two positions (``start`` included, ``end`` excluded) in the lanes to read, in stream order.
 
         The result is always the same, except for what was truncated or vacuumed meanwhile: that raises DataLossError, or is
-        left out with a warning. Raises LogReplacedError; ConfigError if an offset does not fit the log.
+        left out with a warning. Raises LogReplacedError; ConfigError if an offset does not fit the log; as ``lanes_of``.
         """
         if end.version > head.version:
             raise self._order.misfit(end, f"log '{self._order.name}' has the versions up to {head.version}")
@@ -162,7 +174,7 @@ class LogFollower:
             start, end = self._past_loss(start, end, head)
             logger.warning("%s; going on at version %d", loss.warning, start.version)
         if start < end:
-            for given, piece in self._between(start, end):
+            for given, piece in _in_lanes(self._between(start, end), lanes_of):
                 if self._is_kept(given, head, fail_on_data_loss):
                     yield piece
 
@@ -318,6 +330,16 @@ class LogFollower:
         if given.version.version <= end.version and self._order.is_gone(given.ledger_id):
             return DataLossError(self._order.name, f"{what} was deleted")
         return self._order.misfit(end, f"it lies behind {what}, which is still open")
+
+
+def _in_lanes(found: Iterable[tuple[Given, Piece]], lanes_of: LanesOf) -> Iterator[tuple[Given, Piece]]:
+    """Those in the lanes to read. An open ledger is the one lane of a log without keys."""
+    version, lanes = None, None
+    for given, piece in found:
+        if given.version is not version:
+            version, lanes = given.version, lanes_of(given.version)
+        if lanes is None or (given.ledger.lane if given.ledger else 0) in lanes:
+            yield given, piece
 
 
 def _behind_closed(ledgers: Sequence[Given], open_ids: set[int]) -> StreamPosition | None:

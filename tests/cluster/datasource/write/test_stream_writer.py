@@ -191,7 +191,7 @@ def test_a_losing_attempt_that_ends_after_the_commit_adds_nothing(query, bookkee
     assert leftovers(bookkeeper, log, before) == set()
     with pytest.raises(JobEndedError):
         query.task(writer, 0, 1)
-    assert loser.ledger is not None
+    assert loser.ledgers
     assert numbers_of(bookkeeper, log) == [1]
     assert leftovers(bookkeeper, log, before) == set()
 
@@ -221,16 +221,16 @@ def test_messages_that_do_not_belong_together_are_refused_and_nothing_is_committ
     writer = query.writer()
     mine = query.task(writer, 3, 1)
     strangers = [
-        LedgerMessage(mine.job, mine.ledger, OTHER_QUERY, 3),
-        LedgerMessage(mine.job, mine.ledger, QUERY, 4),
+        LedgerMessage(mine.job, mine.ledgers, OTHER_QUERY, 3),
+        LedgerMessage(mine.job, mine.ledgers, QUERY, 4),
         query.task(query.writer(), 3, 1),
-        LedgerMessage(mine.job, mine.ledger),
+        LedgerMessage(mine.job, mine.ledgers),
         None,
     ]
     for stranger in strangers:
         with pytest.raises(ConfigError, match="nothing is committed"):
             query.writer().commit([mine, stranger], 3)
-    for messages, batch_id in (([], 3), ([mine], 4), ([LedgerMessage(mine.job, mine.ledger)], 3)):
+    for messages, batch_id in (([], 3), ([mine], 4), ([LedgerMessage(mine.job, mine.ledgers)], 3)):
         with pytest.raises(ConfigError, match="nothing is committed"):
             query.writer().commit(messages, batch_id)
     assert log not in bookkeeper.list_logs()

@@ -30,12 +30,12 @@ def attempt(cluster: LocalCluster, bookkeeper: BookKeeper, log: str) -> Attempt:
 def test_an_attempt_without_rows_makes_no_ledger(attempt: Attempt, bookkeeper: BookKeeper) -> None:
     """Log rule 1."""
     before = set(bookkeeper.list_ledgers())
-    assert attempt.write(iter([numbers().slice(0, 0)])) is None
+    assert attempt.write(iter([numbers().slice(0, 0)])) == ()
     assert set(bookkeeper.list_ledgers()) == before
 
 
 def test_what_was_written_is_in_one_closed_ledger(attempt: Attempt, bookkeeper: BookKeeper) -> None:
-    ledger = pickle.loads(pickle.dumps(attempt)).write(iter([numbers(1, 2), numbers(3)]))
+    (ledger,) = pickle.loads(pickle.dumps(attempt)).write(iter([numbers(1, 2), numbers(3)]))
     metadata = bookkeeper.ledger_metadata(ledger.ledger_id)
     assert ledger == CommittedLedger(metadata.ledger_id, 0, metadata.length, 3)
     assert metadata.is_closed
@@ -69,7 +69,7 @@ def test_an_attempt_that_waits_for_its_rows_keeps_its_job_alive(attempt: Attempt
             wait_until(lambda: len(refreshed) >= known + 2)  # noqa: B023 (called at once)
             yield numbers(n)
 
-    assert attempt.write(rows()) is not None
+    assert attempt.write(rows())
     assert set(refreshed) == {attempt.job.job_id}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +30,13 @@ def test_groups_that_touch_are_one_stretch_and_one_commit():
     assert lengths_of([stretch]) == [[[40, 40], [40, 40]]]
     assert stretch.ledger_ids == (100, 101, 102, 103)
     assert [group.total for group in stretch.groups] == [Totals(2, 2, 80)] * 2
+
+
+def test_only_neighbours_of_one_lane_are_merged():
+    listed = [replace(one, lane=lane) for one, lane in zip(ledgers(*[10] * 7), (0, 0, 1, 1, 2, 0, 0), strict=True)]
+    first, second = plan_compaction(listed, 100)
+    assert [(group.lane, len(group.ledgers)) for group in (*first.groups, *second.groups)] == [(0, 2), (1, 2), (0, 2)]
+    assert (first.ledger_ids, second.ledger_ids) == ((100, 101, 102, 103), (105, 106))
 
 
 def test_what_is_half_of_the_target_or_more_stays():
