@@ -91,6 +91,13 @@ class StreamOffset:
         """The offset of ``end``, in a batch that begins at this offset."""
         return StreamOffset(end, self.start if end == self.position or self.start == self.position else None)
 
+    def start_of_batch(self, began: StreamOffset) -> StreamPosition:
+        """Where the batch starts that ends here, if the batch before it ended at ``began``.
+
+        Of the first batch Spark has no ``began``, and the source makes one anew: then the start that is kept here counts.
+        """
+        return began.position if self.start is None or began == self else self.start
+
     def to_offset(self, uid: str) -> Offset:
         """As Spark stores it, with sorted keys."""
         offset = self.position.to_offset(uid)

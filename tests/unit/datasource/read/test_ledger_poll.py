@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from bk_spark.datasource.read.followed_log import FollowedLog
-from bk_spark.datasource.read.tail import LedgerPoll
+from bk_spark.datasource.read.ledger_poll import LedgerPoll, PollThreads
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.metadata.znodes import Znodes
 from tests.unit.datasource.batches import wait_until
@@ -53,6 +53,7 @@ def test_a_change_of_the_metadata_is_looked_at_until_a_look_succeeds(released: t
     handle = Handle(released)
     log: Any = SimpleNamespace(open_ledger=lambda _: handle, logs=SimpleNamespace(store=store, znodes=Znodes("/ledgers")))
     poll = LedgerPoll(cast("FollowedLog", log), 7, lambda: None)
+    PollThreads().add(poll)
     wait_until(lambda: poll.end is not None)
     poll.catch_up()
     assert handle.looks == 0
