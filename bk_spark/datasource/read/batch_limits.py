@@ -77,6 +77,10 @@ class Limits:
         """What is left of them."""
         return Limits(_left(self.max_rows, rows), _left(self.max_bytes, nbytes))
 
+    def used(self, left: Limits) -> tuple[int, int]:
+        """The rows and bytes that were taken of them, so that ``left`` is left; 0 where there is no limit."""
+        return (self.max_rows or 0) - (left.max_rows or 0), (self.max_bytes or 0) - (left.max_bytes or 0)
+
     def share(self, logs: int) -> Limits:
         """An equal part of them for one of so many logs."""
         rows, nbytes = self.max_rows, self.max_bytes
@@ -93,6 +97,8 @@ class Admitted:
     """What is left of the limits, or a little less."""
     is_cut: bool
     """Whether the limits left entries out."""
+    is_nothing: bool
+    """Whether it takes no entry."""
 
 
 def default_limit(options: SourceOptions) -> ReadLimit:
@@ -114,11 +120,11 @@ def admitted(pieces: Iterable[Piece], start: StreamPosition, limits: Limits, siz
             taken = max(entries, least) if end == start else entries
             if taken:
                 end = StreamPosition(piece.version, piece.index, piece.ledger_id, piece.first_entry_id + taken)
-            return Admitted(end, left, is_cut=True)
+            return Admitted(end, left, is_cut=True, is_nothing=end == start)
         end = piece.position_after
         if left.is_used_up:
             break
-    return Admitted(end, left, is_cut=False)
+    return Admitted(end, left, is_cut=False, is_nothing=end == start)
 
 
 def _left(limit: int | None, used: int) -> int | None:

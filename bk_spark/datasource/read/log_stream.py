@@ -63,7 +63,7 @@ class LogStream:
 
         found = self.log.planned(self._head, admit)
         is_empty = found.end == start and not found.is_cut  # all that lies between was truncated
-        return replace(found, end=end) if is_empty else found
+        return replace(found, end=end, is_nothing=False) if is_empty else found
 
     def parts(self, first: StreamPosition, last: StreamPosition, logs: int = 1) -> list[Part]:
         """The parts of a batch, the same for the same positions. ``logs`` share ``minPartitions``.
