@@ -32,6 +32,8 @@ class LogStream:
         self._tail: LogTail | None = None
         self._planner: BatchPlanner | None = None
         self._frozen: tuple[Head, dict[int, LedgerEnd]] | None = None
+        self._drained: tuple[Head, Newest] | None = None
+        """The answer once all up to the fixed end was read: of many logs, most are drained while the last ones are read."""
         self._head = Head(log.name)
 
     @staticmethod
@@ -95,12 +97,19 @@ class LogStream:
 
     def _look(self, start: StreamPosition) -> tuple[Head, Newest]:
         if self._frozen is not None:
-            head, ends = self._still_readable(*self._frozen)
-            return head, self.log.planned(head, lambda head: self.log.follower.newest(head, ends, start))
+            return self._look_frozen(self._frozen, start)
         if self._tail is None:
             self._tail = LogTail(self.log, start, self.cursor, self._threads)
         self._tail.start = start
         return self._tail.newest()
+
+    def _look_frozen(self, frozen: tuple[Head, dict[int, LedgerEnd]], start: StreamPosition) -> tuple[Head, Newest]:
+        if self._drained is not None and self._drained[1].position == start:
+            return self._drained
+        head, ends = self._still_readable(*frozen)
+        newest = self.log.planned(head, lambda head: self.log.follower.newest(head, ends, start))
+        self._drained = (head, newest) if newest.position == start else None
+        return head, newest
 
     def _freeze(self, head: Head) -> tuple[Head, dict[int, LedgerEnd]]:
         self._frozen = head, self.log.open_ends(head)

@@ -83,31 +83,25 @@ class Poll:
         return self.left > 0
 
 
-def poll_threads() -> int:
-    return sum(one.name == "bk-spark-poll" for one in threading.enumerate())
-
-
 def test_more_ledgers_than_threads_are_waited_for_in_turns_and_the_threads_end(
     released: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger_poll, "MAX_THREADS", 3)
-    wait_until(lambda: poll_threads() == 0)  # those of other tests
     polls, threads = [Poll(5, released) for _ in range(10)], PollThreads()
     for poll in polls:
         threads.add(cast("LedgerPoll", poll))
-    assert poll_threads() == 3
+    assert threads._threads == 3
     released.set()
     wait_until(lambda: all(poll.left == 0 for poll in polls))
-    wait_until(lambda: poll_threads() == 0)
+    wait_until(lambda: threads._threads == 0)
     assert all(ledger_poll.SHARED_POLL_S in poll.longest for poll in polls[3:])
 
 
 def test_a_ledger_has_a_thread_of_its_own_while_there_are_enough(released: threading.Event) -> None:
-    wait_until(lambda: poll_threads() == 0)  # those of other tests
     polls, threads = [Poll(1, released) for _ in range(10)], PollThreads()
     for poll in polls:
         threads.add(cast("LedgerPoll", poll))
-    assert poll_threads() == 10
+    assert threads._threads == 10
     released.set()
-    wait_until(lambda: poll_threads() == 0)
+    wait_until(lambda: threads._threads == 0)
     assert [poll.longest for poll in polls] == [{ledger_poll.POLL_S}] * 10
