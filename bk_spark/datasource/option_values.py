@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 
-from bk_spark.client.log.stored.lanes import MAX_KEY_COLUMNS, MAX_LANES
 from bk_spark.config import KIB, MIB, DigestType
 from bk_spark.errors import ConfigError
+from bk_spark.rows.lane_limits import MAX_KEY_COLUMNS, MAX_LANES
 from bk_spark.rows.local_time import microseconds, time_zone
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -29,6 +29,7 @@ _SIZE = re.compile(r"(\d+)\s*([kmg]?)(?:i?b)?", re.IGNORECASE)
 _RANGE = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?")
 _BINARY_UNITS = {"": 1, "k": KIB, "m": MIB, "g": 1024 * MIB}
 _OFFSET_KEYS = {"entry", "index", "ledger", "log", "version"}
+_SEVERAL_KEYS = {"format", "logs"}
 
 
 def text(name: str, value: str) -> str:
@@ -194,7 +195,7 @@ def offsets(*words: str) -> Callable[[str, str], str]:
             found = json.loads(value)
         except (ValueError, RecursionError):
             found = None
-        if not isinstance(found, dict) or found.keys() - {"start"} != _OFFSET_KEYS:
+        if not isinstance(found, dict) or (found.keys() - {"start"} != _OFFSET_KEYS and found.keys() != _SEVERAL_KEYS):
             example = '{"entry":12,"index":3,"ledger":7,"log":"<uid>","version":41}'
             remedy = f"it must be {' or '.join(words)}, or an offset of a stream such as {example}"
             raise ConfigError(f"option '{name}'", value, remedy)

@@ -15,14 +15,13 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, tzinfo
 from typing import Any, Literal
 
-from bk_spark.client.log.rows.key_lanes import AskedLanes
-from bk_spark.client.log.stored.lanes import MAX_LANES
 from bk_spark.config import KIB, MAX_ENTRY_BYTES, MIB, TLS_NAMES, ZOOKEEPER_AUTH_VARIABLE, ClientConfig, DigestType
 from bk_spark.datasource import option_values as values
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.embedded.join import settled
 from bk_spark.errors import ConfigError
 from bk_spark.quorum import check_quorums
+from bk_spark.rows.lane_limits import MAX_LANES
 from bk_spark.rows.local_time import NO_ZONE, time_zone
 from bk_spark.rows.payload_defaults import COMPRESSION, COMPRESSIONS, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
 from bk_spark.rows.where.condition import Condition, parse_where
@@ -62,6 +61,8 @@ _GIVE_METADATA = (
     f"it must be the cluster's URI, zk://host:port/ledgers or embedded:DIR (bookies of this machine, started at first use); "
     f"or set ${METADATA_VARIABLE}"
 )
+_OF_ONE_LOG = ("several logs", "each has versions and offsets of its own: give a time, or read one log")
+"""Why a batch read of several logs takes no offset and no version."""
 _GIVE_PATH = "it must name the log: .load('name') or .save('name')"
 _DROPPED_OPTIONS = (
     "Spark passed no option at all, as for a catalog table (CREATE TABLE), whose options it drops: give them at each use, "
@@ -116,8 +117,8 @@ OPTIONS: tuple[Option, ...] = (
         "the cluster: `zk://host:port[,host:port…]/root`, or `embedded:DIR`",
     ),
     Option("path", "all", "(or the next three)", values.text, "name of the log, as given to `load(…)` and `save(…)`"),
-    Option("logs", "batch read", "", values.log_names, "names of several logs, `a,b,c`: read one after the other"),
-    Option("logsPattern", "batch read", "", values.pattern, "regular expression: reads the logs whose whole name it matches"),
+    Option("logs", "read", "", values.log_names, "names of several logs, `a,b,c`, for one read"),
+    Option("logsPattern", "read", "", values.pattern, "regular expression: reads the logs whose whole name it matches"),
     Option("ledger", "batch read", "", values.ledger_ids, "ledgers to read as entries: an id, a list `3,5` or a range `3-9`"),
     Option("content", "all", "rows", values.one_of("rows", "entries"), "`rows`: any DataFrame; `entries`: single entries"),
     Option("ensembleSize", "write", "3", values.integer(1, 64), "how many bookies a ledger is spread over"),
@@ -279,11 +280,6 @@ class SourceOptions:
         return self.content == "entries" or bool(self.ledger)
 
     @property
-    def asked_lanes(self) -> AskedLanes:
-        """The lanes that a write asks for."""
-        return AskedLanes(self.partition_key, self.lanes)
-
-    @property
     def names_several(self) -> bool:
         """Whether a list or a pattern names the logs, however many they are."""
         return bool(self.logs) or self.logs_pattern is not None
@@ -302,10 +298,6 @@ class SourceOptions:
 
     def check_use(self, *uses: Use) -> None:
         """Raise ConfigError if a given option applies to none of ``uses``."""
-        if self.names_several and uses == ("stream read",):
-            value = ", ".join(self.logs) or self.logs_pattern
-            problem = "a stream follows one log: start a query for each, and name it by load('name')"
-            raise ConfigError("option 'logs'" if self.logs else "option 'logsPattern'", value, problem)
         for option in OPTIONS:
             if not set(option.uses) & set(uses):
                 self._refuse([option], f"a {uses[0]}", f"it belongs to a {option.uses[0]}, leave it out")
@@ -313,6 +305,8 @@ class SourceOptions:
             if "stream write" not in uses:
                 problem = f"it does not apply to a {uses[0]}: it belongs to a stream write, leave it out"
                 raise ConfigError("option", key, problem)
+        if uses == ("batch read",) and self.names_several:
+            self._refuse([o for o in OPTIONS if o.name == "startingOffsets"], *_OF_ONE_LOG)
         if uses == ("batch read",) and self.starting_offsets == LATEST:
             problem = "a batch read has no rows behind it: only a stream starts there"
             raise ConfigError("option 'startingOffsets'", LATEST, problem)
@@ -342,8 +336,7 @@ class SourceOptions:
         if self.ledger:
             self._refuse([*starts, *ends], "ledgers", "name a log, or leave it out")
         if self.names_several:
-            of_one = [o for o in (*starts, *ends) if o.name in ("startingOffsets", "endingOffsets", "versionAsOf")]
-            self._refuse(of_one, "several logs", "each has versions and offsets of its own: give a time, or read one log")
+            self._refuse([o for o in ends if o.name != "timestampAsOf"], *_OF_ONE_LOG)
         for given in (starts, ends):
             if len(given) > 1:
                 value = getattr(self, given[1].attribute)

@@ -82,7 +82,8 @@ class BookKeeperDataSource(DataSource):
     behind it is read.
 
     One load reads several logs of the same content: ``load(["a", "b"])``, ``logs`` or ``logsPattern``. They are read one after
-    the other. Columns match by name, with the wider of two types; a column that a log lacks is null.
+    the other. Columns match by name, with the wider of two types; a column that a log lacks is null. A stream follows them
+    all, and finds logs that come later; ``maxRowsPerTrigger`` and ``maxBytesPerTrigger`` are limits of all together.
 
     ``includeMetadata`` adds ``_ledger_id BIGINT, _entry_id BIGINT, _log STRING``, and of the version that added the ledger
     ``_version BIGINT`` and ``_commit_timestamp TIMESTAMP``. The last one is null for ledgers that a writer opened, and both
@@ -112,8 +113,8 @@ class BookKeeperDataSource(DataSource):
     ==================== =========== ======================== ====================
     metadata             all         $BK_SPARK_METADATA       the cluster: `zk://host:port[,host:port…]/root`, or `embedded:DIR`
     path                 all         (or the next three)      name of the log, as given to `load(…)` and `save(…)`
-    logs                 batch read  (none)                   names of several logs, `a,b,c`: read one after the other
-    logsPattern          batch read  (none)                   regular expression: reads the logs whose whole name it matches
+    logs                 read        (none)                   names of several logs, `a,b,c`, for one read
+    logsPattern          read        (none)                   regular expression: reads the logs whose whole name it matches
     ledger               batch read  (none)                   ledgers to read as entries: an id, a list `3,5` or a range `3-9`
     content              all         rows                     `rows`: any DataFrame; `entries`: single entries
     ensembleSize         write       3                        how many bookies a ledger is spread over
@@ -215,14 +216,18 @@ class BookKeeperDataSource(DataSource):
 
     @plain_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader that follows the log, with the columns ``schema`` for the query's whole life. Its methods raise errors."""
+        """A reader that follows the logs, with the columns ``schema`` for the query's whole life. Its methods raise errors."""
+        from bk_spark.datasource.read.several_reader import SeveralReader
         from bk_spark.datasource.read.stream_reader import RefusedStream, StreamReader
 
         try:
             self._options.check_use("stream read")
-            reading, [log] = self._reading(schema), self._load().logs
+            reading, loaded = self._reading(schema), self._load()
         except BookKeeperError as problem:
             return RefusedStream(problem)
+        if self._options.names_several:
+            return SeveralReader(reading, loaded.stored)
+        [log] = loaded.logs
         return StreamReader(reading, log.name, log.uid)
 
     @plain_errors()

@@ -11,7 +11,8 @@
     ├── NotEnoughBookiesError, BookieUnavailableError, AddQuorumTimeoutError, EnsembleChangesExceededError
     ├── NoSuchLedgerError, LedgerExistsError, LedgerClosedError, LedgerFencedError, LedgerNotClosedError
     ├── NoSuchEntryError, DuplicateEntryError, EntryTooLargeError, DigestMismatchError, AppendWindowFullError
-    ├── NoSuchLogError, SchemaMismatchError, DataLossError, LogReplacedError, JobFailedError, JobEndedError
+    ├── NoSuchLogError, SchemaMismatchError, LogReplacedError, JobFailedError, JobEndedError
+    ├── DataLossError ── LogGoneError
     ├── ProcessFailedError
     └── InternalError
 
@@ -370,6 +371,18 @@ class DataLossError(BookKeeperError):
     def warning(self) -> str:
         """The sentence for the log where ``failOnDataLoss`` is false."""
         return f"rows of log '{self.log}' were gone before they were read, and are skipped: {self.problem}"
+
+
+@dataclass(eq=False)
+class LogGoneError(DataLossError):
+    """A stream over several logs does not find one of them any more: it was deleted, or its options do not name it now."""
+
+    sentence = "log '{log}' is gone from the stream: {problem}; to go on without it, set failOnDataLoss to false"
+
+    @property
+    def warning(self) -> str:
+        """The sentence for the log where ``failOnDataLoss`` is false."""
+        return f"the stream goes on without log '{self.log}': {self.problem}"
 
 
 @dataclass(eq=False)

@@ -74,15 +74,3 @@ def test_what_does_not_go_together_ends_in_one_clear_sentence(logs: Logs, log, o
     logs.write(logs.spark.sql("SELECT 1D AS id"), f"{log}-3", "overwrite")
     given = {name: value.format(log=log) if isinstance(value, str) else value for name, value in options.items()}
     check(lambda: logs.read(None, **given), sentence.format(log=log))
-
-
-def test_a_stream_of_several_logs_ends_in_one_clear_sentence(logs: Logs, log, tmp_path) -> None:
-    for place in (1, 2):
-        logs.write(logs.spark.range(1), f"{log}-{place}")
-    stream = logs.spark.readStream.format("bookkeeper").option("metadata", logs.uri).option("logsPattern", f"{log}-.").load()
-
-    def run() -> None:
-        query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
-        query.start().awaitTermination(60)
-
-    check(run, "a stream follows one log: start a query for each, and name it by load('name')")

@@ -16,10 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
+
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.stored.values import Content
 from bk_spark.client.log.stream.follow import Piece
 from bk_spark.client.log.stream.positions import StreamPosition
+from bk_spark.datasource.options import SourceOptions
+from bk_spark.errors import ConfigError
 from bk_spark.rows.parts import rows_begun
 
 
@@ -50,31 +54,88 @@ class Limits:
     max_rows: int | None
     max_bytes: int | None
 
+    @staticmethod
+    def of(limit: ReadLimit, options: SourceOptions) -> Limits:
+        """Spark's limit of one trigger, with the option's limit of the other kind."""
+        if isinstance(limit, ReadAllAvailable):
+            return Limits(None, None)
+        if isinstance(limit, ReadMaxRows):
+            return Limits(limit.max_rows, options.max_bytes_per_trigger)
+        if isinstance(limit, ReadMaxBytes):
+            return Limits(options.max_rows_per_trigger, limit.max_bytes)
+        raise ConfigError("the read limit of a trigger", limit, "the format 'bookkeeper' knows limits of rows and of bytes")
+
     @property
     def is_unlimited(self) -> bool:
         return self.max_rows is None and self.max_bytes is None
 
+    @property
+    def is_used_up(self) -> bool:
+        return 0 in (self.max_rows, self.max_bytes)
 
-def admitted_end(pieces: Iterable[Piece], start: StreamPosition, limits: Limits, sizes: StoredSizes) -> StreamPosition:
-    """The position behind the last entry that the batch takes of ``pieces``, which follow ``start``; ``start`` without any."""
-    end, rows_left, bytes_left = start, limits.max_rows, limits.max_bytes
+    def without(self, rows: int, nbytes: int) -> Limits:
+        """What is left of them."""
+        return Limits(_left(self.max_rows, rows), _left(self.max_bytes, nbytes))
+
+    def used(self, left: Limits) -> tuple[int, int]:
+        """The rows and bytes that were taken of them, so that ``left`` is left; 0 where there is no limit."""
+        return (self.max_rows or 0) - (left.max_rows or 0), (self.max_bytes or 0) - (left.max_bytes or 0)
+
+    def share(self, logs: int) -> Limits:
+        """An equal part of them for one of so many logs."""
+        rows, nbytes = self.max_rows, self.max_bytes
+        return Limits(None if rows is None else rows // logs, None if nbytes is None else nbytes // logs)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What a batch takes of one log."""
+
+    end: StreamPosition
+    """Behind the last entry; where the batch began if it takes none."""
+    left: Limits
+    """What is left of the limits, or a little less."""
+    is_cut: bool
+    """Whether the limits left entries out."""
+    is_nothing: bool
+    """Whether it takes no entry."""
+
+
+def default_limit(options: SourceOptions) -> ReadLimit:
+    """Spark takes one limit of a trigger; ``Limits.of`` adds the other one."""
+    if options.max_rows_per_trigger is not None:
+        return ReadMaxRows(options.max_rows_per_trigger)
+    if options.max_bytes_per_trigger is not None:
+        return ReadMaxBytes(options.max_bytes_per_trigger)
+    return ReadAllAvailable()
+
+
+def admitted(pieces: Iterable[Piece], start: StreamPosition, limits: Limits, sizes: StoredSizes, *, least: int = 1) -> Admitted:
+    """What the batch takes of ``pieces``, which follow ``start``: as many entries as fit, and ``least`` of them (0 or 1)."""
+    end, left = start, limits
     for piece in pieces:
-        rows, nbytes, entries = _fitting(piece, rows_left, bytes_left, sizes)
+        rows, nbytes, entries = _fitting(piece, left.max_rows, left.max_bytes, sizes)
+        left = left.without(rows, nbytes)
         if entries < piece.entries:
-            if not entries and end != start:
-                return end
-            next_entry_id = piece.first_entry_id + max(entries, 1)
-            return StreamPosition(piece.version, piece.index, piece.ledger_id, next_entry_id)
+            taken = max(entries, least) if end == start else entries
+            if taken:
+                end = StreamPosition(piece.version, piece.index, piece.ledger_id, piece.first_entry_id + taken)
+            return Admitted(end, left, is_cut=True, is_nothing=end == start)
         end = piece.position_after
-        rows_left = None if rows_left is None else rows_left - rows
-        bytes_left = None if bytes_left is None else bytes_left - nbytes
-        if 0 in (rows_left, bytes_left):
+        if left.is_used_up:
             break
-    return end
+    return Admitted(end, left, is_cut=False, is_nothing=end == start)
+
+
+def _left(limit: int | None, used: int) -> int | None:
+    return None if limit is None else max(0, limit - used)
 
 
 def _fitting(piece: Piece, rows_left: int | None, bytes_left: int | None, sizes: StoredSizes) -> tuple[int, int, int]:
-    """How many rows, bytes and entries of a piece fit. Rows and bytes are exact where all entries fit and have a limit."""
+    """How many rows, bytes and entries of a piece fit. Rows and bytes are exact where all entries fit and have a limit.
+
+    Where only some fit, rows and bytes are those that would fit by one of the limits alone: never less than what is taken.
+    """
     rows, by_rows = (piece.rows, piece.entries) if rows_left is None else _by_rows(piece, rows_left, sizes)
     nbytes, by_bytes = (piece.nbytes, piece.entries) if bytes_left is None else _by_bytes(piece, bytes_left, sizes)
     return rows, nbytes, min(by_rows, by_bytes)
@@ -82,7 +143,7 @@ def _fitting(piece: Piece, rows_left: int | None, bytes_left: int | None, sizes:
 
 def _by_rows(piece: Piece, rows_left: int, sizes: StoredSizes) -> tuple[int, int]:
     if piece.content is Content.ENTRIES:
-        return piece.rows, min(piece.entries, rows_left)
+        return (entries := min(piece.entries, rows_left)), entries
     if piece.is_whole and piece.rows <= rows_left:
         return piece.rows, piece.entries
     rows = entries = 0
@@ -104,8 +165,11 @@ def _by_bytes(piece: Piece, bytes_left: int, sizes: StoredSizes) -> tuple[int, i
     total = nbytes(piece.entries)
     if total <= bytes_left:
         return total, piece.entries
-    fitting, too_many = 0, piece.entries
+    taken, fitting, too_many = 0, 0, piece.entries
     while too_many - fitting > 1:
         middle = (fitting + too_many) // 2
-        fitting, too_many = (middle, too_many) if nbytes(middle) <= bytes_left else (fitting, middle)
-    return total, fitting
+        if (up_to_here := nbytes(middle)) <= bytes_left:
+            taken, fitting = up_to_here, middle
+        else:
+            too_many = middle
+    return taken, fitting

@@ -68,6 +68,16 @@ class FollowedLog:
         head = self.logs.names.fresh_head(self.name, self.uid)
         return self.planned(head, lambda head: self._initial(options, head))
 
+    def earliest(self) -> StreamPosition:
+        """The position before the first row that a stream can read."""
+        head = self.logs.names.fresh_head(self.name, self.uid)
+        return self.planned(head, self.follower.earliest)
+
+    def checked(self, position: StreamPosition, what: str) -> StreamPosition:
+        """``position``, which a user gave as ``what``. Raises ConfigError where the log does not have it, or not any more."""
+        head = self.logs.names.fresh_head(self.name, self.uid)
+        return self.planned(head, lambda head: self._checked(position, head, what))
+
     def first(self, head: Head, options: SourceOptions) -> StreamPosition:
         """The position that ``startingTimestamp`` names, or else the earliest."""
         if options.starting_timestamp is not None:
@@ -87,11 +97,13 @@ class FollowedLog:
             return self.first(head, options)
         if options.starting_offsets in (None, LATEST):
             return self.latest(head)
-        what, text = "option 'startingOffsets'", str(options.starting_offsets)
-        position = parse_position(text, self.name, self.uid, what)
+        what = "option 'startingOffsets'"
+        return self._checked(parse_position(str(options.starting_offsets), self.name, self.uid, what), head, what)
+
+    def _checked(self, position: StreamPosition, head: Head, what: str) -> StreamPosition:
         if not head.oldest_version <= position.version <= head.version:
             problem = f"log '{self.name}' can be read from version {head.oldest_version} to {head.version}"
-            raise ConfigError(what, text, problem)
+            raise ConfigError(what, position.to_json(self.uid), problem)
         self.follower.row_number(position, head)  # raises where nothing stands there
         return position
 
@@ -121,12 +133,12 @@ class CursorPublisher:
         """How long until ``publish`` is due; None if there is nothing to publish."""
         return None if self._wanted == self._published else max(0.0, self._due_s - time.monotonic())
 
-    def publish(self) -> None:
-        """Publish the wanted position. A failure does not stop the stream; it is logged."""
+    def publish(self, pause_s: float = CURSOR_INTERVAL_S) -> None:
+        """Publish the wanted position, and the next one ``pause_s`` later. A failure does not stop the stream; it is logged."""
         position = self._wanted
         if position is None:
             return
-        self._published, self._due_s = position, time.monotonic() + CURSOR_INTERVAL_S
+        self._published, self._due_s = position, time.monotonic() + pause_s
         log = self._log
         try:
             row = log.follower.row_number(position, log.head_with(position))

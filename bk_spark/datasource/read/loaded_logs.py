@@ -59,11 +59,17 @@ def _only_log(bookkeeper: BookKeeper, options: SourceOptions) -> LoadedLog:
 
 def matching(pattern: str, names: Sequence[str]) -> list[str]:
     """The names that the pattern matches whole, in their order. Raises ConfigError for none, and for too many."""
-    expression = re.compile(pattern)
-    found = [name for name in names if expression.fullmatch(name)]
+    found = matching_now(pattern, names)
     if not found:
         problem = f"it matches the whole name of none of the {len(names)} logs: 'bk-spark log list' shows what there is"
         raise ConfigError("option 'logsPattern'", pattern, problem)
+    return found
+
+
+def matching_now(pattern: str, names: Sequence[str]) -> list[str]:
+    """As ``matching``, and none is no error: others may come."""
+    expression = re.compile(pattern)
+    found = [name for name in names if expression.fullmatch(name)]
     if len(found) > MAX_LOGS_READ:
         problem = f"it matches {len(found)} logs, one read takes {MAX_LOGS_READ} at most: match fewer, and use union()"
         raise ConfigError("option 'logsPattern'", pattern, problem)

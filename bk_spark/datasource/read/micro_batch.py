@@ -56,8 +56,8 @@ class BatchPlanner:
         self._columns = _columns(reading)
         self._checked: set[int] = set()
 
-    def parts(self, start: StreamPosition, end: StreamPosition) -> list[Part]:
-        """The parts between two positions, in stream order.
+    def parts(self, start: StreamPosition, end: StreamPosition, logs: int = 1) -> list[Part]:
+        """The parts between two positions, in stream order. ``logs`` share ``minPartitions``.
 
         Raises DataLossError, LogReplacedError, SchemaMismatchError, ConfigError.
         """
@@ -72,7 +72,7 @@ class BatchPlanner:
             self._check_columns(piece)
         stretches = [self._stretch(piece) for piece in pieces]
         stretches = cut_large(stretches, options.max_bytes_per_partition, self._log.describe)
-        planned = plan(stretches, options.max_bytes_per_partition, options.min_partitions)
+        planned = plan(stretches, options.max_bytes_per_partition, -(-options.min_partitions // logs))
         places = {piece.ledger_id: (piece.version, piece.end_row) for piece in pieces}
         sources = self._sources(pieces)
         return [

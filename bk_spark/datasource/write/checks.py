@@ -8,6 +8,7 @@ from __future__ import annotations
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.log.rows.key_lanes import AskedLanes
 from bk_spark.client.log.stored.lanes import PLAIN, Lanes
 from bk_spark.client.log.stored.schema import appended_schema, parse_schema
 from bk_spark.client.log.stored.snapshot import LogReader
@@ -60,7 +61,8 @@ def lanes_of_write(options: SourceOptions, given: StructType | None, head: Head,
     if given is None:
         return PLAIN
     schema = parse_schema(head.name, given.json())
-    return options.asked_lanes.overwritten(head, schema) if overwrite else options.asked_lanes.appended(head, schema)
+    asked = AskedLanes(options.partition_key, options.lanes)
+    return asked.overwritten(head, schema) if overwrite else asked.appended(head, schema)
 
 
 def check_append(bookkeeper: BookKeeper, options: SourceOptions, given: StructType | None) -> Head:

@@ -141,11 +141,3 @@ def test_commits_are_read_only_where_a_column_asks_for_them(direct, log, monkeyp
     assert (list(found[0][0]), seen) == (["id", "_ledger_id", "_entry_id", "_log"], [])
     assert next(rows_of(readers[1]))["_version"] is None
     assert seen == ["asked"]
-
-
-def test_a_stream_of_several_logs_is_refused(direct, log) -> None:
-    names = written(direct, log, numbers(1), numbers(2))
-    source = direct.source(None, logs=names)
-    stream = source.streamReader(source.schema())
-    with pytest.raises(ConfigError, match=f"option 'logs' is '{log}-0, {log}-1': a stream follows one log"):
-        stream.initialOffset()

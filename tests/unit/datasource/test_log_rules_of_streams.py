@@ -25,12 +25,14 @@ from bk_spark.client.log.stream.order import FAIL
 from bk_spark.client.log.stream.positions import StreamPosition, behind
 from bk_spark.client.log.stretches import Stretch
 from bk_spark.datasource.read import batch_limits, micro_batch
-from bk_spark.datasource.read.batch_limits import Limits, admitted_end
+from bk_spark.datasource.read.batch_limits import Limits, admitted
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
+from bk_spark.datasource.read.log_stream import LogStream
 from bk_spark.datasource.read.micro_batch import Part, read_part
 from bk_spark.datasource.read.read_task import Sources
 from bk_spark.datasource.read.stream_reader import StreamReader
-from bk_spark.datasource.read.tail import LogTail
+from bk_spark.datasource.read.stream_thread import StreamThread
+from bk_spark.datasource.read.tail import LogTail, StreamThreads
 from bk_spark.datasource.write import writer
 from bk_spark.datasource.write.writer import BatchWriter, LedgerMessage, StreamWriter, application_of
 from bk_spark.errors import ConfigError, CorruptionError, NoSuchLedgerError
@@ -128,16 +130,16 @@ def a_batch_limit_is_smaller_than_one_entry(scene: Scene) -> None:
     position, rounds = behind(0), 0
     while position != end and rounds < 10:
         pieces = log.follower.pieces(position, end, head, fail_on_data_loss=True)
-        position, rounds = admitted_end(pieces, position, Limits(None, 1), _Sizes()), rounds + 1
+        position, rounds = admitted(pieces, position, Limits(None, 1), _Sizes()).end, rounds + 1
     must(rounds == 3, f"after {rounds} batches the stream stands at {position}, and the log ends at {end}")
 
 
 def _look_anew_for_each_batch(patch: pytest.MonkeyPatch) -> None:
-    def look(self: StreamReader, start: StreamPosition) -> tuple[Head, Newest]:
-        head = self._log.logs.names.fresh_head(LOG, self._log.uid)
-        return head, self._log.follower.newest(head, {}, start)
+    def look(self: LogStream, start: StreamPosition) -> tuple[Head, Newest]:
+        head = self.log.logs.names.fresh_head(LOG, self.log.uid)
+        return head, self.log.follower.newest(head, {}, start)
 
-    patch.setattr(StreamReader, "_look", look)
+    patch.setattr(LogStream, "_look", look)
 
 
 @CASES.add(7, _look_anew_for_each_batch, "AvailableNow freezes its target")
@@ -145,8 +147,9 @@ def a_log_grows_while_available_now_reads_it(scene: Scene) -> None:
     scene.write(LOG)
     options = SimpleNamespace(max_rows_per_trigger=None, max_bytes_per_trigger=None, fail_on_data_loss=True)
     log = _followed(scene)
-    reader = StreamReader(SimpleNamespace(options=options), LOG, log.uid)  # type: ignore[arg-type]
-    reader._followed, reader._cursor = log, CursorPublisher(log, "test", is_named=False)
+    reading: Any = SimpleNamespace(options=options)
+    reader = StreamReader(reading, LOG, log.uid)
+    reader._made = LogStream(reading, log, CursorPublisher(log, "test", is_named=False), StreamThreads(StreamThread("test")))
     reader.prepareForTriggerAvailableNow()
     start, batches = behind(0).to_offset(log.uid), 0
     while (end := reader.latestOffset(start, ReadAllAvailable())) != start and batches < 10:
@@ -176,7 +179,8 @@ def the_thread_that_looks_at_the_log_dies(scene: Scene) -> None:
 
     names = SimpleNamespace(head=head, fresh_head=head, paths=scene.logs.names.paths)
     log = _followed(scene, SimpleNamespace(names=names, store=scene.logs.store, reader=scene.logs.reader))
-    following = LogTail(log, behind(0), CursorPublisher(log, "test", is_named=False))
+    threads = StreamThreads(StreamThread("test"))
+    following = LogTail(log, behind(0), CursorPublisher(log, "test", is_named=False), threads)
     before = following.newest()[1].position
     broken.append(True)
     scene.write(LOG)
@@ -188,7 +192,7 @@ def the_thread_that_looks_at_the_log_dies(scene: Scene) -> None:
     is_told = ended(
         lambda: must(following.newest()[1].position > before, "the stream looks idle, and rows are there"), CorruptionError
     )
-    following.stop()
+    threads.looks.stop()
     assert is_told
 
 

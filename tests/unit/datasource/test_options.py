@@ -317,7 +317,6 @@ def test_several_logs_are_a_list_a_list_of_load_or_a_pattern() -> None:
             {"logs": "a,b", "versionAsOf": "3"},
             "option 'versionAsOf' is 3: it does not apply to several logs: each has versions",
         ),
-        ({"logsPattern": "a.*", "startingOffsets": "earliest"}, "option 'startingOffsets' is 'earliest': it does not apply"),
         ({"logs": "a,b", "endingOffsets": "latest"}, "option 'endingOffsets' is 'latest': it does not apply to several logs"),
     ],
 )
@@ -330,10 +329,17 @@ def test_times_apply_to_each_of_several_logs() -> None:
     assert several(logs="a,b", timestampAsOf="2026-01-01T00:00:00Z", startingTimestamp="0").timestamp_as_of == 1767225600000
 
 
+def test_a_stream_of_several_logs_has_a_start_and_a_batch_of_them_has_none() -> None:
+    offset = '{"format":1,"logs":{}}'
+    for start in ("earliest", "latest", offset):
+        given = several(logs="a,b", startingOffsets=start)
+        given.check_use("stream read")
+        with pytest.raises(ConfigError, match=r"option 'startingOffsets' is .*: it does not apply to several logs"):
+            given.check_use("batch read")
+
+
 @pytest.mark.parametrize(("options", "name"), [({"logs": "a,b"}, "logs"), ({"logsPattern": "a.*"}, "logsPattern")])
-def test_a_stream_and_a_write_are_of_one_log(options: dict[str, str], name: str) -> None:
-    with pytest.raises(ConfigError, match=f"option '{name}' is .*: a stream follows one log: start a query for each"):
-        several(**options).check_use("stream read")
+def test_a_write_is_of_one_log(options: dict[str, str], name: str) -> None:
     with pytest.raises(ConfigError, match=f"option '{name}' is .*: it does not apply to a batch write"):
         several(**options).check_use("batch write")
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bk_spark.client.log.stored.lanes import DEFAULT_LANES, MAX_KEY_COLUMNS, MAX_LANES, PLAIN, Lanes
+from bk_spark.client.log.stored.lanes import PLAIN, Lanes
 from bk_spark.client.log.stored.schema import Schema
 from bk_spark.client.log.stored.values import Head
 from bk_spark.errors import ConfigError
 from bk_spark.rows.arrow_types import arrow_schema, has_collation
+from bk_spark.rows.lane_limits import DEFAULT_LANES, MAX_KEY_COLUMNS, MAX_LANES
 from bk_spark.rows.lanes import KINDS, kind_of_key, lane_of
 from bk_spark.rows.statistics import Key
 from bk_spark.rows.where.comparison import BoundComparison

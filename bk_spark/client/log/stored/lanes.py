@@ -11,15 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bk_spark.errors import ConfigError
-
-MAX_LANES = 256
-"""A task of a write has a ledger for each lane open, and each of them costs the metadata store two writes."""
-
-DEFAULT_LANES = 8
-"""As many streams or machines can share a log, and a write of some tasks still makes few ledgers."""
-
-MAX_KEY_COLUMNS = 16
-"""They stand in every version of the log, and each is hashed for every row."""
+from bk_spark.rows.lane_limits import MAX_KEY_COLUMNS, MAX_LANES
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bk_spark.client.log.stored.json_values import decode, encode, text
 from bk_spark.client.log.stored.paths import LogPaths
@@ -23,6 +23,7 @@ from bk_spark.metadata.store import (
     StoreChange,
     TransactionFailedError,
     Versioned,
+    find,
 )
 from bk_spark.metadata.znodes import Znodes
 
@@ -94,6 +95,24 @@ class LogNames:
         except NoNodeError:
             return None
         return decode_name(f"the name of log '{name}'", stored.value)
+
+    def find_many(self, names: Sequence[str]) -> dict[str, str]:
+        """The uid of each of the names, without those of which there is no log. About one round trip for 1,000 names."""
+        found = self._store.get_many([self._znodes.log_name(name) for name in names])
+        named = zip(names, found, strict=True)
+        return {name: decode_name(f"the name of log '{name}'", stored.value) for name, stored in named if stored is not None}
+
+    def changes(self) -> tuple[int, int]:
+        """How many logs there are, and how many were ever created: two answers differ if one was created or deleted between.
+
+        One small read, however many logs there are.
+        """
+        found = find(self._store, self._znodes.log_names)
+        return (0, 0) if found is None else (found.children, found.next_sequence)
+
+    def sync(self) -> None:
+        """Let later reads of this client see every log that was created or deleted before the call."""
+        self._store.sync(self._znodes.log_names)
 
     def find_usable(self, name: str) -> str | None:
         """As ``find``; raises MetadataConflictError if a deletion of the log has begun."""

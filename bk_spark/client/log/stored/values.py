@@ -23,9 +23,10 @@ from bk_spark.client.log.stored.json_values import (
     items,
     text,
 )
-from bk_spark.client.log.stored.lanes import MAX_LANES, PLAIN, Lanes
+from bk_spark.client.log.stored.lanes import PLAIN, Lanes
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.rows.lane_limits import MAX_LANES
 
 LEDGERS_PER_PAGE = 5000
 """A ledger takes at most 82 bytes of a page and a removed id 20, so a full page stays below 512 KiB."""

@@ -91,10 +91,21 @@ class StreamOffset:
         """The offset of ``end``, in a batch that begins at this offset."""
         return StreamOffset(end, self.start if end == self.position or self.start == self.position else None)
 
+    def start_of_batch(self, began: StreamOffset) -> StreamPosition:
+        """Where the batch starts that ends here, if the batch before it ended at ``began``.
+
+        Of the first batch Spark has no ``began``, and the source makes one anew: then the start that is kept here counts.
+        """
+        return began.position if self.start is None or began == self else self.start
+
     def to_offset(self, uid: str) -> Offset:
         """As Spark stores it, with sorted keys."""
-        offset = self.position.to_offset(uid)
-        return offset if self.start is None else dict(sorted({**offset, "start": self.start._numbers}.items()))
+        return self.with_field("log", uid)
+
+    def with_field(self, key: str, value: str) -> Offset:
+        """All that it says, and one field more, with sorted keys."""
+        start = {} if self.start is None else {"start": self.start._numbers}
+        return dict(sorted({**self.position._numbers, **start, key: value}.items()))
 
 
 def stream_offset(offset: object, name: str, uid: str, what: str = "the offset in the checkpoint") -> StreamOffset:
@@ -102,22 +113,31 @@ def stream_offset(offset: object, name: str, uid: str, what: str = "the offset i
 
     Raises ConfigError if it is malformed, or of another log, such as a deleted one of this name. Errors call it ``what``.
     """
+    if isinstance(offset, dict) and "logs" in offset:
+        problem = "it is of a stream over several logs: name them by 'logs' or 'logsPattern', or start with a new checkpoint"
+        raise ConfigError(what, json.dumps(offset), problem)
     if not isinstance(offset, dict) or offset.keys() - {"start"} != _FIELDS:
         raise ConfigError(what, offset, _FORM)
-    position = _position(offset, offset, what)
+    parsed = offset_in_log(offset, what, _FORM)
     if not isinstance(offset["log"], str):
         raise ConfigError(what, offset, f"'log' must be the log's id; {_FORM}")
     if offset["log"] != uid:
         problem = f"log '{name}' has the id {uid} now: it was deleted and made anew, start with a new checkpoint"
         raise ConfigError(what, json.dumps(offset), problem)
-    if "start" not in offset:
+    return parsed
+
+
+def offset_in_log(fields: dict[str, Any], what: str, form: str) -> StreamOffset:
+    """The place in one log that an offset's fields name; other fields do not matter. ``form`` says in errors how it looks."""
+    position = _position(fields, fields, what, form)
+    if "start" not in fields:
         return StreamOffset(position)
-    numbers = offset["start"]
+    numbers = fields["start"]
     if not isinstance(numbers, dict) or numbers.keys() != {*_NUMBERS}:
-        raise ConfigError(what, offset, f"'start' must have {', '.join(_NUMBERS)}; {_FORM}")
-    start = _position(numbers, offset, what)
+        raise ConfigError(what, fields, f"'start' must have {', '.join(_NUMBERS)}; {form}")
+    start = _position(numbers, fields, what, form)
     if start > position:
-        raise ConfigError(what, offset, f"'start' must not lie behind it; {_FORM}")
+        raise ConfigError(what, fields, f"'start' must not lie behind it; {form}")
     return StreamOffset(position, start)
 
 
@@ -126,15 +146,15 @@ def position_of_offset(offset: object, name: str, uid: str, what: str = "the off
     return stream_offset(offset, name, uid, what).position
 
 
-def _position(numbers: dict[str, Any], offset: Offset, what: str) -> StreamPosition:
+def _position(numbers: dict[str, Any], offset: Offset, what: str, form: str) -> StreamPosition:
     for field in _NUMBERS:
         number, least = numbers[field], {"index": -_MAX, "ledger": BEHIND}.get(field, 0)
         if type(number) is not int or not least <= number <= _MAX:
-            raise ConfigError(what, offset, f"'{field}' must be a whole number from {least} on; {_FORM}")
+            raise ConfigError(what, offset, f"'{field}' must be a whole number from {least} on; {form}")
     if numbers["ledger"] == BEHIND and (numbers["index"], numbers["entry"]) != (0, 0):
-        raise ConfigError(what, offset, f"behind everything of a version (ledger {BEHIND}), index and entry are 0; {_FORM}")
+        raise ConfigError(what, offset, f"behind everything of a version (ledger {BEHIND}), index and entry are 0; {form}")
     if numbers["version"] == 0 and numbers["ledger"] != BEHIND:
-        raise ConfigError(what, offset, f"version 0 is the empty log, which has no ledger; {_FORM}")
+        raise ConfigError(what, offset, f"version 0 is the empty log, which has no ledger; {form}")
     return StreamPosition(numbers["version"], numbers["index"], numbers["ledger"], numbers["entry"])
 
 

@@ -19,7 +19,7 @@ from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.stored.values import Retention
 from bk_spark.client.log.stream.positions import Offset
 from bk_spark.client.protocol import last_add_confirmed
-from bk_spark.datasource.read import tail
+from bk_spark.datasource.read import ledger_poll, tail
 from bk_spark.errors import (
     BookieUnavailableError,
     ConfigError,
@@ -172,7 +172,7 @@ def test_an_idle_stream_asks_nobody(direct: Direct, stream: OpenStream, log: str
     reader = stream(log)
     start = reader.initialOffset()
     reader.latestOffset(start, ALL)
-    wait_until(lambda: reader._cursor is not None and reader._cursor.wait_s() is None)
+    wait_until(lambda: reader._stream.cursor.wait_s() is None)
     calls.clear()
     for _ in range(100):
         assert reader.latestOffset(start, ReadMaxRows(1)) == start
@@ -197,7 +197,7 @@ def test_a_live_leader_is_tailed_and_never_fenced(
     stream: OpenStream, leading: BookKeeper, log: str, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Log rules 2 and 7: by long polls and watches alone, also over a roll; nobody looks again by the clock here."""
-    monkeypatch.setattr(tail, "POLL_S", 3600.0)
+    monkeypatch.setattr(ledger_poll, "POLL_S", 3600.0)
     monkeypatch.setattr(last_add_confirmed, "ROUTINE_LOOK_MS", 3_600_000)
     with leading.open_log(log, create=True).open_writer() as writer:
         reader = stream(log, content="entries")
@@ -256,8 +256,8 @@ def test_a_thread_that_died_or_hangs_is_not_taken_for_an_idle_log(
         raise ZeroDivisionError("a bug in the thread")
 
     assert dying.latestOffset(start, ALL) == hanging.latestOffset(start, ALL) == start
-    monkeypatch.setattr(dying._tail, "_plan", dies)
-    monkeypatch.setattr(hanging._tail, "_plan", lambda: released.wait(60))
+    monkeypatch.setattr(dying._stream._tail, "_plan", dies)
+    monkeypatch.setattr(hanging._stream._tail, "_plan", lambda: released.wait(60))
     direct.write(log, numbers(2))
     with pytest.raises(ZeroDivisionError, match="a bug in the thread"):
         wait_until(lambda: dying.latestOffset(start, ALL) != start)
@@ -275,25 +275,25 @@ def test_bookies_that_do_not_answer_are_waited_for_and_in_the_end_an_error(
     with leading.open_log(log, create=True).open_writer() as writer:
         reader = stream(log, content="entries", startingOffsets="earliest")
         start = reader.initialOffset()
-        answers, real = threading.Event(), reader._log.open_ledger
+        answers, real = threading.Event(), reader._stream.log.open_ledger
 
         def open_ledger(ledger_id: int) -> ReadHandle:
             if not answers.is_set():
                 raise BookieUnavailableError(ledger_id, 0, ("b1: no answer",))
             return real(ledger_id)
 
-        reader._followed = replace(reader._log, open_ledger=open_ledger)
+        reader._stream.log = replace(reader._stream.log, open_ledger=open_ledger)
         writer.append(b"x")
         assert reader.latestOffset(start, ALL) == start
         answers.set()
         wait_for(reader, start)
         late = stream(log, content="entries", startingOffsets="earliest")
         answers.clear()
-        late._followed = replace(late._log, open_ledger=open_ledger)
+        late._stream.log = replace(late._stream.log, open_ledger=open_ledger)
         late.latestOffset(start, ALL)
         monkeypatch.setattr(tail, "STALE_S", 0.5)
         monkeypatch.setattr(tail, "HEARTBEAT_S", 0.1)
-        late._tail.wake()
+        late._stream._tail.wake()
         with pytest.raises(BookieUnavailableError, match="b1: no answer"):
             wait_until(lambda: late.latestOffset(start, ALL) != start)
 
@@ -352,7 +352,7 @@ def test_available_now_shows_its_cursor_without_a_thread(direct: Direct, bookkee
     reader = direct.stream(log, cursorName="nightly", startingOffsets="earliest", maxRowsPerTrigger=1)
     ends = [end for _, end, _ in micro_batches(reader)]
     assert cursors(bookkeeper, log) == {"nightly": (ends[-1], 0)}
-    assert reader._tail is None
+    assert reader._stream._tail is None
 
 
 def test_a_cursor_that_cannot_be_published_stops_no_stream(

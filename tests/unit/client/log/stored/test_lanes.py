@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.client.log.stored.lanes import MAX_LANES, PLAIN, Lanes
+from bk_spark.client.log.stored.lanes import PLAIN, Lanes
 from bk_spark.client.log.stored.values import (
     LEDGERS_PER_PAGE,
     LEDGERS_PER_PAGE_OF_LANES,
@@ -20,6 +20,7 @@ from bk_spark.client.log.stored.values import (
 )
 from bk_spark.errors import ConfigError, CorruptionError
 from bk_spark.metadata.store import MAX_VALUE_BYTES
+from bk_spark.rows.lane_limits import MAX_LANES
 from tests.unit.client.log.stored.test_values import HEAD, PAGE, VERSION
 
 LANES = Lanes(("customer", "day"), ("string", "date"), 8)

@@ -105,3 +105,12 @@ def test_what_is_no_offset_of_the_log_is_refused_in_one_sentence_that_names_it(o
 def test_text_that_is_no_json_is_refused_in_one_sentence(text):
     with pytest.raises(ConfigError, match=r"^option 'startingOffsets' is .{0,300}: it is not JSON; an offset looks like"):
         parse_position(text, "orders", "u", WHAT)
+
+
+def test_a_batch_starts_where_the_one_before_ended_and_the_first_one_where_its_end_says():
+    """Log rule 6: the start of the first batch is asked for again when it is repeated."""
+    here, later = StreamPosition(4, 0, 7, 5), StreamPosition(4, 0, 7, 6)
+    first = StreamOffset(here, behind(3))
+    assert first.start_of_batch(StreamOffset(later, later)) == behind(3)
+    assert first.start_of_batch(first) == here  # a batch in which nothing is new
+    assert StreamOffset(later).start_of_batch(first) == here
