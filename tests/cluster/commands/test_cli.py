@@ -231,7 +231,7 @@ def test_log_show_names_the_key_and_the_lanes(capsys: pytest.CaptureFixture[str]
     assert main(["log", "show", "cli-lanes"]) == 0
     text = capsys.readouterr().out
     assert "3 lanes by customer, day" in text
-    assert re.search(r"ledger_id +lane +state", text)
+    assert re.search(r"LEDGER_ID +LANE +STATE", text)
 
 
 def test_log_delete_deletes_it_with_its_ledgers(capsys: pytest.CaptureFixture[str], cluster: LocalCluster) -> None:

@@ -106,10 +106,10 @@ def rows(*keys: object) -> pa.RecordBatch:
     return pa.record_batch({"key": pa.array(keys, pa.string()), "place": pa.array(range(len(keys)))})
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_batch_is_split_into_the_rows_of_each_lane_in_their_order(seed: int) -> None:
-    chance = random.Random(seed)
-    batch = rows(*(chance.choice([None, "", "a", "b", f"{chance.random()}"]) for _ in range(chance.choice([0, 1, 300]))))
+@pytest.mark.parametrize("count", [0, 1, 300, 3000])
+def test_a_batch_is_split_into_the_rows_of_each_lane_in_their_order(count: int) -> None:
+    chance = random.Random(count)
+    batch = rows(*(chance.choice([None, "", "a", "b", f"{chance.random()}"]) for _ in range(count)))
     parts = list(split(batch, ["key"], 8))
     assert [lane for lane, _ in parts] == sorted({lane for lane, _ in parts})
     assert sorted(place for _, part in parts for place in part.column("place").to_pylist()) == list(range(batch.num_rows))
