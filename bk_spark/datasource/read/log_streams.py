@@ -80,7 +80,7 @@ class LogStreams:
             if start is not None:
                 found[uid] = InLog(name, start)
         for uid in self._streams.keys() - found.keys():
-            self._streams.pop(uid).stop()
+            self._drop(uid)
             self._late.pop(uid, None)
         return found
 
@@ -107,7 +107,25 @@ class LogStreams:
         if uid in self._streams:
             self._streams[uid].move_cursor(position)
 
-    def leave(self, uid: str, name: str, problem: str = DELETED) -> None:
+    def is_gone(self, uid: str, name: str, *, is_known: bool = True) -> bool:
+        """Whether a log that was just not found is deleted. If not, a server did not know it yet: it does now, ask again.
+
+        Raises LogGoneError for a deleted log that the stream knows, unless ``failOnDataLoss`` is false.
+        """
+        try:
+            self._bookkeeper.logs.names.fresh_head(name, uid)
+        except NoSuchLogError:
+            if is_known:
+                self._leave(uid, name, DELETED)
+            return True
+        self._drop(uid)  # what follows it has failed
+        return False
+
+    def stop(self) -> None:
+        """End the background threads."""
+        self._threads.looks.stop()
+
+    def _leave(self, uid: str, name: str, problem: str) -> None:
         """Go on without a log that is gone, with a warning. Raises LogGoneError unless ``failOnDataLoss`` is false."""
         gone = LogGoneError(name, problem)
         if self._reading.options.fail_on_data_loss:
@@ -116,22 +134,22 @@ class LogStreams:
             logger.warning("%s", gone.warning)
         self._left.add(uid)
 
-    def stop(self) -> None:
-        """End the background threads."""
-        self._threads.looks.stop()
+    def _drop(self, uid: str) -> None:
+        if uid in self._streams:
+            self._streams.pop(uid).stop()
 
     def _is_there(self, uid: str, name: str, named: Mapping[str, str]) -> bool:
         """Whether a log is there that was not found by its name: after a restart, a server may not know it yet."""
         if uid in self._left:
             return False
         if not self._named.names(name):
-            self.leave(uid, name, "the query's options do not name it any more")
+            self._leave(uid, name, "the query's options do not name it any more")
             return False
         try:
             self._bookkeeper.logs.names.fresh_head(name, uid)
         except NoSuchLogError:
-            anew = " A log of this name was made anew, which is another log." if name in named.values() else ""
-            self.leave(uid, name, DELETED + anew)
+            anew = "; the log of this name that is there now is another one" if name in named.values() else ""
+            self._leave(uid, name, DELETED + anew)
             return False
         return True
 

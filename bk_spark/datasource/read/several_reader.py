@@ -22,7 +22,7 @@ from bk_spark.datasource.read.loaded_log import Stored
 from bk_spark.datasource.read.log_streams import DELETED, LogStreams
 from bk_spark.datasource.read.micro_batch import Part, read_part
 from bk_spark.datasource.read.read_task import Reading
-from bk_spark.datasource.read.several_offset import InLog, SeveralOffset, several_offset
+from bk_spark.datasource.read.several_offset import BatchRange, InLog, SeveralOffset, several_offset
 from bk_spark.datasource.read.shares import in_turn, share_out
 from bk_spark.errors import LogGoneError, NoSuchLogError
 
@@ -87,15 +87,7 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises LogGoneError, DataLossError, LogReplacedError, SchemaMismatchError, ConfigError.
         """
         ranges = list(self._given(end).ranges_from(self._given(start)))
-        found: list[InputPartition] = []
-        for one in ranges:
-            try:
-                parts = self._logs.stream(one.uid, one.name).parts(one.first, one.last, len(ranges))
-            except NoSuchLogError:
-                self._logs.leave(one.uid, one.name)
-                continue
-            found += [InputPartition(SeveralPart(one.uid, part)) for part in parts]
-        return found
+        return [InputPartition(SeveralPart(one.uid, part)) for one in ranges for part in self._parts(one, len(ranges))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part, in stream order, in exactly the declared schema."""
@@ -142,8 +134,8 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._logs.check_late(uid, one.name)
                 newest[uid] = end
             except NoSuchLogError:
-                if is_known:
-                    self._logs.leave(uid, one.name)
+                if not self._logs.is_gone(uid, one.name, is_known=is_known):
+                    newest[uid] = start
         return newest
 
     def _admitted(
@@ -157,7 +149,7 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 found = self._logs.stream(uid, name).admitted(ends[uid], newest[uid], part, least=least)
             except NoSuchLogError:
-                self._logs.leave(uid, name)
+                self._logs.is_gone(uid, name)  # either way, this batch takes nothing more of it
                 return Admitted(ends[uid], part, is_cut=False, is_nothing=True)
             ends[uid] = found.end
             return found
@@ -166,6 +158,15 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         share_out(order, limits, admit)
         self._last_first = order[0] if order else self._last_first
         return ends
+
+    def _parts(self, one: BatchRange, logs: int) -> list[Part]:
+        """None of a log that is gone, with a warning. Raises LogGoneError."""
+        try:
+            return self._logs.stream(one.uid, one.name).parts(one.first, one.last, logs)
+        except NoSuchLogError:
+            if self._logs.is_gone(one.uid, one.name):
+                return []
+        return self._logs.stream(one.uid, one.name).parts(one.first, one.last, logs)
 
     def _rows(self, given: SeveralPart) -> Iterator[pa.RecordBatch]:
         name = given.part.sources.log

@@ -17,6 +17,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.log.stored.names import LogNames
+from bk_spark.client.log.stored.values import Head
 from bk_spark.client.log.stream.positions import Offset
 from bk_spark.datasource.read import named_logs, tail
 from bk_spark.datasource.read.several_reader import SeveralReader
@@ -344,6 +346,37 @@ def test_a_deleted_log_stops_the_stream_or_is_left_out(
     assert rows(going_on, end, wait_for(going_on, end)) == [2]
 
 
+def test_a_log_that_a_server_does_not_know_yet_is_not_taken_for_deleted(
+    direct: Direct, follow: Open, log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Log rule 6: otherwise a restart would leave the log out, and then read all of it again."""
+    for name in ("a", "b"):
+        direct.write(f"{log}-{name}", numbers(1))
+    options = {"logsPattern": f"{log}-.", "failOnDataLoss": False}
+    reader = follow(**options, **EARLIEST)
+    start = reader.initialOffset()
+    end = wait_for(reader, start)
+    again, late = follow(**options), follow(**options)
+    is_behind, head, fresh_head = [True], LogNames.head, LogNames.fresh_head
+
+    def known(self: LogNames, name: str, uid: str) -> Head:
+        if name == f"{log}-b" and is_behind[0]:
+            raise NoSuchLogError(name)
+        return head(self, name, uid)
+
+    def caught_up(self: LogNames, name: str, uid: str) -> Head:
+        is_behind[0] = False
+        return fresh_head(self, name, uid)
+
+    monkeypatch.setattr(LogNames, "head", known)
+    monkeypatch.setattr(LogNames, "fresh_head", caught_up)
+    assert rows(again, start, end) == [1, 1]
+    is_behind[0] = True
+    assert late.latestOffset(end, ALL) == end
+    direct.write(f"{log}-b", numbers(2))
+    assert rows(late, end, wait_for(late, end)) == [2]
+
+
 def test_a_log_that_is_deleted_between_plan_and_read_stops_the_task_or_gives_no_rows(
     direct: Direct, follow: Open, log: str, bookkeeper: BookKeeper
 ) -> None:
@@ -373,7 +406,7 @@ def test_a_log_that_is_made_anew_is_another_log(direct: Direct, follow: Open, lo
     assert found == [2]
     assert names(end) == [f"{log}-a", f"{log}-b"]
     assert end["logs"].keys() != start["logs"].keys()
-    with pytest.raises(LogGoneError, match="A log of this name was made anew, which is another log"):
+    with pytest.raises(LogGoneError, match="the log of this name that is there now is another one"):
         follow(logs=f"{log}-a,{log}-b").latestOffset(start, ALL)
 
 
