@@ -24,7 +24,10 @@ from bk_spark.client.log.leader.roll_log import RollLimits
 from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.rows.append_rows import RowTarget, append_rows
 from bk_spark.client.log.rows.read_rows import RowQuery, RowReader, milliseconds_of, stored_schema
-from bk_spark.client.log.rows.row_writer import MAX_DELAY_S, RowLimits, RowNumbers, RowWriteHandle
+from bk_spark.client.log.rows.row_buffer import MAX_DELAY_S, RowLimits
+from bk_spark.client.log.rows.row_entries import RowEntries, RowLeader, RowNumbers
+from bk_spark.client.log.rows.row_form import RowForm
+from bk_spark.client.log.rows.row_writer import RowWriteHandle
 from bk_spark.client.log.rows.tail_rows import LATEST, RowTail, TailedLog
 from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, OpenLedger, Retention
@@ -281,8 +284,8 @@ class Log:
         rolls = RollLimits(roll_bytes, self._access.window_bytes)
         leadership = Leadership(self._logs, self.name, self.uid, lambda job: create(options, job), numbers)
         leader = LogWriteHandle(leadership, leadership.take_over(), rolls)
-        encoder = RowEncoder(self.name, conversion.stored, target.cut)
-        return RowWriteHandle(leader, encoder, conversion.stored, numbers, limits)
+        entries = RowEntries(RowEncoder(self.name, conversion.stored, target.cut), numbers, limits)
+        return RowWriteHandle(RowLeader(leader, RowForm(self.name, conversion.stored), entries, limits))
 
     def tail_rows(
         self,
