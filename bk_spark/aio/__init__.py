@@ -23,8 +23,10 @@ client, ``client/ledger/write_line.py`` how its appends reach the writer.
 """
 
 from bk_spark.aio.bookkeeper import AsyncBookKeeper, connect
-from bk_spark.aio.log import AsyncLog, AsyncLogWriteHandle
+from bk_spark.aio.log import AsyncLog
+from bk_spark.aio.log_writer import AsyncLogWriteHandle
 from bk_spark.aio.reader import AsyncReadHandle
+from bk_spark.aio.row_writer import AsyncRowWriteHandle
 from bk_spark.aio.writer import AsyncAdvWriteHandle, AsyncWriteHandle
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "AsyncLog",
     "AsyncLogWriteHandle",
     "AsyncReadHandle",
+    "AsyncRowWriteHandle",
     "AsyncWriteHandle",
     "connect",
 ]

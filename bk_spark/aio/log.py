@@ -1,28 +1,26 @@
-"""A log for coroutines: its metadata, its entries, and the handle that leads it."""
+"""A log for coroutines: its metadata, its entries, its rows, and the handles that lead it."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
 import pyarrow as pa
 
-from bk_spark.aio.append_line import AppendLine
 from bk_spark.aio.calls import Calls
+from bk_spark.aio.log_writer import AsyncLogWriteHandle
 from bk_spark.aio.reader import AsyncReadHandle
-from bk_spark.aio.writer import AsyncClosedAfterBlock
-from bk_spark.client.driver.user_loop import LoopFuture
-from bk_spark.client.ledger.write_handle import Payloads, checked_payload, checked_payloads
+from bk_spark.aio.row_writer import AsyncRowWriteHandle
 from bk_spark.client.log.entry_range import LogPosition, LogRange, with_ledger_id
-from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.client.log.log import DEFAULT_ROLL_BYTES, Log
+from bk_spark.client.log.rows.append_rows import checked_stream
+from bk_spark.client.log.rows.row_buffer import MAX_DELAY_S
+from bk_spark.client.log.rows.row_writer import leader_of
 from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommittedLedger, LogVersion, OpenLedger, Retention
 from bk_spark.config import DigestType
-from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
-from bk_spark.entries.digest import payload_sizes
+from bk_spark.rows.codec import COMPRESSION, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
 
 
 class AsyncLog:
@@ -122,75 +120,72 @@ class AsyncLog:
             if not is_closed and isinstance(stretch.ledger, OpenLedger):
                 return
 
+    async def schema(self) -> pa.Schema:
+        """The columns of a log of rows, as the property ``Log.schema``."""
+        return await self._calls.in_thread(lambda: self._log.schema)
 
-class AsyncLogWriteHandle(AsyncClosedAfterBlock):
-    """The leader of a log, as LogWriteHandle: the one writer of its last ledger, until somebody displaces it.
+    async def append_rows(
+        self,
+        rows: Any,
+        application: tuple[str, int] | None = None,
+        *,
+        merge_schema: bool = False,
+        compression: str = COMPRESSION,
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        digest_type: DigestType | str = DigestType.CRC32C,
+    ) -> LogVersion:
+        """Append rows in one atomic commit, as ``Log.append_rows``.
 
-    Appends are confirmed in the order in which they were called, across ledgers too. While ``ClientConfig.add_window_bytes``
-    are on their way, further ones stand in line. A cancelled append that stands in line is as if it had never been called;
-    any other one may be confirmed all the same.
-    """
-
-    def __init__(self, handle: LogWriteHandle, calls: Calls, name: str, window_bytes: int) -> None:
-        self._handle = handle
-        self._calls = calls
-        self._name = name
-        self._line = AppendLine(calls, window_bytes)
-
-    @property
-    def ledger_id(self) -> int:
-        """The ledger that appends go to; a roll changes it."""
-        return self._handle.ledger_id
-
-    @property
-    def epoch(self) -> int:
-        """The number of this leadership: it grows with each change of the leader."""
-        return self._handle.epoch
-
-    async def append(self, payload: bytes) -> LogPosition:
-        """Append one entry. Returns its place once it is confirmed."""
-        position: LogPosition = await self._line.outcome(self._begin(payload))
-        return position
-
-    async def append_async(self, payload: bytes) -> asyncio.Future[LogPosition]:
-        """Append one entry. Returns once there is room for it; the future holds its place once it is confirmed."""
-        return await self._line.entered(self._begin(payload))
-
-    async def append_batch(self, payloads: Payloads) -> tuple[LogPosition, LogPosition]:
-        """Append many entries, at least one, to one ledger, with nothing else between them.
-
-        Returns the first and the last place, inclusive, once all are confirmed.
+        ``rows`` are read in a thread that a client's long calls share. A cancelled call ends before it reads the next batch of
+        them, and leaves nothing; one that has read them all may commit.
         """
-        first_and_last: tuple[LogPosition, LogPosition] = await self._line.outcome(self._begin_many(payloads))
-        return first_and_last
+        return await self._calls.in_long_thread(
+            lambda check_wanted: self._log.append_rows(
+                checked_stream(rows, check_wanted),
+                application,
+                merge_schema=merge_schema,
+                compression=compression,
+                ensemble_size=ensemble_size,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                digest_type=digest_type,
+            )
+        )
 
-    async def append_batch_async(self, payloads: Payloads) -> asyncio.Future[tuple[LogPosition, LogPosition]]:
-        """As ``append_batch``, but returns once there is room; the future holds the places once all entries are confirmed."""
-        return await self._line.entered(self._begin_many(payloads))
+    async def open_row_writer(
+        self,
+        schema: pa.Schema | None = None,
+        *,
+        merge_schema: bool = False,
+        max_rows: int = MAX_ROWS_PER_ENTRY,
+        max_bytes: int = MAX_BYTES_PER_ENTRY,
+        max_delay_s: float = MAX_DELAY_S,
+        compression: str = COMPRESSION,
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        digest_type: DigestType | str = DigestType.CRC32C,
+        roll_bytes: int = DEFAULT_ROLL_BYTES,
+    ) -> AsyncRowWriteHandle:
+        """Become the leader of a log of rows, which appends rows continuously, as ``Log.open_row_writer``.
 
-    async def roll(self) -> None:
-        """Go on in a new ledger, as ``LogWriteHandle.roll``. A cancelled roll may go on."""
-        await self._calls.in_thread(self._handle.roll)
-
-    async def close(self) -> None:
-        """Wait until all that was appended is confirmed, close the ledgers, and record their ends in one commit.
-
-        As ``LogWriteHandle.close``. Appends that stand in line fail: await them first. After a cancelled close call it again:
-        it may not have begun.
+        A cancelled call may have taken over all the same: then the log is left as by a leader that vanished.
         """
-        await self._calls.in_thread(self._handle.close)
-
-    def _begin(self, payload: bytes) -> LoopFuture[Any]:
-        self._calls.check()
-        checked = checked_payload(payload)
-        return self._line.stand(len(checked) + ENTRY_OVERHEAD_BYTES, lambda: self._handle.append_async(checked))
-
-    def _begin_many(self, payloads: Payloads) -> LoopFuture[Any]:
-        self._calls.check()
-        checked = checked_payloads(payloads)
-        nbytes = int(payload_sizes(checked).sum()) + len(checked) * ENTRY_OVERHEAD_BYTES
-        return self._line.stand(nbytes, lambda: self._handle.append_batch_async(checked))
-
-    @property
-    def _title(self) -> str:
-        return f"the writer of log '{self._name}'"
+        writer = await self._calls.in_thread(
+            lambda: self._log.open_row_writer(
+                schema,
+                merge_schema=merge_schema,
+                max_rows=max_rows,
+                max_bytes=max_bytes,
+                max_delay_s=max_delay_s,
+                compression=compression,
+                ensemble_size=ensemble_size,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                digest_type=digest_type,
+                roll_bytes=roll_bytes,
+            )
+        )
+        return AsyncRowWriteHandle(leader_of(writer), self._calls, self._window_bytes)

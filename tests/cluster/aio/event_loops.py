@@ -9,7 +9,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+import bk_spark.aio as bk
 from bk_spark.client.driver.event_loop import EventLoop
+from bk_spark.config import ClientConfig
+from bk_spark.local.cluster import LocalCluster
 
 DEADLINE_S = 120.0
 """For a whole test: on a busy machine thousands of tasks take their time."""
@@ -20,6 +23,18 @@ _Result = TypeVar("_Result")
 def run(test: Coroutine[Any, Any, _Result]) -> _Result:
     """Run a test on an event loop of its own."""
     return asyncio.run(asyncio.wait_for(test, DEADLINE_S))
+
+
+def with_client(
+    cluster: LocalCluster, test: Callable[[bk.AsyncBookKeeper], Coroutine[Any, Any, None]], config: ClientConfig | None = None
+) -> None:
+    """Run a test with a client of an event loop of its own."""
+
+    async def connected() -> None:
+        async with await bk.connect(cluster.metadata_uri, config) as client:
+            await test(client)
+
+    run(connected())
 
 
 async def until(is_so: Callable[[], bool]) -> None:

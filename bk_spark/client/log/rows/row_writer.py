@@ -27,6 +27,11 @@ from bk_spark.client.log.rows.row_entries import RowGroup, RowLeader
 from bk_spark.errors import LedgerClosedError
 
 
+def leader_of(writer: RowWriteHandle) -> RowLeader:
+    """What the writer is made of, for those that wait in another way than threads do."""
+    return writer._leader
+
+
 class RowWriteHandle(ClosedAfterBlock):
     """Leads a log of rows: appends rows, each confirmed, until somebody displaces it. Several threads may use it.
 
@@ -44,7 +49,8 @@ class RowWriteHandle(ClosedAfterBlock):
         self._untold: BaseException | None = None
         """Why rows could not be submitted, until a call has raised it: nobody has to look at the futures."""
         self._is_closed = False
-        threading.Thread(target=self._flush_when_due, name="bk_spark-row-writer", daemon=True).start()
+        self._timer: threading.Thread | None = None
+        """Started with the first rows."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -80,6 +86,9 @@ class RowWriteHandle(ClosedAfterBlock):
         with self._lock:
             if self._is_closed:
                 raise LedgerClosedError(self.ledger_id)
+            if self._timer is None:
+                self._timer = threading.Thread(target=self._flush_when_due, name="bk_spark-row-writer", daemon=True)
+                self._timer.start()
             if self._buffer.is_empty:
                 self._lock.notify_all()
             self._buffer.add(call, time.monotonic())
