@@ -6,13 +6,14 @@ stops, a call that has no thread yet is dropped. A call that has one goes on to 
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, TypeAlias, TypeVar
 
 from bk_spark.client.driver.client_context import ClientContext
-from bk_spark.client.driver.user_loop import LoopFuture, UserLoop, give_outcome
+from bk_spark.client.driver.user_loop import LoopFuture, UserLoop, give_outcome, wake
 from bk_spark.client.ledger.write_items import new_future
 from bk_spark.errors import ConfigError
 
@@ -101,6 +102,14 @@ class Calls:
             return await waiter
         finally:
             self._waiting.discard(waiter)
+
+    async def wait_up_to(self, waiter: LoopFuture[None], longest_s: float) -> None:
+        """Wait for a future of this loop, which is made done after ``longest_s``."""
+        timer = asyncio.get_running_loop().call_later(longest_s, wake, waiter)
+        try:
+            await self.wait(waiter)
+        finally:
+            timer.cancel()
 
     def is_turn_due(self) -> bool:
         """Count one more append that does not suspend. True: it should, for one turn of the event loop."""

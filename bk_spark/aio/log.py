@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
 from bk_spark.aio.calls import Calls
 from bk_spark.aio.log_writer import AsyncLogWriteHandle
+from bk_spark.aio.payloads import made_of_payloads
 from bk_spark.aio.reader import AsyncReadHandle
+from bk_spark.aio.row_tail import AsyncRowTail
 from bk_spark.aio.row_writer import AsyncRowWriteHandle
+from bk_spark.aio.side_by_side import AsyncSideBySide
 from bk_spark.client.log.entry_range import LogPosition, LogRange, with_ledger_id
-from bk_spark.client.log.log import DEFAULT_ROLL_BYTES, Log
+from bk_spark.client.log.log import DEFAULT_ROLL_BYTES, Log, row_reader, tail_plan
 from bk_spark.client.log.rows.append_rows import checked_stream
+from bk_spark.client.log.rows.read_rows import RowQuery, RowReader
 from bk_spark.client.log.rows.row_buffer import MAX_DELAY_S
 from bk_spark.client.log.rows.row_writer import leader_of
+from bk_spark.client.log.rows.tail_pace import TailPace
+from bk_spark.client.log.rows.tail_plan import LATEST
 from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommittedLedger, LogVersion, OpenLedger, Retention
+from bk_spark.client.log.stream.order import FAIL
+from bk_spark.client.log.stretches import Stretch
 from bk_spark.config import DigestType
 from bk_spark.rows.codec import COMPRESSION, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
 
@@ -123,6 +133,55 @@ class AsyncLog:
     async def schema(self) -> pa.Schema:
         """The columns of a log of rows, as the property ``Log.schema``."""
         return await self._calls.in_thread(lambda: self._log.schema)
+
+    async def read_rows(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        start: LogPosition | None = None,
+        end: LogPosition | None = None,
+        version: int | None = None,
+        timestamp: datetime | None = None,
+        *,
+        time_zone: str | None = None,
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """The rows of the log in log order, as ``Log.read_rows``; the log is read as it stands at the first step.
+
+        Some ledgers are read side by side, with at most about 150 MiB in memory, however slowly the batches are taken. The end
+        of an ``async for`` ends the reads, as with ``AsyncReadHandle.read``. Errors in arguments are raised by the first step.
+        """
+        query = RowQuery(columns, where, time_zone)
+        reader = await self._calls.in_thread(lambda: row_reader(self._log, query, version, timestamp))
+        parts = await self._calls.in_thread(lambda: reader.parts(start, end))
+        async with aclosing(AsyncSideBySide(parts, partial(self._rows_of, reader)).batches()) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def _rows_of(self, reader: RowReader, part: Stretch) -> AsyncGenerator[pa.RecordBatch, None]:
+        handle = await self._calls.in_thread(lambda: reader.handle(part.ledger_id))
+        make = partial(reader.query.rows_of, part.ledger_id)
+        rows = made_of_payloads(self._calls, handle, part.first_entry_id, part.last_entry_id, make)
+        async with aclosing(rows) as batches:
+            async for batch in batches:
+                yield batch
+
+    def tail_rows(
+        self,
+        start: str = LATEST,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        timeout_s: float | None = None,
+        overwrites: str = FAIL,
+        time_zone: str | None = None,
+    ) -> AsyncRowTail:
+        """Follow the log: an asynchronous iterator of record batches that waits until there is more, as ``Log.tail_rows``.
+
+        It begins at its first step, and raises errors in ``start`` and the query there. A cancelled wait ends its requests.
+        """
+        query = RowQuery(columns, where, time_zone)
+        begin = partial(tail_plan, self._log, query, start, overwrites)
+        return AsyncRowTail(begin, start, TailPace(timeout_s), self._calls)
 
     async def append_rows(
         self,

@@ -173,11 +173,7 @@ class AsyncRowWriteHandle(AsyncClosedAfterBlock):
         loop = asyncio.get_running_loop()
         while not self._is_asked and (left_s := self._buffer.due_s - loop.time()) > 0:
             self._rows_due = self._calls.loop.new_future()
-            timer = loop.call_later(left_s, wake, self._rows_due)
-            try:
-                await self._calls.wait(self._rows_due)
-            finally:
-                timer.cancel()
+            await self._calls.wait_up_to(self._rows_due, left_s)
 
     async def _submit(self, group: RowGroup[LoopFuture[Any]]) -> None:
         if group.problem is not None:

@@ -46,10 +46,11 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 async def tasks_of_clients() -> int:
-    """Tasks under way on the clients' event loop, this one's own not counted."""
+    """Tasks under way on the clients' event loop, without this one and those of connections, which come and stay."""
 
     async def count() -> int:
-        return len(asyncio.all_tasks()) - 1
+        names = [getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()]
+        return sum(not name.startswith(("BookieConnection.", "_AioCall.")) for name in names) - 1
 
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(count(), EventLoop.get()))
 

@@ -131,9 +131,9 @@ def test_a_cancelled_append_of_rows_ends_soon_and_leaves_nothing(cluster: LocalC
 
 
 def busy_threads(client: bk.AsyncBookKeeper) -> bool:
-    """Whether any long call of the client still has a thread."""
-    executor = client._calls._long_threads
-    return executor._idle_semaphore._value < len(executor._threads)
+    """Whether any call of the client still has a thread."""
+    executors = (client._calls._threads, client._calls._long_threads)
+    return any(executor._idle_semaphore._value < len(executor._threads) for executor in executors)
 
 
 def test_long_appends_of_rows_share_a_few_threads_and_short_calls_do_not_wait_for_them(cluster: LocalCluster, log: Log) -> None:
@@ -329,6 +329,7 @@ def test_a_cancelled_close_or_opening_can_be_made_again(cluster: LocalCluster, l
         await asyncio.sleep(0)
         opening.cancel()
         await asyncio.wait([opening])
+        await until(lambda: not busy_threads(client))  # it may take over until then
         writer = await same.open_row_writer(SCHEMA, max_delay_s=3600)
         waiting = await writer.append_async(row(0))
         with suspended(*cluster.bookies):
