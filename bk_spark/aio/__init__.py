@@ -17,14 +17,18 @@ where those of all clients run, on the one event loop of bk_spark: no call has a
 suspend, and the event loop goes on. What stands in line is what your tasks hold: bound how many you start.
 **Cancellation.** A cancelled append that stands in line is withdrawn. Any other one is not undone: its entry may be confirmed
 all the same. A cancelled read or wait ends its requests. A cancelled change of metadata may take effect all the same.
+**Rows** are encoded and decoded in the few threads that a client has for calls; a reader, tail or writer that waits has none.
 
 Imports ``client/bookkeeper`` and what lies below. Begin with ``bookkeeper.py``; ``calls.py`` is how a coroutine waits for the
 client, ``client/ledger/write_line.py`` how its appends reach the writer.
 """
 
 from bk_spark.aio.bookkeeper import AsyncBookKeeper, connect
-from bk_spark.aio.log import AsyncLog, AsyncLogWriteHandle
+from bk_spark.aio.log import AsyncLog
+from bk_spark.aio.log_writer import AsyncLogWriteHandle
 from bk_spark.aio.reader import AsyncReadHandle
+from bk_spark.aio.row_tail import AsyncRowTail
+from bk_spark.aio.row_writer import AsyncRowWriteHandle
 from bk_spark.aio.writer import AsyncAdvWriteHandle, AsyncWriteHandle
 
 __all__ = [
@@ -33,6 +37,8 @@ __all__ = [
     "AsyncLog",
     "AsyncLogWriteHandle",
     "AsyncReadHandle",
+    "AsyncRowTail",
+    "AsyncRowWriteHandle",
     "AsyncWriteHandle",
     "connect",
 ]

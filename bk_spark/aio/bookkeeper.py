@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
 from types import TracebackType
+from typing import TypeVar
 
 from bk_spark.aio.calls import Calls, in_own_thread
 from bk_spark.aio.log import AsyncLog
@@ -21,6 +22,9 @@ from bk_spark.metadata.registration import RegisteredBookie
 
 LISTED_AT_ONCE = 1_000
 """Ids of ledgers that one call takes from the listing: some tens of milliseconds of a thread."""
+
+
+_Writer = TypeVar("_Writer", AsyncWriteHandle, AsyncAdvWriteHandle)
 
 
 class _Client(BookKeeper):
@@ -90,8 +94,7 @@ class AsyncBookKeeper:
     ) -> AsyncWriteHandle:
         """As ``BookKeeper.create_ledger``. If the call is cancelled an empty ledger may be left."""
         options = ledger_options(ensemble_size, write_quorum, ack_quorum, digest_type, password, custom_metadata)
-        metadata = await self._calls.in_thread(lambda: self._client.create(options))
-        return AsyncWriteHandle(self._client.context, self._calls, metadata, deferred_sync=deferred_sync)
+        return await self._created(AsyncWriteHandle, options, deferred_sync=deferred_sync)
 
     async def create_ledger_adv(
         self,
@@ -106,8 +109,7 @@ class AsyncBookKeeper:
     ) -> AsyncAdvWriteHandle:
         """As ``create_ledger``, for an application that gives the entry ids itself: ``append(entry_id, payload)``."""
         options = ledger_options(ensemble_size, write_quorum, ack_quorum, digest_type, password, custom_metadata)
-        metadata = await self._calls.in_thread(lambda: self._client.create(options))
-        return AsyncAdvWriteHandle(self._client.context, self._calls, metadata, deferred_sync=deferred_sync)
+        return await self._created(AsyncAdvWriteHandle, options, deferred_sync=deferred_sync)
 
     async def open_ledger(
         self, ledger_id: int, password: bytes = b"", recover: bool = True, *, of_application: str = ""
@@ -187,3 +189,7 @@ class AsyncBookKeeper:
             if error is None:
                 raise
             error.add_note(f"closing the client failed as well: {problem}")
+
+    async def _created(self, kind: type[_Writer], options: LedgerOptions, *, deferred_sync: bool) -> _Writer:
+        metadata = await self._calls.in_thread(lambda: self._client.create(options))
+        return kind(self._client.context, self._calls, metadata, deferred_sync=deferred_sync)

@@ -6,13 +6,14 @@ stops, a call that has no thread yet is dropped. A call that has one goes on to 
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from typing import Any, TypeAlias, TypeVar
 
 from bk_spark.client.driver.client_context import ClientContext
-from bk_spark.client.driver.user_loop import LoopFuture, UserLoop, give_outcome
+from bk_spark.client.driver.user_loop import LoopFuture, UserLoop, give_outcome, wake
 from bk_spark.client.ledger.write_items import new_future
 from bk_spark.errors import ConfigError
 
@@ -21,9 +22,16 @@ CALL_THREADS = 8
 store, which syncs concurrent writes together. They are threads of their own, because a call may wait for a state machine, which
 may need one of the others."""
 
+LONG_CALL_THREADS = 4
+"""Threads for calls that take as long as their data are long: beside the others, so that no short call waits for them. Two keep
+two cores encoding while two wait for their bookies."""
+
 MOST_WITHOUT_TURN = 256
 """Appends that find room and so do not suspend, one after the other; then others get a turn of the event loop. So many small
 appends take about a millisecond, and the turn a few hundredths of that."""
+
+CheckWanted: TypeAlias = Callable[[], None]
+"""Raises an error in a call that nobody waits for any more."""
 
 _Result = TypeVar("_Result")
 
@@ -34,6 +42,7 @@ class Calls:
     def __init__(self) -> None:
         self.loop = UserLoop()
         self._threads = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="bk_spark-call")
+        self._long_threads = ThreadPoolExecutor(LONG_CALL_THREADS, thread_name_prefix="bk_spark-long-call")
         self._waiting: set[LoopFuture[Any]] = set()
         self._is_ended = False
         self._without_turn = 0
@@ -49,6 +58,20 @@ class Calls:
         """The result of a call that blocks. It waits for a thread while all are busy."""
         self.check()
         return await self.outcome(self._threads.submit(call))
+
+    async def in_long_thread(self, call: Callable[[CheckWanted], _Result]) -> _Result:
+        """The result of a call that takes long. It is to call what it is given now and then: that ends it once nobody waits."""
+        self.check()
+        dropped = threading.Event()
+
+        def check_wanted() -> None:
+            if dropped.is_set():
+                raise CancelledError
+
+        try:
+            return await self.outcome(self._long_threads.submit(lambda: call(check_wanted)))
+        finally:
+            dropped.set()
 
     async def on_client(self, context: ClientContext, work: Coroutine[Any, Any, _Result]) -> _Result:
         """The result of a coroutine that runs on the client's event loop."""
@@ -80,6 +103,14 @@ class Calls:
         finally:
             self._waiting.discard(waiter)
 
+    async def wait_up_to(self, waiter: LoopFuture[None], longest_s: float) -> None:
+        """Wait for a future of this loop, which is made done after ``longest_s``."""
+        timer = asyncio.get_running_loop().call_later(longest_s, wake, waiter)
+        try:
+            await self.wait(waiter)
+        finally:
+            timer.cancel()
+
     def is_turn_due(self) -> bool:
         """Count one more append that does not suspend. True: it should, for one turn of the event loop."""
         self._without_turn += 1
@@ -94,7 +125,8 @@ class Calls:
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_exception(_closed())
-        self._threads.shutdown(wait=False)  # each wait that ends drops its call, if that has no thread yet
+        for threads in (self._threads, self._long_threads):
+            threads.shutdown(wait=False)  # each wait that ends drops its call, if that has no thread yet
 
 
 def in_own_thread(call: Callable[[], _Result]) -> Future[_Result]:

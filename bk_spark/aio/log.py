@@ -1,28 +1,36 @@
-"""A log for coroutines: its metadata, its entries, and the handle that leads it."""
+"""A log for coroutines: its metadata, its entries, its rows, and the handles that lead it."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
-from bk_spark.aio.append_line import AppendLine
 from bk_spark.aio.calls import Calls
+from bk_spark.aio.log_writer import AsyncLogWriteHandle
+from bk_spark.aio.payloads import made_of_payloads
 from bk_spark.aio.reader import AsyncReadHandle
-from bk_spark.aio.writer import AsyncClosedAfterBlock
-from bk_spark.client.driver.user_loop import LoopFuture
-from bk_spark.client.ledger.write_handle import Payloads, checked_payload, checked_payloads
+from bk_spark.aio.row_tail import AsyncRowTail
+from bk_spark.aio.row_writer import AsyncRowWriteHandle
+from bk_spark.aio.side_by_side import AsyncSideBySide
 from bk_spark.client.log.entry_range import LogPosition, LogRange, with_ledger_id
-from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
-from bk_spark.client.log.log import DEFAULT_ROLL_BYTES, Log
+from bk_spark.client.log.log import DEFAULT_ROLL_BYTES, Log, row_reader, tail_plan
+from bk_spark.client.log.rows.append_rows import checked_stream
+from bk_spark.client.log.rows.read_rows import RowQuery, RowReader
+from bk_spark.client.log.rows.row_buffer import MAX_DELAY_S
+from bk_spark.client.log.rows.row_writer import leader_of
+from bk_spark.client.log.rows.tail_pace import TailPace
+from bk_spark.client.log.rows.tail_plan import LATEST
 from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommittedLedger, LogVersion, OpenLedger, Retention
+from bk_spark.client.log.stream.order import FAIL
+from bk_spark.client.log.stretches import Stretch
 from bk_spark.config import DigestType
-from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
-from bk_spark.entries.digest import payload_sizes
+from bk_spark.rows.payload_defaults import COMPRESSION, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
 
 
 class AsyncLog:
@@ -122,75 +130,127 @@ class AsyncLog:
             if not is_closed and isinstance(stretch.ledger, OpenLedger):
                 return
 
+    async def schema(self) -> pa.Schema:
+        """The columns of a log of rows, as the property ``Log.schema``."""
+        return await self._calls.in_thread(lambda: self._log.schema)
 
-class AsyncLogWriteHandle(AsyncClosedAfterBlock):
-    """The leader of a log, as LogWriteHandle: the one writer of its last ledger, until somebody displaces it.
+    async def read_rows(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        start: LogPosition | None = None,
+        end: LogPosition | None = None,
+        version: int | None = None,
+        timestamp: datetime | None = None,
+        *,
+        time_zone: str | None = None,
+        lane: int | Sequence[int] | None = None,
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """The rows of the log in log order, as ``Log.read_rows``; the log is read as it stands at the first step.
 
-    Appends are confirmed in the order in which they were called, across ledgers too. While ``ClientConfig.add_window_bytes``
-    are on their way, further ones stand in line. A cancelled append that stands in line is as if it had never been called;
-    any other one may be confirmed all the same.
-    """
-
-    def __init__(self, handle: LogWriteHandle, calls: Calls, name: str, window_bytes: int) -> None:
-        self._handle = handle
-        self._calls = calls
-        self._name = name
-        self._line = AppendLine(calls, window_bytes)
-
-    @property
-    def ledger_id(self) -> int:
-        """The ledger that appends go to; a roll changes it."""
-        return self._handle.ledger_id
-
-    @property
-    def epoch(self) -> int:
-        """The number of this leadership: it grows with each change of the leader."""
-        return self._handle.epoch
-
-    async def append(self, payload: bytes) -> LogPosition:
-        """Append one entry. Returns its place once it is confirmed."""
-        position: LogPosition = await self._line.outcome(self._begin(payload))
-        return position
-
-    async def append_async(self, payload: bytes) -> asyncio.Future[LogPosition]:
-        """Append one entry. Returns once there is room for it; the future holds its place once it is confirmed."""
-        return await self._line.entered(self._begin(payload))
-
-    async def append_batch(self, payloads: Payloads) -> tuple[LogPosition, LogPosition]:
-        """Append many entries, at least one, to one ledger, with nothing else between them.
-
-        Returns the first and the last place, inclusive, once all are confirmed.
+        Some ledgers are read side by side, with at most about 150 MiB in memory, however slowly the batches are taken. The end
+        of an ``async for`` ends the reads, as with ``AsyncReadHandle.read``. Errors in arguments are raised by the first step.
         """
-        first_and_last: tuple[LogPosition, LogPosition] = await self._line.outcome(self._begin_many(payloads))
-        return first_and_last
+        query = RowQuery(columns, where, time_zone, lane)
+        reader = await self._calls.in_thread(lambda: row_reader(self._log, query, version, timestamp))
+        parts = await self._calls.in_thread(lambda: reader.parts(start, end))
+        async with aclosing(AsyncSideBySide(parts, partial(self._rows_of, reader)).batches()) as batches:
+            async for batch in batches:
+                yield batch
 
-    async def append_batch_async(self, payloads: Payloads) -> asyncio.Future[tuple[LogPosition, LogPosition]]:
-        """As ``append_batch``, but returns once there is room; the future holds the places once all entries are confirmed."""
-        return await self._line.entered(self._begin_many(payloads))
+    async def _rows_of(self, reader: RowReader, part: Stretch) -> AsyncGenerator[pa.RecordBatch, None]:
+        handle = await self._calls.in_thread(lambda: reader.handle(part.ledger_id))
+        make = partial(reader.query.rows_of, part.ledger_id)
+        rows = made_of_payloads(self._calls, handle, part.first_entry_id, part.last_entry_id, make)
+        async with aclosing(rows) as batches:
+            async for batch in batches:
+                yield batch
 
-    async def roll(self) -> None:
-        """Go on in a new ledger, as ``LogWriteHandle.roll``. A cancelled roll may go on."""
-        await self._calls.in_thread(self._handle.roll)
+    def tail_rows(
+        self,
+        start: str = LATEST,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        timeout_s: float | None = None,
+        overwrites: str = FAIL,
+        time_zone: str | None = None,
+        lane: int | Sequence[int] | None = None,
+    ) -> AsyncRowTail:
+        """Follow the log: an asynchronous iterator of record batches that waits until there is more, as ``Log.tail_rows``.
 
-    async def close(self) -> None:
-        """Wait until all that was appended is confirmed, close the ledgers, and record their ends in one commit.
-
-        As ``LogWriteHandle.close``. Appends that stand in line fail: await them first. After a cancelled close call it again:
-        it may not have begun.
+        It begins at its first step, and raises errors in ``start`` and the query there. A cancelled wait ends its requests.
         """
-        await self._calls.in_thread(self._handle.close)
+        query = RowQuery(columns, where, time_zone, lane)
+        begin = partial(tail_plan, self._log, query, start, overwrites)
+        return AsyncRowTail(begin, start, TailPace(timeout_s), self._calls)
 
-    def _begin(self, payload: bytes) -> LoopFuture[Any]:
-        self._calls.check()
-        checked = checked_payload(payload)
-        return self._line.stand(len(checked) + ENTRY_OVERHEAD_BYTES, lambda: self._handle.append_async(checked))
+    async def append_rows(
+        self,
+        rows: Any,
+        application: tuple[str, int] | None = None,
+        *,
+        merge_schema: bool = False,
+        partition_key: str | Sequence[str] | None = None,
+        lanes: int | None = None,
+        compression: str = COMPRESSION,
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        digest_type: DigestType | str = DigestType.CRC32C,
+    ) -> LogVersion:
+        """Append rows in one atomic commit, as ``Log.append_rows``.
 
-    def _begin_many(self, payloads: Payloads) -> LoopFuture[Any]:
-        self._calls.check()
-        checked = checked_payloads(payloads)
-        nbytes = int(payload_sizes(checked).sum()) + len(checked) * ENTRY_OVERHEAD_BYTES
-        return self._line.stand(nbytes, lambda: self._handle.append_batch_async(checked))
+        ``rows`` are read in a thread that a client's long calls share. A cancelled call ends before it reads the next batch of
+        them, and leaves nothing; one that has read them all may commit.
+        """
+        return await self._calls.in_long_thread(
+            lambda check_wanted: self._log.append_rows(
+                checked_stream(rows, check_wanted),
+                application,
+                merge_schema=merge_schema,
+                partition_key=partition_key,
+                lanes=lanes,
+                compression=compression,
+                ensemble_size=ensemble_size,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                digest_type=digest_type,
+            )
+        )
 
-    @property
-    def _title(self) -> str:
-        return f"the writer of log '{self._name}'"
+    async def open_row_writer(
+        self,
+        schema: pa.Schema | None = None,
+        *,
+        merge_schema: bool = False,
+        max_rows: int = MAX_ROWS_PER_ENTRY,
+        max_bytes: int = MAX_BYTES_PER_ENTRY,
+        max_delay_s: float = MAX_DELAY_S,
+        compression: str = COMPRESSION,
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        digest_type: DigestType | str = DigestType.CRC32C,
+        roll_bytes: int = DEFAULT_ROLL_BYTES,
+    ) -> AsyncRowWriteHandle:
+        """Become the leader of a log of rows, which appends rows continuously, as ``Log.open_row_writer``.
+
+        A cancelled call may have taken over all the same: then the log is left as by a leader that vanished.
+        """
+        writer = await self._calls.in_thread(
+            lambda: self._log.open_row_writer(
+                schema,
+                merge_schema=merge_schema,
+                max_rows=max_rows,
+                max_bytes=max_bytes,
+                max_delay_s=max_delay_s,
+                compression=compression,
+                ensemble_size=ensemble_size,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                digest_type=digest_type,
+                roll_bytes=roll_bytes,
+            )
+        )
+        return AsyncRowWriteHandle(leader_of(writer), self._calls, self._window_bytes)

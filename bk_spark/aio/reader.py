@@ -19,6 +19,7 @@ from bk_spark.client.driver.run_state_machine import run_state_machine
 from bk_spark.client.driver.user_loop import LoopFuture, wake
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.ledger.ledger_view import LedgerView, ReadCut
+from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.read_parts import AT_ONCE
 from bk_spark.client.ledger.running_read import RunningRead
 from bk_spark.client.protocol.limits import ReadLimits
@@ -154,3 +155,8 @@ class AsyncReadHandle(LedgerView):
         if machine is not None:
             work = run_state_machine(self._context, self._metadata, machine)
             self._learn(self._metadata, await self._calls.on_client(self._context, work))
+
+
+def for_coroutines(handle: ReadHandle, calls: Calls) -> AsyncReadHandle:
+    """Another handle of the ledger, as far as this one knows its metadata."""
+    return AsyncReadHandle(handle._context, calls, handle._ledgers, handle.metadata)

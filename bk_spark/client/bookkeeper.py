@@ -197,6 +197,7 @@ class BookKeeper:
             password,
             self.config.add_window_bytes,
             self.config.add_batch_bytes,
+            existing_ledgers=self.existing_ledgers,
         )
         return Log(self.logs, name, uid, access)
 

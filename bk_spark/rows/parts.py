@@ -126,14 +126,17 @@ def whole_payloads(read: Read, ledger_id: int, first: int, last: int) -> Iterato
     Batches without parts pass as they were read. Raises CorruptionError where a part is missing, is not the one that must
     stand there, or where the whole is not what was written.
     """
-    joining = _Joining(read, ledger_id, first)
+    joining = JoinedPayloads(read, ledger_id, first)
     for batch in read(first, last):
         yield from joining.joined(batch)
     yield from joining.rest(last + 1)
 
 
-class _Joining:
-    """Puts the payloads of one stretch of entries together. It holds the parts of one payload at most."""
+class JoinedPayloads:
+    """Puts the payloads of one stretch of entries together, as they arrive. It holds the parts of one payload at most.
+
+    ``read`` reads what the stretch alone does not tell: the parts behind it, and whether a part at its start belongs before it.
+    """
 
     def __init__(self, read: Read, ledger_id: int, first: int) -> None:
         self._read = read
@@ -146,6 +149,7 @@ class _Joining:
         """Its parts so far; empty if it began before the first entry to read."""
 
     def joined(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The payloads that are whole with the next entries of the stretch."""
         payloads = batch.column("payload")
         if self._last is None and not pc.any(pc.starts_with(payloads, _BEGINNING)).as_py():
             yield batch
@@ -160,7 +164,7 @@ class _Joining:
                 yield pa.record_batch(columns, names=["entry_id", "payload"])
 
     def rest(self, next_entry_id: int) -> Iterator[pa.RecordBatch]:
-        """Read on for the parts that are missing."""
+        """Behind the stretch: read on for the parts that are missing."""
         if not self._parts:
             return
         count = self._parts[0].whole.parts

@@ -77,8 +77,8 @@ def give_error(futures: Sequence[LoopFuture[Any]], error: BookKeeperError) -> No
             future.set_exception(error)
 
 
-def give_outcome(future: LoopFuture[Any], done: Future[Any]) -> None:
-    """Give a future the outcome of one that threads wait for."""
+def give_outcome(future: LoopFuture[Any], done: Future[Any] | LoopFuture[Any]) -> None:
+    """Give a future the outcome of another one, such as one that threads wait for."""
     if future.done():
         return
     if done.cancelled():

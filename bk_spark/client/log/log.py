@@ -25,11 +25,16 @@ from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.rows.append_rows import RowTarget, append_rows
 from bk_spark.client.log.rows.key_lanes import AskedLanes
 from bk_spark.client.log.rows.read_rows import RowQuery, RowReader, milliseconds_of, stored_schema
-from bk_spark.client.log.rows.row_writer import MAX_DELAY_S, RowLimits, RowNumbers, RowWriteHandle
-from bk_spark.client.log.rows.tail_rows import LATEST, RowTail, TailedLog
+from bk_spark.client.log.rows.row_buffer import MAX_DELAY_S, RowLimits
+from bk_spark.client.log.rows.row_entries import RowEntries, RowLeader, RowNumbers
+from bk_spark.client.log.rows.row_form import RowForm
+from bk_spark.client.log.rows.row_writer import RowWriteHandle
+from bk_spark.client.log.rows.tail_pace import TailPace
+from bk_spark.client.log.rows.tail_plan import LATEST, TailedLog, TailPlan
+from bk_spark.client.log.rows.tail_rows import RowTail
 from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, OpenLedger, Retention
-from bk_spark.client.log.stream.order import FAIL
+from bk_spark.client.log.stream.order import FAIL, Describe
 from bk_spark.config import MIB, DigestType, LedgerOptions
 from bk_spark.errors import ConfigError, NoSuchLogError
 from bk_spark.rows.arrow_types import Conversion
@@ -55,6 +60,7 @@ class LedgerAccess:
     """``ClientConfig.add_window_bytes`` of the client."""
     batch_bytes: int = MIB
     """``ClientConfig.add_batch_bytes`` of the client."""
+    existing_ledgers: Describe = field(kw_only=True)
 
 
 class Log:
@@ -172,9 +178,13 @@ class Log:
         A leader that still runs is displaced. Returns None, and does nothing, if no ledger is open. Raises
         BookieUnavailableError or NotEnoughBookiesError if a ledger cannot be recovered now.
         """
-        if not self._logs.names.head(self.name, self.uid).writer.open_ledgers:
+        head = self._logs.names.head(self.name, self.uid)
+        if not head.writer.open_ledgers:
             return None
-        return self._commit(CommitRequest(CommitKind.APPEND, schema_json=self.snapshot().schema_json))
+        schema_json = (
+            None if head.schema_id is None else json.dumps(self._logs.reader.schema(self.name, self.uid, head.schema_id))
+        )
+        return self._commit(CommitRequest(CommitKind.APPEND, schema_json=schema_json))
 
     def read(self, start: LogPosition | None = None, end: LogPosition | None = None) -> Iterator[pa.RecordBatch]:
         """The log's entries as it lists them at the call, in log order, from ``start`` (included) to ``end`` (excluded).
@@ -214,12 +224,7 @@ class Log:
         or dropping the reader ends that. Raises ConfigError for an argument, and for a log of entries; the reader raises
         CorruptionError, BookieUnavailableError, and NoSuchLedgerError if a ledger was deleted meanwhile.
         """
-        if version is not None and timestamp is not None:
-            raise ConfigError("timestamp", timestamp, f"version {version} is given, too: leave one of them out")
-        if timestamp is not None:
-            version = self._logs.reader.version_at(self.name, self.uid, milliseconds_of(timestamp))
-        query = RowQuery(columns, where, time_zone, lane)
-        return RowReader(self.snapshot(version), query, self._access.open_ledger).read(start, end)
+        return row_reader(self, RowQuery(columns, where, time_zone, lane), version, timestamp).read(start, end)
 
     def append_rows(
         self,
@@ -290,8 +295,8 @@ class Log:
         rolls = RollLimits(roll_bytes, self._access.window_bytes)
         leadership = Leadership(self._logs, self.name, self.uid, lambda job: create(options, job), numbers)
         leader = LogWriteHandle(leadership, leadership.take_over(), rolls)
-        encoder = RowEncoder(self.name, conversion.stored, target.cut)
-        return RowWriteHandle(leader, encoder, conversion.stored, numbers, limits)
+        entries = RowEntries(RowEncoder(self.name, conversion.stored, target.cut), numbers, limits)
+        return RowWriteHandle(RowLeader(leader, RowForm(self.name, conversion.stored), entries, limits))
 
     def tail_rows(
         self,
@@ -311,8 +316,8 @@ class Log:
         ``read_rows``.
         ``overwrites`` says what happens at a commit that replaces content: ``fail``, ``read`` or ``skip``. Raises ConfigError.
         """
-        log = TailedLog(self.name, self.uid, self._logs, self._access.open_ledger, overwrites)
-        return RowTail(log, RowQuery(columns, where, time_zone, lane), start, timeout_s)
+        pace = TailPace(timeout_s)
+        return RowTail(tail_plan(self, RowQuery(columns, where, time_zone, lane), start, overwrites), pace)
 
     def delete(self) -> None:
         """Delete the log and all its ledgers, those of old versions too. A second call finishes what was cut short."""
@@ -338,3 +343,19 @@ class Log:
         ids = [one for one in ledgers if not isinstance(one, CommittedLedger)]
         entries = {one.ledger_id: CommittedLedger.of_entries(one) for one in self._logs.ledgers.describe(ids)}
         return tuple(one if isinstance(one, CommittedLedger) else entries[one] for one in ledgers)
+
+
+def row_reader(log: Log, query: RowQuery, version: int | None, timestamp: datetime | None) -> RowReader:
+    """Reads the log as it stands now, or stood at ``version`` or ``timestamp``. Raises as ``Log.read_rows``."""
+    if version is not None and timestamp is not None:
+        raise ConfigError("timestamp", timestamp, f"version {version} is given, too: leave one of them out")
+    if timestamp is not None:
+        version = log._logs.reader.version_at(log.name, log.uid, milliseconds_of(timestamp))
+    return RowReader(log.snapshot(version), query, log._access.open_ledger)
+
+
+def tail_plan(log: Log, query: RowQuery, start: str, overwrites: str) -> TailPlan:
+    """Plans a tail of the log, which it asks where to begin. Raises as ``Log.tail_rows``."""
+    access = log._access
+    tailed = TailedLog(log.name, log.uid, log._logs, access.open_ledger, access.existing_ledgers, overwrites)
+    return TailPlan(tailed, query, start)

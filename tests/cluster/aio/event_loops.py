@@ -9,7 +9,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+import bk_spark.aio as bk
 from bk_spark.client.driver.event_loop import EventLoop
+from bk_spark.config import ClientConfig
+from bk_spark.local.cluster import LocalCluster
 
 DEADLINE_S = 120.0
 """For a whole test: on a busy machine thousands of tasks take their time."""
@@ -22,6 +25,18 @@ def run(test: Coroutine[Any, Any, _Result]) -> _Result:
     return asyncio.run(asyncio.wait_for(test, DEADLINE_S))
 
 
+def with_client(
+    cluster: LocalCluster, test: Callable[[bk.AsyncBookKeeper], Coroutine[Any, Any, None]], config: ClientConfig | None = None
+) -> None:
+    """Run a test with a client of an event loop of its own."""
+
+    async def connected() -> None:
+        async with await bk.connect(cluster.metadata_uri, config) as client:
+            await test(client)
+
+    run(connected())
+
+
 async def until(is_so: Callable[[], bool]) -> None:
     """Wait for a condition that nothing wakes this loop for."""
     deadline_s = time.monotonic() + DEADLINE_S
@@ -31,10 +46,11 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 async def tasks_of_clients() -> int:
-    """Tasks under way on the clients' event loop, this one's own not counted."""
+    """Tasks under way on the clients' event loop, without this one and those of connections, which come and stay."""
 
     async def count() -> int:
-        return len(asyncio.all_tasks()) - 1
+        names = [getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()]
+        return sum(not name.startswith(("BookieConnection.", "_AioCall.")) for name in names) - 1
 
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(count(), EventLoop.get()))
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
@@ -25,18 +23,8 @@ from bk_spark.errors import (
     NoSuchLogError,
 )
 from bk_spark.local.cluster import LocalCluster
-from tests.cluster.aio.event_loops import run, threads, until
+from tests.cluster.aio.event_loops import run, threads, until, with_client
 from tests.cluster.live_ledgers import suspended
-
-
-def with_client(
-    cluster: LocalCluster, test: Callable[[bk.AsyncBookKeeper], Coroutine[Any, Any, None]], config: ClientConfig | None = None
-) -> None:
-    async def connected() -> None:
-        async with await bk.connect(cluster.metadata_uri, config) as client:
-            await test(client)
-
-    run(connected())
 
 
 def a_name() -> str:

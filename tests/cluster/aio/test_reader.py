@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -16,20 +15,10 @@ from bk_spark.client.ledger.running_read import RunningRead
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookieUnavailableError, ConfigError, NoSuchEntryError, NoSuchLedgerError, UnauthorizedAccessError
 from bk_spark.local.cluster import LocalCluster
-from tests.cluster.aio.event_loops import run, tasks_of_clients, until
+from tests.cluster.aio.event_loops import run, tasks_of_clients, until, with_client
 from tests.cluster.live_ledgers import suspended
 
 PIECEMEAL = ClientConfig(read_batch_bytes=100_000, read_ahead_requests=2, add_batch_bytes=50_000)
-
-
-def with_client(
-    cluster: LocalCluster, test: Callable[[bk.AsyncBookKeeper], Coroutine[Any, Any, None]], config: ClientConfig | None = None
-) -> None:
-    async def connected() -> None:
-        async with await bk.connect(cluster.metadata_uri, config) as client:
-            await test(client)
-
-    run(connected())
 
 
 async def long_ledger(client: bk.AsyncBookKeeper, count: int = 2_000) -> bk.AsyncReadHandle:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any
 
 import pytest
@@ -23,22 +23,12 @@ from bk_spark.errors import (
     LedgerFencedError,
 )
 from bk_spark.local.cluster import LocalCluster
-from tests.cluster.aio.event_loops import Ticks, pending_futures, run, tasks_of_clients, threads, until
+from tests.cluster.aio.event_loops import Ticks, pending_futures, run, tasks_of_clients, threads, until, with_client
 from tests.cluster.live_ledgers import payloads, suspended
 
 NARROW = ClientConfig(add_batch_bytes=10_000, add_window_bytes=20_000)
 LARGE = b"x" * 9_000
 """Two of these fill the narrow window."""
-
-
-def with_client(
-    cluster: LocalCluster, test: Callable[[bk.AsyncBookKeeper], Coroutine[Any, Any, None]], config: ClientConfig | None = None
-) -> None:
-    async def connected() -> None:
-        async with await bk.connect(cluster.metadata_uri, config) as client:
-            await test(client)
-
-    run(connected())
 
 
 def read_back(cluster: LocalCluster, ledger_id: int) -> list[bytes]:

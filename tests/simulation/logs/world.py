@@ -159,7 +159,9 @@ class Machine(Surroundings):
         """Calls that find no connection from now on."""
         self._skew_ms = world.choices.pick((0, -DAY_MS, 8 * DAY_MS), "clock")
         self.logs = LogStore(self.session, ZNODES, self.clock_ms, world.draw_id, recover_ledger=self.ledgers.recover)
-        access = LedgerAccess(self.ledgers.open, lambda options, job: self.create_ledger(job), window_bytes=150)
+        access = LedgerAccess(
+            self.ledgers.open, lambda options, job: self.create_ledger(job), window_bytes=150, existing_ledgers=lambda ids: []
+        )
         self.log = Log(self.logs, LOG, world.uid, access)
 
     def clock_ms(self) -> int:

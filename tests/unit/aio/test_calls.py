@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from bk_spark.aio.calls import CALL_THREADS, MOST_WITHOUT_TURN, Calls, in_own_thread
+from bk_spark.aio.calls import CALL_THREADS, LONG_CALL_THREADS, MOST_WITHOUT_TURN, Calls, CheckWanted, in_own_thread
 from bk_spark.errors import ConfigError, NoSuchLogError
 
 
@@ -66,6 +66,29 @@ def test_a_call_that_is_cancelled_before_it_has_a_thread_is_never_made() -> None
         await asyncio.gather(*busy)
         assert await calls.in_thread(lambda: True)
         assert (made.call_count, late.cancelled()) == (0, True)
+
+    with_calls(test)
+
+
+def test_long_calls_have_threads_of_their_own_and_end_soon_once_nobody_waits_for_them() -> None:
+    async def test(calls: Calls) -> None:
+        ended: list[int] = []
+
+        def run(check_wanted: CheckWanted) -> None:
+            try:
+                while True:
+                    check_wanted()
+            finally:
+                ended.append(1)
+
+        long_calls = [asyncio.create_task(calls.in_long_thread(run)) for _ in range(LONG_CALL_THREADS + 2)]
+        await until(lambda: len(calls._waiting) == LONG_CALL_THREADS + 2)
+        assert await calls.in_thread(lambda: True)
+        for one in long_calls:
+            one.cancel()
+        await asyncio.wait(long_calls)
+        await until(lambda: len(ended) == LONG_CALL_THREADS)
+        assert await calls.in_long_thread(lambda check_wanted: check_wanted() or True)
 
     with_calls(test)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +79,19 @@ def stream_of(rows: Any) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_stream(rows)
     kinds = "a pyarrow Table, RecordBatch or RecordBatchReader, a pandas DataFrame, or anything with __arrow_c_stream__"
     raise ConfigError("rows", type(rows).__name__, f"they must be {kinds}")
+
+
+def checked_stream(rows: Any, check: Callable[[], None]) -> pa.RecordBatchReader:
+    """The same as ``stream_of``; ``check`` is called before each batch, and may end the stream by an error."""
+    stream = stream_of(rows)
+
+    def checked() -> Iterator[pa.RecordBatch]:
+        check()
+        for batch in stream:
+            yield batch
+            check()
+
+    return pa.RecordBatchReader.from_batches(stream.schema, checked())
 
 
 def append_rows(

@@ -10,9 +10,12 @@ Ref: docs/rules.md, log rules 2 and 3.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
+from typing import Final
 
 import pyarrow as pa
 
@@ -36,7 +39,7 @@ PART_BYTES = 8 * MIB
 """Of payloads: large enough that a read's first answer does not count, small enough that parts go round the threads."""
 
 _HANDLES = 8
-"""Handles that are kept: the threads read neighbours."""
+"""Handles that are kept, those used last: the readers of parts read neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +86,10 @@ class BoundQuery:
         """Gives the rows of batches of entries. It remembers the last schema that it met: one serves many batches."""
         return rows_as(self.schema, where=self.where)
 
-    def rows_of(self, handle: ReadHandle, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        """The rows of some confirmed entries, in their order."""
+    def rows_of(self, ledger_id: int, payloads: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of whole payloads of one ledger, in their order."""
         convert = self.converter()
-        # Whoever planned the stretch saw its entries confirmed; the bookies that are asked now may not know of that yet.
-        place = stretch.ledger_id, stretch.first_entry_id, stretch.last_entry_id
-        batches = whole_payloads(handle.read_unconfirmed, *place)
-        return joined(rows for batch in batches for rows in convert(stretch.ledger_id, batch))
+        return joined(rows for batch in payloads for rows in convert(ledger_id, batch))
 
 
 def stored_schema(name: str, snapshot: LogSnapshot) -> pa.Schema:
@@ -110,39 +110,51 @@ def milliseconds_of(moment: datetime) -> int:
 
 
 class RowReader:
-    """Reads the rows of one version of a log."""
+    """Reads the rows of one version of a log. Threads may share it."""
 
     def __init__(self, snapshot: LogSnapshot, query: RowQuery, open_ledger: Callable[[int], ReadHandle]) -> None:
         self._snapshot = snapshot
-        self._query = query.bound(snapshot.name, stored_schema(snapshot.name, snapshot))
+        self.query: Final = query.bound(snapshot.name, stored_schema(snapshot.name, snapshot))
         self._open_ledger = open_ledger
-        self._handles: dict[int, ReadHandle] = {}
-        """Of the ledgers that are being read; threads may share a handle, and at worst one is opened twice."""
+        self._handles: OrderedDict[int, ReadHandle] = OrderedDict()
+        """Of the ledgers that are being read, the one used last at the end."""
+        self._lock = threading.Lock()
+        """Held for moments, around ``_handles``."""
 
     def read(self, start: LogPosition | None, end: LogPosition | None) -> pa.RecordBatchReader:
         """The rows from ``start`` (included) to ``end`` (excluded), lazily. Nothing is read before the first batch is taken."""
-        stretches = list(self._stretches(start, end))
-        batches = self._batches([part for stretch in stretches for part in cut(stretch, PART_BYTES)])
-        return pa.RecordBatchReader.from_batches(self._query.schema, batches)
+        return pa.RecordBatchReader.from_batches(self.query.schema, self._batches(self.parts(start, end)))
+
+    def parts(self, start: LogPosition | None, end: LogPosition | None) -> list[Stretch]:
+        """What is to be read from ``start`` (included) to ``end`` (excluded), in log order. Asks how far open ledgers go."""
+        return [part for stretch in self._stretches(start, end) for part in cut(stretch, PART_BYTES)]
+
+    def handle(self, ledger_id: int) -> ReadHandle:
+        """The ledger, opened; readers of its parts share the handle, and at worst open two."""
+        with self._lock:
+            if ledger_id in self._handles:
+                self._handles.move_to_end(ledger_id)
+                return self._handles[ledger_id]
+        handle = self._open_ledger(ledger_id)
+        with self._lock:
+            self._handles[ledger_id] = handle
+            if len(self._handles) > _HANDLES:
+                self._handles.popitem(last=False)
+        return handle
 
     def _batches(self, parts: list[Stretch]) -> Iterator[pa.RecordBatch]:
         yield from SideBySide(parts, self._read).batches()
 
     def _read(self, part: Stretch) -> Iterator[pa.RecordBatch]:
-        return self._query.rows_of(self._handle(part.ledger_id), part)
-
-    def _handle(self, ledger_id: int) -> ReadHandle:
-        handle = self._handles.get(ledger_id)
-        if handle is None:
-            for other in sorted(self._handles)[:-_HANDLES]:
-                self._handles.pop(other, None)
-            handle = self._handles[ledger_id] = self._open_ledger(ledger_id)
-        return handle
+        # Whoever planned the part saw its entries confirmed; the bookies that are asked now may not know of that yet.
+        read = self.handle(part.ledger_id).read_unconfirmed
+        payloads = whole_payloads(read, part.ledger_id, part.first_entry_id, part.last_entry_id)
+        return self.query.rows_of(part.ledger_id, payloads)
 
     def _stretches(self, start: LogPosition | None, end: LogPosition | None) -> Iterator[Stretch]:
         snapshot = self._snapshot
         listed: list[CommittedLedger | OpenLedger] = [*snapshot.ledgers, *snapshot.open_ledgers]
-        lanes = self._query.lanes.of(snapshot.name, snapshot.version, snapshot.lanes)
+        lanes = self.query.lanes.of(snapshot.name, snapshot.version, snapshot.lanes)
         for wanted in LogRange.of(snapshot.name, listed, start, end).stretches():
             if lanes is not None and isinstance(wanted.ledger, CommittedLedger) and wanted.ledger.lane not in lanes:
                 continue
@@ -157,7 +169,7 @@ class RowReader:
         """All confirmed entries of a ledger, and whether it is closed."""
         if isinstance(ledger, CommittedLedger):
             return Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length), True
-        handle = self._handle(ledger.ledger_id)
+        handle = self.handle(ledger.ledger_id)
         is_closed = handle.is_closed  # asked before its end: if it is closed in between, it is not read to its end
         return confirmed_stretch(handle), is_closed
 

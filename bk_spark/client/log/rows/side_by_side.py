@@ -1,8 +1,10 @@
 """Reads the parts of a log side by side, and gives their batches in order. Bounded in memory.
 
-A few threads take the parts in order, each one part at a time. What they read ahead waits in memory until the consumer gets
-there: at most ``ahead_bytes``, and one batch of each thread. The part that the consumer waits for may always add a batch when
+A few readers take the parts in order, each one part at a time. What they read ahead waits in memory until the consumer gets
+there: at most ``ahead_bytes``, and one batch of each reader. The part that the consumer waits for may always add a batch when
 it has none left, so the others never keep it from going on.
+
+``ReadAhead`` keeps count of that. ``SideBySide`` has threads as readers; for coroutines ``bk_spark.aio`` has tasks.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import pyarrow as pa
 
 from bk_spark.config import MIB
 
-THREADS = 3
+READERS = 3
 """Two keep two cores decoding while a third one waits for its bookie."""
 
 AHEAD_BYTES = 64 * MIB
@@ -34,6 +36,77 @@ class _Output:
         self.problem: BaseException | None = None
 
 
+class ReadAhead:
+    """Which part a reader takes next, who may go on, and what waits for the consumer. Not thread-safe."""
+
+    def __init__(self, parts: int, ahead_bytes: int = AHEAD_BYTES) -> None:
+        self._ahead_bytes = ahead_bytes
+        self._outputs = [_Output() for _ in range(parts)]
+        self._next = 0
+        """The part that the next free reader takes."""
+        self._head = 0
+        """The part that the consumer takes from."""
+        self._waiting_bytes = 0
+        self.is_over = False
+        """Whether the consumer wants no more."""
+
+    # For readers
+
+    @property
+    def may_take_part(self) -> bool:
+        return self.is_over or self._next <= self._head or self._has_room
+
+    def take_part(self) -> int | None:
+        """The number of a part to read; None if there is none left. Only while ``may_take_part``."""
+        if self.is_over or self._next == len(self._outputs):
+            return None
+        self._next += 1
+        return self._next - 1
+
+    def may_put(self, part: int) -> bool:
+        return self.is_over or self._has_room or (part == self._head and not self._outputs[part].batches)
+
+    def put(self, part: int, batch: pa.RecordBatch) -> bool:
+        """Add a batch. Only while ``may_put``. False, and nothing was added, if the consumer wants no more."""
+        if not self.is_over:
+            self._outputs[part].batches.append(batch)
+            self._waiting_bytes += batch.nbytes
+        return not self.is_over
+
+    def end(self, part: int, problem: BaseException | None) -> None:
+        """All of a part was read, or as much as could be."""
+        self._outputs[part].problem, self._outputs[part].is_done = problem, True
+
+    # For the consumer
+
+    @property
+    def can_give(self) -> bool:
+        """Whether ``give`` has an answer. Not at the end."""
+        head = self._outputs[self._head]
+        return bool(head.batches) or head.is_done
+
+    def give(self) -> pa.RecordBatch | None:
+        """The next batch; None where the head went on to the next part. Raises what was raised by the reader of the head."""
+        output = self._outputs[self._head]
+        if output.batches:
+            batch = output.batches.popleft()
+            self._waiting_bytes -= batch.nbytes
+            return batch
+        if output.problem is not None:
+            raise output.problem
+        self._head += 1
+        return None
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether everything was given."""
+        return self._head == len(self._outputs)
+
+    @property
+    def _has_room(self) -> bool:
+        return self._waiting_bytes < self._ahead_bytes
+
+
 class SideBySide(Generic[_Part]):
     """One pass over ``parts``. ``read`` runs in several threads; what it raises is raised at its place in the order."""
 
@@ -42,81 +115,51 @@ class SideBySide(Generic[_Part]):
     ) -> None:
         self._parts = parts
         self._read = read
-        self._ahead_bytes = ahead_bytes
-        self._outputs = [_Output() for _ in parts]
-        self._next = 0
-        """The part that the next free thread takes."""
-        self._head = 0
-        """The part that the consumer takes from."""
-        self._waiting_bytes = 0
-        self._is_over = False
+        self._ahead = ReadAhead(len(parts), ahead_bytes)
         self._changed = threading.Condition()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All batches, in the order of the parts. The threads end with this iterator, also when it is closed early."""
-        for _ in range(min(THREADS, len(self._parts))):
+        for _ in range(min(READERS, len(self._parts))):
             threading.Thread(target=self._run, name="bk_spark-rows", daemon=True).start()
         try:
-            for index, output in enumerate(self._outputs):
-                self._move_to(index)
-                while (batch := self._taken(output)) is not None:
+            while not self._ahead.is_at_end:
+                batch = self._given()
+                if batch is not None:
                     yield batch
-                if output.problem is not None:
-                    raise output.problem
         finally:
             with self._changed:
-                self._is_over = True
+                self._ahead.is_over = True
                 self._changed.notify_all()
 
-    def _move_to(self, index: int) -> None:
+    def _given(self) -> pa.RecordBatch | None:
         with self._changed:
-            self._head = index
+            self._changed.wait_for(lambda: self._ahead.can_give)
             self._changed.notify_all()
-
-    def _taken(self, output: _Output) -> pa.RecordBatch | None:
-        """The next batch of the head; None at its end."""
-        with self._changed:
-            self._changed.wait_for(lambda: output.batches or output.is_done)
-            if not output.batches:
-                return None
-            batch = output.batches.popleft()
-            self._waiting_bytes -= batch.nbytes
-            self._changed.notify_all()
-            return batch
+            return self._ahead.give()
 
     def _run(self) -> None:
         """One of the threads."""
-        while (index := self._take_part()) is not None:
+        while (part := self._take_part()) is not None:
             problem: BaseException | None = None
             try:
-                for batch in self._read(self._parts[index]):
-                    if not self._put(index, batch):
+                for batch in self._read(self._parts[part]):
+                    if not self._put(part, batch):
                         return
             except BaseException as raised:
                 problem = raised
             with self._changed:
-                self._outputs[index].problem, self._outputs[index].is_done = problem, True
+                self._ahead.end(part, problem)
                 self._changed.notify_all()
 
     def _take_part(self) -> int | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over or self._next <= self._head or self._has_room)
-            if self._is_over or self._next == len(self._parts):
-                return None
-            self._next += 1
-            return self._next - 1
+            self._changed.wait_for(lambda: self._ahead.may_take_part)
+            return self._ahead.take_part()
 
-    def _put(self, index: int, batch: pa.RecordBatch) -> bool:
+    def _put(self, part: int, batch: pa.RecordBatch) -> bool:
         """Wait until there is room. False once nobody wants more."""
-        output = self._outputs[index]
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over or self._has_room or (index == self._head and not output.batches))
-            if not self._is_over:
-                output.batches.append(batch)
-                self._waiting_bytes += batch.nbytes
-                self._changed.notify_all()
-            return not self._is_over
-
-    @property
-    def _has_room(self) -> bool:
-        return self._waiting_bytes < self._ahead_bytes
+            self._changed.wait_for(lambda: self._ahead.may_put(part))
+            self._changed.notify_all()
+            return self._ahead.put(part, batch)

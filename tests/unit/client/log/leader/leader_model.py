@@ -215,7 +215,9 @@ class WorldLogs:
             self.options.append(asked)
             return WorldLedger(self.world, self.world.open_ledger(job, logs))
 
-        access = LedgerAccess(lambda ledger_id: StubReader(ledger_id, self.reads), create, b"secret")
+        access = LedgerAccess(
+            lambda ledger_id: StubReader(ledger_id, self.reads), create, b"secret", existing_ledgers=lambda ids: []
+        )
         return Log(logs, name, logs.open(name, create=True), access)
 
     def open_rows(self) -> tuple[Log, CommittedLedger]:

@@ -9,7 +9,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.log.rows.side_by_side import THREADS, SideBySide
+from bk_spark.client.log.rows.side_by_side import READERS, ReadAhead, SideBySide
 
 DEADLINE_S = 20.0
 
@@ -33,6 +33,31 @@ def threads():
     return sum(one.name == "bk_spark-rows" for one in threading.enumerate())
 
 
+def test_a_reader_goes_on_while_there_is_room_and_at_the_head_always() -> None:
+    ahead = ReadAhead(3, ahead_bytes=1)
+    assert [ahead.take_part() if ahead.may_take_part else "waits" for _ in range(2)] == [0, 1]
+    assert ahead.may_put(1)
+    assert ahead.put(1, batch(10))
+    assert (ahead.may_put(1), ahead.may_take_part, ahead.may_put(0), ahead.can_give) == (False, False, True, False)
+    assert ahead.put(0, batch(0))
+    assert not ahead.may_put(0)
+    assert ahead.give() == batch(0)
+    ahead.end(0, None)
+    assert ahead.give() is None
+    assert (ahead.can_give, ahead.may_put(1)) == (True, False)
+    assert ahead.give() == batch(10)
+    ahead.end(1, ValueError("damaged"))
+    with pytest.raises(ValueError, match="damaged"):
+        ahead.give()
+
+
+def test_nothing_is_added_once_the_consumer_wants_no_more() -> None:
+    ahead = ReadAhead(2)
+    assert ahead.take_part() == 0
+    ahead.is_over = True
+    assert (ahead.put(0, batch(0)), ahead.may_take_part, ahead.take_part()) == (False, True, None)
+
+
 def test_batches_come_in_the_order_of_the_parts_whatever_part_is_read_first():
     turns = random.Random(1)
     held = threading.Event()
@@ -44,7 +69,7 @@ def test_batches_come_in_the_order_of_the_parts_whatever_part_is_read_first():
             if turns.random() < 0.3:
                 time.sleep(0)
             yield batch(10 * part + number)
-        if part == THREADS - 1:
+        if part == READERS - 1:
             held.set()
 
     found = numbers(SideBySide(range(20), read).batches())
@@ -70,7 +95,7 @@ def test_what_is_read_ahead_is_bounded_and_the_part_that_is_waited_for_always_go
         taken += 1
         most.append(len(made) - taken)
     assert taken == 300
-    assert max(most) <= 2 * THREADS
+    assert max(most) <= 2 * READERS
 
 
 def test_an_error_is_raised_behind_the_batches_that_stand_before_it():

@@ -1,0 +1,67 @@
+"""Brings rows that a program has at hand into the columns of a row writer. Pure: nothing is read or written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from bk_spark.client.log.rows.append_rows import stream_of
+from bk_spark.errors import ConfigError, SchemaMismatchError
+from bk_spark.rows.arrow_types import Conversion
+
+
+class RowForm:
+    """The columns of a row writer. Threads may share it."""
+
+    def __init__(self, log: str, schema: pa.Schema) -> None:
+        self._log = log
+        self.schema = schema
+
+    def of(self, rows: Any) -> list[pa.RecordBatch]:
+        """Arrow data, a pandas DataFrame, a dict or a list of dicts as record batches of the schema, none of them empty.
+
+        Raises ConfigError and SchemaMismatchError as ``RowWriteHandle.append_async``.
+        """
+        batches = [self._with_all_columns(batch) for batch in self._batches(rows) if batch.num_rows]
+        if not batches:
+            raise ConfigError("rows", rows if isinstance(rows, list) else str(rows)[:200], "at least one row is expected")
+        return batches
+
+    def _batches(self, rows: Any) -> list[pa.RecordBatch]:
+        if isinstance(rows, dict):
+            rows = [rows]
+        if isinstance(rows, list):
+            return [self._from_python(rows)]
+        stream = stream_of(rows)
+        conversion = Conversion(stream.schema)
+        return [conversion.of(batch) for batch in stream]
+
+    def _from_python(self, rows: list[Any]) -> pa.RecordBatch:
+        names = {name for row in rows for name in row}
+        self._check_columns(names)
+        try:
+            return pa.RecordBatch.from_pylist(rows, schema=self.schema)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as problem:
+            remedy = f"they do not fit the columns {', '.join(self.schema.names)}: {problem}"
+            raise ConfigError("rows", str(rows[0])[:200], remedy) from None
+
+    def _with_all_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.schema.equals(self.schema):
+            return batch
+        self._check_columns(set(batch.schema.names))
+        columns = []
+        for wanted in self.schema:
+            index = batch.schema.get_field_index(wanted.name)
+            column = pa.nulls(batch.num_rows, wanted.type) if index < 0 else batch.column(index)
+            if not column.type.equals(wanted.type):
+                problem = f"column '{wanted.name}' is {wanted.type} in the log and {column.type} in the data: cast it"
+                raise SchemaMismatchError(self._log, problem)
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _check_columns(self, names: set[str]) -> None:
+        extra = sorted(names - set(self.schema.names))
+        if extra:
+            problem = f"the writer has no column '{extra[0]}', its columns are {', '.join(self.schema.names)}"
+            raise SchemaMismatchError(self._log, f"{problem}: open it with a schema that has it, and merge_schema=True")

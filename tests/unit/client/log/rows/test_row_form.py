@@ -1,0 +1,53 @@
+"""Rows in many forms become record batches of the writer's columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from bk_spark.client.log.rows.row_form import RowForm
+from bk_spark.errors import ConfigError, SchemaMismatchError
+
+SCHEMA = pa.schema([("id", pa.int64()), ("item", pa.string())])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"item": "a", "id": 1},
+        [{"id": 1, "item": "a"}],
+        pa.table({"item": ["a"], "id": [1]}),
+        pa.table({"id": [1], "item": ["a"]}).to_batches()[0],
+        pd.DataFrame({"item": ["a"], "id": [1]}),
+    ],
+    ids=lambda rows: type(rows).__name__,
+)
+def test_columns_match_by_name(rows: Any) -> None:
+    batches = RowForm("orders", SCHEMA).of(rows)
+    assert [batch.to_pylist() for batch in batches] == [[{"id": 1, "item": "a"}]]
+    assert batches[0].schema == SCHEMA
+
+
+def test_columns_that_are_missing_are_null() -> None:
+    form = RowForm("orders", SCHEMA)
+    assert form.of({"id": 1})[0].to_pylist() == form.of(pa.table({"id": [1]}))[0].to_pylist() == [{"id": 1, "item": None}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ({"price": 5}, "the writer has no column 'price'"),
+        ({"id": "five"}, "they do not fit the columns id, item"),
+        (pa.table({"id": ["five"]}), "column 'id' is int64 in the log and string in the data"),
+        (pa.table({"id": pa.array([], pa.int64())}), "at least one row is expected"),
+        ([], "at least one row is expected"),
+        (7, "they must be a pyarrow Table"),
+    ],
+    ids=str,
+)
+def test_rows_that_do_not_fit_are_refused(rows: Any, says: str) -> None:
+    with pytest.raises((SchemaMismatchError, ConfigError), match=says):
+        RowForm("orders", SCHEMA).of(rows)
