@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.stream.follow import LedgerEnd
+from bk_spark.client.log.stream.waits import RETRY_S
 from bk_spark.datasource.read.followed_log import FollowedLog
 from bk_spark.errors import BookKeeperError
 
@@ -24,9 +25,6 @@ POLL_S = 20.0
 
 SHARED_POLL_S = 0.5
 """The longest single wait if there are more ledgers than threads: 1,000 are then each asked within 8 s."""
-
-RETRY_S = 0.5
-"""Between tries while a bookie does not answer."""
 
 
 class PollThreads:

@@ -20,18 +20,15 @@ from dataclasses import dataclass, field, replace
 from bk_spark.client.log.stored.values import Head, OpenLedger
 from bk_spark.client.log.stream.follow import LedgerEnd, Newest
 from bk_spark.client.log.stream.positions import StreamPosition
+from bk_spark.client.log.stream.waits import HEARTBEAT_S, PATIENCE_S, RETRY_S
 from bk_spark.datasource.read.followed_log import CURSOR_INTERVAL_S, CursorPublisher, FollowedLog
-from bk_spark.datasource.read.ledger_poll import RETRY_S, LedgerPoll, PollThreads
+from bk_spark.datasource.read.ledger_poll import LedgerPoll, PollThreads
 from bk_spark.datasource.read.stream_thread import StreamThread
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 
-HEARTBEAT_S = 5.0
-"""Time between two reads of the log's head while nothing happens."""
-
-STALE_S = 60.0
-"""The stream fails after this long without a read of the log's head, or without an answer of an open ledger's bookies.
-Longer than a session with the metadata store takes to come back, and longer than the replacement of a bookie."""
+STALE_S = PATIENCE_S
+"""The stream fails after this long without a read of the log's head, or without an answer of an open ledger's bookies."""
 
 GRACE_S = 10.0
 """How long a question waits for a fresh look after STALE_S without one, as after the machine's sleep."""
