@@ -17,6 +17,7 @@ import bk_spark.aio as bk
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.entry_range import LogPosition
 from bk_spark.client.log.log import Log
+from bk_spark.client.log.rows.row_buffer import RowBuffer, RowCall
 from bk_spark.config import ClientConfig
 from bk_spark.errors import (
     AddQuorumTimeoutError,
@@ -256,7 +257,17 @@ def test_rows_that_do_not_fit_fail_their_call_alone(cluster: LocalCluster, log: 
     with_log(cluster, log, test)
 
 
-def test_while_too_much_is_unconfirmed_calls_stand_in_line_and_the_loop_goes_on(cluster: LocalCluster, log: Log) -> None:
+def test_while_too_much_is_unconfirmed_calls_stand_in_line_and_the_loop_goes_on(
+    cluster: LocalCluster, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, taken = RowBuffer.take, []
+
+    def noted(buffer: RowBuffer[Any]) -> list[RowCall[Any]]:
+        taken.append(buffer._rows)
+        return take(buffer)
+
+    monkeypatch.setattr(RowBuffer, "take", noted)
+
     async def test(client: bk.AsyncBookKeeper, same: bk.AsyncLog) -> None:
         ticks = Ticks()
         async with await same.open_row_writer(SCHEMA, max_rows=10, max_delay_s=0.001) as writer:
@@ -268,19 +279,14 @@ def test_while_too_much_is_unconfirmed_calls_stand_in_line_and_the_loop_goes_on(
                 await until(lambda: ticks.count >= 50)
                 assert not any(one.done() for one in (*appends, flushing))
                 assert writer._window._held_bytes <= NARROW.add_window_bytes
-                assert held_rows(writer) <= 20, "two buffers of ten"
+                assert writer._buffer._rows <= 10, "one buffer waits, and one that was taken"
             await asyncio.gather(*appends)
             await flushing
             ticking.cancel()
         assert ids_of(log) == list(range(201))
+        assert max(taken) <= 10
 
     with_log(cluster, log, test, NARROW)
-
-
-def held_rows(writer: bk.AsyncRowWriteHandle) -> int:
-    """Rows in the buffer, and of entries that stand before the window."""
-    standing = sum(1 for _ in writer._window._line)
-    return writer._buffer._rows + 10 * standing
 
 
 async def under_way() -> list[int]:
