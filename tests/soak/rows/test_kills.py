@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.log.log import Log
 from bk_spark.local.cluster import LocalCluster
 from tests.checkout import ROOT
-from tests.soak.rows.writer import KEYS
+from tests.soak.rows.writer import KEYS, LANES
 
 KILLS = 20
 LIFE_S = 1.5
@@ -36,7 +37,16 @@ def await_progress(path: Path, writer: subprocess.Popen[bytes], before: int) -> 
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("kind", ["commits", "leader"])
+def check_lanes(log: Log, rows: list[tuple[int, int]]) -> None:
+    """All lanes together have all rows, and each key is in one of them, in order."""
+    lanes = [[(row["key"], row["number"]) for row in log.read_rows(lane=lane).read_all().to_pylist()] for lane in range(LANES)]
+    assert sorted(row for lane in lanes for row in lane) == sorted(rows)
+    for key in range(KEYS):
+        (held,) = [lane for lane in lanes if any(other == key for other, _ in lane)]
+        assert [row for row in held if row[0] == key] == [row for row in rows if row[0] == key]
+
+
+@pytest.mark.parametrize("kind", ["commits", "lanes", "leader"])
 def test_every_confirmed_row_is_there_once_and_in_order_for_its_key(kind: str, tmp_path: Path) -> None:
     chosen = random.Random(7)
     name, told = f"rows-{uuid.uuid4().hex}", tmp_path / "confirmed"
@@ -57,6 +67,8 @@ def test_every_confirmed_row_is_there_once_and_in_order_for_its_key(kind: str, t
         log.recover()
         rows = [(row["key"], row["number"]) for row in log.read_rows().read_all().to_pylist()]
         assert log.versions()[-1].total.rows == len(rows)
+        if kind == "lanes":
+            check_lanes(log, rows)
     counts = Counter(rows)
     assert set(counts.values()) == {1}
     assert set(confirmed(told)) <= set(rows)

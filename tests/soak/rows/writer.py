@@ -10,6 +10,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.log import Log
 
+LANES = 3
 SCHEMA = pa.schema([("key", pa.int64()), ("number", pa.int64())])
 KEYS = 4
 ROWS = 37
@@ -40,7 +42,7 @@ def say(out: int, rows: list[tuple[int, int]]) -> None:
     os.write(out, "".join(f"{key} {number}\n" for key, number in rows).encode())
 
 
-def append_by_commits(log: Log, out: int) -> None:
+def append_by_commits(log: Log, out: int, **options: Any) -> None:
     """Each commit has the number of its application version, and is repeated after a kill until it is confirmed."""
     done = [version.application[1] for version in log.versions() if version.application is not None]
     commit = max(done, default=-1) + 1
@@ -52,7 +54,7 @@ def append_by_commits(log: Log, out: int) -> None:
     while True:
         rows = rows_from(next_numbers, commit * ROWS)
         for _ in range(2):  # the second one must change nothing
-            log.append_rows(table(rows), application=("soak", commit))
+            log.append_rows(table(rows), application=("soak", commit), **options)
         say(out, rows)
         commit += 1
 
@@ -83,7 +85,9 @@ def main() -> None:
     out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with BookKeeper(uri) as client:
         log = client.open_log(name, create=True)
-        (append_by_commits if kind == "commits" else append_as_leader)(log, out)
+        if kind == "leader":
+            append_as_leader(log, out)
+        append_by_commits(log, out, **({"partition_key": "key", "lanes": LANES} if kind == "lanes" else {}))
 
 
 if __name__ == "__main__":
