@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import bk_spark.aio as bk
 from bk_spark.client.driver.event_loop import EventLoop
+from bk_spark.client.log.log import Log
 from bk_spark.config import ClientConfig
 from bk_spark.local.cluster import LocalCluster
 
@@ -35,6 +36,20 @@ def with_client(
             await test(client)
 
     run(connected())
+
+
+def with_log(
+    cluster: LocalCluster,
+    log: Log,
+    test: Callable[[bk.AsyncBookKeeper, bk.AsyncLog], Coroutine[Any, Any, None]],
+    config: ClientConfig | None = None,
+) -> None:
+    """As ``with_client``, with the log opened by that client."""
+
+    async def opened(client: bk.AsyncBookKeeper) -> None:
+        await test(client, await client.open_log(log.name))
+
+    with_client(cluster, opened, config)
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -8,8 +8,9 @@ import random
 import time
 import uuid
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,8 @@ from bk_spark.client.log.rows.side_by_side import ReadAhead
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookieUnavailableError, BookKeeperError, ConfigError, NoSuchLedgerError, NoSuchLogError
 from bk_spark.local.cluster import LocalCluster
-from tests.cluster.aio.event_loops import pending_futures, run, tasks_of_clients, threads, until, with_client
+from tests.cluster.aio import event_loops
+from tests.cluster.aio.event_loops import pending_futures, run, tasks_of_clients, threads, until
 from tests.cluster.live_ledgers import suspended
 
 PIECEMEAL = ClientConfig(read_batch_bytes=100_000, read_ahead_requests=2, add_batch_bytes=50_000)
@@ -56,13 +58,7 @@ def long_log(log: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
     return log
 
 
-def with_log(
-    cluster: LocalCluster, log: Log, test: Callable[[bk.AsyncBookKeeper, bk.AsyncLog], Coroutine[Any, Any, None]]
-) -> None:
-    async def opened(client: bk.AsyncBookKeeper) -> None:
-        await test(client, await client.open_log(log.name))
-
-    with_client(cluster, opened, PIECEMEAL)
+with_log = partial(event_loops.with_log, config=PIECEMEAL)
 
 
 async def rows_of(batches: AsyncIterator[pa.RecordBatch]) -> list[dict[str, Any]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,8 @@ from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError, ConfigError, LogReplacedError, NoSuchLogError, SchemaMismatchError
 from bk_spark.local.cluster import LocalCluster
-from tests.cluster.aio.event_loops import pending_futures, run, tasks_of_clients, until, with_client
+from tests.cluster.aio import event_loops
+from tests.cluster.aio.event_loops import pending_futures, run, tasks_of_clients, until
 from tests.cluster.live_ledgers import suspended
 
 BRISK = ClientConfig(explicit_lac_s=0.02)
@@ -42,13 +44,7 @@ def log(client: BookKeeper) -> Log:
     return client.open_log(f"rows-{uuid.uuid4().hex}", create=True)
 
 
-def with_log(
-    cluster: LocalCluster, log: Log, test: Callable[[bk.AsyncBookKeeper, bk.AsyncLog], Coroutine[Any, Any, None]]
-) -> None:
-    async def opened(client: bk.AsyncBookKeeper) -> None:
-        await test(client, await client.open_log(log.name))
-
-    with_client(cluster, opened, BRISK)
+with_log = partial(event_loops.with_log, config=BRISK)
 
 
 async def ids(tail: bk.AsyncRowTail) -> list[int]:

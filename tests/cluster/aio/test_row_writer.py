@@ -6,7 +6,7 @@ import asyncio
 import random
 import threading
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pandas as pd
@@ -29,7 +29,7 @@ from bk_spark.errors import (
     SchemaMismatchError,
 )
 from bk_spark.local.cluster import LocalCluster
-from tests.cluster.aio.event_loops import Ticks, pending_futures, run, tasks_of_clients, threads, until, with_client
+from tests.cluster.aio.event_loops import Ticks, pending_futures, run, tasks_of_clients, threads, until, with_log
 from tests.cluster.live_ledgers import suspended
 
 SCHEMA = pa.schema([("id", pa.int64()), ("raw", pa.binary())])
@@ -58,18 +58,6 @@ def log(cluster: LocalCluster) -> Iterator[Log]:
 
 def ids_of(log: Log) -> list[int]:
     return log.read_rows(["id"]).read_all().column("id").to_pylist()
-
-
-def with_log(
-    cluster: LocalCluster,
-    log: Log,
-    test: Callable[[bk.AsyncBookKeeper, bk.AsyncLog], Coroutine[Any, Any, None]],
-    config: ClientConfig | None = None,
-) -> None:
-    async def opened(client: bk.AsyncBookKeeper) -> None:
-        await test(client, await client.open_log(log.name))
-
-    with_client(cluster, opened, config)
 
 
 # --- append_rows, schema

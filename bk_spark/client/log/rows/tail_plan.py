@@ -159,7 +159,9 @@ class TailPlan:
     def _lanes_of(self, version: LogVersion) -> Collection[int] | None:
         if version.schema_id is None:
             return None
-        return self._bound_to(self._stored(version.schema_id)).lanes.of(self._log.name, version.version, version.lanes)
+        # Called for each version of a look: only the first one's schema is read.
+        query = self._bound or self._bound_to(self._stored(version.schema_id))
+        return query.lanes.of(self._log.name, version.version, version.lanes)
 
     def _converter_for(self, piece: Piece) -> Converter:
         """To the columns that the log had at the first row. Raises SchemaMismatchError where they hold less."""
