@@ -14,10 +14,11 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from bk_spark.embedded.join import HOST, START_S, STATE_FILE, greeted
-from bk_spark.errors import BookKeeperError, ConfigError
+from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError, ProcessFailedError
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.local.process import DataDirectoryInUseError
 
@@ -37,6 +38,9 @@ MAX_WORDS_BYTES = 4096
 MAX_USERS = 256
 """Connections, and processes that are watched, of each kind. Each takes a descriptor, of which a process may have 1,024."""
 
+REPAIR_PAUSE_S = 10.0
+"""After a process of the cluster could not be started again, before the next try."""
+
 _POLL_S = 0.1
 
 
@@ -47,7 +51,7 @@ def main() -> int:
         if cluster is None:
             return 0
         with cluster:
-            _serve(directory, cluster.metadata_uri)
+            _serve(directory, cluster)
     except (BookKeeperError, OSError) as problem:
         print(str(problem).splitlines()[0], flush=True)
         return 1
@@ -72,9 +76,11 @@ def _cluster(directory: Path) -> LocalCluster | None:
 class Users:
     """The connections of users, and the processes for which they use the cluster."""
 
-    def __init__(self, listener: socket.socket, greeting: bytes) -> None:
+    def __init__(self, listener: socket.socket, greeting: bytes, repair: Callable[[], None]) -> None:
+        """``repair`` is called before a user is greeted, who then finds the whole cluster serving."""
         self._listener = listener
         self._greeting = greeting
+        self._repair = repair
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ, self._welcome)
         self.connections: set[socket.socket] = set()
@@ -92,6 +98,7 @@ class Users:
     def _welcome(self) -> None:
         try:
             user, _ = self._listener.accept()
+            self._repair()
             if len(self.connections) >= MAX_USERS:
                 user.close()
                 return
@@ -130,7 +137,24 @@ class Users:
         os.close(descriptor)
 
 
-def _serve(directory: Path, metadata: str) -> None:
+class Repair:
+    """Starts processes of the cluster again that have ended, whatever ended them."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        self._not_before_s = 0.0
+
+    def __call__(self) -> None:
+        if time.monotonic() < self._not_before_s:
+            return
+        try:
+            self._cluster.restart_ended()
+        except (ProcessFailedError, MetadataUnavailableError) as problem:
+            self._not_before_s = time.monotonic() + REPAIR_PAUSE_S
+            print(str(problem).splitlines()[0], flush=True)
+
+
+def _serve(directory: Path, cluster: LocalCluster) -> None:
     """Until there has been no user for a while."""
     token = secrets.token_hex(16)
     stopped: list[int] = []
@@ -138,11 +162,13 @@ def _serve(directory: Path, metadata: str) -> None:
     state = directory / STATE_FILE
     with socket.create_server((HOST, 0), backlog=BACKLOG) as listener:
         listener.setblocking(False)
-        users = Users(listener, f"{token}\n".encode())
-        _write(state, {"port": listener.getsockname()[1], "token": token, "metadata": metadata})
+        repair = Repair(cluster)
+        users = Users(listener, f"{token}\n".encode(), repair)
+        _write(state, {"port": listener.getsockname()[1], "token": token, "metadata": cluster.metadata_uri})
         until_s = time.monotonic() + FIRST_USER_S
         while not stopped and time.monotonic() < until_s:
             users.look()
+            repair()
             until_s = time.monotonic() + LINGER_S if users else until_s
         state.unlink(missing_ok=True)
 

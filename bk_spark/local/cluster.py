@@ -130,6 +130,18 @@ class LocalCluster:
         process.start()
         return process
 
+    def restart_ended(self) -> None:
+        """Start again what was started and has ended: ZooKeeper and bookies, not AutoRecovery. Returns once they serve.
+
+        Raises ProcessFailedError, MetadataUnavailableError, and ConfigError if nothing can be started any more.
+        """
+        self._check_open()
+        if self.zookeeper.pid is None:
+            self.zookeeper.start()
+        if any(bookie.pid is None for bookie in self._bookies):
+            with _connect(self.metadata_uri, self._bookie_config.zookeeper_auth) as store:
+                self._start_bookies(store)
+
     def close(self) -> None:
         """Stop everything, and remove a temporary directory. A second call does nothing."""
         if not self._closed:
@@ -150,10 +162,15 @@ class LocalCluster:
             for port in ports:
                 self._join(store, port)
             self._save_ports()
-            for bookie in self._bookies:
-                bookie.launch(store)
-            for bookie in self._bookies:
-                bookie.await_ready(store)
+            self._start_bookies(store)
+
+    def _start_bookies(self, store: ZooKeeperStore) -> None:
+        """All that do not run, side by side."""
+        ended = [bookie for bookie in self._bookies if bookie.pid is None]
+        for bookie in ended:
+            bookie.launch(store)
+        for bookie in ended:
+            bookie.await_ready(store)
 
     def _join(self, store: ZooKeeperStore, wanted_port: int | None) -> LocalBookie:
         """Add a bookie to the list. It is formatted if its directory is new."""

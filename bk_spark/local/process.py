@@ -157,8 +157,11 @@ class LocalProcess:
             raise self._failure(f"did not end within {STOP_S:g} s after SIGTERM and was killed")
 
     def suspend(self) -> None:
-        """SIGSTOP: it keeps its connections, and does nothing until ``resume``."""
-        self._running().send_signal(signal.SIGSTOP)
+        """SIGSTOP, and wait until all its threads stand still. It keeps its connections, and does nothing until ``resume``."""
+        child = self._running()
+        child.send_signal(signal.SIGSTOP)
+        if hasattr(os, "waitid"):
+            os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """SIGCONT."""

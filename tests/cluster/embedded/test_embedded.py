@@ -12,11 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from bk_spark import BookKeeper, ConfigError
 from bk_spark.embedded import host, join
+from bk_spark.errors import ProcessFailedError
+from bk_spark.local.cluster import LocalCluster
 
 DEADLINE_S = 60.0
 
@@ -145,7 +148,7 @@ def test_the_cluster_serves_as_long_as_one_user_is_left(start_user: Callable[...
 def test_a_process_that_a_user_named_is_one_until_it_ends() -> None:
     """Spark's Python processes end long before its JVM does."""
     with socket.create_server(("127.0.0.1", 0)) as listener, subprocess.Popen(["sleep", "600"]) as named:
-        users = host.Users(listener, b"greeting\n")
+        users = host.Users(listener, b"greeting\n", repair=lambda: None)
 
         def seen() -> host.Users:
             users.look()
@@ -166,6 +169,45 @@ def test_after_a_killed_host_the_next_use_starts_another_one(start_user: Callabl
     os.kill(host_pid(tmp_path / "data"), signal.SIGKILL)
     start_user("pear").said()
     assert sorted(start_user().said()) == ["apple", "pear"]
+
+
+@pytest.mark.parametrize("rest", [0, 1], ids=["ZooKeeper and every bookie", "one of them"])
+def test_what_was_killed_of_the_cluster_serves_again_to_the_next_user(
+    start_user: Callable[..., User], tmp_path: Path, rest: int
+) -> None:
+    start_user("apple").said()
+    directory = tmp_path / "data"
+    serving = host_pid(directory)
+    victims = [pid for pid in processes_in(directory) if pid != serving]
+    assert len(victims) == 4
+    for pid in victims[:1] if rest else victims:
+        os.kill(pid, signal.SIGKILL)
+    start_user("pear").said()
+    assert sorted(start_user().said()) == ["apple", "pear"]
+    assert host_pid(directory) == serving
+    assert len(processes_in(directory)) == 5
+
+
+def test_a_cluster_that_cannot_be_mended_is_tried_again_after_a_pause(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        tries = 0
+
+        def restart_ended(self) -> None:
+            self.tries += 1
+            raise ProcessFailedError("bookie-1", "ended with exit status 1 before it was ready", "a.log", "no space")
+
+    broken = Broken()
+    repair = host.Repair(cast("LocalCluster", broken))
+    for _ in range(3):
+        repair()
+    assert broken.tries == 1
+    assert "bookie-1" in capsys.readouterr().out
+    later_s = time.monotonic() + host.REPAIR_PAUSE_S
+    monkeypatch.setattr(host.time, "monotonic", lambda: later_s)
+    repair()
+    assert broken.tries == 2
 
 
 def test_a_process_whose_host_was_killed_starts_another_one_at_its_next_use(tmp_path: Path) -> None:

@@ -75,6 +75,25 @@ def test_a_killed_bookie_is_reaped_and_starts_again_under_its_id(bookie: LocalBo
     assert f"{address.host}:{address.port}" == bookie.address
 
 
+def test_what_has_ended_is_started_again_and_what_runs_is_left_alone(own: LocalCluster, bookie: LocalBookie) -> None:
+    other = own.bookies[1].pid
+    own.zookeeper.kill()
+    bookie.kill()
+    own.restart_ended()
+    again = (own.zookeeper.pid, bookie.pid)
+    assert accepts(bookie)
+    own.restart_ended()
+    assert (own.zookeeper.pid, bookie.pid, own.bookies[1].pid) == (*again, other)
+
+
+def test_a_suspended_process_answers_nothing_that_is_asked_afterwards(own: LocalCluster) -> None:
+    for _ in range(20):
+        own.zookeeper.suspend()
+        states = {Path(f"/proc/{own.zookeeper.pid}/task/{task}/stat").read_text().rsplit(") ", 1)[1][0] for task in tasks(own)}
+        own.zookeeper.resume()
+        assert states == {"T"}
+
+
 def test_a_stopped_bookie_leaves_the_list_at_once(bookie: LocalBookie, store: ZooKeeperStore) -> None:
     bookie.stop()
     store.sync("/")
@@ -301,6 +320,10 @@ def test_nothing_outlives_the_owner_however_it_ends(end: str) -> None:
         owner.stdout.close()
         if forked:
             os.kill(forked, signal.SIGKILL)
+
+
+def tasks(cluster: LocalCluster) -> list[str]:
+    return os.listdir(f"/proc/{cluster.zookeeper.pid}/task")
 
 
 def accepts(bookie: LocalBookie) -> bool:
