@@ -190,7 +190,7 @@ class RowDecoder:
         known = decode_statistics(_field(opened.fields, _STATISTICS, what) or b"", self._stored, columns, what)
         try:
             return opened.rows, {**lacking, **{name: self._in_my_form(name, one) for name, one in known.items()}}
-        except (OverflowError, TypeError, ValueError):
+        except OverflowError:
             raise CorruptionError(what, "a bound of its statistics is no value of its column") from None
 
     def _in_my_form(self, name: str, known: ColumnStatistics) -> ColumnStatistics:

@@ -185,11 +185,12 @@ def _rows(block: bytes) -> Iterator[tuple[int, int, int, tuple[bytes, ...]]]:
 
 def _decoded(of: pa.DataType, flags: int, nulls: int, bounds: tuple[bytes, ...]) -> ColumnStatistics:
     kind = kind_of(of)
-    low, high = (_unpacked(kind, bound) for bound in bounds) if bounds else (None, None)
+    # Bounds of a column without an order say nothing.
+    low, high = (_unpacked(kind, bound) for bound in bounds) if bounds and kind is not None else (None, None)
     return ColumnStatistics(nulls, low, high, bool(flags & _HAS_NAN))
 
 
-def _unpacked(kind: Kind | None, bound: bytes) -> Key:
+def _unpacked(kind: Kind, bound: bytes) -> Key:
     if kind in (Kind.INTEGER, Kind.DECIMAL):
         return int.from_bytes(bound, "little", signed=True)
     if kind is Kind.FLOAT:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bk_spark.errors import CorruptionError
 from bk_spark.rows.statistics import BOUND_BYTES, MIN_ROWS, ColumnStatistics, decode_statistics, encode_statistics
+from bk_spark.rows.widening import statistics_as
 
 ROOM = 65_000
 NAN = float("nan")
@@ -107,6 +108,14 @@ def test_a_payload_of_few_rows_has_no_statistics() -> None:
 def test_only_wanted_columns_are_given() -> None:
     batch = pa.record_batch({"a": range(100), "b": range(100)})
     assert list(decode_statistics(encode_statistics(batch, ROOM), batch.schema, ["b"], "it")) == ["b"]
+
+
+def test_bounds_of_a_column_without_an_order_are_left_out_also_where_it_is_read_as_a_wider_one() -> None:
+    stored, wanted = pa.list_(pa.int32()), pa.list_(pa.int64())
+    block = struct.pack("<HBI", 0, 1, 5) + b"\x02ab" + b"\x02cd"
+    found = decode_statistics(block, pa.schema([("n", stored)]), ["n"], "it")["n"]
+    assert found == ColumnStatistics(5)
+    assert statistics_as(found, stored, wanted) == found
 
 
 def test_a_torn_block_and_a_column_that_is_not_there_are_damage() -> None:
