@@ -7,11 +7,12 @@ refuse them first. The message is::
     4 bytes FF FF FF FF, int32 bytes of the metadata, the metadata (a flatbuffer), the body
     Message:      0 version, 1 type of the header (3: RecordBatch), 2 header, 3 bytes of the body
     RecordBatch:  0 rows, 1 nodes, 2 buffers (each: int64 offset in the body, int64 bytes), 3 compression
+    BodyCompression: 0 codec (int8: 0 LZ4 frame, 1 Zstandard)
     a compressed buffer: int64 bytes before compression, or -1 if it is stored as it was; then its bytes
 
 Every offset is checked before it is used.
 
-Ref: Apache Arrow, "Encapsulated message format", Message.fbs.
+Ref: Apache Arrow, "Encapsulated message format", Message.fbs; RFC 8878, 3.1.1.2; lz4_Block_format.md, "Limits".
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ from dataclasses import dataclass
 
 from bk_spark.errors import CorruptionError
 
+_MOST_BYTES_PER_BYTE = {0: 255, 1: 2**17 // 4}
+"""The most that one compressed byte stands for, by codec: a further length byte of LZ4 is 255 bytes more, and four bytes are a
+block of Zstandard with one byte repeated 128 KiB times. What claims more is damaged."""
+
 _PREFIX = struct.Struct("<iI")
 _CONTINUES = -1
 _RECORD_BATCH = 3
 _BUFFER = struct.Struct("<qq")
-_UINT8, _UINT16, _INT32, _UINT32, _INT64 = (struct.Struct(f"<{code}") for code in "BHiIq")
+_INT8, _UINT8, _UINT16, _INT32, _UINT32, _INT64 = (struct.Struct(f"<{code}") for code in "bBHiIq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,11 @@ def _facts(metadata: memoryview, body: memoryview) -> RecordBatchFacts:
         raise _MalformedError(f"{rows} rows")
     if not batch.has(3):
         return RecordBatchFacts(rows, False, 0)
-    return RecordBatchFacts(rows, True, sum(_announced(body, offset, size) for offset, size in batch.buffers(2)))
+    codec = batch.table(3).number(0, _INT8)
+    if codec not in _MOST_BYTES_PER_BYTE:
+        raise _MalformedError(f"compression {codec}")
+    most = _MOST_BYTES_PER_BYTE[codec]
+    return RecordBatchFacts(rows, True, sum(_announced(body, offset, size, most) for offset, size in batch.buffers(2)))
 
 
 def _number_places(metadata: memoryview) -> list[int]:
@@ -91,15 +100,16 @@ def _number_places(metadata: memoryview) -> list[int]:
     return [batch.place(0), message.place(3), *(place + half for place in pairs for half in (0, _INT64.size))]
 
 
-def _announced(body: memoryview, offset: int, size: int) -> int:
+def _announced(body: memoryview, offset: int, size: int, most_per_byte: int) -> int:
     if size == 0:
         return 0
     if size < _INT64.size or offset < 0 or offset + size > len(body):
         raise _MalformedError("a buffer outside of its body")
     claimed = _get(body, _INT64, offset)
-    if claimed < -1:
-        raise _MalformedError(f"a buffer of {claimed} bytes")
-    return size if claimed == -1 else claimed
+    held = size - _INT64.size
+    if not -1 <= claimed <= held * most_per_byte:
+        raise _MalformedError(f"a buffer of {held} bytes that stands for {claimed}")
+    return held if claimed == -1 else claimed
 
 
 def _get(data: memoryview, kind: struct.Struct, at: int) -> int:

@@ -72,9 +72,10 @@ def test_a_call_that_is_cancelled_before_it_has_a_thread_is_never_made() -> None
 
 def test_long_calls_have_threads_of_their_own_and_end_soon_once_nobody_waits_for_them() -> None:
     async def test(calls: Calls) -> None:
-        ended: list[int] = []
+        begun, ended = list[int](), list[int]()
 
         def run(check_wanted: CheckWanted) -> None:
+            begun.append(1)
             try:
                 while True:
                     check_wanted()
@@ -82,12 +83,13 @@ def test_long_calls_have_threads_of_their_own_and_end_soon_once_nobody_waits_for
                 ended.append(1)
 
         long_calls = [asyncio.create_task(calls.in_long_thread(run)) for _ in range(LONG_CALL_THREADS + 2)]
-        await until(lambda: len(calls._waiting) == LONG_CALL_THREADS + 2)
+        await until(lambda: (len(calls._waiting), len(begun)) == (LONG_CALL_THREADS + 2, LONG_CALL_THREADS))
         assert await calls.in_thread(lambda: True)
         for one in long_calls:
             one.cancel()
         await asyncio.wait(long_calls)
         await until(lambda: len(ended) == LONG_CALL_THREADS)
+        assert len(begun) == LONG_CALL_THREADS, "the two without a thread are never made"
         assert await calls.in_long_thread(lambda check_wanted: check_wanted() or True)
 
     with_calls(test)

@@ -35,7 +35,8 @@ from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
 from bk_spark.quorum import DENSE
-from bk_spark.rows.codec import MAX_DECODED_BYTES, RowDecoder
+from bk_spark.rows import codec
+from bk_spark.rows.codec import RowDecoder
 from bk_spark.rows.where.condition import parse_where
 from bk_spark.wire.codec import decode_last_add_confirmed_request, decode_read_request, decode_store_last_add_confirmed_request
 from tests.soak.fuzz.metadata_targets import targets as metadata_targets
@@ -203,19 +204,42 @@ def test_a_payload_of_a_hundred_bytes_that_claims_billions_of_rows_takes_no_memo
     _claims(2**30, 2**22)
 
 
-def test_a_payload_that_claims_to_hold_terabytes_takes_no_memory() -> None:
-    rows = pa.record_batch({"b": pa.array([bytes(1_234_567)], pa.binary())})
+_ZEROS = 1_234_567
+
+
+def _zeros(compression: str) -> pa.Buffer:
+    """A payload of one row of as many zero bytes, which hardly anything else holds in so few."""
+    rows = pa.record_batch({"b": pa.array([bytes(_ZEROS)], pa.binary())})
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
         stream.write_batch(rows)
-    schema, message = rows.schema.serialize().size, bytes(sink.getvalue())
-    lying = message.replace(struct.pack("<q", 1_234_567), struct.pack("<q", 1 << 40))
-    assert lying != message
-    payload = struct.pack("<4sHHII", b"BKRW", 1, 16, 1, schema) + lying
+    head = struct.pack("<4sHHII", b"BKRW", 1, 16, 1, rows.schema.serialize().size)
+    return pa.py_buffer(head + bytes(sink.getvalue()))
+
+
+def _refused(payload: pa.Buffer, why: str) -> None:
+    """A payload is refused before memory is taken for what it claims."""
     before = pa.default_memory_pool().max_memory()
-    with pytest.raises(CorruptionError, match=f"the maximum is {MAX_DECODED_BYTES}"):
-        RowDecoder(rows.schema).decode(pa.py_buffer(payload), "it")
+    with pytest.raises(CorruptionError, match=why):
+        RowDecoder(pa.schema([("b", pa.binary())])).decode(payload, "it")
     assert pa.default_memory_pool().max_memory() - before < 1 << 20
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_a_payload_that_claims_to_hold_more_than_its_compression_can_takes_no_memory(compression: str) -> None:
+    good = bytes(_zeros(compression))
+    for claimed in (2 * _ZEROS, 1 << 40):
+        lying = good.replace(struct.pack("<q", _ZEROS), struct.pack("<q", claimed))
+        assert lying != good
+        _refused(pa.py_buffer(lying), f"a buffer of .* bytes that stands for {claimed}")
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_a_payload_that_holds_more_than_the_maximum_takes_no_memory(compression: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = _zeros(compression)
+    assert RowDecoder(pa.schema([("b", pa.binary())])).decode(payload, "it").nbytes > _ZEROS
+    monkeypatch.setattr(codec, "MAX_DECODED_BYTES", _ZEROS)
+    _refused(payload, f"the maximum is {_ZEROS}")
 
 
 def test_a_payload_without_a_column_is_damaged() -> None:
