@@ -58,6 +58,11 @@ from bk_spark.tls.files import check_files
 REOPEN_PAUSE_S = 5.0
 """Between two tries to open the storage anew: the metadata store may be away for seconds or for hours."""
 
+LEAVE_S = 2.0
+"""For a bookie that stops to leave the list of bookies. It takes milliseconds, and longer only where ZooKeeper does not answer.
+Waits for that would add up to several session timeouts: an orchestrator would kill the bookie before it has written everything
+out."""
+
 MEASURED_DISK = MeasuredDisk()
 
 logger = logging.getLogger(__name__)
@@ -266,12 +271,22 @@ class _Process:
             self.monitoring.stops()
             working.cancel()
             await asyncio.wait((working,))
-            registration.stop_waiting()
-            steps = [registration.end, *([opened.epochs.stop] if opened.epochs is not None else [])]
-            await asyncio.gather(*(loop.run_in_executor(None, step) for step in steps))
+            await self._leave(registration, opened.epochs)
             await server.stop()
             await loop.run_in_executor(None, background.stop)
             marking.cancel()
+
+    async def _leave(self, registration: Registration, epochs: EpochKeeper | None) -> None:
+        """Leave the list of bookies, and move the epoch no more."""
+        loop = asyncio.get_running_loop()
+        registration.stop_waiting()
+        steps = [registration.end, *([epochs.stop] if epochs is not None else [])]
+        leaving = [loop.run_in_executor(None, step) for step in steps]
+        _, waiting = await asyncio.wait(leaving, timeout=LEAVE_S)
+        if waiting and self.stop.is_asked:
+            logger.warning("ZooKeeper has not answered for %g s: the registration goes when its session has expired", LEAVE_S)
+            await loop.run_in_executor(None, self.store.close)  # which ends every wait for it
+        await asyncio.gather(*leaving)
 
     async def _work(
         self, running: RunningBookie, registration: Registration, background: Background, *, is_frozen: bool
