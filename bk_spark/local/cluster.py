@@ -30,7 +30,7 @@ from bk_spark.bookie.identity.cookie_file import COOKIE_FILE
 from bk_spark.client.replication.auditor_znodes import candidates
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import BookieConfig, ClientConfig
-from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
+from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, MetadataUnavailableError
 from bk_spark.local.process import HOST, Keeper, LocalProcess, end_all, reserved_port
 from bk_spark.local.security import command_environment, command_options, local_tls
 from bk_spark.local.zookeeper_server import LocalZooKeeper, zookeeper_command
@@ -138,9 +138,13 @@ class LocalCluster:
         self._check_open()
         if self.zookeeper.pid is None:
             self.zookeeper.start()
-        if any(bookie.pid is None for bookie in self._bookies):
-            with _connect(self.metadata_uri, self._bookie_config.zookeeper_auth) as store:
-                self._start_bookies(store)
+        try:
+            self._restart_bookies()
+        except MetadataUnavailableError:
+            if self.zookeeper.pid is not None:
+                raise
+            self.zookeeper.start()  # of processes that were killed together, a bookie was seen to have ended before it
+            self._restart_bookies()
 
     def close(self) -> None:
         """Stop everything, and remove a temporary directory. A second call does nothing."""
@@ -163,6 +167,11 @@ class LocalCluster:
                 self._join(store, port)
             self._save_ports()
             self._start_bookies(store)
+
+    def _restart_bookies(self) -> None:
+        if any(bookie.pid is None for bookie in self._bookies):
+            with _connect(self.metadata_uri, self._bookie_config.zookeeper_auth) as store:
+                self._start_bookies(store)
 
     def _start_bookies(self, store: ZooKeeperStore) -> None:
         """All that do not run, side by side."""

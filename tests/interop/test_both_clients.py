@@ -11,6 +11,7 @@ import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.driver.apache.framing import MOST_PAYLOAD_BYTES
+from bk_spark.config import ClientConfig
 from bk_spark.errors import LedgerFencedError
 from tests.interop.apache import IS_ALL, ON_BOTH, ApacheError, JavaClient, payload, read_all, summary
 
@@ -128,8 +129,10 @@ def test_an_explicit_last_add_confirmed_of_either_writer_is_seen_by_readers_of_t
         assert reader.wait_for_last_add_confirmed(-1, timeout_s=30) == 0
 
 
-def test_many_small_entries_at_once_do_not_overrun_bookies_at_their_defaults(client: BookKeeper) -> None:
-    with client.create_ledger(3, 3, 2) as writer:
+def test_many_small_entries_at_once_do_not_overrun_bookies_at_their_defaults(metadata_uri: str) -> None:
+    """No add is refused, which would begin another fragment; a slow bookie has its time."""
+    patient = ClientConfig(add_timeout_s=60.0, add_quorum_timeout_s=120.0)
+    with BookKeeper(metadata_uri, patient) as client, client.create_ledger(3, 3, 2) as writer:
         for added in [writer.append_batch_async([b"x"] * 5000) for _ in range(40)]:
             added.result()
         assert writer.last_add_confirmed == 40 * 5000 - 1

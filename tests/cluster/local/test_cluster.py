@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import pytest
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, ProcessFailedError
 from bk_spark.local import cluster as local_cluster
 from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.local.process import LocalProcess
 from bk_spark.local.zookeeper_server import find_java, find_zookeeper_jars
 from bk_spark.metadata.registration import list_bookies, lookup
 from bk_spark.metadata.znodes import Znodes
@@ -84,6 +86,26 @@ def test_what_has_ended_is_started_again_and_what_runs_is_left_alone(own: LocalC
     assert accepts(bookie)
     own.restart_ended()
     assert (own.zookeeper.pid, bookie.pid, own.bookies[1].pid) == (*again, other)
+
+
+def test_a_zookeeper_that_ends_while_bookies_are_started_again_is_started_again_too(
+    own: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of processes that are killed together one may be seen to have ended before the others."""
+    bookie, seen = own.bookies[0], itertools.count()
+
+    def pid(process: LocalProcess) -> int | None:
+        is_first_look = process is own.zookeeper and next(seen) == 0
+        return 1 if is_first_look else really(process)
+
+    really = LocalProcess.pid.fget
+    own.zookeeper.kill()
+    bookie.kill()
+    monkeypatch.setattr(local_cluster, "_SESSION_S", 2.0)
+    monkeypatch.setattr(LocalProcess, "pid", property(pid))
+    own.restart_ended()
+    assert own.zookeeper.pid is not None
+    assert accepts(bookie)
 
 
 def test_a_suspended_process_answers_nothing_that_is_asked_afterwards(own: LocalCluster) -> None:
