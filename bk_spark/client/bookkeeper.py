@@ -126,8 +126,8 @@ class BookKeeper:
         ``of_application`` names that application: its writer would be fenced. Otherwise ConfigError is raised.
 
         Raises NoSuchLedgerError; UnauthorizedAccessError (a wrong password fences nothing); BookieUnavailableError if too
-        few bookies answer to tell how far the ledger is confirmed; NotEnoughBookiesError if recovery cannot write the
-        ledger's last entries back; MetadataConflictError; MetadataUnavailableError.
+        few bookies answer to tell how far the ledger is confirmed; NotEnoughBookiesError or AddQuorumTimeoutError if recovery
+        cannot write the ledger's last entries back; MetadataConflictError; MetadataUnavailableError.
         """
         metadata, version = self._ledgers.versioned(ledger_id)
         if metadata.password != password:

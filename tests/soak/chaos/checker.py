@@ -30,6 +30,7 @@ EXPECTED = {
         "NotEnoughBookiesError",
     },
     history.OPEN_FAILED: {
+        "AddQuorumTimeoutError",
         "BookieUnavailableError",
         "MetadataConflictError",
         "MetadataUnavailableError",
