@@ -249,7 +249,7 @@ class LocalBookie(LocalProcess):
 
     def _is_registered(self, store: ZooKeeperStore) -> bool:
         address = lookup(store, Znodes(ROOT), self.bookie_id)
-        return address is not None and (address.host, address.port) == (HOST, self.port)
+        return address is not None and (address.host, address.port) == (self._host, self.port)
 
 
 class LocalAutoRecovery(LocalProcess):

@@ -126,6 +126,9 @@ class Keeper:
 class LocalProcess:
     """One child process, with its log."""
 
+    _host = HOST
+    """Where it listens."""
+
     def __init__(self, keeper: Keeper, directory: Path, port: int) -> None:
         self.port = port
         self.log = directory / "log" / f"{directory.name}.log"
@@ -142,7 +145,7 @@ class LocalProcess:
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{self._host}:{self.port}"
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
@@ -213,7 +216,7 @@ class LocalProcess:
 
     def _accepts(self) -> bool:
         try:
-            socket.create_connection((HOST, self.port), timeout=1.0).close()
+            socket.create_connection((self._host, self.port), timeout=1.0).close()
         except OSError:
             return False
         return True

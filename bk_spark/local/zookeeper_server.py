@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bk_spark.errors import ConfigError, MetadataUnavailableError
-from bk_spark.local.process import HOST, Keeper, LocalProcess
+from bk_spark.local.process import Keeper, LocalProcess
 from bk_spark.metadata.zookeeper import connect
 
 _SESSION_S = 10.0
@@ -55,7 +55,7 @@ class LocalZooKeeper(LocalProcess):
         data = self._directory / "data"
         data.mkdir(parents=True, exist_ok=True)
         config = self._directory / "zookeeper.cfg"
-        config.write_text(_ZOOKEEPER_CONFIG.format(data=data, host=HOST, port=self.port))
+        config.write_text(_ZOOKEEPER_CONFIG.format(data=data, host=self._host, port=self.port))
         self._launch([*self._java, "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)])
         self._await(self._accepts)
         self._await(self._answers)

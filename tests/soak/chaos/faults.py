@@ -41,12 +41,8 @@ class Nemesis:
         self._problems: list[Exception] = []
         self._threads = [threading.Thread(target=self._play, args=(fault,)) for fault in faults]
         self._start_s = 0.0
-        self._done: list[str] = []
-
-    @property
-    def done(self) -> list[str]:
+        self.done: list[str] = []
         """The kinds of the faults that took place."""
-        return list(self._done)
 
     def start(self) -> None:
         self._start_s = time.monotonic()
@@ -95,7 +91,7 @@ class Nemesis:
 
     def _hold(self, fault: Fault, begin: Callable[[], None]) -> None:
         begin()
-        self._done.append(fault.kind)
+        self.done.append(fault.kind)
         self._recorder.record(FAULT, fault=fault.kind, target=fault.target, lasts_s=fault.lasts_s)
         time.sleep(fault.lasts_s)
 

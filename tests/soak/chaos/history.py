@@ -48,6 +48,7 @@ class Recorder:
 
     def __init__(self, path: Path, who: str) -> None:
         self.who = who
+        self.path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def record(self, kind: str, **facts: Any) -> None:

@@ -8,9 +8,10 @@ import itertools
 import random
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 from unittest import mock
 
 from benchmarks.peers.bookkeeper_cluster import ApacheBookie
@@ -34,6 +35,38 @@ RECOVERER_LIFE_S = 0.03
 """Of a recoverer that is killed: in the middle of most recoveries."""
 
 
+class Stage(Protocol):
+    """What a round needs: bookies, and processes for its roles."""
+
+    bookies: Sequence[Bookie]
+    client: BookKeeper
+
+    def cast(self, java_roles: Sequence[str]) -> None:
+        """Say which roles Java plays from now on, and start the processes that are missing."""
+
+    def agent(self, role: str) -> AgentProcess:
+        """The client process that plays this role; a new one in place of one that was killed."""
+
+    def await_bookies(self) -> None:
+        """Until every bookie is on the list: a session that was lost in a fault is replaced soon after it."""
+
+    def alone(self) -> AbstractContextManager[object]:
+        """While it lasts, no other round suspends a bookie."""
+
+
+class Trouble(Protocol):
+    """The faults of a round."""
+
+    done: list[str]
+    """The kinds of those that took place."""
+
+    def start(self) -> None:
+        """Begin to count their times."""
+
+    def finish(self) -> None:
+        """Return once all are undone and everything serves again."""
+
+
 class Arena:
     """The cluster and the client processes. ``directory`` keeps their logs and the histories of all rounds.
 
@@ -48,9 +81,10 @@ class Arena:
         with contextlib.ExitStack() as undo:
             undo.enter_context(mock.patch.object(cluster, "bookie_command", slow_bookie_command))
             self.cluster = undo.enter_context(LocalCluster(bookies - apache, directory / "cluster"))
-            self.bookies: list[Bookie] = list(self.cluster.bookies)
+            bookies_of_both: list[Bookie] = list(self.cluster.bookies)
             if apache:
-                self.bookies += undo.enter_context(_started(self.cluster, directory / "apache", apache))
+                bookies_of_both += undo.enter_context(_started(self.cluster, directory / "apache", apache))
+            self.bookies: Sequence[Bookie] = bookies_of_both
             self.client = undo.enter_context(BookKeeper(self.cluster.metadata_uri))
             self._java = compiled_agents(self.cluster.metadata_uri, directory / "classes") if java else None
             undo.callback(self._close_agents)
@@ -58,13 +92,11 @@ class Arena:
             self._undo = undo.pop_all()
 
     def cast(self, java_roles: Sequence[str]) -> None:
-        """Say which roles Java plays from now on, and start the processes that are missing."""
         self._java_roles = tuple(java_roles)
         for role in ROLES:
             self.agent(role)
 
     def agent(self, role: str) -> AgentProcess:
-        """The client process that plays this role; a new one in place of one that was killed."""
         key = role, role in self._java_roles
         if key not in self._agents or not self._agents[key].is_alive:
             if key in self._agents:
@@ -79,12 +111,10 @@ class Arena:
         return AgentProcess(self._java.command(role), self.directory / f"{role}-java.log")
 
     def await_bookies(self) -> None:
-        """Until every bookie is on the list: a session that was lost in a fault is replaced soon after it."""
-        deadline = time.monotonic() + DEADLINE_S
-        while len(self.client.list_bookies()) < len(self.bookies):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not all bookies are registered: {self.client.list_bookies()}")
-            time.sleep(0.05)
+        await_bookies(self.client, len(self.bookies))
+
+    def alone(self) -> AbstractContextManager[object]:
+        return contextlib.nullcontext()
 
     def close(self) -> None:
         self._undo.close()
@@ -98,6 +128,15 @@ class Arena:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def await_bookies(client: BookKeeper, count: int) -> None:
+    """Until so many bookies are on the list."""
+    deadline = time.monotonic() + DEADLINE_S
+    while len(client.list_bookies()) < count:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not all bookies are registered: {client.list_bookies()}")
+        time.sleep(0.05)
 
 
 @contextlib.contextmanager
@@ -125,8 +164,15 @@ def run_round(arena: Arena, plan: RoundPlan) -> Outcome:
     """Play a round and judge it. An error that the round itself fails with, such as a bookie that does not start, names it."""
     directory = arena.directory / f"round-{plan.seed}"
     directory.mkdir()
-    started = time.monotonic()
-    played = _Round(arena, plan, directory)
+    recorder = Recorder(directory / "round.jsonl", "round")
+    nemesis = Nemesis(arena.cluster, arena.bookies, plan.faults, recorder)
+    return play_round(arena, plan, nemesis, recorder)
+
+
+def play_round(stage: Stage, plan: RoundPlan, trouble: Trouble, recorder: Recorder) -> Outcome:
+    """The same with any stage and trouble. What ``recorder`` records to lies in the round's own directory."""
+    directory, started = recorder.path.parent, time.monotonic()
+    played = _Round(stage, plan, trouble, recorder)
     try:
         played.play()
     except Exception as problem:
@@ -137,36 +183,37 @@ def run_round(arena: Arena, plan: RoundPlan) -> Outcome:
 
 
 class _Round:
-    def __init__(self, arena: Arena, plan: RoundPlan, directory: Path) -> None:
+    def __init__(self, stage: Stage, plan: RoundPlan, trouble: Trouble, recorder: Recorder) -> None:
         self.faults: list[str] = []
-        self._arena = arena
+        self._stage = stage
         self._plan = plan
-        self._directory = directory
+        self._trouble = trouble
+        self._recorder = recorder
+        self._directory = recorder.path.parent
         self._random = random.Random(plan.seed)
-        self._recorder = Recorder(directory / "round.jsonl", "round")
-        self._nemesis = Nemesis(arena.cluster, arena.bookies, plan.faults, self._recorder)
         self._late: list[str] = []
 
     def play(self) -> None:
-        self._arena.await_bookies()
-        self._arena.cast(self._plan.java_roles)
+        self._stage.await_bookies()
+        self._stage.cast(self._plan.java_roles)
         self._recorder.record(history.PLAN, **self._plan.facts())
         self._writer = self._start_writing()
         self._follower = self._start(SECOND, "follow", "follower", writer_file=str(self._file("writer")))
         self._await_first_confirmation()
-        self._nemesis.start()
+        self._trouble.start()
         self._writer.ended.wait(self._plan.load_s)
         self._end_writing()
         recoverers = self._start_recoverers()
-        self._nemesis.finish()
-        self.faults += self._nemesis.done
+        self._trouble.finish()
+        self.faults += self._trouble.done
         self._recorder.record(history.FAULTS_ENDED)
         self._await(recoverers)
         if self._plan.end == "frozen":
-            self._arena.agent(WRITER).resume()
+            self._stage.agent(WRITER).resume()
         self._await([self._writer, self._follower])
         if not self._late:
-            self._read_twice()
+            with self._stage.alone():
+                self._read_twice()
         self._recorder.record(history.DONE, late=self._late)
         self._recorder.close()
 
@@ -175,11 +222,11 @@ class _Round:
 
     def _start(self, agent: str, task: str, who: str, **facts: object) -> Task:
         ledger_id = self._writer.ledger_id
-        return self._arena.agent(agent).start(task, self._file(who), who, ledger_id=ledger_id, **facts)
+        return self._stage.agent(agent).start(task, self._file(who), who, ledger_id=ledger_id, **facts)
 
     def _start_writing(self) -> Task:
         load = dataclasses.asdict(self._plan.load)
-        task = self._arena.agent(WRITER).start("write", self._file("writer"), "writer", load=load, end=self._plan.end)
+        task = self._stage.agent(WRITER).start("write", self._file("writer"), "writer", load=load, end=self._plan.end)
         if not task.began.wait(START_S) or task.ledger_id < 0:
             raise RuntimeError(f"no ledger was created: {task.problem}")
         return task
@@ -192,7 +239,7 @@ class _Round:
             time.sleep(0.01)
 
     def _end_writing(self) -> None:
-        agent, end = self._arena.agent(WRITER), self._plan.end
+        agent, end = self._stage.agent(WRITER), self._plan.end
         if end == "killed":
             agent.kill()
         elif end == "frozen":
@@ -210,13 +257,13 @@ class _Round:
             tasks.append(self._start(agent, "recover", f"recoverer-{number}"))
         if self._plan.kills_recoverer:
             time.sleep(RECOVERER_LIFE_S)
-            self._arena.agent(FIRST).kill()
+            self._stage.agent(FIRST).kill()
             self.faults.append("recoverer killed")
         return tasks
 
     def _read_twice(self) -> None:
         """Two readers, each with another bookie suspended where every entry is promised to be on more than one."""
-        metadata = self._arena.client.ledger_metadata(self._writer.ledger_id)
+        metadata = self._stage.client.ledger_metadata(self._writer.ledger_id)
         holders = sorted({bookie_id for fragment in metadata.fragments for bookie_id in fragment.ensemble})
         away = self._random.sample(holders, 2) if metadata.ack_quorum > 1 else [None, None]
         for agent, bookie_id in zip((FIRST, SECOND), away, strict=True):
@@ -228,7 +275,7 @@ class _Round:
                 bookie.resume()
 
     def _bookie(self, bookie_id: str | None) -> Bookie | None:
-        return next((bookie for bookie in self._arena.bookies if bookie.bookie_id == bookie_id), None)
+        return next((bookie for bookie in self._stage.bookies if bookie.bookie_id == bookie_id), None)
 
     def _await(self, tasks: Sequence[Task]) -> None:
         """What is late is remembered, and ends with its process."""

@@ -238,7 +238,7 @@ class Run:
         found = self.outcome
         found.batches = self._queries[0].stands().noted + 1
         expected = self._form.source.rows(found.batches)
-        a, b = (_rows(path) for path in self._contents)
+        a, b = (read_rows(path) for path in self._contents)
         found.rows = len(a)
         found.dropped = sum(query.dropped() for query in self._queries)
         found.violations += differences("log A against the source", expected, a)
@@ -277,7 +277,8 @@ class Run:
         self.close()
 
 
-def _rows(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[Row]:
+    """What a driver left of a log."""
     table = pyarrow.feather.read_table(path)
     times = pc.cast(table["timestamp"], pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
     return list(zip(times, table["value"].to_pylist(), strict=True))
