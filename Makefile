@@ -13,6 +13,8 @@
 #                 the source each engine kills (SEED=1)
 #   make chaos    the protocol under faults of real processes (ROUNDS=200; FIRST=the first seed; KEEP=directory for all records;
 #                 MIXED=1: half of the bookies are Apache's; JAVA=1: Apache's Java client plays some of the roles)
+#   make partitions   the protocol over a network that is cut, slow and lossy, each process in a network namespace of its own; needs
+#                 root (ROUNDS=200; FIRST=the first seed; KEEP=directory for all records; BUG="name": with a deliberate bug)
 #   make lost-bookie  a bookie is killed for good, and every copy comes back (LEDGERS=10000)
 #   make duel     two processes that take one log from each other, suspended and killed (SECONDS=60; SEED=1)
 #   make streams  a real stream, exactly once while its processes are killed (KILLS=50; SEED=1; KEEP=directory for all logs;
@@ -53,7 +55,7 @@ MESSAGES ?= 1000000
 MINUTES ?= 60
 SEED ?= 1
 
-.PHONY: demo check test soak lint format simulate mutants chaos lost-bookie duel streams fuzz interop apache-tests pulsar bench bench-peers bench-page proto clean check-java
+.PHONY: demo check test soak lint format simulate mutants chaos partitions lost-bookie duel streams fuzz interop apache-tests pulsar bench bench-peers bench-page proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -91,6 +93,9 @@ mutants: $(VENV)/test-installed
 
 chaos: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.chaos --rounds $(ROUNDS) --first $(FIRST) $(if $(MIXED),--mixed) $(if $(JAVA),--java) $(if $(KEEP),--keep $(KEEP))
+
+partitions: $(VENV)/test-installed check-java
+	$(RUN) -m tests.soak.partitions --rounds $(ROUNDS) --first $(FIRST) $(if $(KEEP),--keep $(KEEP)) $(if $(BUG),--bug "$(BUG)")
 
 lost-bookie: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.chaos.lost_bookie --ledgers $(LEDGERS)

@@ -1,0 +1,132 @@
+"""ZooKeeper, bookies and AutoRecovery that each run in a node of the fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from bk_spark.bookie.directories import Directories
+from bk_spark.bookie.identity.cookie import format_bookie
+from bk_spark.client.replication.settings import AutoRecoveryConfig
+from bk_spark.config import ClientConfig
+from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, ROOT, LocalAutoRecovery, LocalBookie
+from bk_spark.local.process import Keeper, LocalProcess, end_all
+from bk_spark.local.zookeeper_server import zookeeper_command
+from bk_spark.metadata.registration import initialise_cluster, intended_root, open_root
+from bk_spark.metadata.zookeeper import connect
+from tests.soak.partitions.fabric import Fabric, Node
+from tests.soak.partitions.plan import BOOKIES, REPAIRERS, ZOOKEEPERS
+
+ZOOKEEPER_PORT, QUORUM_PORT, ELECTION_PORT, BOOKIE_PORT = 2181, 2888, 3888, 3181
+"""Each node has an address of its own, so all may use the same ones."""
+
+SESSION_S = 10.0
+
+AUTORECOVERY = AutoRecoveryConfig(lost_bookie_grace_s=3.0, open_fragment_grace_s=600.0, retry_s=2.0)
+"""Quick to copy what a bookie held that is cut off. It fences no writer, which only the recoverers of a round do."""
+
+_ZOOKEEPER_CONFIG = """\
+tickTime=250
+initLimit=40
+syncLimit=8
+minSessionTimeout=500
+maxSessionTimeout=60000
+dataDir={data}
+clientPortAddress={host}
+clientPort={port}
+maxClientCnxns=0
+admin.enableServer=false
+"""
+"""A follower that has heard nothing for two seconds looks for another leader."""
+
+
+class EnsembleServer(LocalProcess):
+    """One server of a ZooKeeper ensemble."""
+
+    def __init__(self, keeper: Keeper, directory: Path, node: Node, nodes: Sequence[Node]) -> None:
+        super().__init__(keeper, directory, ZOOKEEPER_PORT)
+        self._host = node.address
+        self.node = node
+        self._number = nodes.index(node) + 1
+        self._ensemble = "".join(
+            f"server.{number}={one.address}:{QUORUM_PORT}:{ELECTION_PORT}\n" for number, one in enumerate(nodes, 1)
+        )
+
+    def start(self) -> None:
+        """Start it, and wait until it listens. It answers once more than half of the servers see each other."""
+        data = self._directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        (data / "myid").write_text(f"{self._number}\n")
+        config = self._directory / "zookeeper.cfg"
+        config.write_text(_ZOOKEEPER_CONFIG.format(data=data, host=self._host, port=self.port) + self._ensemble)
+        server = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        self._launch([*self.node.prefix, *zookeeper_command(), server, str(config)])
+        self._await(self._accepts)
+
+
+class NodeBookie(LocalBookie):
+    """A bookie in a node of its own."""
+
+    def __init__(self, keeper: Keeper, directory: Path, node: Node, metadata_uri: str) -> None:
+        """Format it."""
+        self.node = node
+        self._host = node.address
+        super().__init__(keeper, directory, BOOKIE_PORT, "", metadata_uri, DEFAULT_BOOKIE_CONFIG)
+        directories = Directories.of(self.data_dir, self.config)
+        with connect(metadata_uri, connect_timeout_s=SESSION_S, session_timeout_s=SESSION_S) as store:
+            self.bookie_id = format_bookie(directories, store, open_root(store, ROOT), self.address)
+
+    def _launch(self, command: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        words = list(command)
+        words[words.index("--host") + 1] = self._host
+        super()._launch([*self.node.prefix, *words], environment)
+
+
+class NodeAutoRecovery(LocalAutoRecovery):
+    """An AutoRecovery process in a node of its own."""
+
+    def __init__(self, keeper: Keeper, directory: Path, node: Node, metadata_uri: str) -> None:
+        self.node = node
+        super().__init__(keeper, directory, metadata_uri, AUTORECOVERY, ClientConfig())
+
+    def _launch(self, command: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        super()._launch([*self.node.prefix, *command], environment)
+
+
+class NetworkCluster:
+    """ZooKeeper's servers, the bookies and AutoRecovery. Ends with ``close``."""
+
+    def __init__(self, keeper: Keeper, directory: Path, fabric: Fabric) -> None:
+        self.servers: dict[str, EnsembleServer | NodeBookie] = {}
+        """What may be killed and suspended, by its node."""
+        self._repairers: list[NodeAutoRecovery] = []
+        nodes = [fabric.add(name) for name in ZOOKEEPERS]
+        self.metadata_uri = "zk://" + ",".join(f"{node.address}:{ZOOKEEPER_PORT}" for node in nodes) + ROOT
+        try:
+            for node in nodes:
+                self._start(EnsembleServer(keeper, directory / node.name, node, nodes))
+            with connect(self.metadata_uri, connect_timeout_s=SESSION_S, session_timeout_s=SESSION_S) as store:
+                initialise_cluster(store, intended_root(store, ROOT, None))
+            for node in [fabric.add(name) for name in BOOKIES]:
+                self._start(NodeBookie(keeper, directory / node.name, node, self.metadata_uri))
+            for node in [fabric.add(name) for name in REPAIRERS]:
+                self._repairers.append(NodeAutoRecovery(keeper, directory / node.name, node, self.metadata_uri))
+                self._repairers[-1].start()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def bookies(self) -> list[NodeBookie]:
+        return [server for server in self.servers.values() if isinstance(server, NodeBookie)]
+
+    def close(self) -> None:
+        """AutoRecovery first, or it would see bookies go. ZooKeeper last: bookies leave its list."""
+        end_all(self._repairers)
+        end_all(self.bookies)
+        end_all([server for server in self.servers.values() if isinstance(server, EnsembleServer)])
+
+    def _start(self, server: EnsembleServer | NodeBookie) -> None:
+        self.servers[server.node.name] = server
+        server.start()
