@@ -23,6 +23,7 @@ LINK_FAULTS = {
     "cut": 5,
     "one way": 4,
     "flapping": 3,
+    "rolling": 3,
     "bridge": 2,
     "minority": 3,
     "reset": 2,
@@ -45,13 +46,16 @@ LOADS = 4
 
 FLAP_S = (0.2, 1.5)
 
+ROLL_S = (0.9, 1.8)
+"""How long a bookie is cut off in its turn: about as long as a client waits for it, so that answers come late."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """From ``after_s`` on, for ``lasts_s``.
 
-    One of the network is on every link from one of ``nodes`` to one of ``peers``, and back unless the kind is ``one way``. One
-    of processes has a node alone.
+    One of the network is on every link from one of ``nodes`` to one of ``peers``, and back unless it ``is_one_way``. One of
+    processes has a node alone.
     """
 
     kind: str
@@ -60,6 +64,7 @@ class Fault:
     after_s: float
     lasts_s: float
     link: Link = WHOLE
+    is_one_way: bool = False
 
     @property
     def is_of_network(self) -> bool:
@@ -67,7 +72,7 @@ class Fault:
 
     def links(self) -> Mapping[Pair, Link]:
         pairs = between(self.nodes, self.peers)
-        if self.kind != "one way":
+        if not self.is_one_way:
             pairs += between(self.peers, self.nodes)
         return dict.fromkeys(pairs, self.link)
 
@@ -115,8 +120,10 @@ def _draw_fault(chosen: random.Random, round_s: float) -> list[Fault]:
     kind = chosen.choices(list(LINK_FAULTS), list(LINK_FAULTS.values()))[0]
     after_s, lasts_s = _draw_time(chosen, round_s)
     nodes, peers = _draw_groups(chosen, kind)
-    fault = Fault(kind, nodes, peers, after_s, lasts_s, _draw_link(chosen, kind))
-    return _flaps(chosen, fault) if kind == "flapping" else [fault]
+    fault = Fault(kind, nodes, peers, after_s, lasts_s, _draw_link(chosen, kind), kind == "one way")
+    if kind == "flapping":
+        return _flaps(chosen, fault)
+    return _rolls(chosen, fault) if kind == "rolling" else [fault]
 
 
 def _draw_process_fault(chosen: random.Random, round_s: float) -> Fault:
@@ -136,6 +143,17 @@ def _flaps(chosen: random.Random, fault: Fault) -> list[Fault]:
         lasts_s = chosen.uniform(*FLAP_S)
         found.append(replace(fault, after_s=now_s, lasts_s=lasts_s))
         now_s += lasts_s + chosen.uniform(*FLAP_S)
+    return found
+
+
+def _rolls(chosen: random.Random, fault: Fault) -> list[Fault]:
+    """One bookie after the other, sometimes two at once, hears clients and is not heard by them, or neither."""
+    found, now_s = [], fault.after_s
+    one = replace(fault, peers=CLIENTS, is_one_way=chosen.random() < 0.5)
+    while now_s < fault.after_s + fault.lasts_s:
+        lasts_s, bookies = chosen.uniform(*ROLL_S), chosen.sample(BOOKIES, chosen.choice((1, 1, 2)))
+        found.append(replace(one, nodes=tuple(bookies), after_s=now_s, lasts_s=lasts_s))
+        now_s += chosen.uniform(0.5 * lasts_s, lasts_s)
     return found
 
 

@@ -49,12 +49,12 @@ def test_a_bridge_leaves_one_bookie_that_sees_both_halves() -> None:
 
 
 def test_only_a_cut_one_way_lets_packets_back() -> None:
-    assert Fault("one way", ("a",), ("b",), 0, 1, CUT).links() == {("a", "b"): CUT}
+    assert Fault("one way", ("a",), ("b",), 0, 1, CUT, is_one_way=True).links() == {("a", "b"): CUT}
     assert Fault("cut", ("a",), ("b",), 0, 1, CUT).links() == {("a", "b"): CUT, ("b", "a"): CUT}
 
 
 def test_a_link_has_all_faults_that_hold_at_once() -> None:
-    faults = [Fault("one way", ("a",), ("b",), 0, 1, CUT), Fault("lossy", ("a",), ("b", "c"), 0, 1, LOSSY)]
+    faults = [Fault("one way", ("a",), ("b",), 0, 1, CUT, is_one_way=True), Fault("lossy", ("a",), ("b", "c"), 0, 1, LOSSY)]
     assert links_of(faults) == {
         ("a", "b"): Link(is_cut=True, loss=0.5),
         ("b", "a"): LOSSY,
