@@ -85,7 +85,7 @@ def test_long_calls_have_threads_of_their_own_and_end_soon_once_nobody_waits_for
         long_calls = [asyncio.create_task(calls.in_long_thread(run)) for _ in range(LONG_CALL_THREADS + 2)]
         await until(lambda: (len(calls._waiting), len(begun)) == (LONG_CALL_THREADS + 2, LONG_CALL_THREADS))
         assert await calls.in_thread(lambda: True)
-        for one in long_calls:
+        for one in reversed(long_calls):  # those that wait for a thread first, or they would get one
             one.cancel()
         await asyncio.wait(long_calls)
         await until(lambda: len(ended) == LONG_CALL_THREADS)
