@@ -55,7 +55,7 @@ class LocalZooKeeper(LocalProcess):
         data = self._directory / "data"
         data.mkdir(parents=True, exist_ok=True)
         config = self._directory / "zookeeper.cfg"
-        config.write_text(_ZOOKEEPER_CONFIG.format(data=data, host=self._host, port=self.port))
+        config.write_text(zookeeper_config(data, self._host, self.port))
         self._launch([*self._java, "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)])
         self._await(self._accepts)
         self._await(self._answers)
@@ -67,6 +67,11 @@ class LocalZooKeeper(LocalProcess):
         except MetadataUnavailableError:
             return False
         return True
+
+
+def zookeeper_config(data: Path, host: str, port: int) -> str:
+    """The configuration of a server that keeps its data in ``data``."""
+    return _ZOOKEEPER_CONFIG.format(data=data, host=host, port=port)
 
 
 def zookeeper_command() -> list[str]:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.soak.chaos.checker import Verdict
 from tests.soak.chaos.plan import draw
 from tests.soak.chaos.rounds import Arena, Outcome, run_round
 
@@ -40,20 +41,26 @@ def play(directory: Path, rounds: int, first_seed: int, *, mixed: bool = False, 
 
 def describe(outcome: Outcome) -> str:
     """One line; for a failed round also what it violated and where to look."""
+    lines = [line_of(outcome)]
+    if outcome.verdict.violations:
+        lines.append(f"  again with the same command and ROUNDS=1 FIRST={outcome.plan.seed} KEEP=records")
+        lines.append(f"  history: {outcome.directory}/*.jsonl, logs: {outcome.directory.parent}/cluster/*/log, ../*.log")
+    return "\n".join(lines)
+
+
+def line_of(outcome: Outcome) -> str:
+    """What was done and confirmed, and below it what was violated."""
     plan, verdict = outcome.plan, outcome.verdict
     shape = "/".join(str(size) for size in plan.load.shape)
     what = f"{shape} {plan.end}, {verdict.confirmed} confirmed, {', '.join(outcome.faults) or 'no faults'}"
     cast = f", Java: {' and '.join(plan.java_roles)}" if plan.java_roles else ""
     lines = [f"round {plan.seed}: {outcome.seconds:.1f} s, {what}{cast}"]
     lines += [f"  VIOLATED {violation}" for violation in verdict.violations[:MAX_LINES]]
-    if verdict.violations:
-        lines.append(f"  again with the same command and ROUNDS=1 FIRST={plan.seed} KEEP=records")
-        lines.append(f"  history: {outcome.directory}/*.jsonl, logs: {outcome.directory.parent}/cluster/*/log, ../*.log")
     return "\n".join(lines)
 
 
 def summary(outcomes: list[Outcome]) -> str:
-    """What was run, and the three numbers that must be 0."""
+    """What was run, and what came of it."""
     verdicts = [outcome.verdict for outcome in outcomes]
     faults = Counter(fault for outcome in outcomes for fault in outcome.faults)
     ends = Counter(outcome.plan.end for outcome in outcomes)
@@ -65,13 +72,20 @@ def summary(outcomes: list[Outcome]) -> str:
             "faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(faults.items())),
             "writers: " + ", ".join(f"{kind} {count}" for kind, count in sorted(ends.items())),
             *(["Java's roles: " + ", ".join(f"{roles} {count}" for roles, count in sorted(casts.items()))] if casts else []),
-            f"entries confirmed: {sum(one.confirmed for one in verdicts)}",
-            f"confirmed entries lost: {sum(len(one.lost) for one in verdicts)}",
-            f"confirmed entries read differently by two readers: {sum(len(one.divergent) for one in verdicts)}",
-            f"ledgers whose recovery does not end once enough bookies are back: {sum(one.unended for one in verdicts)}",
+            *sums(verdicts),
             f"rounds with any violation: {sum(bool(one.violations) for one in verdicts)}",
         )
     )
+
+
+def sums(verdicts: list[Verdict]) -> list[str]:
+    """What was confirmed, and the three numbers that must be 0."""
+    return [
+        f"entries confirmed: {sum(one.confirmed for one in verdicts)}",
+        f"confirmed entries lost: {sum(len(one.lost) for one in verdicts)}",
+        f"confirmed entries read differently by two readers: {sum(len(one.divergent) for one in verdicts)}",
+        f"ledgers whose recovery does not end once enough bookies are back: {sum(one.unended for one in verdicts)}",
+    ]
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Does a round's faults to a cluster, and undoes them: a thread for each fault, so that faults overlap as planned.
+"""Does a round's faults to a cluster, and undoes them.
 
 Any number of bookies may be down at once. What they acknowledged is on their disks, or with SIGKILL in the memory of the
 machine, which lives: chaos of processes loses no disk. Lost and damaged disks belong to the simulator.
@@ -20,54 +20,28 @@ from bk_spark.metadata.zookeeper import connect, parse_uri
 from tests.soak.chaos.history import FAULT, Recorder
 from tests.soak.chaos.plan import Fault
 from tests.soak.chaos.slow_bookie import delay_file
-
-END_S = 120.0
-"""How long the undoing of a fault may take: the start of a process on a busy machine."""
-
+from tests.soak.chaos.timetable import END_S, Timetable
 
 Bookie = LocalBookie | ApacheBookie
 
 
-class Nemesis:
-    """``start`` begins to count the faults' times; ``finish`` returns once all are undone and everything serves again."""
+class Nemesis(Timetable[Fault]):
+    """Breaks ZooKeeper and bookies."""
 
     def __init__(self, cluster: LocalCluster, bookies: Sequence[Bookie], faults: Sequence[Fault], recorder: Recorder) -> None:
         """``bookies`` are those of the cluster, and perhaps Apache's that joined it."""
+        super().__init__(faults)
         self._cluster = cluster
         self._bookies = bookies
         self._recorder = recorder
         self._broken = [threading.Lock() for _ in bookies]
         self._registry = threading.Lock()
-        self._problems: list[Exception] = []
-        self._threads = [threading.Thread(target=self._play, args=(fault,)) for fault in faults]
-        self._start_s = 0.0
-        self.done: list[str] = []
-        """The kinds of the faults that took place."""
-
-    def start(self) -> None:
-        self._start_s = time.monotonic()
-        for thread in self._threads:
-            thread.start()
-
-    def finish(self) -> None:
-        """Raises what hindered a process from being started again."""
-        deadline = time.monotonic() + END_S
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-            if thread.is_alive():
-                raise TimeoutError(f"a fault was not undone within {END_S:g} s")
-        if self._problems:
-            raise self._problems[0]
 
     def _play(self, fault: Fault) -> None:
-        try:
-            time.sleep(max(0.0, self._start_s + fault.after_s - time.monotonic()))
-            if fault.kind == "zookeeper":
-                self._stop_zookeeper(fault)
-            else:
-                self._break_bookie(fault)
-        except Exception as problem:  # given to the round's thread, which raises it
-            self._problems.append(problem)
+        if fault.kind == "zookeeper":
+            self._stop_zookeeper(fault)
+        else:
+            self._break_bookie(fault)
 
     def _break_bookie(self, fault: Fault) -> None:
         """One fault of a bookie at a time; a later one waits. The disk of one of Apache's cannot be slowed: it is suspended."""

@@ -38,8 +38,11 @@ RECOVERER_LIFE_S = 0.03
 class Stage(Protocol):
     """What a round needs: bookies, and processes for its roles."""
 
-    bookies: Sequence[Bookie]
     client: BookKeeper
+
+    @property
+    def bookies(self) -> Sequence[Bookie]:
+        """All of the cluster's."""
 
     def cast(self, java_roles: Sequence[str]) -> None:
         """Say which roles Java plays from now on, and start the processes that are missing."""
@@ -81,10 +84,9 @@ class Arena:
         with contextlib.ExitStack() as undo:
             undo.enter_context(mock.patch.object(cluster, "bookie_command", slow_bookie_command))
             self.cluster = undo.enter_context(LocalCluster(bookies - apache, directory / "cluster"))
-            bookies_of_both: list[Bookie] = list(self.cluster.bookies)
+            self.bookies: list[Bookie] = list(self.cluster.bookies)
             if apache:
-                bookies_of_both += undo.enter_context(_started(self.cluster, directory / "apache", apache))
-            self.bookies: Sequence[Bookie] = bookies_of_both
+                self.bookies += undo.enter_context(_started(self.cluster, directory / "apache", apache))
             self.client = undo.enter_context(BookKeeper(self.cluster.metadata_uri))
             self._java = compiled_agents(self.cluster.metadata_uri, directory / "classes") if java else None
             undo.callback(self._close_agents)

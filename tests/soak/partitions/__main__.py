@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.soak.chaos.__main__ import describe
+from tests.soak.chaos.__main__ import line_of, sums
+from tests.soak.partitions.fabric import problem
 from tests.soak.partitions.plan import draw
 from tests.soak.partitions.rounds import Arena, PartitionOutcome, run_round
 from tests.soak.partitions.spoilt import BUGS
@@ -27,13 +28,18 @@ def play(directory: Path, rounds: int, first_seed: int, bug: str | None = None) 
         with Arena(place, start, bug) as arena:
             for seed in range(start, min(start + ROUNDS_OF_A_CLUSTER, first_seed + rounds)):
                 yield run_round(arena, draw(seed))
+        if not any(place.glob("round-*")):
+            shutil.rmtree(place)
 
 
 def shown(outcome: PartitionOutcome) -> str:
     """A line for the round, and what became of each ledger and of the log."""
     lines = [f"round {outcome.plan.seed}: {outcome.seconds:.1f} s, {_listed(Counter(outcome.faults))}"]
-    lines += [f"  {describe(one)}" for one in outcome.lives]
+    lines += [f"  ledger of {line_of(one)}" for one in outcome.lives]
     lines += [f"  log: {outcome.log}", *([f"  Spark: {outcome.streamed}"] if outcome.streamed else [])]
+    if outcome.violations:
+        lines.append(f"  again with the same command and ROUNDS=1 FIRST={outcome.plan.seed} KEEP=records")
+        lines.append(f"  history: {outcome.directory}/*/*.jsonl, logs: {outcome.directory.parent}/*/log, ../*.log")
     return "\n".join(lines)
 
 
@@ -52,10 +58,7 @@ def summary(outcomes: list[PartitionOutcome]) -> str:
             f"rounds: {len(outcomes)}, {sum(one.seconds for one in outcomes):.0f} s",
             f"faults: {_listed(faults)}",
             f"packets: {_listed(packets)}",
-            f"entries confirmed: {sum(one.confirmed for one in verdicts)}",
-            f"confirmed entries lost: {sum(len(one.lost) for one in verdicts)}",
-            f"confirmed entries read differently by two readers: {sum(len(one.divergent) for one in verdicts)}",
-            f"ledgers whose recovery does not end once the network is whole: {sum(one.unended for one in verdicts)}",
+            *sums(verdicts),
             f"log entries confirmed: {sum(one.confirmed for one in logs)}, leaderships {sum(one.leaderships for one in logs)}",
             f"rows that Spark streamed: {sum(one.rows for one in streamed)}, in {len(streamed)} rounds with "
             f"{sum(one.starts for one in streamed)} drivers",
@@ -71,12 +74,16 @@ def main() -> int:
     parser.add_argument("--keep", metavar="D", help="keep all that was recorded in this new directory")
     parser.add_argument("--bug", choices=BUGS, metavar="B", help=f"with a deliberate bug: {'; '.join(BUGS)}")
     args = parser.parse_args()
+    if problem():
+        parser.error(problem())
     directory = Path(args.keep) if args.keep else Path(tempfile.mkdtemp(prefix="bk_spark-partitions-"))
     outcomes: list[PartitionOutcome] = []
     try:
         for outcome in play(directory, args.rounds, args.first, args.bug):
             print(shown(outcome), flush=True)
             outcomes.append(outcome)
+            if not args.keep and not outcome.violations:
+                shutil.rmtree(outcome.directory)
     finally:
         if outcomes:
             print(summary(outcomes))

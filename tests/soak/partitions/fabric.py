@@ -97,7 +97,6 @@ class Fabric:
         self._sequence = itertools.count()
         self._lock = threading.Lock()
         self._poll = select.poll()
-        self._by_device: dict[int, Node] = {}
         self._is_closed = False
         self.add(HOME)
         self._thread = threading.Thread(target=self._forward, name="fabric", daemon=True)
@@ -118,12 +117,14 @@ class Fabric:
         _run(*node.prefix, "ip", "address", "add", f"{node.address}/24", "dev", interface)
         _run(*node.prefix, "ip", "link", "set", interface, "mtu", str(MTU), "up")
         with self._lock:
-            self._nodes[name] = self._by_address[address_bytes(node.address)] = self._by_device[device] = node
+            self._nodes[name] = self._by_address[address_bytes(node.address)] = node
             self._poll.register(device, select.POLLIN)
         return node
 
     def set(self, links: Mapping[Pair, Link]) -> None:
         """From now on these links hold, and all others are whole. Packets that are on their way arrive as they would have."""
+        if not self._thread.is_alive():
+            raise RuntimeError("the fabric's thread has ended, and nothing is forwarded: its error is in this process's output")
         with self._lock:
             for pair in {*self._passages, *links}:
                 self._passage(pair).link = links.get(pair, WHOLE)
@@ -169,7 +170,7 @@ class Fabric:
         for _ in range(BURST):
             try:
                 packet = os.read(device, 65_536)
-            except (BlockingIOError, OSError):
+            except OSError:  # nothing is left
                 return
             if is_ipv4(packet):
                 self._send(packet)

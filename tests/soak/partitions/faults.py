@@ -8,55 +8,33 @@ from collections.abc import Mapping, Sequence
 
 from bk_spark.errors import BookKeeperError
 from tests.soak.chaos.history import FAULT, Recorder
+from tests.soak.chaos.timetable import END_S, Timetable
 from tests.soak.partitions.fabric import Fabric
 from tests.soak.partitions.link import Link, Pair, combined
 from tests.soak.partitions.plan import Fault
 from tests.soak.partitions.processes import EnsembleServer, NodeBookie
 
-END_S = 120.0
-"""How long the undoing of a fault may take: the start of a process on a busy machine."""
-
 Server = EnsembleServer | NodeBookie
 
 
-class Nemesis:
-    """``start`` begins to count the faults' times; ``finish`` returns once all are undone and everything runs again."""
+class Nemesis(Timetable[Fault]):
+    """Disturbs links, and breaks ZooKeeper and bookies."""
 
     def __init__(self, fabric: Fabric, servers: Mapping[str, Server], faults: Sequence[Fault], recorder: Recorder) -> None:
         """``servers``: the processes that may be broken, by their nodes."""
+        super().__init__(faults)
         self._fabric = fabric
         self._servers = servers
         self._recorder = recorder
         self._broken = {name: threading.Lock() for name in servers}
         self._active: list[Fault] = []
         self._lock = threading.Lock()
-        self._problems: list[Exception] = []
-        self._threads = [threading.Thread(target=self._play, args=(fault,)) for fault in faults]
-        self._start_s = 0.0
-        self.done: list[str] = []
-        """The kinds of the faults that took place."""
-
-    def start(self) -> None:
-        self._start_s = time.monotonic()
-        for thread in self._threads:
-            thread.start()
-
-    def finish(self) -> None:
-        """Raises what hindered a process from being started again."""
-        for thread in self._threads:
-            thread.join()
-        if self._problems:
-            raise self._problems[0]
 
     def _play(self, fault: Fault) -> None:
-        try:
-            time.sleep(max(0.0, self._start_s + fault.after_s - time.monotonic()))
-            if fault.is_of_network:
-                self._disturb(fault)
-            else:
-                self._break(self._servers[fault.nodes[0]], fault)
-        except Exception as problem:  # given to the round's thread, which raises it
-            self._problems.append(problem)
+        if fault.is_of_network:
+            self._disturb(fault)
+        else:
+            self._break(self._servers[fault.nodes[0]], fault)
 
     def _disturb(self, fault: Fault) -> None:
         self._begun(fault)

@@ -37,9 +37,11 @@ PROCESS_FAULTS = {"kill": 3, "suspend": 2}
 ROUND_S = 30.0
 """Of faults, and then everything must end."""
 
-SHARES = 0.07, 0.4
-"""How much of the round one fault lasts, 2 to 12 s of 30: less and more than all timeouts of the clients, and than the sessions
-of the bookies."""
+LASTS_S = 2.1, 12.0
+"""One fault: less and more than all timeouts of the clients, and than the sessions of the bookies."""
+
+LOAD_S = 3.0, ROUND_S
+"""Until a writer's end."""
 
 LOADS = 4
 """So many times the bytes of a chaos test's round are appended to each ledger."""
@@ -97,28 +99,28 @@ SPARK_EACH = 4
 """Every so many rounds a Spark driver takes part: it takes ten seconds to start."""
 
 
-def draw(seed: int, round_s: float = ROUND_S) -> PartitionPlan:
+def draw(seed: int) -> PartitionPlan:
     chosen = random.Random(f"partitions {seed}")
     faults: list[Fault] = []
     for _ in range(chosen.randint(5, 10)):
-        faults += _draw_fault(chosen, round_s)
+        faults += _draw_fault(chosen)
     for _ in range(chosen.choice((0, 1, 1, 2))):
-        faults.append(_draw_process_fault(chosen, round_s))
-    lives = tuple(_draw_life(chosen, LIVES * seed + life, round_s) for life in range(LIVES))
+        faults.append(_draw_process_fault(chosen))
+    lives = tuple(_draw_life(chosen, LIVES * seed + life) for life in range(LIVES))
     return PartitionPlan(seed, tuple(sorted(faults, key=lambda fault: fault.after_s)), lives, seed % SPARK_EACH == 0)
 
 
-def _draw_life(chosen: random.Random, number: int, round_s: float) -> RoundPlan:
+def _draw_life(chosen: random.Random, number: int) -> RoundPlan:
     """A life as the chaos test's, over a longer time. The faults that it would have had are the network's."""
     plan = draw_life(number, len(BOOKIES))
-    load_s = chosen.uniform(0.1 * round_s, round_s)
+    load_s = chosen.uniform(*LOAD_S)
     load = replace(plan.load, pause_s=plan.load.pause_s * load_s / plan.load_s / LOADS, max_bytes=LOADS * MAX_LOAD_BYTES)
     return replace(plan, load=load, load_s=load_s, faults=(), starts_cold=False)
 
 
-def _draw_fault(chosen: random.Random, round_s: float) -> list[Fault]:
+def _draw_fault(chosen: random.Random) -> list[Fault]:
     kind = chosen.choices(list(LINK_FAULTS), list(LINK_FAULTS.values()))[0]
-    after_s, lasts_s = _draw_time(chosen, round_s)
+    after_s, lasts_s = _draw_time(chosen)
     nodes, peers = _draw_groups(chosen, kind)
     fault = Fault(kind, nodes, peers, after_s, lasts_s, _draw_link(chosen, kind), kind == "one way")
     if kind == "flapping":
@@ -126,14 +128,14 @@ def _draw_fault(chosen: random.Random, round_s: float) -> list[Fault]:
     return _rolls(chosen, fault) if kind == "rolling" else [fault]
 
 
-def _draw_process_fault(chosen: random.Random, round_s: float) -> Fault:
+def _draw_process_fault(chosen: random.Random) -> Fault:
     kind = chosen.choices(list(PROCESS_FAULTS), list(PROCESS_FAULTS.values()))[0]
-    return Fault(kind, (chosen.choice((*BOOKIES, *BOOKIES, *ZOOKEEPERS)),), (), *_draw_time(chosen, round_s))
+    return Fault(kind, (chosen.choice((*BOOKIES, *BOOKIES, *ZOOKEEPERS)),), (), *_draw_time(chosen))
 
 
-def _draw_time(chosen: random.Random, round_s: float) -> tuple[float, float]:
-    lasts_s = chosen.uniform(*(share * round_s for share in SHARES))
-    return chosen.uniform(0.0, round_s - lasts_s), lasts_s
+def _draw_time(chosen: random.Random) -> tuple[float, float]:
+    lasts_s = chosen.uniform(*LASTS_S)
+    return chosen.uniform(0.0, ROUND_S - lasts_s), lasts_s
 
 
 def _flaps(chosen: random.Random, fault: Fault) -> list[Fault]:

@@ -12,7 +12,7 @@ from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, ROOT, LocalAutoRecovery, LocalBookie
 from bk_spark.local.process import Keeper, LocalProcess, end_all
-from bk_spark.local.zookeeper_server import zookeeper_command
+from bk_spark.local.zookeeper_server import zookeeper_command, zookeeper_config
 from bk_spark.metadata.registration import initialise_cluster, intended_root, open_root
 from bk_spark.metadata.zookeeper import connect
 from tests.soak.partitions.fabric import Fabric, Node
@@ -26,22 +26,23 @@ SESSION_S = 10.0
 AUTORECOVERY = AutoRecoveryConfig(lost_bookie_grace_s=3.0, open_fragment_grace_s=600.0, retry_s=2.0)
 """Quick to copy what a bookie held that is cut off. It fences no writer, which only the recoverers of a round do."""
 
-_ZOOKEEPER_CONFIG = """\
-tickTime=250
+_QUORUM_CONFIG = """\
 initLimit=40
 syncLimit=8
-minSessionTimeout=500
-maxSessionTimeout=60000
-dataDir={data}
-clientPortAddress={host}
-clientPort={port}
-maxClientCnxns=0
-admin.enableServer=false
 """
-"""A follower that has heard nothing for two seconds looks for another leader."""
+"""In ticks: a follower that has heard nothing for two seconds looks for another leader."""
 
 
-class EnsembleServer(LocalProcess):
+class _InNode(LocalProcess):
+    """A process that runs in ``node``."""
+
+    node: Node
+
+    def _launch(self, command: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        super()._launch([*self.node.prefix, *command], environment)
+
+
+class EnsembleServer(_InNode):
     """One server of a ZooKeeper ensemble."""
 
     def __init__(self, keeper: Keeper, directory: Path, node: Node, nodes: Sequence[Node]) -> None:
@@ -59,13 +60,13 @@ class EnsembleServer(LocalProcess):
         data.mkdir(parents=True, exist_ok=True)
         (data / "myid").write_text(f"{self._number}\n")
         config = self._directory / "zookeeper.cfg"
-        config.write_text(_ZOOKEEPER_CONFIG.format(data=data, host=self._host, port=self.port) + self._ensemble)
+        config.write_text(zookeeper_config(data, self._host, self.port) + _QUORUM_CONFIG + self._ensemble)
         server = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        self._launch([*self.node.prefix, *zookeeper_command(), server, str(config)])
+        self._launch([*zookeeper_command(), server, str(config)])
         self._await(self._accepts)
 
 
-class NodeBookie(LocalBookie):
+class NodeBookie(_InNode, LocalBookie):
     """A bookie in a node of its own."""
 
     def __init__(self, keeper: Keeper, directory: Path, node: Node, metadata_uri: str) -> None:
@@ -80,18 +81,15 @@ class NodeBookie(LocalBookie):
     def _launch(self, command: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> None:
         words = list(command)
         words[words.index("--host") + 1] = self._host
-        super()._launch([*self.node.prefix, *words], environment)
+        super()._launch(words, environment)
 
 
-class NodeAutoRecovery(LocalAutoRecovery):
+class NodeAutoRecovery(_InNode, LocalAutoRecovery):
     """An AutoRecovery process in a node of its own."""
 
     def __init__(self, keeper: Keeper, directory: Path, node: Node, metadata_uri: str) -> None:
         self.node = node
         super().__init__(keeper, directory, metadata_uri, AUTORECOVERY, ClientConfig())
-
-    def _launch(self, command: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> None:
-        super()._launch([*self.node.prefix, *command], environment)
 
 
 class NetworkCluster:

@@ -22,7 +22,6 @@ from bk_spark.local.process import Keeper
 from tests.soak.chaos.agents import AgentProcess, python_agent
 from tests.soak.chaos.contest import SIDES, Contest
 from tests.soak.chaos.duel_checker import DuelVerdict
-from tests.soak.chaos.faults import Bookie
 from tests.soak.chaos.history import Recorder
 from tests.soak.chaos.plan import ROLES
 from tests.soak.chaos.rounds import Outcome, await_bookies, play_round
@@ -92,7 +91,7 @@ class Cast:
     def __init__(self, arena: Arena, life: int) -> None:
         self._arena = arena
         self.client = arena.client
-        self.bookies: Sequence[Bookie] = arena.cluster.bookies
+        self.bookies = arena.cluster.bookies
         self._nodes = dict(zip(ROLES, (arena.fabric.add(name) for name in clients(life)), strict=True))
         self._agents: dict[str, AgentProcess] = {}
         self.cast(())

@@ -1,6 +1,7 @@
 """Runs a process of ours with a deliberate bug: ``python -m tests.soak.partitions.spoilt BUG MODULE ARGUMENTS…``.
 
-Rounds of partitions must find each of ``BUGS``: what finds nothing in a cluster with a bug says nothing about one without.
+What finds nothing in a cluster with a bug says nothing about one without. test_partitions.py has the bugs that rounds are known
+to find; the others of ``BUGS`` are there to be tried.
 """
 
 from __future__ import annotations

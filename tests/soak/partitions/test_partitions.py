@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,9 @@ from tests.soak.partitions.rounds import Arena, run_round
 pytestmark = pytest.mark.skipif(bool(problem()), reason=problem())
 
 SEEDS = (0, 1, 7)
+
+MOST_ROUNDS = 6
+"""The seed fixes what is done, not what it meets."""
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +32,9 @@ def test_what_was_confirmed_is_read_alike_by_all_however_the_network_was_cut(are
     assert not outcome.violations, shown(outcome)
     assert min(outcome.packets[fate] for fate in ("passed", "cut")) > 0
     assert min(life.verdict.confirmed for life in outcome.lives) > 0
+
+
+@pytest.mark.parametrize(("bug", "first"), [("a takeover does not fence", 7), ("a lost reply is taken as success", 2)])
+def test_a_deliberate_bug_is_found_within_a_few_rounds(bug: str, first: int, tmp_path: Path) -> None:
+    with Arena(tmp_path, first, bug) as arena:
+        assert any(run_round(arena, draw(seed)).violations for seed in range(first, first + MOST_ROUNDS))
