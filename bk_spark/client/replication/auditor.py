@@ -173,11 +173,11 @@ class AuditorProcess:
         """Start the audits that are due or requested."""
         if self._znodes.is_audit_signalled():
             logger.info("an audit was asked for with Apache's tools")
-            term.bookies.wait_no_longer()
+            self._wait_no_longer(term)
         request = self._znodes.request()
         if request is not None and request != term.audited_request:
             logger.info("an audit was asked for")
-            term.bookies.wait_no_longer()
+            self._wait_no_longer(term)
             if not self._audit_metadata(term):
                 return
             term.audited_request = request
@@ -186,6 +186,11 @@ class AuditorProcess:
         elif term.bookies.is_audit_due or time.monotonic() >= term.audited_s + self._config.audit_interval_s:
             self._audit_metadata(term)
         self._start_or_finish_check(term, request if request is not None and request.reads_replicas else None)
+
+    def _wait_no_longer(self, term: _Term) -> None:
+        """Look again first: a bookie that went just before the request was made may have been there at the last look."""
+        self._observe_bookies(term)
+        term.bookies.wait_no_longer()
 
     def _fulfil(self, term: _Term, request: AuditRequest) -> None:
         """Report first: whoever waits for the request to disappear reads the report then."""

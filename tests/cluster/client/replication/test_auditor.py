@@ -112,8 +112,7 @@ def test_apaches_tools_have_a_gone_bookie_taken_for_lost_at_once(cluster: Cluste
     with elected(cluster, PATIENT):
         cluster.go("b2")
         eventually(lambda: "b2" in look(cluster)["waiting"])  # type: ignore[operator]
-        delay = cluster.store.get(cluster.znodes.lost_bookie_delay)
-        cluster.store.set(cluster.znodes.lost_bookie_delay, delay.value, delay.version)
+        ask(cluster, "delay")
         eventually(lambda: cluster.marked() == {0: ("b2",), 1: ("b2",)})
 
 
@@ -155,10 +154,40 @@ def test_a_bookie_that_becomes_read_only_is_not_lost(cluster: ClusterOfZnodes) -
 def test_an_audit_that_is_asked_for_is_made_at_once_and_waits_for_nobody(cluster: ClusterOfZnodes) -> None:
     with elected(cluster, PATIENT):
         cluster.go("b4")
-        request_audit(cluster.store, cluster.znodes, reads_replicas=False)
+        ask(cluster, "request")
         eventually(lambda: not is_requested(cluster.store, cluster.znodes))
         assert cluster.marked() == {2: ("b4",)}
         assert look(cluster)["last_audit"]["marked"] == 1  # type: ignore[index]
+
+
+@pytest.mark.parametrize("how", ["request", "delay"])
+def test_a_bookie_that_went_before_an_audit_was_asked_for_is_part_of_it(
+    cluster: ClusterOfZnodes, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It goes, and the audit is asked for, after the auditor looked at the bookies, and before it looks for requests."""
+    went = threading.Event()
+    start_due_audits = AuditorProcess._start_due_audits
+
+    def after_a_bookie_went(self: AuditorProcess, term: auditor._Term) -> None:
+        if not went.is_set():
+            cluster.go("b4")
+            ask(cluster, how)
+            went.set()
+        start_due_audits(self, term)
+
+    monkeypatch.setattr(AuditorProcess, "_start_due_audits", after_a_bookie_went)
+    with elected(cluster, PATIENT):
+        eventually(lambda: look(cluster)["last_audit"])
+        assert cluster.marked() == {2: ("b4",)}
+
+
+def ask(cluster: ClusterOfZnodes, how: str) -> None:
+    """For an audit, with our request or as Apache's tools do."""
+    if how == "request":
+        request_audit(cluster.store, cluster.znodes, reads_replicas=False)
+    else:
+        delay = cluster.store.get(cluster.znodes.lost_bookie_delay)
+        cluster.store.set(cluster.znodes.lost_bookie_delay, delay.value, delay.version)
 
 
 def test_while_autorecovery_is_disabled_nothing_is_marked_and_its_time_does_not_count(
