@@ -32,6 +32,8 @@ class Totals:
     faults: Counter[str] = field(default_factory=Counter)
     marks: Counter[str] = field(default_factory=Counter)
     shapes: Counter[str] = field(default_factory=Counter)
+    allowed: Counter[str] = field(default_factory=Counter)
+    """The steps of the specification."""
     failed_seeds: list[int] = field(default_factory=list)
 
     def add(self, other: Totals) -> None:
@@ -41,6 +43,7 @@ class Totals:
         self.faults.update(other.faults)
         self.marks.update(other.marks)
         self.shapes.update(other.shapes)
+        self.allowed.update(other.allowed)
         self.failed_seeds += other.failed_seeds
 
 
@@ -54,6 +57,7 @@ def run_seeds(seeds: Iterable[int]) -> Totals:
         totals.steps += outcome.steps
         totals.faults.update(outcome.faults)
         totals.marks.update(outcome.marks)
+        totals.allowed.update(outcome.allowed)
         totals.shapes["/".join(map(str, outcome.schedule.shape))] += 1
         is_bad = outcome.violation is not None
         if seed % RERUN_EVERY == 0:
@@ -92,7 +96,8 @@ def report(totals: Totals, seconds: float) -> str:
     return (
         f"{totals.schedules} schedules, {totals.steps} steps, {totals.reruns} of them played twice,"
         f" {len(totals.failed_seeds)} failed; {totals.schedules / max(seconds, 0.001):.0f} schedules/s\n"
-        f"faults: {_listed(totals.faults)}\nwhat happened: {_listed(totals.marks)}\nshapes: {_listed(totals.shapes)}"
+        f"faults: {_listed(totals.faults)}\nwhat happened: {_listed(totals.marks)}\nshapes: {_listed(totals.shapes)}\n"
+        f"steps of the specification: {_listed(totals.allowed)}"
     )
 
 

@@ -35,10 +35,15 @@ from tests.simulation.world.client_process import ClientProcess
 from tests.simulation.world.faults import Faults
 from tests.simulation.world.former_ledger import FormerClients
 from tests.simulation.world.metadata_store import SimulatedMetadataStore
+from tests.simulation.world.observed import Observed
 from tests.simulation.world.replication_actors import LockingClient
 from tests.simulation.world.replication_phases import Replication
 from tests.simulation.world.self_repair import SelfRepair
 from tests.simulation.world.writer_actor import Writer
+from tests.specification.actions import Action
+from tests.specification.judge import NotAllowedError
+from tests.specification.observers import Tell
+from tests.specification.specification import judge
 
 SETTLE_MS = 1_000_000
 """How long after the chaos all that was begun must have ended: every patience is far below it."""
@@ -60,17 +65,22 @@ class Outcome:
     trace: list[str] = field(default_factory=list)
     digest: str = ""
     """Of tape, end of the ledger and trace: two runs with the same are the same run."""
+    allowed: Counter[str] = field(default_factory=Counter)
+    """The steps of the specification that the run took."""
 
 
 class Run:
     """Sets the actors up and leads them through the phases. ``tests/scenarios`` give a schedule of their own."""
 
-    def __init__(self, schedule: Schedule, choices: Choices, *, is_traced: bool = False) -> None:
+    def __init__(self, schedule: Schedule, choices: Choices, *, is_traced: bool = False, tell: Tell | None = None) -> None:
+        """``tell`` is told of the protocol's actions."""
         self.schedule = schedule
         first = _new_metadata(schedule)
         self.invariants = Invariants(first)
         self.world = VirtualTimeWorld(choices, self.invariants, schedule.weather, is_traced=is_traced)
         self.world.list_available = self._available
+        if tell is not None:
+            self.world.observed = Observed(tell, self.invariants.history)
         self.store = SimulatedMetadataStore(self.world, first, schedule.weather.stale_reads)
         self.bookies: dict[str, BookieActor] = {}
         for name in schedule.bookies:
@@ -214,7 +224,19 @@ def run_choices(
     """Draw a schedule and play it."""
     percents = Percents(replicated_percent, restored_percent, unjournaled_percent)
     schedule = draw_schedule(choices, percents)
-    return play(Run(schedule, choices, is_traced=is_traced))
+    actions: list[Action] = []
+    outcome = play(Run(schedule, choices, is_traced=is_traced, tell=actions.append))
+    return judged(outcome, actions) if outcome.violation is None else outcome
+
+
+def judged(outcome: Outcome, actions: list[Action]) -> Outcome:
+    """Hold what was done against the specification. After the run: the invariants say more of what is wrong, and come first."""
+    try:
+        outcome.allowed = judge(actions).counts
+    except NotAllowedError as problem:
+        outcome.violation = Violation("I18", str(problem))
+        outcome.trace.append(f"VIOLATION {outcome.violation}")
+    return outcome
 
 
 def play(run: Run) -> Outcome:

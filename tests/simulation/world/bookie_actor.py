@@ -200,6 +200,7 @@ class BookieActor:
         bookie.set_read_only(self.name in world.read_only)
         world.note(self.name, "starts" + ("" if bookie.limbo is None else ", in limbo"))
         world.invariants.bookie_started(self.name)
+        world.observed.starts(self.name, in_limbo=bookie.limbo is not None)
         audit(self.name, bookie, world)
         if bookie.limbo is not None:
             self.on_limbo()
@@ -421,6 +422,7 @@ class BookieActor:
             case AddRequest() as request:
                 assert isinstance(reply, AddReply)
                 invariants.add_answered(self.name, request, reply.status, was_fenced=owed.was_fenced)
+                self._world.observed.answers_add(self.name, request, reply.status)
                 if request.deferred_sync and reply.status is Status.OK:
                     self._answered_early(process, request)
                 if owed.deletions < process.staged_deletions:  # the deletion behind it takes what it brought
@@ -468,6 +470,7 @@ class BookieActor:
 
     def _fenced(self) -> None:
         self._world.invariants.fence_answered(self.name)
+        self._world.observed.answers_fence(self.name)
 
     # --- reads
 
@@ -485,6 +488,7 @@ class BookieActor:
         end = replies[-1]
         assert isinstance(end, ReadEnd)
         self._world.invariants.read_answered(self.name, request, end)
+        self._world.observed.answers_read(self.name, replies)
         self._world.reply(envelope, ReadAnswer(replies))
 
     def _tell_lac(self, process: _Process, envelope: Envelope) -> LastAddConfirmedReply:
@@ -493,6 +497,8 @@ class BookieActor:
         asked = process.apache if self.of_apache(envelope.source) else process.bookie
         reply = asked.read_last_add_confirmed(request)
         self._world.invariants.lac_answered(self.name, reply)
+        if reply.status is Status.NO_SUCH_LEDGER:
+            self._world.observed.denies_ledger(self.name)
         self._world.reply(envelope, reply)
         return reply
 

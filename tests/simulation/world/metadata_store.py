@@ -26,6 +26,9 @@ from tests.simulation.world.messages import (
 )
 from tests.simulation.world.world import Wake, World
 
+SOMEBODY = "somebody"
+"""Who edits what is no client's business here."""
+
 
 class SimulatedMetadataStore:
     """``stale_percent`` of the reads that may come from a server that lags do."""
@@ -40,6 +43,7 @@ class SimulatedMetadataStore:
         self.is_deleted = False
         self.lock = LedgerLock()
         world.actors[self.name] = self
+        world.observed.stores(self.name, 0, first, is_outside=False)
 
     def receive(self, envelope: Envelope) -> None:
         body = envelope.body
@@ -79,7 +83,7 @@ class SimulatedMetadataStore:
         current = LedgerMetadata.decode(self._ledger_id, self._values[-1])
         if not current.is_closed and not self.is_deleted:
             edited = current.with_custom(f"edit {number}", b"")
-            self._set("somebody", SetMetadata(self._ledger_id, edited.encode(), len(self._values) - 1, "the same, edited"))
+            self._set(SOMEBODY, SetMetadata(self._ledger_id, edited.encode(), len(self._values) - 1, "the same, edited"))
 
     def delete(self) -> None:
         self._world.note(self.name, "the ledger is deleted")
@@ -99,5 +103,8 @@ class SimulatedMetadataStore:
             return None
         self._world.note(self.name, f"{source} sets version {len(self._values)}: {request.text}")
         self._values.append(request.value)
-        self._world.invariants.metadata_written(LedgerMetadata.decode(self._ledger_id, request.value), request.leaving)
-        return len(self._values) - 1
+        written, version = LedgerMetadata.decode(self._ledger_id, request.value), len(self._values) - 1
+        self._world.invariants.metadata_written(written, request.leaving)
+        is_outside = request.leaving is not None or source == SOMEBODY
+        self._world.observed.stores(source, version, written, is_outside=is_outside)
+        return version

@@ -118,6 +118,7 @@ class SelfRepair(Client):
         self.world.count("limbos that ended")
         self.world.note(name, "is out of limbo")
         self.world.invariants.repaired(name, held)
+        self.world.observed.leaves_limbo(name)
 
 
 def entries_of(bookie: Bookie, world: World) -> set[int]:

@@ -14,6 +14,7 @@ from bk_spark.entries.digest import master_key
 from tests.simulation.engines.choices import Choices
 from tests.simulation.engines.invariants import Invariants
 from tests.simulation.world.messages import Broken, Envelope
+from tests.simulation.world.observed import Observed
 
 Wake = Callable[[], None]
 
@@ -46,6 +47,7 @@ class World:
         self.faults: Counter[str] = Counter()
         """How many of each kind there were."""
         self.trace: list[str] | None = [] if is_traced else None
+        self.observed = Observed(lambda action: None)
         self._numbers = 0
 
     def send(self, envelope: Envelope) -> None:

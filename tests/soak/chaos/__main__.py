@@ -73,6 +73,7 @@ def summary(outcomes: list[Outcome]) -> str:
             "writers: " + ", ".join(f"{kind} {count}" for kind, count in sorted(ends.items())),
             *(["Java's roles: " + ", ".join(f"{roles} {count}" for roles, count in sorted(casts.items()))] if casts else []),
             *sums(verdicts),
+            f"steps held against the specification: {sum(one.steps or 0 for one in outcomes)}",
             f"rounds with any violation: {sum(bool(one.violations) for one in verdicts)}",
         )
     )

@@ -16,6 +16,7 @@ from unittest import mock
 
 from benchmarks.peers.bookkeeper_cluster import ApacheBookie
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.config import BookieConfig
 from bk_spark.local import cluster
 from bk_spark.local.cluster import LocalCluster
 from tests.interop.apache import apache_beside
@@ -27,6 +28,7 @@ from tests.soak.chaos.history import Recorder, last_confirmed, read_events
 from tests.soak.chaos.java_agents import compiled_agents
 from tests.soak.chaos.plan import FIRST, ROLES, SECOND, WRITER, RoundPlan
 from tests.soak.chaos.slow_bookie import slow_bookie_command
+from tests.soak.chaos.traces import Traces
 
 DEADLINE_S = 45.0
 """For everything to end after the faults did. A recovery gives up and begins anew after 8 s without progress (workload.py)."""
@@ -39,6 +41,8 @@ class Stage(Protocol):
     """What a round needs: bookies, and processes for its roles."""
 
     client: BookKeeper
+    traces: Traces | None
+    """None if not all of its processes write down what they do."""
 
     @property
     def bookies(self) -> Sequence[Bookie]:
@@ -79,10 +83,11 @@ class Arena:
 
     def __init__(self, directory: Path, bookies: int, apache: int = 0, *, java: bool = False) -> None:
         self.directory = directory
+        self.traces = None if apache or java else Traces(directory / "traces")
         self._agents: dict[tuple[str, bool], AgentProcess] = {}
         self._java_roles: tuple[str, ...] = ()
         with contextlib.ExitStack() as undo:
-            undo.enter_context(mock.patch.object(cluster, "bookie_command", slow_bookie_command))
+            undo.enter_context(mock.patch.object(cluster, "bookie_command", self._bookie_command))
             self.cluster = undo.enter_context(LocalCluster(bookies - apache, directory / "cluster"))
             self.bookies: list[Bookie] = list(self.cluster.bookies)
             if apache:
@@ -106,9 +111,15 @@ class Arena:
             self._agents[key] = self._started_agent(*key)
         return self._agents[key]
 
+    def _bookie_command(self, data_dir: Path, metadata_uri: str, port: int, config: BookieConfig) -> list[str]:
+        command = slow_bookie_command(data_dir, metadata_uri, port, config)
+        return command if self.traces is None else self.traces.command(f"bookie-{port}", command)
+
     def _started_agent(self, role: str, is_java: bool) -> AgentProcess:
         if not is_java:
-            return AgentProcess(python_agent(self.cluster.metadata_uri), self.directory / f"{role}.log")
+            command = python_agent(self.cluster.metadata_uri)
+            command = command if self.traces is None else self.traces.command(role, command)
+            return AgentProcess(command, self.directory / f"{role}.log")
         assert self._java is not None, "the arena was made without Java"
         return AgentProcess(self._java.command(role), self.directory / f"{role}-java.log")
 
@@ -160,6 +171,8 @@ class Outcome:
     faults: tuple[str, ...]
     """The kinds of what was done, one for each time."""
     seconds: float
+    steps: int | None = None
+    """That were held against the specification; None if not all processes wrote down theirs."""
 
 
 def run_round(arena: Arena, plan: RoundPlan) -> Outcome:
@@ -181,7 +194,11 @@ def play_round(stage: Stage, plan: RoundPlan, trouble: Trouble, recorder: Record
         problem.add_note(f"in round {plan.seed} of the chaos test, histories in {directory}, logs beside it")
         raise
     verdict = check(history.load(directory))
-    return Outcome(plan, directory, verdict, tuple(played.faults), time.monotonic() - started)
+    steps = None
+    if stage.traces is not None:
+        steps, problem = stage.traces.judge(stage.client, played.ledger_id, directory / "actions.txt")
+        verdict.violations += [] if problem is None else [problem]
+    return Outcome(plan, directory, verdict, tuple(played.faults), time.monotonic() - started, steps)
 
 
 class _Round:
@@ -194,6 +211,10 @@ class _Round:
         self._directory = recorder.path.parent
         self._random = random.Random(plan.seed)
         self._late: list[str] = []
+
+    @property
+    def ledger_id(self) -> int:
+        return self._writer.ledger_id
 
     def play(self) -> None:
         self._stage.await_bookies()

@@ -91,6 +91,7 @@ class Cast:
     def __init__(self, arena: Arena, life: int) -> None:
         self._arena = arena
         self.client = arena.client
+        self.traces = None
         self.bookies = arena.cluster.bookies
         self._nodes = dict(zip(ROLES, (arena.fabric.add(name) for name in clients(life)), strict=True))
         self._agents: dict[str, AgentProcess] = {}

@@ -1,0 +1,46 @@
+"""Has the processes of a cluster write down what they do, and holds that against the specification of the protocol."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bk_spark.client.bookkeeper import BookKeeper
+from tests.simulation.engines.invariants import Violation
+from tests.specification.actions import Ledger, encode
+from tests.specification.judge import NotAllowedError
+from tests.specification.recorded import actions_of, judge_recorded
+from tests.specification.traced import traced
+
+
+class Traces:
+    """``directory`` has a file for each process."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self._directory = directory
+
+    def command(self, who: str, words: list[str]) -> list[str]:
+        """``words``, a command of ours, so that it writes down what it does under the name ``who``."""
+        return traced(self._directory / f"{who}.trace", words)
+
+    def judge(self, client: BookKeeper, ledger_id: int, kept: Path) -> tuple[int, Violation | None]:
+        """How many steps the trace has, and the first one that the specification does not have. ``kept`` gets the trace.
+
+        To be called when nobody works on the ledger any more: what is told of others so far is forgotten.
+        """
+        files = sorted(self._directory.iterdir())
+        actions = actions_of(files, ledger_id)
+        kept.write_text("".join(f"{encode(action)}\n" for action in actions))
+        for file in files:
+            os.truncate(file, 0)
+        try:
+            judge_recorded(actions, _stored(client, ledger_id))
+        except NotAllowedError as problem:
+            return len(actions), Violation("I18", str(problem))
+        return len(actions), None
+
+
+def _stored(client: BookKeeper, ledger_id: int) -> tuple[int, Ledger]:
+    metadata, version = client._ledgers.versioned(ledger_id)
+    return version, Ledger.of(metadata)
