@@ -130,6 +130,13 @@ class HearsFenced(Action):
 
 
 @dataclass(frozen=True, slots=True)
+class EndsFencing(Action):
+    """It takes entries up to ``floor`` for confirmed, and reads from there on."""
+
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
 class AsksToRead(Action):
     request: int
     bookie: str
@@ -219,11 +226,11 @@ class LeavesLimbo(Action):
 
 @dataclass(frozen=True, slots=True)
 class Stores(Action):
-    """``who`` wrote what is now at ``version``. ``is_outside``: no writer and no recovery did."""
+    """``who`` wrote what is now at ``version``. ``is_edit``: somebody whose business is not the protocol did."""
 
     version: int
     ledger: Ledger
-    is_outside: bool = False
+    is_edit: bool = False
 
 
 def _kinds(of: type[Action]) -> dict[str, type[Action]]:

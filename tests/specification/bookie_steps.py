@@ -39,7 +39,7 @@ class BookieSteps:
         bookie, require = self._variables.bookie(action.who), self._judge.require
         self._judge.step("BookieSendsReadResponse")
         given = {entry_id for ids in action.ids for entry_id in ids.expand()}
-        require(bookie.sent.issuperset(given), "it gives entries that nobody sent it")
+        require(bookie.sent.issuperset(given) or bookie.is_lossy, "it gives entries that nobody sent it")
         if action.status in NEGATIVE:
             is_whole = action.status == NO_SUCH_LEDGER
             has_it = bool(bookie.entries) if is_whole else action.entry_id in bookie.entries
@@ -48,19 +48,18 @@ class BookieSteps:
             bookie.denied.add(None if is_whole else action.entry_id)
 
     def starts(self, action: Starts) -> None:
-        """DIFFERENCE: limbo refuses the adds of writers, and needs no fence for that. Its repair fences."""
+        """DIFFERENCE: limbo refuses the adds of writers, and needs no fence for that. Its repair fences, and copies."""
         bookie = self._variables.bookie(action.who)
         self._judge.step("BookieCrash (with limbo)" if action.in_limbo else "(a bookie starts)")
         bookie.in_limbo = action.in_limbo
         if action.in_limbo:
-            bookie.may_be_fenced = True
+            bookie.may_be_fenced = bookie.is_lossy = True
             bookie.entries.clear()
 
     def leaves_limbo(self, action: LeavesLimbo) -> None:
         """DIFFERENCE: the specification's limbo never ends. What the bookie has then is not known here."""
         self._judge.step("(limbo ends)")
         self._variables.bookie(action.who).in_limbo = False
-        self._variables.bookie(action.who).is_lossy = True
 
     def loses_data(self, action: LosesData) -> None:
         self._judge.step("(data is lost)")

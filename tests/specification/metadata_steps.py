@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.specification.actions import DEFERRED, Learns, Ledger, Stores, Writes
+from tests.specification.actions import COPY, DEFERRED, Learns, Ledger, Stores, Writes
 from tests.specification.judge import Judge
 from tests.specification.variables import CLOSED, IN_RECOVERY, OPEN, Operation, Variables, Write, ensemble_of
 from tests.specification.writing_steps import WritingSteps
@@ -24,10 +24,13 @@ class MetadataSteps:
     def writes(self, action: Writes) -> None:
         """DIFFERENCE: what lost against an edit that is not the protocol's is asked for again, at the version that was read."""
         operation, ledger = self._variables.operation(action.who, self._judge), action.ledger
-        if operation.is_recovery:
+        if operation.kind == COPY:
+            self._judge.step("(re-replication is sent)")
+        elif operation.is_recovery:
             self._recovery_writes(operation, ledger)
         elif ledger.state == CLOSED:
-            # DIFFERENCE: one that was fenced may ask for it, too. It cannot succeed: the mark came before the fence.
+            # DIFFERENCE: one that was fenced may ask for it, too, and once more for a change that it had asked for before. That
+            # cannot succeed: the mark came before the fence.
             self._judge.step("(close of a writer is sent)")
             operation.is_closing = True
             self._judge.require(ledger.last_entry_id == operation.lac, f"its last add confirmed is {operation.lac}")
@@ -37,10 +40,10 @@ class MetadataSteps:
 
     def _changes_ensemble(self, operation: Operation, ledger: Ledger) -> None:
         self._judge.step("(change of the ensemble is sent)")
-        is_active = not operation.is_withdrawn and not operation.is_closing
-        self._judge.require(is_active, "the client has withdrawn, or closes")
+        self._judge.require(not operation.is_closing, "the client closes")
         self._judge.require(ledger.state == OPEN, "a writer marks nothing")
         if all(ledger != one.ledger for one in operation.writes):
+            self._judge.require(not operation.is_withdrawn, "the client has withdrawn")
             self._writing.check_change(operation, ledger.fragments)
         operation.next_ensemble = ledger.fragments[-1][1]
 
@@ -80,9 +83,7 @@ class MetadataSteps:
         variables, before, after = self._variables, self._variables.ledger, action.ledger
         self._judge.step("(metadata is stored)")
         self._judge.require(before is None or action.version == variables.version + 1, f"the version was {variables.version}")
-        if before is not None and action.is_outside:
-            self._is_outside(before, after)
-        elif before is not None:
+        if before is not None:
             self._takes(action, before, after)
         variables.ledger, variables.version, variables.versions[action.version] = after, action.version, after
         if after.state == CLOSED:
@@ -90,12 +91,18 @@ class MetadataSteps:
 
     def _takes(self, action: Stores, before: Ledger, after: Ledger) -> None:
         change, require = (before.state, after.state), self._judge.require
+        wanted = Write(after, action.version - 1, has_withdrawn=False)
+        asked = [one for one in self._variables.operations.values() if wanted in one.writes]
+        if action.is_edit or any(one.kind == COPY for one in asked):
+            self._is_outside(before, after)
+            return
         self._judge.step(STEPS.get(change, "(no step)"))
         require(change in STEPS, f"{before.state} became {after.state}")
-        wanted = Write(after, action.version - 1, has_withdrawn=False)
         by_recovery = IN_RECOVERY in change
-        is_asked = any(one.is_recovery == by_recovery and wanted in one.writes for one in self._variables.operations.values())
-        require(is_asked, "nobody who may asked for this, for the version that was there")
+        require(
+            any(one.is_recovery == by_recovery for one in asked),
+            "nobody who may asked for this, for the version that was there",
+        )
         require(after.state != IN_RECOVERY or before.fragments == after.fragments, "a mark that changes fragments")
 
     def _is_outside(self, before: Ledger, after: Ledger) -> None:

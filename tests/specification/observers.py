@@ -11,7 +11,7 @@ from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.recover_ledger import RecoverLedger
 from bk_spark.client.protocol.rereplicate_fragment import RereplicateFragment
-from bk_spark.entries.batch import EncodedBatch
+from bk_spark.entries.batch import NO_ENTRY, EncodedBatch
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.wire.messages import Status
 from tests.specification.actions import (
@@ -24,6 +24,7 @@ from tests.specification.actions import (
     AsksToRead,
     Begins,
     Confirms,
+    EndsFencing,
     Fragments,
     GivesUp,
     HearsAdd,
@@ -57,7 +58,7 @@ def observer_of(who: str, machine: sm.StateMachine, tell: Tell) -> OperationObse
 class OperationObserver:
     """Is told of each event before the machine handles it, and of the commands that follow. ``who`` names the operation.
 
-    By itself it tells of the adds alone, which is all that a re-replication has in common with the protocol.
+    By itself it tells of adds and compare-and-sets alone, which is all that a re-replication has in common with the protocol.
     """
 
     kind = COPY
@@ -91,7 +92,7 @@ class OperationObserver:
                 self._tell(GivesUp(self._who, command.request_id))
             elif isinstance(command, sm.WriteMetadata):
                 self._written = command.metadata
-                self._writes(command)
+                self._tell(Writes(self._who, Ledger.of(command.metadata), command.expected_version))
             else:
                 self._does(command)
 
@@ -118,9 +119,6 @@ class OperationObserver:
 
     def _hears(self, event: sm.Event) -> None:
         """Other events than answers to adds."""
-
-    def _writes(self, command: sm.WriteMetadata) -> None:
-        """What a re-replication writes is no step of the protocol."""
 
     def _does(self, command: sm.Command) -> None:
         """Other commands than adds and compare-and-sets."""
@@ -150,9 +148,6 @@ class WriterObserver(OperationObserver):
         elif isinstance(command, sm.Reject):
             self._counts.pop(id(command.token), None)
 
-    def _writes(self, command: sm.WriteMetadata) -> None:
-        self._tell(Writes(self._who, Ledger.of(command.metadata), command.expected_version))
-
     def _confirmed(self, command: sm.Confirm) -> None:
         """Where syncs are deferred, a force confirms and an ack does not."""
         _, count = self._counts.pop(id(command.token), (None, 0))
@@ -168,6 +163,7 @@ class RecoveryObserver(OperationObserver):
         super().__init__(who, machine, tell)
         self._recovery = machine
         self._starts = 0
+        self._is_fencing = False
 
     def _known(self) -> tuple[LedgerMetadata, int]:
         return self._recovery._update.metadata, self._recovery._update.version
@@ -177,7 +173,11 @@ class RecoveryObserver(OperationObserver):
         if starts > max(1, self._starts):
             self._has_begun = False
             self._begin()
-        self._starts = starts
+        if starts != self._starts:
+            self._starts, self._is_fencing = starts, True
+        if self._is_fencing and any(isinstance(one, sm.SendRead) for one in commands):
+            self._is_fencing = False
+            self._tell(EndsFencing(self._who, NO_ENTRY if writes is not None else self._recovery._floor))
         if writes is not None:
             self._works_with(fragments_of(writes.metadata))
         elif any(isinstance(one, sm.SendReadLastAddConfirmed) for one in commands):
@@ -201,9 +201,6 @@ class RecoveryObserver(OperationObserver):
             case sm.SendRead():
                 ids = Ids.of(command.first, command.last, command.pattern)
                 self._tell(AsksToRead(self._who, command.request_id, command.bookie_id, ids, command.fence))
-
-    def _writes(self, command: sm.WriteMetadata) -> None:
-        self._tell(Writes(self._who, Ledger.of(command.metadata), command.expected_version))
 
 
 def ids_of(batch: EncodedBatch) -> Ids:

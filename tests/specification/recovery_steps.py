@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bk_spark.quorum import is_covered
-from tests.specification.actions import AsksToFence, AsksToRead, HearsEnd, HearsEntries, HearsFenced
+from tests.specification.actions import AsksToFence, AsksToRead, EndsFencing, HearsEnd, HearsEntries, HearsFenced
 from tests.specification.judge import Judge
-from tests.specification.variables import NEGATIVE, OK, OPEN, Operation, Variables
+from tests.specification.variables import NEGATIVE, NO_ENTRY, OK, OPEN, Operation, Variables
 
 
 class RecoverySteps:
@@ -38,9 +38,22 @@ class RecoverySteps:
         if (action.status == OK and action.is_fenced) or action.status in NEGATIVE:
             self._judge.step("ClientReceivesFencingReadLacResponse")
             self._require_fence(bookie)
-            operation.recovery.fenced.add(bookie)
-            if action.status == OK:
-                operation.lac = operation.lap = max(operation.lac, action.last_add_confirmed)
+            said = action.last_add_confirmed if action.status == OK else NO_ENTRY
+            operation.recovery.fenced.setdefault(bookie, []).append(said)
+
+    def ends_fencing(self, action: EndsFencing) -> None:
+        """An answer that comes when the client waits no longer for it is, for the specification, still under way."""
+        operation, require = self._variables.operation(action.who, self._judge), self._judge.require
+        view, floor, lowest = operation.recovery, action.floor, operation.lac
+        self._judge.step("(fencing ends)")
+        counting = {bookie for bookie, said in view.fenced.items() if min(said) <= floor}
+        require(
+            _covers(operation, counting), f"only {sorted(counting)} of {view.ensemble} are fenced and confirm up to {floor}"
+        )
+        said = {one for answers in view.fenced.values() for one in answers}
+        require(floor >= lowest and floor in {lowest, *said}, f"{floor} is the answer of nobody")
+        operation.lac = operation.lap = floor
+        view.has_read = True
 
     def asks_to_read(self, action: AsksToRead) -> None:
         """DIFFERENCE: a window of entries is asked for at once, each in its write set. A read of the last confirmed entry comes
@@ -48,9 +61,7 @@ class RecoverySteps:
         operation, require = self._variables.operation(action.who, self._judge), self._judge.require
         view, is_proof = operation.recovery, action.ids.last <= operation.lac
         self._judge.step("(read of the last confirmed entry)" if is_proof else "ClientSendsRecoveryReadRequests")
-        if not view.has_read:
-            view.has_read = True
-            require(_covers(operation), f"only {sorted(view.fenced)} of {view.ensemble} are fenced")
+        require(view.has_read, "it is still fencing")
         if is_proof:
             return
         require(action.is_fencing, "a recovery read that does not fence")
@@ -90,11 +101,11 @@ class RecoverySteps:
         self._judge.require(self._variables.bookie(bookie).is_fenced, f"{bookie} never said that it fenced the ledger")
 
 
-def _covers(operation: Operation) -> bool:
+def _covers(operation: Operation, fenced: set[str]) -> bool:
     """Whether no ack quorum is left that could take an add of the writer.
 
     DIFFERENCE: with striping it is looked at for each write set. Without, it is the specification's (E - Qa) + 1.
     """
     view = operation.recovery
-    known = frozenset(slot for slot, bookie in enumerate(view.ensemble) if bookie in view.fenced)
+    known = frozenset(slot for slot, bookie in enumerate(view.ensemble) if bookie in fenced)
     return bool(known) and is_covered(known, len(view.ensemble), operation.write_quorum, operation.ack_quorum)

@@ -69,6 +69,7 @@ class Specification:
             actions.WorksWith: writing.works_with,
             actions.AsksToFence: recovery.asks_to_fence,
             actions.HearsFenced: recovery.hears_fenced,
+            actions.EndsFencing: recovery.ends_fencing,
             actions.AsksToRead: recovery.asks_to_read,
             actions.HearsEntries: recovery.hears_entries,
             actions.HearsEnd: recovery.hears_end,

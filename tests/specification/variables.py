@@ -44,7 +44,8 @@ class RecoveryView:
     has_read: bool = False
     """Whether the fencing phase is over."""
     fence_requests: dict[int, str] = field(default_factory=dict)
-    fenced: set[str] = field(default_factory=set)
+    fenced: dict[str, list[int]] = field(default_factory=dict)
+    """With the last adds confirmed that each answered."""
     reads: dict[int, tuple[str, Ids]] = field(default_factory=dict)
     there: set[int] = field(default_factory=set)
     """Entries of which it was given a copy."""
@@ -141,7 +142,7 @@ class Bookie:
     """Somebody asked for it."""
     in_limbo: bool = False
     is_lossy: bool = False
-    """What it lost the specification does not know of."""
+    """What it lost, or copied to itself, the specification does not know of."""
     acked: dict[bool, set[int]] = field(default_factory=lambda: {False: set(), True: set()})
     """What it said that it took, of writers and, under True, of recoveries."""
     has_refused: bool = False

@@ -260,7 +260,7 @@ class Faults:
 
         def go_back() -> None:
             took = bookie.took
-            is_promised = took.acknowledged_ms <= taken_ms or took.staged_ms > taken_ms + TIMEOUT_MS
+            is_promised = took.acknowledged_ms < taken_ms or took.staged_ms > taken_ms + TIMEOUT_MS
             if bookie.is_refused or bookie.is_gone or not is_promised:
                 return
             bookie.crash(is_machine=True)

@@ -43,7 +43,7 @@ class SimulatedMetadataStore:
         self.is_deleted = False
         self.lock = LedgerLock()
         world.actors[self.name] = self
-        world.observed.stores(self.name, 0, first, is_outside=False)
+        world.observed.stores(self.name, 0, first, is_edit=False)
 
     def receive(self, envelope: Envelope) -> None:
         body = envelope.body
@@ -105,6 +105,5 @@ class SimulatedMetadataStore:
         self._values.append(request.value)
         written, version = LedgerMetadata.decode(self._ledger_id, request.value), len(self._values) - 1
         self._world.invariants.metadata_written(written, request.leaving)
-        is_outside = request.leaving is not None or source == SOMEBODY
-        self._world.observed.stores(source, version, written, is_outside=is_outside)
+        self._world.observed.stores(source, version, written, is_edit=source == SOMEBODY)
         return version

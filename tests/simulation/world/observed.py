@@ -35,8 +35,8 @@ class Observed:
     def operation(self, client: str, machine: StateMachine) -> OperationObserver | None:
         return observer_of(f"{client}/{next(self._numbers)}", machine, self._note)
 
-    def stores(self, source: str, version: int, metadata: LedgerMetadata, *, is_outside: bool) -> None:
-        self._note(Stores(source, version, Ledger.of(metadata), is_outside))
+    def stores(self, source: str, version: int, metadata: LedgerMetadata, *, is_edit: bool) -> None:
+        self._note(Stores(source, version, Ledger.of(metadata), is_edit))
 
     def answers_add(self, bookie: str, request: AddRequest, status: Status) -> None:
         self._note(AnswersAdd(bookie, ids_of(request.batch), request.recovery, status.name, not request.deferred_sync))

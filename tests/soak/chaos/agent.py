@@ -11,18 +11,23 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.errors import MetadataUnavailableError
 from tests.soak.chaos import workload
 from tests.soak.chaos.duellist import Duellist
 from tests.soak.chaos.history import Recorder
 from tests.soak.chaos.plan import Load
 
 Command = dict[str, Any]
+
+START_S = 60.0
+"""Until a client has found ZooKeeper."""
 
 
 class Agent:
@@ -76,8 +81,19 @@ def _answer(**facts: Any) -> None:
         print(json.dumps(facts), flush=True)
 
 
+def connected(metadata_uri: str) -> BookKeeper:
+    """Also if ZooKeeper is away at this moment: faults last longer than a client waits for it."""
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            return BookKeeper(metadata_uri, workload.CONFIG)
+        except MetadataUnavailableError:
+            if time.monotonic() > deadline:
+                raise
+
+
 def main(metadata_uri: str) -> None:
-    with BookKeeper(metadata_uri, workload.CONFIG) as client:
+    with connected(metadata_uri) as client:
         agent = Agent(client)
         for line in sys.stdin:
             agent.obey(json.loads(line))

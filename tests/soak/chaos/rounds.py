@@ -41,8 +41,6 @@ class Stage(Protocol):
     """What a round needs: bookies, and processes for its roles."""
 
     client: BookKeeper
-    traces: Traces | None
-    """None if not all of its processes write down what they do."""
 
     @property
     def bookies(self) -> Sequence[Bookie]:
@@ -84,6 +82,7 @@ class Arena:
     def __init__(self, directory: Path, bookies: int, apache: int = 0, *, java: bool = False) -> None:
         self.directory = directory
         self.traces = None if apache or java else Traces(directory / "traces")
+        """None if not all processes write down what they do."""
         self._agents: dict[tuple[str, bool], AgentProcess] = {}
         self._java_roles: tuple[str, ...] = ()
         with contextlib.ExitStack() as undo:
@@ -171,8 +170,15 @@ class Outcome:
     faults: tuple[str, ...]
     """The kinds of what was done, one for each time."""
     seconds: float
+    ledger_id: int
     steps: int | None = None
     """That were held against the specification; None if not all processes wrote down theirs."""
+
+    def judged(self, traces: Traces, client: BookKeeper) -> Outcome:
+        """With what the specification says of the round."""
+        steps, problem = traces.judge(client, self.ledger_id, self.directory / "actions.txt")
+        self.verdict.violations += [] if problem is None else [problem]
+        return dataclasses.replace(self, steps=steps)
 
 
 def run_round(arena: Arena, plan: RoundPlan) -> Outcome:
@@ -181,7 +187,12 @@ def run_round(arena: Arena, plan: RoundPlan) -> Outcome:
     directory.mkdir()
     recorder = Recorder(directory / "round.jsonl", "round")
     nemesis = Nemesis(arena.cluster, arena.bookies, plan.faults, recorder)
-    return play_round(arena, plan, nemesis, recorder)
+    outcome = play_round(arena, plan, nemesis, recorder)
+    if arena.traces is None:
+        return outcome
+    outcome = outcome.judged(arena.traces, arena.client)
+    arena.traces.forget()
+    return outcome
 
 
 def play_round(stage: Stage, plan: RoundPlan, trouble: Trouble, recorder: Recorder) -> Outcome:
@@ -194,11 +205,7 @@ def play_round(stage: Stage, plan: RoundPlan, trouble: Trouble, recorder: Record
         problem.add_note(f"in round {plan.seed} of the chaos test, histories in {directory}, logs beside it")
         raise
     verdict = check(history.load(directory))
-    steps = None
-    if stage.traces is not None:
-        steps, problem = stage.traces.judge(stage.client, played.ledger_id, directory / "actions.txt")
-        verdict.violations += [] if problem is None else [problem]
-    return Outcome(plan, directory, verdict, tuple(played.faults), time.monotonic() - started, steps)
+    return Outcome(plan, directory, verdict, tuple(played.faults), time.monotonic() - started, played.ledger_id)
 
 
 class _Round:

@@ -27,18 +27,20 @@ class Traces:
     def judge(self, client: BookKeeper, ledger_id: int, kept: Path) -> tuple[int, Violation | None]:
         """How many steps the trace has, and the first one that the specification does not have. ``kept`` gets the trace.
 
-        To be called when nobody works on the ledger any more: what is told of others so far is forgotten.
+        To be called when nobody works on the ledger any more.
         """
-        files = sorted(self._directory.iterdir())
-        actions = actions_of(files, ledger_id)
+        actions = actions_of(sorted(self._directory.iterdir()), ledger_id)
         kept.write_text("".join(f"{encode(action)}\n" for action in actions))
-        for file in files:
-            os.truncate(file, 0)
         try:
             judge_recorded(actions, _stored(client, ledger_id))
         except NotAllowedError as problem:
             return len(actions), Violation("I18", str(problem))
         return len(actions), None
+
+    def forget(self) -> None:
+        """All that was told so far."""
+        for file in self._directory.iterdir():
+            os.truncate(file, 0)
 
 
 def _stored(client: BookKeeper, ledger_id: int) -> tuple[int, Ledger]:

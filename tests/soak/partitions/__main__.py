@@ -59,6 +59,7 @@ def summary(outcomes: list[PartitionOutcome]) -> str:
             f"faults: {_listed(faults)}",
             f"packets: {_listed(packets)}",
             *sums(verdicts),
+            f"steps held against the specification: {sum(life.steps or 0 for outcome in outcomes for life in outcome.lives)}",
             f"log entries confirmed: {sum(one.confirmed for one in logs)}, leaderships {sum(one.leaderships for one in logs)}",
             f"rows that Spark streamed: {sum(one.rows for one in streamed)}, in {len(streamed)} rounds with "
             f"{sum(one.starts for one in streamed)} drivers",

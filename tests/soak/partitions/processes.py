@@ -15,6 +15,7 @@ from bk_spark.local.process import Keeper, LocalProcess, end_all
 from bk_spark.local.zookeeper_server import zookeeper_command, zookeeper_config
 from bk_spark.metadata.registration import initialise_cluster, intended_root, open_root
 from bk_spark.metadata.zookeeper import connect
+from tests.soak.chaos.traces import Traces
 from tests.soak.partitions.fabric import Fabric, Node
 from tests.soak.partitions.plan import BOOKIES, REPAIRERS, ZOOKEEPERS
 
@@ -85,17 +86,21 @@ class NodeBookie(_InNode, LocalBookie):
 
 
 class NodeAutoRecovery(_InNode, LocalAutoRecovery):
-    """An AutoRecovery process in a node of its own."""
+    """An AutoRecovery process in a node of its own, which writes down what it does."""
 
-    def __init__(self, keeper: Keeper, directory: Path, node: Node, metadata_uri: str) -> None:
+    def __init__(self, keeper: Keeper, directory: Path, node: Node, metadata_uri: str, traces: Traces) -> None:
         self.node = node
+        self._traces = traces
         super().__init__(keeper, directory, metadata_uri, AUTORECOVERY, ClientConfig())
+
+    def _launch(self, command: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        super()._launch(self._traces.command(self.node.name, list(command)), environment)
 
 
 class NetworkCluster:
     """ZooKeeper's servers, the bookies and AutoRecovery. Ends with ``close``."""
 
-    def __init__(self, keeper: Keeper, directory: Path, fabric: Fabric) -> None:
+    def __init__(self, keeper: Keeper, directory: Path, fabric: Fabric, traces: Traces) -> None:
         self.servers: dict[str, EnsembleServer | NodeBookie] = {}
         """What may be killed and suspended, by its node."""
         self._repairers: list[NodeAutoRecovery] = []
@@ -109,7 +114,7 @@ class NetworkCluster:
             for node in [fabric.add(name) for name in BOOKIES]:
                 self._start(NodeBookie(keeper, directory / node.name, node, self.metadata_uri))
             for node in [fabric.add(name) for name in REPAIRERS]:
-                self._repairers.append(NodeAutoRecovery(keeper, directory / node.name, node, self.metadata_uri))
+                self._repairers.append(NodeAutoRecovery(keeper, directory / node.name, node, self.metadata_uri, traces))
                 self._repairers[-1].start()
         except BaseException:
             self.close()

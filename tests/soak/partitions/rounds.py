@@ -26,26 +26,30 @@ from tests.soak.chaos.history import Recorder
 from tests.soak.chaos.plan import ROLES
 from tests.soak.chaos.rounds import Outcome, await_bookies, play_round
 from tests.soak.chaos.slow_bookie import slow_bookie_command
+from tests.soak.chaos.traces import Traces
 from tests.soak.partitions.fabric import Fabric, Node
 from tests.soak.partitions.faults import Nemesis
 from tests.soak.partitions.plan import BOOKIES, LIVES, SPARK, PartitionPlan, clients
 from tests.soak.partitions.processes import NetworkCluster
 from tests.soak.partitions.spark_life import SparkLife, Streamed
-from tests.soak.partitions.spoilt import BOOKIE, BUGS, CLIENT, spoilt
+from tests.soak.partitions.spoilt import BOOKIE, CLIENT, spoilt
 
 
 class Arena:
     """The network, ZooKeeper, the bookies and the client processes. ``directory`` keeps their logs and all histories."""
 
     def __init__(self, directory: Path, seed: int, bug: str | None = None) -> None:
-        """``bug``: one of spoilt.py that all clients or all bookies have."""
+        """``bug``: one of spoilt.py that all clients, all bookies or both have."""
         self.directory = directory
         self._bug = bug
+        self.traces = Traces(directory / "traces")
         with contextlib.ExitStack() as undo:
             undo.enter_context(mock.patch.object(cluster, "bookie_command", self._bookie_command))
             self._keeper = undo.enter_context(Keeper(directory, temporary=False))
             self.fabric = undo.enter_context(Fabric(self._keeper, directory, seed))
-            self.cluster = undo.enter_context(contextlib.closing(NetworkCluster(self._keeper, directory, self.fabric)))
+            self.cluster = undo.enter_context(
+                contextlib.closing(NetworkCluster(self._keeper, directory, self.fabric, self.traces))
+            )
             self.client = undo.enter_context(BookKeeper(self.cluster.metadata_uri))
             self.alone = threading.Lock()
             self._sides = {side: self.fabric.add(side) for side in SIDES}
@@ -68,12 +72,11 @@ class Arena:
 
     def agent_command(self, node: Node) -> list[str]:
         """Of a client in a node."""
-        command = [*node.prefix, *python_agent(self.cluster.metadata_uri)]
-        return spoilt(self._bug, command) if self._bug and BUGS[self._bug].who == CLIENT else command
+        return spoilt(self._bug, CLIENT, [*node.prefix, *python_agent(self.cluster.metadata_uri)])
 
     def _bookie_command(self, data_dir: Path, metadata_uri: str, port: int, config: BookieConfig) -> list[str]:
         command = slow_bookie_command(data_dir, metadata_uri, port, config)
-        return spoilt(self._bug, command) if self._bug and BUGS[self._bug].who == BOOKIE else command
+        return self.traces.command(data_dir.parent.name, spoilt(self._bug, BOOKIE, command))
 
     def close(self) -> None:
         self._undo.close()
@@ -91,7 +94,6 @@ class Cast:
     def __init__(self, arena: Arena, life: int) -> None:
         self._arena = arena
         self.client = arena.client
-        self.traces = None
         self.bookies = arena.cluster.bookies
         self._nodes = dict(zip(ROLES, (arena.fabric.add(name) for name in clients(life)), strict=True))
         self._agents: dict[str, AgentProcess] = {}
@@ -106,7 +108,8 @@ class Cast:
             if role in self._agents:
                 self._agents[role].close()
             node = self._nodes[role]
-            self._agents[role] = AgentProcess(self._arena.agent_command(node), self._arena.directory / f"{node.name}.log")
+            command = self._arena.traces.command(node.name, self._arena.agent_command(node))
+            self._agents[role] = AgentProcess(command, self._arena.directory / f"{node.name}.log")
         return self._agents[role]
 
     def await_bookies(self) -> None:
@@ -189,6 +192,8 @@ class _Round:
             with ThreadPoolExecutor(LIVES) as threads:
                 lives = tuple(threads.map(self._live, range(LIVES)))
             contest.stop()
+            lives = tuple(life.judged(self._arena.traces, self._arena.client) for life in lives)
+            self._arena.traces.forget()
             streamed = spark.finish(self._arena.client) if spark is not None else None
         packets, faults = self._arena.fabric.counts() - before, tuple(self._nemesis.done)
         seconds = time.monotonic() - started

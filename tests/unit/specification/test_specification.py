@@ -18,6 +18,7 @@ from tests.specification.actions import (
     AsksToRead,
     Begins,
     Confirms,
+    EndsFencing,
     GivesUp,
     HearsAdd,
     HearsEnd,
@@ -79,7 +80,7 @@ def life() -> list[Action]:
         Begins("r", RECOVERY, 3, 2, CHANGED, 1),
         Writes("r", MARKED, 1), Stores("r", 2, MARKED), Learns("r", 2, MARKED),
         *fenced(1, "b1", 1), *fenced(2, "b2", 0),
-        AsksToRead("r", 3, "b1", Ids(2, 5), True), AsksToRead("r", 4, "b2", Ids(2, 5), True),
+        EndsFencing("r", 1), AsksToRead("r", 3, "b1", Ids(2, 5), True), AsksToRead("r", 4, "b2", Ids(2, 5), True),
         AnswersRead("b1", (Ids(2, 2),), "NO_SUCH_ENTRY", 3),
         HearsEntries("r", 3, Ids(2, 2)), HearsEnd("r", 3, "NO_SUCH_ENTRY", 3),
         *written_back(5, "b1", 2), *written_back(6, "b2", 2),
@@ -147,7 +148,9 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "an add says that more is confirmed than is": (
         instead(add(8, "b1", 2, 1)[0], *add(8, "b1", 2, 2)), "ClientSendsAddEntryRequests"),
     "recovery begins without the mark": (without(Stores("r", 2, MARKED), Learns("r", 2, MARKED)), "ClientStartsRecovery"),
-    "one fenced bookie is enough": (without(*fenced(2, "b2", 0)), "ClientSendsRecoveryReadRequests"),
+    "one fenced bookie is enough": (without(*fenced(2, "b2", 0)), "fencing ends"),
+    "a recovery believes more than it was told": (instead(EndsFencing("r", 1), EndsFencing("r", 2)), "fencing ends"),
+    "a recovery reads before it has fenced": (without(EndsFencing("r", 1)), "ClientSendsRecoveryReadRequests"),
     "a recovery read does not fence": (
         instead(AsksToRead("r", 3, "b1", Ids(2, 5), True), AsksToRead("r", 3, "b1", Ids(2, 5), False)),
         "ClientSendsRecoveryRead"),
