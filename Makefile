@@ -7,8 +7,8 @@
 #
 #   make lint     linters and types alone
 #   make format   rewrites the code as the linters want it
-#   make simulate the protocol under faults in virtual time, on all cores, and duels for a log (SEEDS=20000; DUELS=5000;
-#                 FIRST=the first seed; COVERAGE=1)
+#   make simulate the protocol under faults in virtual time, on all cores, also with whole client programs, and duels for a log
+#                 (SEEDS=20000; WHOLE=2000; DUELS=5000; FIRST=the first seed; COVERAGE=1)
 #   make mutants  the deliberate bugs, and after how many runs each engine catches them; then how many of MUTANTS=200 bugs made from
 #                 the source each engine kills (SEED=1)
 #   make chaos    the protocol under faults of real processes (ROUNDS=200; FIRST=the first seed; KEEP=directory for all records;
@@ -43,6 +43,7 @@ JOBS ?= 3
 PYTEST := $(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 QUICK_JVM := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(abspath $(VENV)/spark.jsa) -Xlog:disable"
 SEEDS ?= 20000
+WHOLE ?= 2000
 DUELS ?= 5000
 FIRST ?= 0
 ROUNDS ?= 200
@@ -84,6 +85,7 @@ format: $(VENV)/test-installed
 
 simulate: $(VENV)/test-installed
 	$(RUN) -m tests.simulation run --seeds $(SEEDS) --first $(FIRST) $(if $(COVERAGE),--coverage)
+	$(RUN) -m tests.simulation run --whole --seeds $(WHOLE) --first $(FIRST) $(if $(COVERAGE),--coverage)
 	$(RUN) -m tests.simulation run-logs --seeds $(DUELS) --first $(FIRST)
 
 mutants: $(VENV)/test-installed

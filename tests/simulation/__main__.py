@@ -1,8 +1,8 @@
 """The simulator from a shell.
 
-python -m tests.simulation run [--seeds N] [--first SEED] [--processes N] [--failures DIR] [--coverage]
-python -m tests.simulation show SEED        the trace of one seed
-python -m tests.simulation replay FILE      the trace of a failure that ``run`` wrote down
+python -m tests.simulation run [--seeds N] [--first SEED] [--processes N] [--failures DIR] [--coverage] [--whole]
+python -m tests.simulation show SEED [--whole]      the trace of one seed
+python -m tests.simulation replay FILE [--whole]    the trace of a failure that ``run`` wrote down
 python -m tests.simulation script FILE      the trace of a script of tests/scenarios
 python -m tests.simulation mutants          after how many runs each deliberate bug is caught
 python -m tests.simulation run-logs [--seeds N] [--first SEED] [--processes N]    duels for a log
@@ -21,8 +21,12 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from tests.simulation.engines.branch_coverage import Coverage
+
+if TYPE_CHECKING:
+    from tests.simulation.engines.campaign import Play
 
 SHRUNK = 3
 """Failures of a campaign that are made small and written down."""
@@ -38,12 +42,14 @@ def main(arguments: list[str]) -> int:
         return _generated_mutants(options)
     if options.command in ("mutants", "exhaustive"):
         return _mutants() if options.command == "mutants" else _exhaustive(options.states)
-    coverage = Coverage() if options.command == "run" and options.coverage else None
+    coverage = Coverage(of_drivers=options.whole) if options.command == "run" and options.coverage else None
     from tests.simulation.engines import campaign
 
     if options.command == "run":
         return _run(options, campaign, coverage)
-    outcome = campaign.run_seed(options.seed) if options.command == "show" else campaign.replay_failure(options.file)
+    play = _play(options)
+    shows = options.command == "show"
+    outcome = campaign.run_seed(options.seed, play) if shows else campaign.replay_failure(options.file, play)
     print("\n".join(outcome.trace))
     return 1 if outcome.violation is not None else 0
 
@@ -67,6 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("seed", type=int)
     replay = commands.add_parser("replay", help="play a failure again and print its trace")
     replay.add_argument("file", type=Path)
+    for one in (run, show, replay):
+        one.add_argument("--whole", action="store_true", help="clients are whole programs, with their drivers")
     script = commands.add_parser("script", help="play a script and print its trace")
     script.add_argument("file", type=Path)
     commands.add_parser("mutants", help="search for all deliberate bugs with all engines")
@@ -133,10 +141,17 @@ def _print_all(lines: Iterable[tuple[str, bool]]) -> int:
     return 0 if is_good else 1
 
 
+def _play(options: argparse.Namespace) -> Play:
+    from tests.simulation.engines.engine import run_choices
+    from tests.simulation.whole.run import run_whole
+
+    return run_whole if options.whole else run_choices
+
+
 def _run(options: argparse.Namespace, campaign: ModuleType, coverage: Coverage | None) -> int:
     started_s = time.monotonic()
     totals = campaign.Totals()
-    for totals in campaign.run_campaign(options.first, options.seeds, 1 if coverage else options.processes):
+    for totals in campaign.run_campaign(options.first, options.seeds, 1 if coverage else options.processes, _play(options)):
         if sys.stderr.isatty():
             print(f"\r{totals.schedules} schedules ", end="", file=sys.stderr, flush=True)
     print(campaign.report(totals, time.monotonic() - started_s))
@@ -144,7 +159,7 @@ def _run(options: argparse.Namespace, campaign: ModuleType, coverage: Coverage |
         print(coverage.report())
     failed = sorted(totals.failed_seeds)
     for seed in failed[:SHRUNK]:
-        print(campaign.keep_failure(seed, options.failures))
+        print(campaign.keep_failure(seed, options.failures, play=_play(options)))
     if failed[SHRUNK:]:
         print(f"also failed: {', '.join(map(str, failed[SHRUNK:]))}")
     return 1 if failed else 0

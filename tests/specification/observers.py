@@ -206,3 +206,24 @@ class RecoveryObserver(OperationObserver):
 def ids_of(batch: EncodedBatch) -> Ids:
     header = batch.header
     return Ids.of(header.first_entry_id, header.last_entry_id, header.pattern)
+
+
+class Traced(sm.StateMachine):
+    """A state machine whose events and commands are told of."""
+
+    def __init__(self, machine: sm.StateMachine, observer: OperationObserver) -> None:
+        super().__init__()
+        self._machine = machine
+        self._observer = observer
+
+    def handle(self, event: sm.Event, now_ms: int) -> None:
+        self._observer.handles(event)
+        self._machine.handle(event, now_ms)
+
+    def take_commands(self) -> list[sm.Command]:
+        commands = self._machine.take_commands()
+        self._observer.wants(commands)
+        return commands
+
+    def deadline_ms(self) -> int | None:
+        return self._machine.deadline_ms()

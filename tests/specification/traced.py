@@ -21,12 +21,12 @@ from unittest import mock
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.runner import Runner
-from bk_spark.client.protocol.state_machine import Command, Event, StateMachine
+from bk_spark.client.protocol.state_machine import Command, StateMachine
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.wire import messages
 from bk_spark.wire.messages import AddRequest, FenceRequest, ReadBatch, StagedReply, StagedRequest, Status
 from tests.specification.actions import Action, AnswersAdd, AnswersFence, AnswersRead, Ids, Starts, encode
-from tests.specification.observers import OperationObserver, ids_of, observer_of
+from tests.specification.observers import Traced, ids_of, observer_of
 
 ALL_LEDGERS = -1
 """In place of a ledger's id: of a bookie as a whole."""
@@ -36,27 +36,6 @@ def traced(file: Path, words: list[str]) -> list[str]:
     """The command ``python … -m MODULE ARGUMENTS…``, with what it does written to ``file``."""
     at = words.index("-m")
     return [*words[: at + 1], "tests.specification.traced", str(file), *words[at + 1 :]]
-
-
-class _Traced(StateMachine):
-    """A state machine whose events and commands are told of."""
-
-    def __init__(self, machine: StateMachine, observer: OperationObserver) -> None:
-        super().__init__()
-        self._machine = machine
-        self._observer = observer
-
-    def handle(self, event: Event, now_ms: int) -> None:
-        self._observer.handles(event)
-        self._machine.handle(event, now_ms)
-
-    def take_commands(self) -> list[Command]:
-        commands = self._machine.take_commands()
-        self._observer.wants(commands)
-        return commands
-
-    def deadline_ms(self) -> int | None:
-        return self._machine.deadline_ms()
 
 
 def patches(file: Path) -> list[Any]:
@@ -77,7 +56,7 @@ def patches(file: Path) -> list[Any]:
     ) -> None:
         who = f"{file.stem}/{os.getpid()}/{next(numbers)}"
         observer = observer_of(who, machine, partial(tell, metadata.ledger_id))
-        begin(self, context, metadata, machine if observer is None else _Traced(machine, observer), on_command)
+        begin(self, context, metadata, machine if observer is None else Traced(machine, observer), on_command)
 
     return [mock.patch.object(Runner, "__init__", begin_traced), *_of_bookies(tell)]
 

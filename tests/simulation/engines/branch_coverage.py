@@ -1,4 +1,4 @@
-"""Which branches of the client's state machines a campaign went through, by the simulator alone."""
+"""Which branches of the client a campaign went through, by the simulator alone: state machines, or the drivers around them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,28 @@ STATE_MACHINES = (
 )
 
 
+DRIVERS = (
+    "driver/bookies",
+    "driver/client_context",
+    "driver/connections",
+    "driver/framed_adds",
+    "driver/apache/framed_connection",
+    "driver/queued_add",
+    "driver/runner",
+    "ledger/append_future",
+    "ledger/write_handle",
+    "ledger/write_items",
+    "ledger/write_queue",
+)
+
+
 class Coverage:
     """Counts from now on."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_drivers: bool = False) -> None:
         client = ROOT / "bk_spark" / "client"
-        files = [str(client / "protocol" / f"{name}.py") for name in STATE_MACHINES]
-        files.append(str(client / "replication" / "ledger_rereplication.py"))
+        machines = [*(f"protocol/{name}" for name in STATE_MACHINES), "replication/ledger_rereplication"]
+        files = [str(client / f"{name}.py") for name in (DRIVERS if of_drivers else machines)]
         self._coverage = coverage.Coverage(branch=True, include=files, data_file=None, config_file=False)
         self._coverage.start()
 

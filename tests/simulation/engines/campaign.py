@@ -7,10 +7,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Protocol
 
-from tests.simulation.engines.choices import SeededChoices, TapeChoices
+from tests.simulation.engines.choices import Choices, SeededChoices, TapeChoices
 from tests.simulation.engines.engine import Outcome, run_choices
 from tests.simulation.engines.shrink import MAX_TRIES, shrink
 
@@ -22,6 +24,12 @@ RERUN_EVERY = 20
 
 MAX_FAILURES = 20
 """A campaign ends after so many: the first ones say enough."""
+
+
+class Play(Protocol):
+    """Draws a schedule and plays it: ``run_choices``, or ``whole.run.run_whole``."""
+
+    def __call__(self, choices: Choices, *, is_traced: bool = False) -> Outcome: ...
 
 
 @dataclass(slots=True)
@@ -47,12 +55,12 @@ class Totals:
         self.failed_seeds += other.failed_seeds
 
 
-def run_seeds(seeds: Iterable[int]) -> Totals:
+def run_seeds(seeds: Iterable[int], play: Play = run_choices) -> Totals:
     """Play seeds one after the other in this process."""
     gc.disable()  # a run leaves no cycles worth a collection in its middle
     totals = Totals()
     for seed in seeds:
-        outcome = run_choices(SeededChoices(seed))
+        outcome = play(SeededChoices(seed))
         totals.schedules += 1
         totals.steps += outcome.steps
         totals.faults.update(outcome.faults)
@@ -62,7 +70,7 @@ def run_seeds(seeds: Iterable[int]) -> Totals:
         is_bad = outcome.violation is not None
         if seed % RERUN_EVERY == 0:
             totals.reruns += 1
-            is_bad |= run_choices(TapeChoices(outcome.tape)).digest != outcome.digest
+            is_bad |= play(TapeChoices(outcome.tape)).digest != outcome.digest
         if is_bad:
             totals.failed_seeds.append(seed)
         if totals.schedules % SEEDS_A_TASK == 0:
@@ -71,16 +79,16 @@ def run_seeds(seeds: Iterable[int]) -> Totals:
     return totals
 
 
-def run_campaign(first: int, count: int, processes: int) -> Iterator[Totals]:
+def run_campaign(first: int, count: int, processes: int, play: Play = run_choices) -> Iterator[Totals]:
     """Seeds from ``first`` on; gives back what is done so far, task by task."""
     tasks = [range(start, min(start + SEEDS_A_TASK, first + count)) for start in range(first, first + count, SEEDS_A_TASK)]
     totals = Totals()
     if processes == 1:
-        results: Iterable[Totals] = map(run_seeds, tasks)
+        results: Iterable[Totals] = map(partial(run_seeds, play=play), tasks)
         yield from _added(results, totals)
         return
     with get_context("spawn").Pool(processes) as pool:
-        yield from _added(pool.imap_unordered(run_seeds, tasks), totals)
+        yield from _added(pool.imap_unordered(partial(run_seeds, play=play), tasks), totals)
 
 
 def _added(results: Iterable[Totals], totals: Totals) -> Iterator[Totals]:
@@ -105,13 +113,13 @@ def _listed(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
 
 
-def keep_failure(seed: int, directory: Path, maximum_tries: int = MAX_TRIES) -> str:
+def keep_failure(seed: int, directory: Path, maximum_tries: int = MAX_TRIES, play: Play = run_choices) -> str:
     """Shrink a failed seed and write it down; gives back the one line that says so."""
-    outcome = run_choices(SeededChoices(seed))
+    outcome = play(SeededChoices(seed))
     if outcome.violation is None:
         return f"seed {seed}: a second run of the same tape came out differently"
-    tape = shrink(outcome.tape, lambda candidate: _same_failure(candidate, outcome), maximum_tries)
-    shrunk = run_choices(TapeChoices(tape), is_traced=True)
+    tape = shrink(outcome.tape, lambda candidate: _same_failure(candidate, outcome, play), maximum_tries)
+    shrunk = play(TapeChoices(tape), is_traced=True)
     path = write_failure(seed, shrunk, directory)
     shape = "/".join(map(str, shrunk.schedule.shape))
     return f"seed {seed}, virtual time, {shape}, {shrunk.violation}, {path}"
@@ -133,17 +141,17 @@ def write_failure(seed: int, outcome: Outcome, directory: Path) -> Path:
     return path
 
 
-def run_seed(seed: int) -> Outcome:
+def run_seed(seed: int, play: Play = run_choices) -> Outcome:
     """With its trace."""
-    return run_choices(SeededChoices(seed), is_traced=True)
+    return play(SeededChoices(seed), is_traced=True)
 
 
-def replay_failure(path: Path) -> Outcome:
-    return run_choices(TapeChoices(json.loads(path.read_text())["tape"]), is_traced=True)
+def replay_failure(path: Path, play: Play = run_choices) -> Outcome:
+    return play(TapeChoices(json.loads(path.read_text())["tape"]), is_traced=True)
 
 
-def _same_failure(tape: Iterable[int], outcome: Outcome) -> list[int] | None:
-    played = run_choices(TapeChoices(list(tape)))
+def _same_failure(tape: Iterable[int], outcome: Outcome, play: Play) -> list[int] | None:
+    played = play(TapeChoices(list(tape)))
     if played.violation is None or outcome.violation is None:
         return None
     return played.tape if played.violation.invariant == outcome.violation.invariant else None

@@ -13,6 +13,7 @@ import logging
 from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any
 
 from bk_spark.config import DigestType, LedgerOptions
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState, new_ledger
@@ -72,13 +73,16 @@ class Outcome:
 class Run:
     """Sets the actors up and leads them through the phases. ``tests/scenarios`` give a schedule of their own."""
 
-    def __init__(self, schedule: Schedule, choices: Choices, *, is_traced: bool = False, tell: Tell | None = None) -> None:
-        """``tell`` is told of the protocol's actions."""
+    def __init__(
+        self, schedule: Schedule, choices: Choices, *, is_traced: bool = False, tell: Tell | None = None, driver: Any = None
+    ) -> None:
+        """``tell`` is told of the protocol's actions. ``driver``: whole/driver.py, or None."""
         self.schedule = schedule
         first = _new_metadata(schedule)
         self.invariants = Invariants(first)
         self.world = VirtualTimeWorld(choices, self.invariants, schedule.weather, is_traced=is_traced)
         self.world.list_available = self._available
+        self.world.driver = driver
         if tell is not None:
             self.world.observed = Observed(tell, self.invariants.history)
         self.store = SimulatedMetadataStore(self.world, first, schedule.weather.stale_reads)

@@ -77,6 +77,9 @@ class VirtualTimeWorld(World):
             if target == bookie:
                 self._tell_broken(client, bookie)
 
+    def is_split(self, client: str, bookie: str) -> bool:
+        return not self.split.isdisjoint({(client, bookie), (bookie, client)})
+
     def available(self) -> list[str]:
         return self.list_available()
 

@@ -25,7 +25,7 @@ from bk_spark.errors import BookKeeperError, CorruptionError, NoSuchEntryError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from tests.simulation.engines.schedule import ReaderPlan, RecovererPlan, Schedule
 from tests.simulation.world.client_process import ClientProcess
-from tests.simulation.world.runner import OperationRunner, read_metadata
+from tests.simulation.world.runner import OperationRunner, SimulatedDriver, read_metadata
 from tests.simulation.world.world import World
 
 METADATA_RETRY_MS = 200
@@ -43,10 +43,11 @@ class Client(ClientProcess):
         self.is_done = False
         """It wants nothing any more."""
         self._schedule = schedule
+        self._driver = world.driver or SimulatedDriver()
         self._key = world.master_key
 
     def _run(self, metadata: LedgerMetadata, machine: StateMachine, on_command: Callable[[Command], None]) -> OperationRunner:
-        return OperationRunner(self, metadata, self._key, machine, on_command)
+        return self._driver.operation(self, metadata, self._key, machine, on_command)
 
     def _start(self, metadata: LedgerMetadata, machine: StateMachine, on_finish: OnFinish) -> None:
         """Run an operation to its end; what it delivers was asked for as confirmed."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+from bk_spark.errors import BookKeeperError
+from bk_spark.metadata.store import StoreError
 from bk_spark.wire.messages import AddRequest, ReadBatch, ReadEnd
 
 FORMER = "former"
@@ -79,6 +83,38 @@ class SetMetadata:
 
     def describe(self) -> str:
         return f"set metadata, if it is at version {self.expected_version}, to {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class CallMade:
+    """The outcome of a BlockingCall."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    def result(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    def describe(self) -> str:
+        return f"the call is made: {self.error!r}" if self.error is not None else "the call is made"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingCall:
+    """A call of a shipped driver (tests/simulation/whole), made where it arrives; answered by CallMade."""
+
+    call: Callable[[], Any]
+
+    def made(self) -> CallMade:
+        try:
+            return CallMade(self.call())
+        except (BookKeeperError, StoreError) as refused:
+            return CallMade(error=refused)
+
+    def describe(self) -> str:
+        return "a call"
 
 
 @dataclass(frozen=True, slots=True)

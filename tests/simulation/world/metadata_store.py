@@ -10,6 +10,7 @@ from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.simulation.world.ledger_lock import LedgerLock
 from tests.simulation.world.messages import (
     METADATA,
+    BlockingCall,
     Envelope,
     GetLocked,
     GetMetadata,
@@ -37,7 +38,7 @@ class SimulatedMetadataStore:
 
     def __init__(self, world: World, first: LedgerMetadata, stale_percent: int) -> None:
         self._world = world
-        self._ledger_id = first.ledger_id
+        self.ledger_id = first.ledger_id
         self._values = [first.encode()]
         self.stale_percent = stale_percent
         self.is_deleted = False
@@ -49,6 +50,8 @@ class SimulatedMetadataStore:
         body = envelope.body
         if isinstance(body, (MakeGuard, TakeLock, GiveLockBack, GetLocked)):
             self._of_session(envelope, body)
+        elif isinstance(body, BlockingCall):
+            self._world.reply(envelope, body.made())
         elif self.is_deleted:
             self._world.reply(envelope, MetadataMissing())
         elif isinstance(body, MarkLedger):
@@ -80,14 +83,27 @@ class SimulatedMetadataStore:
 
     def edit(self, number: int) -> None:
         """Somebody else changes what is no client's business here; a closed ledger is left alone."""
-        current = LedgerMetadata.decode(self._ledger_id, self._values[-1])
+        current = LedgerMetadata.decode(self.ledger_id, self._values[-1])
         if not current.is_closed and not self.is_deleted:
             edited = current.with_custom(f"edit {number}", b"")
-            self._set(SOMEBODY, SetMetadata(self._ledger_id, edited.encode(), len(self._values) - 1, "the same, edited"))
+            self._set(SOMEBODY, SetMetadata(self.ledger_id, edited.encode(), len(self._values) - 1, "the same, edited"))
 
     def delete(self) -> None:
         self._world.note(self.name, "the ledger is deleted")
         self.is_deleted = True
+
+    @property
+    def newest(self) -> int:
+        return len(self._values) - 1
+
+    def seen_by(self, not_before: int) -> tuple[bytes, int]:
+        """Value and version that a read finds of a session that has seen version ``not_before``."""
+        version = self._version_for(not_before)
+        return self._values[version], version
+
+    def set(self, source: str, request: SetMetadata) -> int | None:
+        """The new version; None if the one that is expected is not there."""
+        return self._set(source, request)
 
     def _version_for(self, not_before: int) -> int:
         newest = len(self._values) - 1
@@ -103,7 +119,7 @@ class SimulatedMetadataStore:
             return None
         self._world.note(self.name, f"{source} sets version {len(self._values)}: {request.text}")
         self._values.append(request.value)
-        written, version = LedgerMetadata.decode(self._ledger_id, request.value), len(self._values) - 1
+        written, version = LedgerMetadata.decode(self.ledger_id, request.value), len(self._values) - 1
         self._world.invariants.metadata_written(written, request.leaving)
         self._world.observed.stores(source, version, written, is_edit=source == SOMEBODY)
         return version

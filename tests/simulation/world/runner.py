@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.rereplicate_fragment import RereplicateFragment
 from bk_spark.client.protocol.state_machine import (
     AddAnswered,
@@ -61,6 +62,7 @@ from bk_spark.wire.messages import (
     Status,
     StoreLastAddConfirmedRequest,
 )
+from tests.simulation.engines.schedule import DEFERRED_SYNC, Schedule
 from tests.simulation.world.client_process import ClientProcess
 from tests.simulation.world.messages import (
     METADATA,
@@ -286,6 +288,28 @@ class OperationRunner:
 
     def _read_metadata(self, *, is_synced: bool = False) -> None:
         read_metadata(self._process, self._metadata.ledger_id, self.post, is_synced=is_synced)
+
+
+class SimulatedDriver:
+    """Runs operations with runners of the simulator's own."""
+
+    def operation(
+        self,
+        process: ClientProcess,
+        metadata: LedgerMetadata,
+        key: bytes,
+        machine: StateMachine,
+        on_command: Callable[[Command], None],
+    ) -> OperationRunner:
+        return OperationRunner(process, metadata, key, machine, on_command)
+
+    def writer(
+        self, process: ClientProcess, schedule: Schedule, metadata: LedgerMetadata, on_command: Callable[[Command], None]
+    ) -> tuple[AddEntries, OperationRunner]:
+        """The writer's state machine, and what takes the application's events."""
+        deferred = schedule.writer.kind == DEFERRED_SYNC
+        machine = AddEntries(metadata, 0, schedule.limits, deferred_sync=deferred)
+        return machine, self.operation(process, metadata, process.world.master_key, machine, on_command)
 
 
 def read_metadata(

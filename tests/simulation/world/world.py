@@ -48,6 +48,8 @@ class World:
         """How many of each kind there were."""
         self.trace: list[str] | None = [] if is_traced else None
         self.observed = Observed(lambda action: None)
+        self.driver: Any = None
+        """What runs the clients' operations; None for the simulator's own (runner.py, SimulatedDriver)."""
         self._numbers = 0
 
     def send(self, envelope: Envelope) -> None:
@@ -77,6 +79,10 @@ class World:
 
     def disconnected(self, bookie: str) -> None:
         """A bookie's process ended: all connections to it break."""
+        raise NotImplementedError
+
+    def is_split(self, client: str, bookie: str) -> bool:
+        """Whether nothing gets through between the two, in one direction at least."""
         raise NotImplementedError
 
     def available(self) -> list[str]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.state_machine import Append, CloseRequested, Command, Confirm, Finish, ForceRequested, Reject
 from bk_spark.errors import BookKeeperError, DuplicateEntryError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
@@ -41,9 +40,7 @@ class Writer(Client):
         self._open: dict[int, _Append] = {}
         self._forces: set[str] = set()
         self._has_asked_to_close = False
-        deferred = self._plan.kind == DEFERRED_SYNC
-        self._machine = AddEntries(metadata, 0, schedule.limits, deferred_sync=deferred)
-        self._runner = self._run(metadata, self._machine, self._commanded)
+        self._machine, self._runner = self._driver.writer(self, schedule, metadata, self._commanded)
         if self._plan.kind == CHOSEN_IDS:
             in_order = sorted((one for one in self._todo if not one.is_duplicate), key=lambda one: one.first or 0)
             world.invariants.appended([payload for one in in_order for payload in one.payloads])

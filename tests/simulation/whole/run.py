@@ -1,0 +1,23 @@
+"""Whole runs: a schedule of virtual time whose clients are the shipped programs, down to where they meet sockets."""
+
+from __future__ import annotations
+
+from tests.simulation.engines.choices import Choices
+from tests.simulation.engines.engine import Outcome, Run, judged, play
+from tests.simulation.engines.schedule import REPLICATED_PERCENT, RESTORED_PERCENT, UNJOURNALED_PERCENT, Percents, draw_schedule
+from tests.simulation.whole.driver import ShippedDriver, installed
+from tests.specification.actions import Action
+
+PERCENTS = Percents(REPLICATED_PERCENT, RESTORED_PERCENT, UNJOURNALED_PERCENT, apache=0)
+"""Apache's wire is simulated above the messages that travel here."""
+
+
+def run_whole(choices: Choices, *, is_traced: bool = False) -> Outcome:
+    """Draw a schedule and play it. As ``engine.run_choices``."""
+    actions: list[Action] = []
+    driver = ShippedDriver()
+    run = Run(draw_schedule(choices, PERCENTS), choices, is_traced=is_traced, tell=actions.append, driver=driver)
+    with installed():
+        outcome = play(run)
+    driver.end()
+    return judged(outcome, actions) if outcome.violation is None else outcome
