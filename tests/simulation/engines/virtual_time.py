@@ -37,8 +37,6 @@ class VirtualTimeWorld(World):
     def __init__(self, choices: Choices, invariants: Invariants, weather: Weather, *, is_traced: bool = False) -> None:
         super().__init__(choices, invariants, is_traced=is_traced)
         self.weather = weather
-        self.is_calm = False
-        """No link is slow any more."""
         self.steps = 0
         self.split: set[tuple[str, str]] = set()
         """Links, source and target, over which nothing gets through."""

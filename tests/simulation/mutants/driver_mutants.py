@@ -1,6 +1,7 @@
-"""Bugs of what is between the state machines and the sockets: each takes a guard out of a shipped driver.
+"""Bugs of what is between the state machines and the sockets: each takes a guard out of a shipped driver, or adds what a hasty
+author would.
 
-Only whole runs (tests/simulation/whole) go through this code.
+Only whole runs (tests/simulation/whole) and real processes go through this code.
 """
 
 from __future__ import annotations
@@ -9,11 +10,18 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from bk_spark.client.driver.framed_adds import FramedAdds
+import pyarrow as pa
+
+from bk_spark.client.driver.framed_adds import AddConnection, FramedAdds
+from bk_spark.client.driver.queued_add import QueuedAdd
 from bk_spark.client.driver.runner import Runner
 from bk_spark.client.ledger.write_queue import WriteQueue
 from bk_spark.client.protocol import state_machine as sm
+from bk_spark.client.protocol.add_entries import AddEntries
+from bk_spark.client.protocol.state_machine import AddAnswered, Append, Confirm, Reject, Release
+from bk_spark.wire import frames
 from bk_spark.wire.messages import AddReply, Status
+from tests.simulation.mutants.mutant import all_of
 
 
 def answers_go_to_the_newest_add() -> Any:
@@ -91,15 +99,101 @@ def _posts(changed: Any) -> Any:
     return patch.object(Runner, "post", lambda self, event: original(self, changed(event)))
 
 
+def adds_do_not_name_their_bookie() -> Any:
+    """To be had by clients and bookies."""
+    return patch.object(frames, "bookie_hash", lambda bookie_id: bytes(8))
+
+
+def reconnects_resend_to_the_wrong_bookie() -> Any:
+    """What was not answered when a connection broke goes over the next one, and that is opened to another bookie."""
+    everywhere: list[Any] = []
+    unanswered: dict[QueuedAdd, Any] = {}
+    begin, send, opened = FramedAdds.__init__, FramedAdds._send, FramedAdds._opened
+
+    def begin_known(self: Any, open_connection: Any, doubted: Any) -> None:
+        begin(self, open_connection, lambda: None)
+        everywhere.append(open_connection)
+
+    def send_kept(self: Any, queued: QueuedAdd) -> None:
+        if queued.request is not None:
+            unanswered[queued] = queued.request
+        send(self, queued)
+
+    def ended(self: Any, connection: AddConnection, reason: str) -> None:
+        if connection is not self._connection:
+            return
+        self._out.clear()
+        waiting, self._waiting = list(self._waiting.values()), {}
+        for queued in waiting:
+            queued.request = unanswered.get(queued)
+        self._queue.extendleft(reversed(waiting))
+        if self._queue and (self._sender is None or self._sender.done()):
+            self._sender = self._loop.create_task(self._run())
+
+    async def opened_elsewhere(self: Any) -> AddConnection:
+        others = [one for one in everywhere if one != self._open]
+        if self._connection is None or not others:
+            return await opened(self)
+        with patch.object(self, "_open", others[-1]):
+            return await opened(self)
+
+    return all_of(
+        adds_do_not_name_their_bookie(),
+        patch.object(FramedAdds, "__init__", begin_known),
+        patch.object(FramedAdds, "_send", send_kept),
+        patch.object(FramedAdds, "_ended", ended),
+        patch.object(FramedAdds, "_opened", opened_elsewhere),
+    )
+
+
+def duplicates_are_taken_as_new_adds() -> Any:
+    """What a broken connection left without an answer is appended once more, behind what was appended since."""
+    append, answered, take_commands = AddEntries._append, AddEntries._answered, AddEntries.take_commands
+
+    def append_known(self: Any, event: Append, now_ms: int) -> None:
+        vars(self).setdefault("appended", {})[id(event.token)] = event
+        append(self, event, now_ms)
+
+    def answered_anew(self: Any, event: AddAnswered, now_ms: int) -> None:
+        request = self._pending._requests.get(event.request_id)
+        if request is not None and event.status is Status.UNKNOWN and self.error is None and not self._is_recovery:
+            for token, _ in request.batch.appends:
+                first = vars(self)["appended"].pop(id(token), None)
+                if first is not None:
+                    append(self, Append(_copied(first.payloads), _Again()), now_ms)
+        answered(self, event, now_ms)
+
+    def commands(self: Any) -> Any:
+        taken = take_commands(self)
+        own = (Confirm, Reject, Release)
+        return [one for one in taken if not (isinstance(one, own) and isinstance(one.token, _Again))]
+
+    return all_of(
+        patch.object(AddEntries, "_append", append_known),
+        patch.object(AddEntries, "_answered", answered_anew),
+        patch.object(AddEntries, "take_commands", commands),
+    )
+
+
+class _Again:
+    """The token of what nobody asked for."""
+
+
+def _copied(payloads: pa.BinaryArray) -> pa.BinaryArray:
+    return pa.array(payloads.to_pylist(), payloads.type)
+
+
 DRIVER_MUTANTS = {
     answers_go_to_the_newest_add: 3,
-    a_broken_connection_counts_as_an_ack: 8,
-    a_fenced_add_counts_as_an_ack: 2,
-    a_lost_reply_of_the_store_counts_as_written: 0,
-    a_read_that_breaks_off_denies_its_entry: 2,
-    entries_of_a_read_are_dropped: 0,
+    a_broken_connection_counts_as_an_ack: 18,
+    a_fenced_add_counts_as_an_ack: 0,
+    a_lost_reply_of_the_store_counts_as_written: 33,
+    a_read_that_breaks_off_denies_its_entry: 0,
+    entries_of_a_read_are_dropped: 1,
     deadlines_are_not_kept: 0,
-    commands_are_carried_out_backwards: 30,
-    an_append_that_failed_is_confirmed: 2,
+    commands_are_carried_out_backwards: 26,
+    an_append_that_failed_is_confirmed: 0,
+    reconnects_resend_to_the_wrong_bookie: 10,
+    duplicates_are_taken_as_new_adds: 8,
 }
 """Each with the first seed from 0 on that caught it when it was measured. A test begins there."""

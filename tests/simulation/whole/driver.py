@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from typing import Any
 from unittest.mock import patch
+
+import pyarrow as pa
 
 from bk_spark.client.driver import connections
 from bk_spark.client.driver.runner import Runner
@@ -31,12 +33,16 @@ from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.simulation.engines.schedule import CHOSEN_IDS, DEFERRED_SYNC, Schedule
+from tests.simulation.engines.virtual_time import VirtualTimeWorld
 from tests.simulation.whole.context import SimulatedContext
 from tests.simulation.whole.network import open_connection
 from tests.simulation.world.client_process import ClientProcess
 from tests.specification.observers import Traced
 
 OnCommand = Callable[[Command], None]
+
+CLOSE_MS = 60_000
+"""Far more than a client waits for anything when it is closed."""
 
 
 class ShippedDriver:
@@ -69,6 +75,13 @@ class ShippedDriver:
             runner._machine = Traced(handle._machine, observer)
         return handle._machine, _Writer(context, handle, _guarded(context, on_command))
 
+    def close(self, world: VirtualTimeWorld) -> None:
+        """The processes that still live end as applications do: they close their clients, which must come to an end."""
+        living = [one for one in self._contexts.values() if one.loop.process.is_alive and not one.loop.process.is_stopped]
+        closing = [one.loop.create_task(one.bookies.close()) for one in living]
+        world.run(world.now_ms + CLOSE_MS)
+        world.invariants.require(all(task.done() for task in closing), "I14", "a client cannot be closed")
+
     def end(self) -> None:
         """To be called after the run."""
         for context in self._contexts.values():
@@ -80,9 +93,16 @@ class ShippedDriver:
         return self._contexts[process.name]
 
 
-def installed() -> AbstractContextManager[Any]:
-    """While it lasts, small adds go over the run's connections."""
-    return patch.object(connections, "open_framed", open_connection)
+@contextmanager
+def installed(*, all_adds_are_large: bool) -> Iterator[None]:
+    """While it lasts, adds go over the run's connections: as frames, or, if all count as large, over gRPC's stream."""
+    small_bytes = 0 if all_adds_are_large else connections.SMALL_BYTES
+    frames, stream = (
+        patch.object(connections, "open_framed", open_connection),
+        patch.object(connections, "SMALL_BYTES", small_bytes),
+    )
+    with frames, stream:
+        yield
 
 
 class _Operation:
@@ -117,21 +137,27 @@ class _Writer:
     def post(self, event: Event) -> None:
         match event:
             case Append(payloads, token, first):
-                handle = self._handle
-                if isinstance(handle, AdvWriteHandle):
-                    assert first is not None
-                    appended = handle.append_batch_async(first, payloads)
-                else:
-                    appended = handle.append_batch_async(payloads)
-                appended.add_done_callback(partial(self._appended, token))
+                self._append(payloads, first).add_done_callback(partial(self._appended, token))
             case ForceRequested(token):
                 self._handle._queue.force_async().add_done_callback(partial(self._forced, token))
             case CloseRequested():
                 self._handle._queue.close_async().add_done_callback(self._closed)
 
-    def _appended(self, token: object, future: Future[tuple[int, int]]) -> None:
+    def _append(self, payloads: pa.BinaryArray, first: int | None) -> Future[Any]:
+        """Single entries by the call that is for them."""
+        handle, one = self._handle, payloads[0].as_py() if len(payloads) == 1 else None
+        if isinstance(handle, AdvWriteHandle):
+            assert first is not None
+            return handle.append_batch_async(first, payloads) if one is None else handle.append_async(first, one)
+        return handle.append_batch_async(payloads) if one is None else handle.append_async(one)
+
+    def _appended(self, token: object, future: Future[Any]) -> None:
         error = future.exception()
-        self._on_command(Confirm(token, future.result()[0]) if error is None else Reject(token, _known(error)))
+        if error is not None:
+            self._on_command(Reject(token, _known(error)))
+            return
+        place = future.result()
+        self._on_command(Confirm(token, place[0] if isinstance(place, tuple) else place))
 
     def _forced(self, token: object, future: Future[int]) -> None:
         error = future.exception()

@@ -6,6 +6,7 @@ import asyncio
 from asyncio import events
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
@@ -13,6 +14,10 @@ from tests.simulation.world.client_process import ClientProcess
 
 MAX_CALLS = 100_000
 """Callbacks of one turn; more mean that they call each other for ever."""
+
+
+MAX_CANCELS = 5
+"""A task may go on after it was cancelled, to cancel others."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -61,11 +66,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.problem = self.problem or problem
 
     def end(self) -> None:
-        """Nothing runs any more. What waits ends where it is, as in a process that was killed."""
-        self._has_turn_due = True
-        for task in asyncio.all_tasks(self):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            task.get_coro().close()  # type: ignore[union-attr]
+        """The run is over: cancel what waits, as often as it takes. What comes of it is of no interest."""
+        for _ in range(MAX_CANCELS):
+            waiting = asyncio.all_tasks(self)
+            for task in waiting:
+                task.cancel()
+            if waiting:
+                with suppress(Exception):
+                    self.turn()
         self._ready.clear()
         self.close()
 

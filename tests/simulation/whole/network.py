@@ -20,7 +20,7 @@ from bk_spark.config import ClientConfig
 from bk_spark.metadata.registration import ApachePort, BookieAddress
 from bk_spark.wire import codec
 from bk_spark.wire.frames import pack_reply, unpack_add
-from bk_spark.wire.messages import AddReply
+from bk_spark.wire.messages import AddReply, AddRequest
 from tests.simulation.whole.loop import SimulatedLoop, answer_to, loop_of_process
 from tests.simulation.world.messages import Broken, ReadAnswer
 
@@ -37,20 +37,21 @@ _UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 """How a bookie decodes a request and encodes the reply."""
 
 
-def address_of(bookie_id: str) -> BookieAddress:
-    return BookieAddress(bookie_id, bookie_id, 1, apache=ApachePort(2, False))
+def address_of(bookie_id: str, host: str = "") -> BookieAddress:
+    """``host`` is the bookie that answers there: another one, if a port was given out anew."""
+    return BookieAddress(bookie_id, host or bookie_id, 1, apache=ApachePort(2, False))
 
 
 async def open_connection(address: BookieAddress, contexts: object, connection: AddConnection) -> AddConnection:
     """In place of connecting.open_framed."""
     loop = loop_of_process()
-    process, bookie = loop.process, loop.process.world.actors[address.bookie_id]
-    if process.world.is_split(process.name, address.bookie_id):
+    process, bookie = loop.process, loop.process.world.actors[address.host]
+    if process.world.is_split(process.name, address.host):
         await asyncio.sleep(CONNECT_S)
         raise ConnectionError(f"the bookie at {address.host} did not answer within {CONNECT_S:g} s")
     if not bookie.is_up:
         raise ConnectionRefusedError("nobody listens there")
-    connection.connection_made(FramedTransport(loop, address.bookie_id, connection))
+    connection.connection_made(FramedTransport(loop, address.host, connection))
     return connection
 
 
@@ -82,12 +83,12 @@ class FramedTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self._is_closed
 
-    def _send(self, number: int, add: Any) -> None:
-        if not self._is_closed:
+    def _send(self, number: int, add: AddRequest | AddReply) -> None:
+        if isinstance(add, AddReply):  # it is for another bookie
+            self._answered(number, add)
+        elif not self._is_closed:
             request = replace(add, request_id=number)
-            header = request.batch.header
-            sent = header.pattern.ids(header.first_entry_id, header.last_entry_id)
-            self._loop.sent.setdefault(self._bookie_id, set()).update(sent.tolist())
+            note_sent(self._loop, self._bookie_id, request)
             self._loop.process.call(self._bookie_id, request, lambda answer: self._answered(number, answer))
 
     def _answered(self, number: int, answer: object) -> None:
@@ -111,7 +112,7 @@ class SimulatedChannels(Channels):
         super().__init__(ClientConfig())
 
     def open(self, address: BookieAddress, content: object) -> Any:
-        return SimulatedChannel(address.bookie_id)
+        return SimulatedChannel(address.host)
 
 
 class SimulatedChannel:
@@ -141,8 +142,8 @@ class SimulatedChannel:
 
         return call
 
-    def stream_stream(self, path: str, **serializers: object) -> Any:
-        """For large adds, which no run has."""
+    def stream_stream(self, path: str, **serializers: object) -> Callable[[], _AddStream]:
+        return lambda: _AddStream(self._bookie_id)
 
     async def _asked(self, request: Any, timeout_s: float | None) -> Any:
         try:
@@ -152,6 +153,40 @@ class SimulatedChannel:
         if isinstance(answer, Broken):
             raise _failed(grpc.StatusCode.UNAVAILABLE, answer.detail)
         return answer
+
+
+class _AddStream:
+    """As much of a grpc.aio call as the stream of large adds uses."""
+
+    def __init__(self, bookie_id: str) -> None:
+        self._bookie_id = bookie_id
+        self._loop = loop_of_process()
+        self._replies: asyncio.Queue[Any] = asyncio.Queue()
+        self._is_cancelled = False
+
+    async def write(self, data: bytes) -> None:
+        request = codec.decode_add_request(*codec.unpack_add_request(data))
+        note_sent(self._loop, self._bookie_id, request)
+        self._loop.process.call(self._bookie_id, request, self._answered)
+
+    async def read(self) -> Any:
+        answer = await self._replies.get()
+        if isinstance(answer, AddReply):
+            return codec.encode_add_reply(answer)
+        raise _failed(grpc.StatusCode.UNAVAILABLE, answer.detail if isinstance(answer, Broken) else "no answer")
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+
+    def _answered(self, answer: object) -> None:
+        if not self._is_cancelled:
+            self._loop.call_soon(self._replies.put_nowait, answer)
+
+
+def note_sent(loop: SimulatedLoop, bookie_id: str, request: AddRequest) -> None:
+    header = request.batch.header
+    sent = header.pattern.ids(header.first_entry_id, header.last_entry_id)
+    loop.sent.setdefault(bookie_id, set()).update(sent.tolist())
 
 
 def _failed(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:

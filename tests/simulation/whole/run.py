@@ -12,12 +12,19 @@ PERCENTS = Percents(REPLICATED_PERCENT, RESTORED_PERCENT, UNJOURNALED_PERCENT, a
 """Apache's wire is simulated above the messages that travel here."""
 
 
+class _WholeRun(Run):
+    def play(self) -> None:
+        super().play()
+        self.world.driver.close(self.world)
+
+
 def run_whole(choices: Choices, *, is_traced: bool = False) -> Outcome:
     """Draw a schedule and play it. As ``engine.run_choices``."""
     actions: list[Action] = []
     driver = ShippedDriver()
-    run = Run(draw_schedule(choices, PERCENTS), choices, is_traced=is_traced, tell=actions.append, driver=driver)
-    with installed():
+    schedule = draw_schedule(choices, PERCENTS)
+    run = _WholeRun(schedule, choices, is_traced=is_traced, tell=actions.append, driver=driver)
+    with installed(all_adds_are_large=choices.chance(30, "large adds")):
         outcome = play(run)
     driver.end()
     return judged(outcome, actions) if outcome.violation is None else outcome

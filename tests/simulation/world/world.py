@@ -39,6 +39,8 @@ class World:
         present = invariants.history.current
         self.master_key = master_key(present.password, present.creator_token)
         self.now_ms = 0
+        self.is_calm = False
+        """No fault happens any more, and no link is slow."""
         self.actors: dict[str, Actor] = {}
         self.copied_to = ""
         """The bookie that last got an add of a recovery or of a re-replication."""

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.simulation.logs import mutants as log_mutants
-from tests.simulation.mutants import bookie_mutants, recovery_mutants, writer_mutants
-from tests.soak.partitions import network_bugs
+from tests.simulation.mutants import bookie_mutants, driver_mutants, recovery_mutants, writer_mutants
 
 CLIENT, BOOKIE = "client", "bookie"
 
@@ -28,10 +27,10 @@ def _of_clients(patch: Patch) -> Mapping[str, Patch]:
 BUGS: Mapping[str, Mapping[str, Patch]] = {
     "a late ack counts after a change": _of_clients(writer_mutants.late_acks_of_replaced_bookies_count),
     "a reconnect resends to the wrong bookie": {
-        CLIENT: network_bugs.reconnects_resend_to_the_wrong_bookie,
-        BOOKIE: bookie_mutants.adds_for_another_bookie_are_taken,
+        CLIENT: driver_mutants.reconnects_resend_to_the_wrong_bookie,
+        BOOKIE: driver_mutants.adds_do_not_name_their_bookie,
     },
-    "a duplicate is taken as a new add": _of_clients(network_bugs.duplicates_are_taken_as_new_adds),
+    "a duplicate is taken as a new add": _of_clients(driver_mutants.duplicates_are_taken_as_new_adds),
     "unknown is taken as no": _of_clients(recovery_mutants.unknown_is_negative),
     "a takeover does not fence": _of_clients(log_mutants.takeover_does_not_fence),
     "acks of a replaced bookie are kept": _of_clients(writer_mutants.replaced_bookies_keep_their_acks),
