@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,16 +28,11 @@ from typing import Any
 import numpy as np
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookieUnavailableError, BookKeeperError
 from bk_spark.local.cluster import LocalCluster
 
 BOOKIES = 3
 SHAPE = 3, 3, 2
-PAYLOAD = bytes(1024)
-
-UNDER_WAY = 8
-"""Appends of one writer: enough that it is the bookies that it waits for."""
-
 PATIENCE_S = 60.0
 """Longer than every timeout of a writer: an append that takes longer hangs."""
 
@@ -45,6 +41,12 @@ LOOK_S = 1.0
 
 ESTABLISHED = "01"
 """Ref: linux/net/tcp_states.h."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    payload: bytes
+    under_way: int
 
 
 @dataclass(slots=True)
@@ -64,19 +66,23 @@ def main() -> int:
     parser.add_argument("--writers", type=int, default=200, help="default %(default)s")
     parser.add_argument("--processes", type=int, default=10, help="that they are shared out over (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=600.0, help="default %(default)s")
+    parser.add_argument("--bytes", type=int, default=1024, help="of an entry (default %(default)s)")
+    parser.add_argument("--under-way", type=int, default=8, help="appends of one writer (default %(default)s)")
     parser.add_argument("--of", nargs=2, metavar=("URI", "WRITERS"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.of is not None:
-        print(json.dumps(written(args.of[0], int(args.of[1]), args.seconds)))
+        print(json.dumps(written(args.of[0], int(args.of[1]), args.seconds, Load(bytes(args.bytes), args.under_way))))
         return 0
     writers, processes, seconds = (10, 2, 3.0) if args.small else (args.writers, args.processes, args.seconds)
     with tempfile.TemporaryDirectory() as directory, LocalCluster(BOOKIES, Path(directory)) as cluster:
-        print(report(cluster, writers, processes, seconds), flush=True)
+        load = ["--seconds", str(seconds), "--bytes", str(args.bytes), "--under-way", str(args.under_way)]
+        print(f"{writers} writers of {args.bytes:,} B, {args.under_way} under way each, for {seconds:g} s", flush=True)
+        print(report(cluster, writers, processes, load), flush=True)
     return 0
 
 
-def report(cluster: LocalCluster, writers: int, processes: int, seconds: float) -> str:
-    command = [sys.executable, __file__, "--seconds", str(seconds), "--of", cluster.metadata_uri, str(writers // processes)]
+def report(cluster: LocalCluster, writers: int, processes: int, load: list[str]) -> str:
+    command = [sys.executable, __file__, *load, "--of", cluster.metadata_uri, str(writers // processes)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
     with ThreadPoolExecutor(processes) as threads:
         outputs = [threads.submit(process.communicate) for process in running]
@@ -92,7 +98,7 @@ def report(cluster: LocalCluster, writers: int, processes: int, seconds: float) 
     p50, p99, longest = np.percentile(waits_s, [50, 99, 100]) * 1000 if len(waits_s) else (0.0, 0.0, 0.0)
     named = ", ".join(f"{name} {count}" for name, count in errors.most_common()) or "none"
     return (
-        f"{writers} writers for {seconds:g} s over {most:,} connections: errors {named}; "
+        f"{most:,} connections: errors {named}; "
         f"confirmed {sum(confirmed.values()):,} entries, lost {lost}; "
         f"an append takes {p50:,.0f} ms at the median, {p99:,.0f} at the 99th percentile, {longest:,.0f} at most"
     )
@@ -103,8 +109,15 @@ def connections(pids: Iterable[int | None]) -> int:
     tables = [Path(table).read_text().splitlines()[1:] for table in ("/proc/net/tcp", "/proc/net/tcp6")]
     fields = [line.split() for table in tables for line in table]
     established = {f"socket:[{line[9]}]" for line in fields if line[3] == ESTABLISHED}
-    links = [link for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir()]
-    return sum(os.readlink(link) in established for link in links)
+    return sum(opened(link) in established for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def opened(link: Path) -> str:
+    """What a descriptor stands for; "" if it was closed since it was listed."""
+    try:
+        return os.readlink(link)
+    except FileNotFoundError:
+        return ""
 
 
 def missing(uri: str, confirmed: dict[int, int]) -> int:
@@ -119,36 +132,36 @@ def missing(uri: str, confirmed: dict[int, int]) -> int:
     return lost
 
 
-def written(uri: str, writers: int, seconds: float) -> dict[str, Any]:
+def written(uri: str, writers: int, seconds: float, load: Load) -> dict[str, Any]:
     """One process: its writers, each with a client of its own."""
     end_s, tally, lock = time.monotonic() + seconds, Tally(), threading.Lock()
     with ThreadPoolExecutor(writers) as threads:
-        for done in [threads.submit(one_writer, uri, end_s, tally, lock) for _ in range(writers)]:
+        for done in [threads.submit(one_writer, uri, end_s, load, tally, lock) for _ in range(writers)]:
             done.result()
     return {"waits_s": tally.waits_s, "errors": tally.errors, "confirmed": tally.confirmed}
 
 
-def one_writer(uri: str, end_s: float, tally: Tally, lock: threading.Lock) -> None:
+def one_writer(uri: str, end_s: float, load: Load, tally: Tally, lock: threading.Lock) -> None:
     with BookKeeper(uri) as client:
         while time.monotonic() < end_s:
             try:
-                one_ledger(client, end_s, tally, lock)
+                one_ledger(client, end_s, load, tally, lock)
             except BookKeeperError as problem:
                 with lock:
                     tally.errors[type(problem).__name__] += 1
 
 
-def one_ledger(client: BookKeeper, end_s: float, tally: Tally, lock: threading.Lock) -> None:
+def one_ledger(client: BookKeeper, end_s: float, load: Load, tally: Tally, lock: threading.Lock) -> None:
     """Append until the end, or until an append fails."""
     handle = client.create_ledger(*SHAPE)
-    with client.open_ledger(handle.ledger_id, recover=False) as reader:
+    with client.open_ledger(handle.ledger_id, recover=False) as reader, suppress(BookieUnavailableError):
         reader.read_last_add_confirmed()  # over gRPC: from here on the client has both of its connections to every bookie
     count, waits_s = 0, list[float]()
     under_way: list[tuple[float, Future[int]]] = []
     try:
         while under_way or time.monotonic() < end_s:
-            while len(under_way) < UNDER_WAY and time.monotonic() < end_s:
-                under_way.append((time.monotonic(), handle.append_async(PAYLOAD)))
+            while len(under_way) < load.under_way and time.monotonic() < end_s:
+                under_way.append((time.monotonic(), handle.append_async(load.payload)))
             began_s, append = under_way.pop(0)
             append.result(PATIENCE_S)
             waits_s.append(time.monotonic() - began_s)

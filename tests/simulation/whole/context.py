@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from bk_spark.client.driver.bookies import Bookies
-from bk_spark.client.driver.client_context import ClientContext, EnsembleChoice
+from bk_spark.client.driver.client_context import AVOID_S, ClientContext, EnsembleChoice
 from bk_spark.config import ClientConfig
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.metadata.registration import BookieAddress, RegisteredBookie
@@ -58,7 +58,8 @@ class SimulatedContext(ClientContext):
         self._random = random.Random(0)
         self._ensembles = EnsembleChoice(config, self.choose)
         self._avoided_until_s = {}
-        self.has_failed_marks = False
+        self.may_have_failed_marks = False
+        """Whether any call was not answered: perhaps it was one that marks the ledger."""
 
     def now_ms(self) -> int:
         return self._process.now_ms
@@ -72,9 +73,13 @@ class SimulatedContext(ClientContext):
     def avoided(self) -> frozenset[str]:
         return frozenset(one for one, until_s in self._avoided_until_s.items() if until_s > self.loop.time())
 
+    def avoid(self, bookie_id: str) -> None:
+        self._avoided_until_s[bookie_id] = self.loop.time() + AVOID_S
+
     async def blocking(self, call: Callable[[], _Result]) -> _Result:
         answer = await answer_to(METADATA, BlockingCall(call))
         if isinstance(answer, Broken):
+            self.may_have_failed_marks = True
             raise MetadataUnavailableError("simulated", answer.detail)
         assert isinstance(answer, CallMade)
         result: _Result = answer.result()

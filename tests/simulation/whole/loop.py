@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from asyncio import events
 from collections import deque
 from collections.abc import Callable
@@ -54,8 +55,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(when, callback, args, self, context)  # type: ignore[arg-type]
-        delay_ms = max(0, -int(-1000 * (when - self.time()) // 1))
-        self.process.later(delay_ms, lambda: self._fire(timer))
+        delay_ms = math.ceil(round(1000 * (when - self.time()), 3))  # rounded, or 2.5 s would be 2,501 ms
+        self.process.later(max(0, delay_ms), lambda: self._fire(timer))
         return timer
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
