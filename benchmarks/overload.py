@@ -154,7 +154,7 @@ def one_writer(uri: str, end_s: float, load: Load, tally: Tally, lock: threading
 def one_ledger(client: BookKeeper, end_s: float, load: Load, tally: Tally, lock: threading.Lock) -> None:
     """Append until the end, or until an append fails."""
     handle = client.create_ledger(*SHAPE)
-    with client.open_ledger(handle.ledger_id, recover=False) as reader, suppress(BookieUnavailableError):
+    with suppress(BookieUnavailableError), client.open_ledger(handle.ledger_id, recover=False) as reader:
         reader.read_last_add_confirmed()  # over gRPC: from here on the client has both of its connections to every bookie
     count, waits_s = 0, list[float]()
     under_way: list[tuple[float, Future[int]]] = []
