@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.errors import BookieUnavailableError, BookKeeperError
 from bk_spark.local.cluster import LocalCluster
 
@@ -144,16 +145,18 @@ def written(uri: str, writers: int, seconds: float, load: Load) -> dict[str, Any
 def one_writer(uri: str, end_s: float, load: Load, tally: Tally, lock: threading.Lock) -> None:
     with BookKeeper(uri) as client:
         while time.monotonic() < end_s:
+            doing = "creating a ledger"
             try:
-                one_ledger(client, end_s, load, tally, lock)
+                handle = client.create_ledger(*SHAPE)
+                doing = "writing"
+                one_ledger(client, handle, end_s, load, tally, lock)
             except BookKeeperError as problem:
                 with lock:
-                    tally.errors[type(problem).__name__] += 1
+                    tally.errors[f"{type(problem).__name__} while {doing}"] += 1
 
 
-def one_ledger(client: BookKeeper, end_s: float, load: Load, tally: Tally, lock: threading.Lock) -> None:
+def one_ledger(client: BookKeeper, handle: WriteHandle, end_s: float, load: Load, tally: Tally, lock: threading.Lock) -> None:
     """Append until the end, or until an append fails."""
-    handle = client.create_ledger(*SHAPE)
     with suppress(BookieUnavailableError), client.open_ledger(handle.ledger_id, recover=False) as reader:
         reader.read_last_add_confirmed()  # over gRPC: from here on the client has both of its connections to every bookie
     count, waits_s = 0, list[float]()

@@ -55,6 +55,12 @@ def observer_of(who: str, machine: sm.StateMachine, tell: Tell) -> OperationObse
     return None
 
 
+def watched(who: str, machine: sm.StateMachine, tell: Tell) -> sm.StateMachine:
+    """The machine, in a form that tells of what it is told and wants, if the specification has such an operation."""
+    observer = observer_of(who, machine, tell)
+    return machine if observer is None else Traced(machine, observer)
+
+
 class OperationObserver:
     """Is told of each event before the machine handles it, and of the commands that follow. ``who`` names the operation.
 

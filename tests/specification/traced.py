@@ -26,7 +26,7 @@ from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.wire import messages
 from bk_spark.wire.messages import AddRequest, FenceRequest, ReadBatch, StagedReply, StagedRequest, Status
 from tests.specification.actions import Action, AnswersAdd, AnswersFence, AnswersRead, Ids, Starts, encode
-from tests.specification.observers import Traced, ids_of, observer_of
+from tests.specification.observers import ids_of, watched
 
 ALL_LEDGERS = -1
 """In place of a ledger's id: of a bookie as a whole."""
@@ -55,8 +55,7 @@ def patches(file: Path) -> list[Any]:
         on_command: Callable[[Command], None],
     ) -> None:
         who = f"{file.stem}/{os.getpid()}/{next(numbers)}"
-        observer = observer_of(who, machine, partial(tell, metadata.ledger_id))
-        begin(self, context, metadata, machine if observer is None else Traced(machine, observer), on_command)
+        begin(self, context, metadata, watched(who, machine, partial(tell, metadata.ledger_id)), on_command)
 
     return [mock.patch.object(Runner, "__init__", begin_traced), *_of_bookies(tell)]
 

@@ -120,18 +120,19 @@ def keep_failure(seed: int, directory: Path, maximum_tries: int = MAX_TRIES, pla
         return f"seed {seed}: a second run of the same tape came out differently"
     tape = shrink(outcome.tape, lambda candidate: _same_failure(candidate, outcome, play), maximum_tries)
     shrunk = play(TapeChoices(tape), is_traced=True)
-    path = write_failure(seed, shrunk, directory)
+    engine = "virtual time" if play is run_choices else "whole programs"
+    path = write_failure(seed, shrunk, directory, engine)
     shape = "/".join(map(str, shrunk.schedule.shape))
-    return f"seed {seed}, virtual time, {shape}, {shrunk.violation}, {path}"
+    return f"seed {seed}, {engine}, {shape}, {shrunk.violation}, {path}"
 
 
-def write_failure(seed: int, outcome: Outcome, directory: Path) -> Path:
+def write_failure(seed: int, outcome: Outcome, directory: Path, engine: str = "virtual time") -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     assert outcome.violation is not None
     path = directory / f"{outcome.violation.invariant}-{seed}.json"
     kept = {
         "seed": seed,
-        "engine": "virtual time",
+        "engine": engine,
         "shape": outcome.schedule.shape,
         "violation": str(outcome.violation),
         "tape": outcome.tape,

@@ -58,12 +58,12 @@ def close_at_what_was_pushed() -> Any:
 
 
 def compare_and_set_does_not_compare() -> Any:
-    original = SimulatedMetadataStore._set
+    original = SimulatedMetadataStore.set
 
     def set_anyway(self: Any, source: str, request: Any) -> Any:
         return original(self, source, replace(request, expected_version=len(self._values) - 1))
 
-    return patch.object(SimulatedMetadataStore, "_set", set_anyway)
+    return patch.object(SimulatedMetadataStore, "set", set_anyway)
 
 
 def confirms_out_of_order() -> Any:

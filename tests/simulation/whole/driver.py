@@ -37,7 +37,6 @@ from tests.simulation.engines.virtual_time import VirtualTimeWorld
 from tests.simulation.whole.context import SimulatedContext
 from tests.simulation.whole.network import open_connection
 from tests.simulation.world.client_process import ClientProcess
-from tests.specification.observers import Traced
 
 OnCommand = Callable[[Command], None]
 
@@ -57,9 +56,8 @@ class ShippedDriver:
         context = self._context(process, ClientConfig())
         if isinstance(machine, RereplicateFragment):
             context.store.leaving = machine._task.leaving
-        observer = process.world.observed.operation(process.name, machine)
-        traced = machine if observer is None else Traced(machine, observer)
-        runner = Runner(context, metadata, traced, _guarded(context, on_command))
+        watched = process.world.observed.operation(process.name, machine)
+        runner = Runner(context, metadata, watched, _guarded(context, on_command))
         runner._master_key = key  # an intruder has another one
         return _Operation(context, runner)
 
@@ -70,9 +68,7 @@ class ShippedDriver:
         kind = AdvWriteHandle if schedule.writer.kind == CHOSEN_IDS else WriteHandle
         handle = kind(context, metadata, 0, deferred_sync=schedule.writer.kind == DEFERRED_SYNC)
         runner = handle._queue._runner
-        observer = process.world.observed.operation(process.name, handle._machine)
-        if observer is not None:
-            runner._machine = Traced(handle._machine, observer)
+        runner._machine = process.world.observed.operation(process.name, handle._machine)
         return handle._machine, _Writer(context, handle, _guarded(context, on_command))
 
     def close(self, world: VirtualTimeWorld) -> None:

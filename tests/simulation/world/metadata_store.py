@@ -63,7 +63,7 @@ class SimulatedMetadataStore:
             self._world.reply(envelope, MetadataValue(self._values[version], version))
         elif isinstance(body, SetMetadata):
             is_guarded = not body.guard or body.guard in self.lock.guards
-            self._world.reply(envelope, MetadataSet(self._set(envelope.source, body)) if is_guarded else GuardMissing())
+            self._world.reply(envelope, MetadataSet(self.set(envelope.source, body)) if is_guarded else GuardMissing())
 
     def wake(self, wake: Wake) -> None:
         wake()
@@ -86,7 +86,7 @@ class SimulatedMetadataStore:
         current = LedgerMetadata.decode(self.ledger_id, self._values[-1])
         if not current.is_closed and not self.is_deleted:
             edited = current.with_custom(f"edit {number}", b"")
-            self._set(SOMEBODY, SetMetadata(self.ledger_id, edited.encode(), len(self._values) - 1, "the same, edited"))
+            self.set(SOMEBODY, SetMetadata(self.ledger_id, edited.encode(), len(self._values) - 1, "the same, edited"))
 
     def delete(self) -> None:
         self._world.note(self.name, "the ledger is deleted")
@@ -101,10 +101,6 @@ class SimulatedMetadataStore:
         version = self._version_for(not_before)
         return self._values[version], version
 
-    def set(self, source: str, request: SetMetadata) -> int | None:
-        """The new version; None if the one that is expected is not there."""
-        return self._set(source, request)
-
     def _version_for(self, not_before: int) -> int:
         newest = len(self._values) - 1
         oldest = max(0, not_before)
@@ -113,7 +109,8 @@ class SimulatedMetadataStore:
             return newest - self._world.choices.between(1, newest - oldest, "versions behind")
         return newest
 
-    def _set(self, source: str, request: SetMetadata) -> int | None:
+    def set(self, source: str, request: SetMetadata) -> int | None:
+        """The new version; None if the one that is expected is not there."""
         if request.expected_version != len(self._values) - 1:
             self._world.count("lost compare-and-sets")
             return None

@@ -20,7 +20,7 @@ from tests.specification.actions import (
     Starts,
     Stores,
 )
-from tests.specification.observers import OperationObserver, Tell, ids_of, observer_of
+from tests.specification.observers import Tell, ids_of, watched
 
 
 class Observed:
@@ -32,8 +32,9 @@ class Observed:
         self._numbers = itertools.count(1)
         self._lost: set[str] = set()
 
-    def operation(self, client: str, machine: StateMachine) -> OperationObserver | None:
-        return observer_of(f"{client}/{next(self._numbers)}", machine, self._note)
+    def operation(self, client: str, machine: StateMachine) -> StateMachine:
+        """The machine, to be driven in this form."""
+        return watched(f"{client}/{next(self._numbers)}", machine, self._note)
 
     def stores(self, source: str, version: int, metadata: LedgerMetadata, *, is_edit: bool) -> None:
         self._note(Stores(source, version, Ledger.of(metadata), is_edit))

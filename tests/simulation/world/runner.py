@@ -101,7 +101,7 @@ class OperationRunner:
         self._digester = Digester(metadata.digest_type, metadata.password)
         self._on_command = on_command
         self._timer_ms: int | None = None
-        self._observer = process.world.observed.operation(process.name, machine)
+        self._watched = process.world.observed.operation(process.name, machine)
         self._reads: dict[int, int] = {}
         self.sent: dict[str, set[int]] = {}
         """Bookie → the entries that it was sent."""
@@ -111,13 +111,8 @@ class OperationRunner:
         if self.is_over:
             self._check_that_it_stays_over(event)
             return
-        if self._observer is not None:
-            self._observer.handles(event)
-        self.machine.handle(event, self._process.now_ms)
-        commands = self.machine.take_commands()
-        if self._observer is not None:
-            self._observer.wants(commands)
-        for command in commands:
+        self._watched.handle(event, self._process.now_ms)
+        for command in self._watched.take_commands():
             self._carry_out(command)
         if not self.is_over:
             self._keep_deadline()

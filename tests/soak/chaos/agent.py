@@ -20,14 +20,12 @@ from typing import Any
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.errors import MetadataUnavailableError
 from tests.soak.chaos import workload
+from tests.soak.chaos.agents import START_S
 from tests.soak.chaos.duellist import Duellist
 from tests.soak.chaos.history import Recorder
 from tests.soak.chaos.plan import Load
 
 Command = dict[str, Any]
-
-START_S = 60.0
-"""Until a client has found ZooKeeper."""
 
 
 class Agent:
