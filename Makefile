@@ -13,8 +13,9 @@
 #                 the source each engine kills (SEED=1)
 #   make chaos    the protocol under faults of real processes (ROUNDS=200; FIRST=the first seed; KEEP=directory for all records;
 #                 MIXED=1: half of the bookies are Apache's; JAVA=1: Apache's Java client plays some of the roles)
-#   make partitions   the protocol over a network that is cut, slow and lossy, each process in a network namespace of its own; needs
-#                 root (ROUNDS=200; FIRST=the first seed; KEEP=directory for all records; BUG="name": with a deliberate bug)
+#   make partitions   the protocol over a network that is cut, slow and lossy, with disks that fail and clocks that jump; needs
+#                 root (ROUNDS=200; FIRST=the first seed; KEEP=directory for all records; BUG="name": with a deliberate bug;
+#                 APACHE=2: of the five bookies are Apache's)
 #   make lost-bookie  a bookie is killed for good, and every copy comes back (LEDGERS=10000)
 #   make duel     two processes that take one log from each other, suspended and killed (SECONDS=60; SEED=1)
 #   make streams  a real stream, exactly once while its processes are killed (KILLS=50; SEED=1; KEEP=directory for all logs;
@@ -97,7 +98,7 @@ chaos: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.chaos --rounds $(ROUNDS) --first $(FIRST) $(if $(MIXED),--mixed) $(if $(JAVA),--java) $(if $(KEEP),--keep $(KEEP))
 
 partitions: $(VENV)/test-installed check-java
-	$(RUN) -m tests.soak.partitions --rounds $(ROUNDS) --first $(FIRST) $(if $(KEEP),--keep $(KEEP)) $(if $(BUG),--bug "$(BUG)")
+	$(RUN) -m tests.soak.partitions --rounds $(ROUNDS) --first $(FIRST) $(if $(KEEP),--keep $(KEEP)) $(if $(BUG),--bug "$(BUG)") $(if $(APACHE),--apache $(APACHE))
 
 lost-bookie: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.chaos.lost_bookie --ledgers $(LEDGERS)

@@ -228,10 +228,15 @@ def apache_bookies(
         for number in range(1, count + 1):
             port = stack.enter_context(reserved_port(None))
             own = directory / f"apache-bookie-{number}"
-            config = _CONFIG.format(port=port, host=HOST, metadata_uri=metadata_uri, directory=own)
-            config += "".join(f"{key}={value}\n" for key, value in {**_NO_BOUNDS, **settings}.items())
+            config = bookie_settings(HOST, port, metadata_uri, own, settings)
             bookies.append(ApacheBookie(keeper, own, port, config, java, program))
         yield bookies
+
+
+def bookie_settings(host: str, port: int, metadata_uri: str, directory: Path, settings: Mapping[str, str]) -> str:
+    """A bookie's file of settings; ``directory`` is for its data."""
+    config = _CONFIG.format(port=port, host=host, metadata_uri=metadata_uri, directory=directory)
+    return config + "".join(f"{key}={value}\n" for key, value in {**_NO_BOUNDS, **settings}.items())
 
 
 def java_command(options: Sequence[str] = JAVA_OPTIONS, pom: Path = POM) -> list[str]:

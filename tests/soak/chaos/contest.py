@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookKeeperError, CorruptionError
 from tests.soak.chaos.agents import AgentProcess, Task
-from tests.soak.chaos.duel_checker import LOG_READ, DuelVerdict, Entry, Prefixes, check_duel
+from tests.soak.chaos.duel_checker import LOG_READ, DuelVerdict, Entry, Prefixes, check_duel, damaged
 from tests.soak.chaos.history import Recorder, load
 from tests.soak.chaos.workload import CONFIG
 
@@ -74,8 +74,11 @@ class Contest:
     def judged(self) -> DuelVerdict:
         """Recover the log, read it twice, judge all that was recorded, and delete it."""
         with BookKeeper(self._metadata_uri, CONFIG) as client, BookKeeper(self._metadata_uri) as other:
-            self._recover(client)
-            final = entries_of(client, self._log_name)
+            try:
+                self._recover(client)
+                final = entries_of(client, self._log_name)
+            except CorruptionError as problem:
+                return damaged(problem)
             recorder = Recorder(self._directory / "last.jsonl", "last reader")
             record_reading(recorder, entries_of(other, self._log_name))
             recorder.close()

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from bk_spark.errors import CorruptionError
 from tests.simulation.engines.invariants import Violation
 from tests.soak.chaos.duellist import APPENDED, CONFIRMED, FAILED, LED
 from tests.soak.chaos.history import Event
@@ -66,6 +67,11 @@ class DuelVerdict:
         what = f"{self.leaderships} leaderships ({self.displaced} displaced), {self.ledgers} ledgers, {self.reads} reads"
         lines = [f"{self.confirmed} entries confirmed, {what}, {len(self.violations)} violations"]
         return "\n".join(lines + [f"  VIOLATED {one}" for one in self.violations[:20]])
+
+
+def damaged(problem: CorruptionError) -> DuelVerdict:
+    """Of a duel whose log cannot be read any more."""
+    return DuelVerdict(0, 0, 0, 0, 0, [Violation("D1", str(problem))])
 
 
 def check_duel(events: Sequence[Event], final: Sequence[Entry]) -> DuelVerdict:

@@ -13,19 +13,19 @@ from pathlib import Path
 
 from tests.soak.chaos.__main__ import line_of, sums
 from tests.soak.partitions.fabric import problem
-from tests.soak.partitions.plan import draw
+from tests.soak.partitions.plan import BOOKIES, draw
 from tests.soak.partitions.rounds import Arena, PartitionOutcome, run_round
 from tests.soak.partitions.spoilt import BUGS
 
 ROUNDS_OF_A_CLUSTER = 25
 
 
-def play(directory: Path, rounds: int, first_seed: int, bug: str | None = None) -> Iterator[PartitionOutcome]:
+def play(directory: Path, rounds: int, first_seed: int, bug: str | None = None, apache: int = 0) -> Iterator[PartitionOutcome]:
     """The rounds of consecutive seeds; what they recorded is below ``directory``."""
     for start in range(first_seed, first_seed + rounds, ROUNDS_OF_A_CLUSTER):
         place = directory / f"cluster-of-{start}"
         place.mkdir(parents=True)
-        with Arena(place, start, bug) as arena:
+        with Arena(place, start, bug, apache) as arena:
             for seed in range(start, min(start + ROUNDS_OF_A_CLUSTER, first_seed + rounds)):
                 yield run_round(arena, draw(seed))
         if not any(place.glob("round-*")):
@@ -74,13 +74,16 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, metavar="N", help="seed of the first round (default %(default)s)")
     parser.add_argument("--keep", metavar="D", help="keep all that was recorded in this new directory")
     parser.add_argument("--bug", choices=BUGS, metavar="B", help=f"with a deliberate bug: {'; '.join(BUGS)}")
+    parser.add_argument(
+        "--apache", type=int, default=0, metavar="N", help=f"so many of the {len(BOOKIES)} bookies are Apache's"
+    )
     args = parser.parse_args()
     if problem():
         parser.error(problem())
     directory = Path(args.keep) if args.keep else Path(tempfile.mkdtemp(prefix="bk_spark-partitions-"))
     outcomes: list[PartitionOutcome] = []
     try:
-        for outcome in play(directory, args.rounds, args.first, args.bug):
+        for outcome in play(directory, args.rounds, args.first, args.bug, args.apache):
             print(shown(outcome), flush=True)
             outcomes.append(outcome)
             if not args.keep and not outcome.violations:

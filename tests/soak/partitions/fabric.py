@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Self
 
 from bk_spark.local.process import Keeper
+from tests.soak.partitions import disk
 from tests.soak.partitions.link import WHOLE, Link, Pair, Passage
 from tests.soak.partitions.packets import address_bytes, addresses, is_ipv4, reset_of
 
@@ -57,7 +58,7 @@ def problem() -> str:
     missing = [name for name in ("ip", "unshare", "nsenter") if shutil.which(name) is None]
     if not Path(TUN).exists():
         missing.append(TUN)
-    return f"without {', '.join(missing)} there are no nodes of a network" if missing else ""
+    return f"without {', '.join(missing)} there are no nodes of a network" if missing else disk.problem()
 
 
 class Node:

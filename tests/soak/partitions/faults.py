@@ -1,38 +1,49 @@
-"""Does a round's faults to the network and its processes, and undoes them."""
+"""Does a round's faults to the network, to processes, disks and clocks, and undoes them."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from bk_spark.errors import BookKeeperError
 from tests.soak.chaos.history import FAULT, Recorder
 from tests.soak.chaos.timetable import END_S, Timetable
+from tests.soak.partitions.clock import Clock
 from tests.soak.partitions.fabric import Fabric
 from tests.soak.partitions.link import Link, Pair, combined
-from tests.soak.partitions.plan import Fault
-from tests.soak.partitions.processes import EnsembleServer, NodeBookie
+from tests.soak.partitions.plan import CLOCK_JUMP, DISK_FAULTS, Fault
+from tests.soak.partitions.processes import Server
 
-Server = EnsembleServer | NodeBookie
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """What may be broken: processes by their nodes, and clocks by theirs."""
+
+    fabric: Fabric
+    servers: Mapping[str, Server]
+    clocks: Mapping[str, Clock]
 
 
 class Nemesis(Timetable[Fault]):
-    """Disturbs links, and breaks ZooKeeper and bookies."""
+    """Disturbs links, breaks ZooKeeper and bookies with their disks, and puts clocks wrong."""
 
-    def __init__(self, fabric: Fabric, servers: Mapping[str, Server], faults: Sequence[Fault], recorder: Recorder) -> None:
-        """``servers``: the processes that may be broken, by their nodes."""
+    def __init__(self, victims: Victims, faults: Sequence[Fault], recorder: Recorder) -> None:
         super().__init__(faults)
-        self._fabric = fabric
-        self._servers = servers
+        self._fabric = victims.fabric
+        self._servers = victims.servers
+        self._clocks = victims.clocks
         self._recorder = recorder
-        self._broken = {name: threading.Lock() for name in servers}
+        self._broken = {name: threading.Lock() for name in victims.servers}
         self._active: list[Fault] = []
         self._lock = threading.Lock()
 
     def _play(self, fault: Fault) -> None:
         if fault.is_of_network:
             self._disturb(fault)
+        elif fault.kind == CLOCK_JUMP:
+            self._put_wrong(self._clocks[fault.nodes[0]], fault)
         else:
             self._break(self._servers[fault.nodes[0]], fault)
 
@@ -55,14 +66,24 @@ class Nemesis(Timetable[Fault]):
                 server.suspend()
                 time.sleep(fault.lasts_s)
                 server.resume()
+                return
+            if fault.kind in DISK_FAULTS:
+                _break_disk(server, fault)
             else:
                 server.kill()
                 time.sleep(fault.lasts_s)
+            if server.pid is None:
                 _start_again(server)
+
+    def _put_wrong(self, clock: Clock, fault: Fault) -> None:
+        self._begun(fault)
+        clock.show(fault.ahead_s)
+        time.sleep(fault.lasts_s)
+        clock.show(0.0)
 
     def _begun(self, fault: Fault) -> None:
         self.done.append(fault.kind)
-        facts = {"nodes": fault.nodes, "peers": fault.peers, "lasts_s": fault.lasts_s}
+        facts = {"nodes": fault.nodes, "peers": fault.peers, "lasts_s": fault.lasts_s, "ahead_s": fault.ahead_s}
         self._recorder.record(FAULT, fault=fault.kind, **facts)
 
 
@@ -75,6 +96,28 @@ def links_of(faults: Sequence[Fault]) -> dict[Pair, Link]:
     return {pair: combined(links) for pair, links in found.items()}
 
 
+def _break_disk(server: Server, fault: Fault) -> None:
+    """A bookie whose disk fails may go on, with reads from its cache, until the disk is replaced."""
+    disk = server.disk
+    assert disk is not None, f"{fault.nodes[0]} has no disk of its own"
+    if fault.kind == "full disk":
+        disk.fill()
+        time.sleep(fault.lasts_s)
+        disk.free()
+        return
+    disk.fail()
+    if fault.kind == "power cut":
+        _end(server)
+    time.sleep(fault.lasts_s)
+    _end(server)
+    disk.mend()
+
+
+def _end(server: Server) -> None:
+    if server.pid is not None:
+        server.kill()
+
+
 def _start_again(server: Server) -> None:
     """A bookie that finds no ZooKeeper ends, and is started again, as by a supervisor."""
     deadline = time.monotonic() + END_S
@@ -85,5 +128,4 @@ def _start_again(server: Server) -> None:
         except BookKeeperError:
             if time.monotonic() > deadline:
                 raise
-            if server.pid is not None:
-                server.kill()
+            _end(server)

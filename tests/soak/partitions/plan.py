@@ -33,6 +33,8 @@ LINK_FAULTS = {
     "narrow": 1,
 }
 PROCESS_FAULTS = {"kill": 3, "suspend": 2}
+DISK_FAULTS = {"power cut": 2, "full disk": 1, "failing disk": 1}
+CLOCK_JUMP = "clock jump"
 
 ROUND_S = 30.0
 """Of faults, and then everything must end."""
@@ -46,6 +48,9 @@ LOAD_S = 3.0, ROUND_S
 LOADS = 4
 """So many times the bytes of a chaos test's round are appended to each ledger."""
 
+JUMPS_S = (-86_400.0, -30.0, -2.0, 2.0, 30.0, 86_400.0)
+"""Of a wall clock: corrected a little, set wrong by hand, or a day."""
+
 FLAP_S = (0.2, 1.5)
 
 ROLL_S = (0.9, 1.8)
@@ -57,7 +62,7 @@ class Fault:
     """From ``after_s`` on, for ``lasts_s``.
 
     One of the network is on every link from one of ``nodes`` to one of ``peers``, and back unless it ``is_one_way``. One of
-    processes has a node alone.
+    processes, disks and clocks has a node alone.
     """
 
     kind: str
@@ -67,10 +72,12 @@ class Fault:
     lasts_s: float
     link: Link = WHOLE
     is_one_way: bool = False
+    ahead_s: float = 0.0
+    """Of a clock."""
 
     @property
     def is_of_network(self) -> bool:
-        return self.kind not in PROCESS_FAULTS
+        return self.kind in LINK_FAULTS
 
     def links(self) -> Mapping[Pair, Link]:
         pairs = between(self.nodes, self.peers)
@@ -93,6 +100,9 @@ def clients(life: int) -> tuple[str, ...]:
 
 
 SPARK = "spark"
+WITH_CLOCKS = (*BOOKIES, *(node for life in range(LIVES) for node in clients(life)), *SIDES, *REPAIRERS)
+"""Processes of ours."""
+
 CLIENTS = (*(node for life in range(LIVES) for node in clients(life)), *SIDES, SPARK, *REPAIRERS)
 
 SPARK_EACH = 4
@@ -106,6 +116,7 @@ def draw(seed: int) -> PartitionPlan:
         faults += _draw_fault(chosen)
     for _ in range(chosen.choice((0, 1, 1, 2))):
         faults.append(_draw_process_fault(chosen))
+    faults += _draw_machine_faults(random.Random(f"machines {seed}"))
     lives = tuple(_draw_life(chosen, LIVES * seed + life) for life in range(LIVES))
     return PartitionPlan(seed, tuple(sorted(faults, key=lambda fault: fault.after_s)), lives, seed % SPARK_EACH == 0)
 
@@ -131,6 +142,16 @@ def _draw_fault(chosen: random.Random) -> list[Fault]:
 def _draw_process_fault(chosen: random.Random) -> Fault:
     kind = chosen.choices(list(PROCESS_FAULTS), list(PROCESS_FAULTS.values()))[0]
     return Fault(kind, (chosen.choice((*BOOKIES, *BOOKIES, *ZOOKEEPERS)),), (), *_draw_time(chosen))
+
+
+def _draw_machine_faults(chosen: random.Random) -> list[Fault]:
+    """Of disks and clocks."""
+    disks = chosen.choices(list(DISK_FAULTS), list(DISK_FAULTS.values()), k=chosen.choice((0, 1, 1, 2)))
+    found = [Fault(kind, (chosen.choice(BOOKIES),), (), *_draw_time(chosen)) for kind in disks]
+    for _ in range(chosen.choice((0, 0, 1, 3))):
+        node, ahead_s = chosen.choice(WITH_CLOCKS), chosen.choice(JUMPS_S)
+        found.append(Fault(CLOCK_JUMP, (node,), (), *_draw_time(chosen), ahead_s=ahead_s))
+    return found
 
 
 def _draw_time(chosen: random.Random) -> tuple[float, float]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeAlias
 
+from benchmarks.peers.bookkeeper_cluster import ApacheBookie, bookie_settings, java_command
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.identity.cookie import format_bookie
 from bk_spark.client.replication.settings import AutoRecoveryConfig
@@ -15,7 +17,8 @@ from bk_spark.local.process import Keeper, LocalProcess, end_all
 from bk_spark.local.zookeeper_server import zookeeper_command, zookeeper_config
 from bk_spark.metadata.registration import initialise_cluster, intended_root, open_root
 from bk_spark.metadata.zookeeper import connect
-from tests.soak.chaos.traces import Traces
+from tests.interop.apache import JAVA, SETTINGS
+from tests.soak.partitions.disk import Disk
 from tests.soak.partitions.fabric import Fabric, Node
 from tests.soak.partitions.plan import BOOKIES, REPAIRERS, ZOOKEEPERS
 
@@ -27,6 +30,9 @@ SESSION_S = 10.0
 AUTORECOVERY = AutoRecoveryConfig(lost_bookie_grace_s=3.0, open_fragment_grace_s=600.0, retry_s=2.0)
 """Quick to copy what a bookie held that is cut off. It fences no writer, which only the recoverers of a round do."""
 
+OF_APACHE = {"autoRecoveryDaemonEnabled": "false", "zkTimeout": "4000"}
+"""AutoRecovery is ours. A bookie that was killed is on the list again within seconds."""
+
 _QUORUM_CONFIG = """\
 initLimit=40
 syncLimit=8
@@ -34,10 +40,16 @@ syncLimit=8
 """In ticks: a follower that has heard nothing for two seconds looks for another leader."""
 
 
+Dressing: TypeAlias = Callable[[str, list[str]], list[str]]
+"""Makes of a node's name and a command of ours one that is watched, and has the node's clock."""
+
+
 class _InNode(LocalProcess):
     """A process that runs in ``node``."""
 
     node: Node
+    disk: Disk | None = None
+    """Its own, if it has one."""
 
     def _launch(self, command: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> None:
         super()._launch([*self.node.prefix, *command], environment)
@@ -75,6 +87,7 @@ class NodeBookie(_InNode, LocalBookie):
         self.node = node
         self._host = node.address
         super().__init__(keeper, directory, BOOKIE_PORT, "", metadata_uri, DEFAULT_BOOKIE_CONFIG)
+        self.disk = Disk(self.data_dir)
         directories = Directories.of(self.data_dir, self.config)
         with connect(metadata_uri, connect_timeout_s=SESSION_S, session_timeout_s=SESSION_S) as store:
             self.bookie_id = format_bookie(directories, store, open_root(store, ROOT), self.address)
@@ -85,23 +98,44 @@ class NodeBookie(_InNode, LocalBookie):
         super()._launch(words, environment)
 
 
-class NodeAutoRecovery(_InNode, LocalAutoRecovery):
-    """An AutoRecovery process in a node of its own, which writes down what it does."""
+class NodeApacheBookie(_InNode, ApacheBookie):
+    """A bookie of Apache's in a node of its own. It formats itself when it starts."""
 
-    def __init__(self, keeper: Keeper, directory: Path, node: Node, metadata_uri: str, traces: Traces) -> None:
+    def __init__(self, keeper: Keeper, directory: Path, node: Node, metadata_uri: str) -> None:
+        """Raises SkippedError where the jars are not to be had."""
         self.node = node
-        self._traces = traces
+        self._host = node.address
+        servers, root = metadata_uri.removeprefix("zk://").split("/", 1)
+        uri_of_java = f"zk+hierarchical://{servers.replace(',', ';')}/{root}"
+        place = directory / "data"
+        config = bookie_settings(node.address, BOOKIE_PORT, uri_of_java, place, {**SETTINGS, **OF_APACHE})
+        super().__init__(keeper, directory, BOOKIE_PORT, config, java_command(JAVA))
+        self.bookie_id = self.address
+        self.disk = Disk(place)
+
+
+class NodeAutoRecovery(_InNode, LocalAutoRecovery):
+    """An AutoRecovery process in a node of its own."""
+
+    def __init__(self, keeper: Keeper, directory: Path, node: Node, metadata_uri: str, dressed: Dressing) -> None:
+        self.node = node
+        self._dressed = dressed
         super().__init__(keeper, directory, metadata_uri, AUTORECOVERY, ClientConfig())
 
     def _launch(self, command: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> None:
-        super()._launch(self._traces.command(self.node.name, list(command)), environment)
+        super()._launch(self._dressed(self.node.name, list(command)), environment)
+
+
+Bookie: TypeAlias = NodeBookie | NodeApacheBookie
+Server: TypeAlias = EnsembleServer | Bookie
 
 
 class NetworkCluster:
     """ZooKeeper's servers, the bookies and AutoRecovery. Ends with ``close``."""
 
-    def __init__(self, keeper: Keeper, directory: Path, fabric: Fabric, traces: Traces) -> None:
-        self.servers: dict[str, EnsembleServer | NodeBookie] = {}
+    def __init__(self, keeper: Keeper, directory: Path, fabric: Fabric, dressed: Dressing, apache: int) -> None:
+        """``apache`` of the bookies are Apache's."""
+        self.servers: dict[str, Server] = {}
         """What may be killed and suspended, by its node."""
         self._repairers: list[NodeAutoRecovery] = []
         nodes = [fabric.add(name) for name in ZOOKEEPERS]
@@ -111,25 +145,29 @@ class NetworkCluster:
                 self._start(EnsembleServer(keeper, directory / node.name, node, nodes))
             with connect(self.metadata_uri, connect_timeout_s=SESSION_S, session_timeout_s=SESSION_S) as store:
                 initialise_cluster(store, intended_root(store, ROOT, None))
-            for node in [fabric.add(name) for name in BOOKIES]:
-                self._start(NodeBookie(keeper, directory / node.name, node, self.metadata_uri))
+            kinds = [NodeBookie] * (len(BOOKIES) - apache) + [NodeApacheBookie] * apache
+            for name, kind in zip(BOOKIES, kinds, strict=True):
+                self._start(kind(keeper, directory / name, fabric.add(name), self.metadata_uri))
             for node in [fabric.add(name) for name in REPAIRERS]:
-                self._repairers.append(NodeAutoRecovery(keeper, directory / node.name, node, self.metadata_uri, traces))
+                self._repairers.append(NodeAutoRecovery(keeper, directory / node.name, node, self.metadata_uri, dressed))
                 self._repairers[-1].start()
         except BaseException:
             self.close()
             raise
 
     @property
-    def bookies(self) -> list[NodeBookie]:
-        return [server for server in self.servers.values() if isinstance(server, NodeBookie)]
+    def bookies(self) -> list[Bookie]:
+        return [server for server in self.servers.values() if not isinstance(server, EnsembleServer)]
 
     def close(self) -> None:
         """AutoRecovery first, or it would see bookies go. ZooKeeper last: bookies leave its list."""
         end_all(self._repairers)
         end_all(self.bookies)
         end_all([server for server in self.servers.values() if isinstance(server, EnsembleServer)])
+        for bookie in self.bookies:
+            if bookie.disk is not None:
+                bookie.disk.close()
 
-    def _start(self, server: EnsembleServer | NodeBookie) -> None:
+    def _start(self, server: Server) -> None:
         self.servers[server.node.name] = server
         server.start()

@@ -27,9 +27,11 @@ from tests.soak.chaos.plan import ROLES
 from tests.soak.chaos.rounds import Outcome, await_bookies, play_round
 from tests.soak.chaos.slow_bookie import slow_bookie_command
 from tests.soak.chaos.traces import Traces
+from tests.soak.partitions.clock import Clock
+from tests.soak.partitions.disk import leave_mounts
 from tests.soak.partitions.fabric import Fabric, Node
-from tests.soak.partitions.faults import Nemesis
-from tests.soak.partitions.plan import BOOKIES, LIVES, SPARK, PartitionPlan, clients
+from tests.soak.partitions.faults import Nemesis, Victims
+from tests.soak.partitions.plan import BOOKIES, LIVES, SPARK, WITH_CLOCKS, PartitionPlan, clients
 from tests.soak.partitions.processes import NetworkCluster
 from tests.soak.partitions.spark_life import SparkLife, Streamed
 from tests.soak.partitions.spoilt import BOOKIE, CLIENT, spoilt
@@ -38,17 +40,22 @@ from tests.soak.partitions.spoilt import BOOKIE, CLIENT, spoilt
 class Arena:
     """The network, ZooKeeper, the bookies and the client processes. ``directory`` keeps their logs and all histories."""
 
-    def __init__(self, directory: Path, seed: int, bug: str | None = None) -> None:
-        """``bug``: one of spoilt.py that all clients, all bookies or both have."""
+    def __init__(self, directory: Path, seed: int, bug: str | None = None, apache: int = 0) -> None:
+        """``bug``: one of spoilt.py that all clients, all bookies or both have. ``apache`` of the bookies are Apache's, which
+        raises SkippedError where they are not to be had."""
         self.directory = directory
         self._bug = bug
-        self.traces = Traces(directory / "traces")
+        self.traces = None if apache else Traces(directory / "traces")
+        """None if not all processes write down what they do."""
+        (directory / "clocks").mkdir()
+        self._clocks = {name: Clock(directory / "clocks" / name) for name in WITH_CLOCKS}
+        leave_mounts()
         with contextlib.ExitStack() as undo:
             undo.enter_context(mock.patch.object(cluster, "bookie_command", self._bookie_command))
             self._keeper = undo.enter_context(Keeper(directory, temporary=False))
             self.fabric = undo.enter_context(Fabric(self._keeper, directory, seed))
             self.cluster = undo.enter_context(
-                contextlib.closing(NetworkCluster(self._keeper, directory, self.fabric, self.traces))
+                contextlib.closing(NetworkCluster(self._keeper, directory, self.fabric, self.dressed, apache))
             )
             self.client = undo.enter_context(BookKeeper(self.cluster.metadata_uri))
             self.alone = threading.Lock()
@@ -57,12 +64,21 @@ class Arena:
             self.casts = [undo.enter_context(contextlib.closing(Cast(self, life))) for life in range(LIVES)]
             self._undo = undo.pop_all()
 
+    @property
+    def victims(self) -> Victims:
+        return Victims(self.fabric, self.cluster.servers, self._clocks)
+
+    def dressed(self, name: str, words: list[str]) -> list[str]:
+        """A command of ours that is watched and has the clock of the node ``name``."""
+        words = self._clocks[name].command(words)
+        return words if self.traces is None else self.traces.command(name, words)
+
     def contest(self, directory: Path, seed: int) -> Contest:
         """A log, and two clients in nodes of their own that both want to lead it."""
         directory.mkdir()
 
         def command(side: str) -> list[str]:
-            return self.agent_command(self._sides[side])
+            return self._clocks[side].command(self.agent_command(self._sides[side]))
 
         return Contest(self.cluster.metadata_uri, directory, seed, command)
 
@@ -76,7 +92,7 @@ class Arena:
 
     def _bookie_command(self, data_dir: Path, metadata_uri: str, port: int, config: BookieConfig) -> list[str]:
         command = slow_bookie_command(data_dir, metadata_uri, port, config)
-        return self.traces.command(data_dir.parent.name, spoilt(self._bug, BOOKIE, command))
+        return self.dressed(data_dir.parent.name, spoilt(self._bug, BOOKIE, command))
 
     def close(self) -> None:
         self._undo.close()
@@ -108,7 +124,7 @@ class Cast:
             if role in self._agents:
                 self._agents[role].close()
             node = self._nodes[role]
-            command = self._arena.traces.command(node.name, self._arena.agent_command(node))
+            command = self._arena.dressed(node.name, self._arena.agent_command(node))
             self._agents[role] = AgentProcess(command, self._arena.directory / f"{node.name}.log")
         return self._agents[role]
 
@@ -177,7 +193,7 @@ class _Round:
         self._arena = arena
         self._plan = plan
         self._directory = directory
-        self._nemesis = Nemesis(arena.fabric, arena.cluster.servers, plan.faults, recorder)
+        self._nemesis = Nemesis(arena.victims, plan.faults, recorder)
         self._begin = threading.Barrier(LIVES, action=self._nemesis.start)
 
     def play(self) -> PartitionOutcome:
@@ -192,8 +208,9 @@ class _Round:
             with ThreadPoolExecutor(LIVES) as threads:
                 lives = tuple(threads.map(self._live, range(LIVES)))
             contest.stop()
-            lives = tuple(life.judged(self._arena.traces, self._arena.client) for life in lives)
-            self._arena.traces.forget()
+            if self._arena.traces is not None:
+                lives = tuple(life.judged(self._arena.traces, self._arena.client) for life in lives)
+                self._arena.traces.forget()
             streamed = spark.finish(self._arena.client) if spark is not None else None
         packets, faults = self._arena.fabric.counts() - before, tuple(self._nemesis.done)
         seconds = time.monotonic() - started

@@ -36,6 +36,7 @@ def test_what_was_confirmed_is_read_alike_by_all_however_the_network_was_cut(are
 
 FOUND_FROM = {
     "a late ack counts after a change": 1002,
+    "a reconnect resends to the wrong bookie": 1658,
     "a duplicate is taken as a new add": 1200,
     "unknown is taken as no": 1300,
     "a takeover does not fence": 7,

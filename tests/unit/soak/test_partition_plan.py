@@ -9,10 +9,13 @@ from tests.soak.partitions.link import Link
 from tests.soak.partitions.plan import (
     BOOKIES,
     CLIENTS,
+    CLOCK_JUMP,
+    DISK_FAULTS,
     LINK_FAULTS,
     LIVES,
     PROCESS_FAULTS,
     ROUND_S,
+    WITH_CLOCKS,
     ZOOKEEPERS,
     Fault,
     draw,
@@ -29,7 +32,7 @@ def test_a_seed_draws_the_same_plan_again_and_other_seeds_draw_others() -> None:
 
 def test_every_kind_of_fault_comes_up_within_the_round() -> None:
     faults = list(chain.from_iterable(plan.faults for plan in PLANS))
-    assert {fault.kind for fault in faults} == {*LINK_FAULTS, *PROCESS_FAULTS}
+    assert {fault.kind for fault in faults} == {*LINK_FAULTS, *PROCESS_FAULTS, *DISK_FAULTS, CLOCK_JUMP}
     assert all(0 <= fault.after_s < ROUND_S for fault in faults)
     assert {len(plan.lives) for plan in PLANS} == {LIVES}
 
@@ -61,3 +64,11 @@ def test_a_link_has_all_faults_that_hold_at_once() -> None:
         ("a", "c"): LOSSY,
         ("c", "a"): LOSSY,
     }
+
+
+def test_disks_fail_at_bookies_and_clocks_of_our_processes_jump() -> None:
+    faults = list(chain.from_iterable(plan.faults for plan in PLANS))
+    assert {node for fault in faults if fault.kind in DISK_FAULTS for node in fault.nodes} <= {*BOOKIES}
+    jumps = [fault for fault in faults if fault.kind == CLOCK_JUMP]
+    assert {node for fault in jumps for node in fault.nodes} <= {*WITH_CLOCKS}
+    assert min(fault.ahead_s for fault in jumps) < 0 < max(fault.ahead_s for fault in jumps)
