@@ -39,6 +39,15 @@ class Nemesis(Timetable[Fault]):
         self._active: list[Fault] = []
         self._lock = threading.Lock()
 
+    def finish(self) -> None:
+        """As the timetable's. A server that has ended by itself is started again, too: a bookie that lost ZooKeeper while it
+        registered."""
+        super().finish()
+        for name, server in self._servers.items():
+            with self._broken[name]:
+                if server.pid is None:
+                    _start_again(server)
+
     def _play(self, fault: Fault) -> None:
         if fault.is_of_network:
             self._disturb(fault)
