@@ -157,11 +157,8 @@ class ClientContext:
         listing = self._registered
         if listing is None:
             listing = self._registered = self.loop.create_task(self._watch_and_list_bookies())
-        try:
-            return await asyncio.shield(listing)
-        except BookKeeperError:
-            self._forget_registered()
-            raise
+            listing.add_done_callback(self._forget_failed)
+        return await asyncio.shield(listing)
 
     def report_failure(self, bookie_id: str) -> None:
         """Count a failed request: after many, new ensembles do without the bookie for a while. On the event loop only."""
@@ -238,6 +235,12 @@ class ClientContext:
 
     def _bookies_changed(self) -> None:
         self.loop.call_soon_threadsafe(self._forget_registered)
+
+    def _forget_failed(self, listing: asyncio.Task[list[RegisteredBookie]]) -> None:
+        """A failure is told to those who wait for it, and to nobody who asks later, also if all who waited have given up."""
+        is_failed = listing.cancelled() or listing.exception() is not None
+        if is_failed and self._registered is listing:
+            self._registered = None
 
     def _forget_registered(self) -> None:
         self._registered = None

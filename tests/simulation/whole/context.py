@@ -1,4 +1,4 @@
-"""A client's context in a simulated run: shipped but for its threads, clocks and the metadata store behind them.
+"""A client's context in a simulated run: the shipped one, with the run's event loop, metadata store and channels.
 
 A call to the metadata store, which a thread of the shipped context makes, is carried to the run's store as one message and made
 there, in one piece. Its answer may be lost like any other.
@@ -6,15 +6,17 @@ there, in one piece. Its answer may be lost like any other.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
-from bk_spark.client.driver.bookies import Bookies
-from bk_spark.client.driver.client_context import AVOID_S, ClientContext, EnsembleChoice
+from bk_spark.client.driver import client_context
+from bk_spark.client.driver.client_context import AVOID_S, ClientContext
 from bk_spark.config import ClientConfig
 from bk_spark.errors import MetadataUnavailableError
-from bk_spark.metadata.registration import BookieAddress, RegisteredBookie
+from bk_spark.metadata import registration
 from bk_spark.metadata.store import (
     BadVersionError,
     Check,
@@ -24,51 +26,46 @@ from bk_spark.metadata.store import (
     StoreError,
     TransactionFailedError,
     Versioned,
+    name_of,
 )
 from bk_spark.metadata.znodes import Znodes
-from tests.simulation.whole.loop import SimulatedLoop, answer_to
-from tests.simulation.whole.network import SimulatedChannels, address_of
+from tests.simulation.whole.loop import SimulatedLoop
+from tests.simulation.whole.network import SimulatedChannels, address_of, looked_up_address
 from tests.simulation.world.client_process import ClientProcess
 from tests.simulation.world.messages import METADATA, BlockingCall, Broken, CallMade, SetMetadata
 from tests.simulation.world.metadata_store import SimulatedMetadataStore
 
 ZNODES = Znodes("/ledgers")
 
-WRONG_PERCENT = 4
-"""Of look-ups that find the address of a bookie that is gone, and another one there."""
-
-_Result = TypeVar("_Result")
+NOTICED_MS = (1, 20, 400)
+"""How long after a bookie came or went a client is told."""
 
 
 class SimulatedContext(ClientContext):
-    """The shipped one starts threads, so nothing of its constructor is used."""
+    """Its clock for deadlines is that of the process, which does not count the time in which it is stopped."""
 
     def __init__(self, process: ClientProcess, config: ClientConfig) -> None:
-        store = process.world.actors[METADATA]
-        assert isinstance(store, SimulatedMetadataStore)
-        self._process = process
-        self.store: Any = _StoreView(process, store)
-        self.znodes = ZNODES
-        self.config = config
-        self.marks = _Marks(process)  # type: ignore[assignment]
-        self.loop = SimulatedLoop(process)
-        self.appends_stand_in_line = False
-        self.bookies = Bookies(self._lookup, SimulatedChannels())
-        self._closed = False
-        self._random = random.Random(0)
-        self._ensembles = EnsembleChoice(config, self.choose)
-        self._avoided_until_s = {}
-        self.may_have_failed_marks = False
-        """Whether any call was not answered: perhaps it was one that marks the ledger."""
+        self.process = process
+        self.simulated_loop = loop = SimulatedLoop(process)
+        self.session = _Session(process)
+        loop.after_turn = self.session.look
+        made = {
+            "EventLoop": SimpleNamespace(get=lambda: loop),
+            "ThreadPoolExecutor": lambda *_, **__: self.session,
+            "UnderReplication": lambda *_: _Marks(process),
+            "Channels": SimulatedChannels,
+        }
+        with patch.multiple(client_context, **made):
+            super().__init__(_StoreView(process, self.session), ZNODES, config)  # type: ignore[arg-type]
 
     def now_ms(self) -> int:
-        return self._process.now_ms
+        return self.process.now_ms
+
+    def _beat(self) -> None:
+        """A clock that never takes idleness for a stall needs none."""
 
     def choose(self, count: int) -> int:
-        return self._process.world.choices.choose(count, "placement")
-
-    async def registered(self) -> list[RegisteredBookie]:
-        return await self._list_bookies()
+        return self.process.world.choices.choose(count, "placement")
 
     def avoided(self) -> frozenset[str]:
         return frozenset(one for one, until_s in self._avoided_until_s.items() if until_s > self.loop.time())
@@ -76,44 +73,68 @@ class SimulatedContext(ClientContext):
     def avoid(self, bookie_id: str) -> None:
         self._avoided_until_s[bookie_id] = self.loop.time() + AVOID_S
 
-    async def blocking(self, call: Callable[[], _Result]) -> _Result:
-        answer = await answer_to(METADATA, BlockingCall(call))
-        if isinstance(answer, Broken):
-            self.may_have_failed_marks = True
-            raise MetadataUnavailableError("simulated", answer.detail)
-        assert isinstance(answer, CallMade)
-        result: _Result = answer.result()
-        return result
 
-    async def _list_bookies(self) -> list[RegisteredBookie]:
-        return await self.blocking(self._registered_now)
+class _Session:
+    """A client's session with the metadata store: in place of the threads that make its calls, and of its watches."""
 
-    def _registered_now(self) -> list[RegisteredBookie]:
+    def __init__(self, process: ClientProcess) -> None:
+        self.may_have_failed_marks = False
+        """Whether any call was not answered: perhaps it was one that marks the ledger."""
+        self.leaving: frozenset[str] = frozenset()
+        """The bookies that a re-replication may replace."""
+        self._process = process
+        self._watches: list[Callable[[], None]] = []
+        self._seen: object = None
+
+    def submit(self, call: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def answered(answer: object) -> None:
+            if isinstance(answer, Broken):
+                self.may_have_failed_marks = True
+                future.set_exception(MetadataUnavailableError("simulated", answer.detail))
+                return
+            assert isinstance(answer, CallMade)
+            if answer.error is not None:
+                future.set_exception(answer.error)
+            else:
+                future.set_result(answer.value)
+
+        future.set_running_or_notify_cancel()
+        self._process.call(METADATA, BlockingCall(call), answered)
+        return future
+
+    def shutdown(self) -> None:
+        """There is nothing to end."""
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        self._watches.append(on_change)
+        self._seen = self._registrations()
+
+    def look(self) -> None:
+        """The registrations may have changed: then the watches are told, later."""
+        if not self._watches or (seen := self._registrations()) == self._seen:
+            return
+        self._seen = seen
+        delay_ms = self._process.world.choices.pick(NOTICED_MS, "a change is noticed after")
+        for watch in self._watches:
+            self._process.later(delay_ms, watch)
+
+    def _registrations(self) -> object:
         world = self._process.world
-        return [RegisteredBookie(one, address_of(one), one in world.read_only) for one in world.available()]
-
-    async def _lookup(self, bookie_id: str) -> BookieAddress | None:
-        return await self.blocking(lambda: self._registered_address(bookie_id))
-
-    def _registered_address(self, bookie_id: str) -> BookieAddress | None:
-        """A registration outlives its bookie: sometimes another one has its port by then."""
-        world = self._process.world
-        available = world.available()
-        if bookie_id not in available:
-            return None
-        if not world.is_calm and world.choices.chance(WRONG_PERCENT, "another bookie is there"):
-            world.count("bookies at others' addresses")
-            return address_of(bookie_id, world.choices.pick(available, "which"))
-        return address_of(bookie_id)
+        return world.available(), sorted(world.read_only)
 
 
 class _StoreView:
     """The store as one client's session sees it, at the moment at which a call is made there."""
 
-    def __init__(self, process: ClientProcess, store: SimulatedMetadataStore) -> None:
-        self.leaving: frozenset[str] = frozenset()
-        """The bookies that a re-replication may replace."""
+    uri = "simulated"
+
+    def __init__(self, process: ClientProcess, session: _Session) -> None:
+        store = process.world.actors[METADATA]
+        assert isinstance(store, SimulatedMetadataStore)
         self._process = process
+        self._session = session
         self._store = store
 
     def sync(self, path: str) -> None:
@@ -127,17 +148,22 @@ class _StoreView:
         return Versioned(value, version, 0, 0, 0)
 
     def get_many(self, paths: Sequence[str]) -> list[Versioned | None]:
+        if all(path.startswith(ZNODES.available) for path in paths):
+            is_lookup = len({name_of(path) for path in paths}) == 1
+            return [self._registration(path, is_lookup=is_lookup) for path in paths]
         return [None if self._store.is_deleted else self.get(path) for path in paths]
 
-    def set(self, path: str, value: bytes, version: int, leaving: frozenset[str] | None = None) -> int:
-        if self._store.is_deleted:
-            raise NoNodeError(path)
-        request = SetMetadata(self._store.ledger_id, value, version, "its change", leaving=leaving)
-        written = self._store.set(self._process.name, request)
-        self._process.seen_version = self._store.newest
-        if written is None:
-            raise BadVersionError(path)
-        return written
+    def children(self, path: str) -> list[str]:
+        """Of the bookies that are registered, in one of two modes."""
+        world, is_read_only = self._process.world, path == ZNODES.read_only
+        found = [one for one in world.available() if (one in world.read_only) == is_read_only]
+        return found if is_read_only else [*found, name_of(ZNODES.read_only)]
+
+    def watch_children(self, path: str, on_change: Callable[[], None]) -> None:
+        self._session.watch(on_change)
+
+    def set(self, path: str, value: bytes, version: int) -> int:
+        return self._set(path, value, version)
 
     def transaction(self, changes: Sequence[StoreChange]) -> None:
         """A write with a guard, as re-replication makes it."""
@@ -147,9 +173,27 @@ class _StoreView:
         if guard.path not in self._store.lock.guards:
             raise TransactionFailedError(0, NoNodeError(guard.path))
         try:
-            self.set(write.path, write.value, write.version, self.leaving)
+            self._set(write.path, write.value, write.version, self._session.leaving)
         except StoreError as refused:
             raise TransactionFailedError(1, refused) from refused
+
+    def _set(self, path: str, value: bytes, version: int, leaving: frozenset[str] | None = None) -> int:
+        if self._store.is_deleted:
+            raise NoNodeError(path)
+        request = SetMetadata(self._store.ledger_id, value, version, "its change", leaving=leaving)
+        written = self._store.set(self._process.name, request)
+        self._process.seen_version = self._store.newest
+        if written is None:
+            raise BadVersionError(path)
+        return written
+
+    def _registration(self, path: str, *, is_lookup: bool) -> Versioned | None:
+        bookie_id, world = name_of(path), self._process.world
+        is_read_only = path == ZNODES.registration(bookie_id, read_only=True)
+        if bookie_id not in world.available() or (bookie_id in world.read_only) != is_read_only:
+            return None
+        address = looked_up_address(world, bookie_id) if is_lookup else address_of(world, bookie_id)
+        return Versioned(registration._encode(address), 0, 0, 0, 0)
 
 
 class _Marks:

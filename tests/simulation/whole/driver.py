@@ -3,42 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
 from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-import pyarrow as pa
-
 from bk_spark.client.driver import connections
 from bk_spark.client.driver.runner import Runner
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
+from bk_spark.client.ledger.write_items import Token
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import AddLimits
 from bk_spark.client.protocol.rereplicate_fragment import RereplicateFragment
-from bk_spark.client.protocol.state_machine import (
-    Append,
-    CloseRequested,
-    Command,
-    Confirm,
-    Event,
-    Finish,
-    ForceRequested,
-    Reject,
-    StateMachine,
-)
-from bk_spark.config import ClientConfig
-from bk_spark.errors import BookKeeperError
+from bk_spark.client.protocol.state_machine import Command, Confirm, Event, StateMachine
+from bk_spark.config import MIB, ClientConfig
+from bk_spark.errors import ConfigError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from tests.simulation.engines.choices import Choices
+from tests.simulation.engines.invariants import Invariants
 from tests.simulation.engines.schedule import CHOSEN_IDS, DEFERRED_SYNC, Schedule
 from tests.simulation.engines.virtual_time import VirtualTimeWorld
+from tests.simulation.whole import threads
+from tests.simulation.whole.application import Application, CoroutineApplication, OnCommand, ThreadedApplication
 from tests.simulation.whole.context import SimulatedContext
-from tests.simulation.whole.network import open_connection
+from tests.simulation.whole.loop import SimulatedLoop
+from tests.simulation.whole.network import Ports, open_connection
 from tests.simulation.world.client_process import ClientProcess
 
-OnCommand = Callable[[Command], None]
+WINDOWS_BYTES = 16 * MIB, 800, 250
+"""Of writers: all that a run appends, or few entries."""
+
+BUG_PERCENT, MOST_EVENTS = 4, 20
+"""Of writers that a bug ends within so many events."""
 
 CLOSE_MS = 60_000
 """Far more than a client waits for anything when it is closed."""
@@ -47,15 +44,19 @@ CLOSE_MS = 60_000
 class ShippedDriver:
     """In place of world.runner.SimulatedDriver. Each process has one client."""
 
-    def __init__(self) -> None:
+    def __init__(self, racks: int) -> None:
+        self.ports = Ports()
+        self.racks = racks
         self._contexts: dict[str, SimulatedContext] = {}
+        self._threads: list[threads.SimulatedThread] = []
+        self._user_loops: list[SimulatedLoop] = []
 
     def operation(
         self, process: ClientProcess, metadata: LedgerMetadata, key: bytes, machine: StateMachine, on_command: OnCommand
     ) -> _Operation:
         context = self._context(process, ClientConfig())
         if isinstance(machine, RereplicateFragment):
-            context.store.leaving = machine._task.leaving
+            context.session.leaving = machine._task.leaving
         watched = process.world.observed.operation(process.name, machine)
         runner = Runner(context, metadata, watched, _guarded(context, on_command))
         runner._master_key = key  # an intruder has another one
@@ -63,37 +64,79 @@ class ShippedDriver:
 
     def writer(
         self, process: ClientProcess, schedule: Schedule, metadata: LedgerMetadata, on_command: OnCommand
-    ) -> tuple[AddEntries, _Writer]:
-        context = self._context(process, _config(schedule.limits))
+    ) -> tuple[AddEntries, Application]:
+        choices = process.world.choices
+        has_threads, window_bytes = choices.chance(50, "threads"), choices.pick(WINDOWS_BYTES, "window")
+        context = self._context(process, _config(schedule.limits, window_bytes))
+        context.appends_stand_in_line = not has_threads
         kind = AdvWriteHandle if schedule.writer.kind == CHOSEN_IDS else WriteHandle
         handle = kind(context, metadata, 0, deferred_sync=schedule.writer.kind == DEFERRED_SYNC)
         runner = handle._queue._runner
-        runner._machine = process.world.observed.operation(process.name, handle._machine)
-        return handle._machine, _Writer(context, handle, _guarded(context, on_command))
+        runner._machine = _perhaps_with_bug(process.world.observed.operation(process.name, handle._machine), choices)
+        runner._on_command = _told_first(runner._on_command, process.world.invariants, schedule)
+        told = _guarded(context, on_command)
+        if not has_threads:
+            return handle._machine, self._without_threads(context, handle, told)
+        self._start(process, lambda: _choose_ensemble(context, schedule))
+        return handle._machine, ThreadedApplication(context, handle, told, self._start)
 
     def close(self, world: VirtualTimeWorld) -> None:
         """The processes that still live end as applications do: they close their clients, which must come to an end."""
-        living = [one for one in self._contexts.values() if one.loop.process.is_alive and not one.loop.process.is_stopped]
-        closing = [one.loop.create_task(one.bookies.close()) for one in living]
+        closed: list[SimulatedContext] = []
+        living = [one for one in self._contexts.values() if one.process.is_alive and not one.process.is_stopped]
+        for context in living:
+            self._start(context.process, partial(_close, context, closed))
         world.run(world.now_ms + CLOSE_MS)
-        world.invariants.require(all(task.done() for task in closing), "I14", "a client cannot be closed")
+        world.invariants.require(len(closed) == len(living), "I14", "a client cannot be closed")
 
     def end(self) -> None:
         """To be called after the run."""
-        for context in self._contexts.values():
-            context.loop.end()
+        for thread in self._threads:
+            thread.end()
+        for loop in (*self._user_loops, *(context.simulated_loop for context in self._contexts.values())):
+            loop.end()
+
+    def _without_threads(self, context: SimulatedContext, handle: WriteHandle | AdvWriteHandle, told: OnCommand) -> Application:
+        if not context.process.world.choices.chance(40, "coroutines"):
+            return Application(context, handle, told)
+        self._user_loops.append(SimulatedLoop(context.process))
+        return CoroutineApplication(context, handle, told, self._user_loops[-1])
+
+    def _start(self, process: ClientProcess, work: Callable[[], None]) -> threads.SimulatedThread:
+        self._threads.append(threads.SimulatedThread(process, work))
+        return self._threads[-1]
 
     def _context(self, process: ClientProcess, config: ClientConfig) -> SimulatedContext:
         if process.name not in self._contexts:
             self._contexts[process.name] = SimulatedContext(process, config)
+            if process.world.choices.chance(30, "it closes its client before it ends"):
+                process.kill = partial(self._close_and_kill, process, process.kill)  # type: ignore[method-assign]
         return self._contexts[process.name]
+
+    def _close_and_kill(self, process: ClientProcess, kill: Callable[[], None]) -> None:
+        """A process that is to end closes its client first, whatever is under way."""
+        if not process.is_alive or process.is_stopped:
+            kill()
+            return
+
+        def close() -> None:
+            self._contexts[process.name].close()
+            kill()
+
+        self._start(process, close)
 
 
 @contextmanager
-def installed(*, all_adds_are_large: bool) -> Iterator[None]:
+def installed(choices: Choices) -> Iterator[None]:
     """While it lasts, adds go over the run's connections: as frames, or, if all count as large, over gRPC's stream."""
-    small_bytes = 0 if all_adds_are_large else connections.SMALL_BYTES
-    with patch.multiple(connections, open_framed=open_connection, SMALL_BYTES=small_bytes):
+    changed: dict[str, Any] = {"open_framed": open_connection}
+    if choices.chance(30, "large adds"):
+        changed["SMALL_BYTES"] = 0
+    if choices.chance(30, "reads wait for each other"):
+        changed["MOST_READS"] = 1
+    with ExitStack() as stack:
+        stack.enter_context(patch.multiple(connections, **changed))
+        stack.enter_context(threads.installed())
         yield
 
 
@@ -101,6 +144,7 @@ class _Operation:
     """As world.runner.OperationRunner."""
 
     has_failed_marks = False
+    is_told_late = False
 
     def __init__(self, context: SimulatedContext, runner: Runner) -> None:
         self._context = context
@@ -110,62 +154,6 @@ class _Operation:
         self._context.loop.call_soon(self._runner.post, event)
 
 
-class _Writer:
-    """The application's end of a WriteHandle: its futures are the commands that they came from."""
-
-    def __init__(self, context: SimulatedContext, handle: WriteHandle | AdvWriteHandle, on_command: OnCommand) -> None:
-        self._context = context
-        self._handle = handle
-        self._on_command = on_command
-
-    @property
-    def has_failed_marks(self) -> bool:
-        return self._context.may_have_failed_marks
-
-    @property
-    def sent(self) -> dict[str, set[int]]:
-        return self._context.loop.sent
-
-    def post(self, event: Event) -> None:
-        match event:
-            case Append(payloads, token, first):
-                self._append(payloads, first).add_done_callback(partial(self._appended, token))
-            case ForceRequested(token):
-                self._handle._queue.force_async().add_done_callback(partial(self._forced, token))
-            case CloseRequested():
-                self._handle._queue.close_async().add_done_callback(self._closed)
-
-    def _append(self, payloads: pa.BinaryArray, first: int | None) -> Future[Any]:
-        """Single entries by the call that is for them."""
-        handle, one = self._handle, payloads[0].as_py() if len(payloads) == 1 else None
-        if isinstance(handle, AdvWriteHandle):
-            assert first is not None
-            return handle.append_batch_async(first, payloads) if one is None else handle.append_async(first, one)
-        return handle.append_batch_async(payloads) if one is None else handle.append_async(one)
-
-    def _appended(self, token: object, future: Future[Any]) -> None:
-        error = future.exception()
-        if error is not None:
-            self._on_command(Reject(token, _known(error)))
-            return
-        place = future.result()
-        self._on_command(Confirm(token, place[0] if isinstance(place, tuple) else place))
-
-    def _forced(self, token: object, future: Future[int]) -> None:
-        error = future.exception()
-        self._on_command(Confirm(token, future.result()) if error is None else Reject(token, _known(error)))
-
-    def _closed(self, future: Future[None]) -> None:
-        error = future.exception()
-        self._on_command(Finish() if error is None else Finish(error=_known(error)))
-
-
-def _known(error: BaseException) -> BookKeeperError:
-    if not isinstance(error, BookKeeperError):
-        raise error
-    return error
-
-
 def _guarded(context: SimulatedContext, on_command: OnCommand) -> OnCommand:
     """A future swallows what its callbacks raise: the run must not."""
 
@@ -173,13 +161,63 @@ def _guarded(context: SimulatedContext, on_command: OnCommand) -> OnCommand:
         try:
             on_command(command)
         except Exception as problem:
-            context.loop.fail(problem)
+            context.simulated_loop.fail(problem)
 
     return guarded
 
 
-def _config(limits: AddLimits) -> ClientConfig:
-    values: dict[str, Any] = {}
+def _told_first(shipped: OnCommand, invariants: Invariants, schedule: Schedule) -> OnCommand:
+    """An entry is confirmed when its application may be told. Threads learn of it later, and of a call that was cut with its
+    last piece."""
+    is_deferred = schedule.writer.kind == DEFERRED_SYNC
+
+    def told(command: Command) -> None:
+        if isinstance(command, Confirm) and isinstance(command.token, Token):
+            if not command.token.is_force:
+                tell = invariants.written if is_deferred else invariants.confirmed
+                tell(command.first_entry_id, command.token.count)
+            elif is_deferred:
+                invariants.forced(command.first_entry_id)
+        shipped(command)
+
+    return told
+
+
+def _perhaps_with_bug(machine: StateMachine, choices: Choices) -> StateMachine:
+    """Rarely one fails in the middle, as a bug that nobody knows would make it: that ends its writer, and nothing else."""
+    if choices.chance(BUG_PERCENT, "a bug"):
+        rest = choices.choose(MOST_EVENTS, "after so many events")
+        handle = machine.handle
+
+        def handled(event: Event, now_ms: int) -> None:
+            nonlocal rest
+            rest -= 1
+            if rest == 0:
+                raise ZeroDivisionError("a bug")
+            handle(event, now_ms)
+
+        machine.handle = handled  # type: ignore[method-assign]
+    return machine
+
+
+def _choose_ensemble(context: SimulatedContext, schedule: Schedule) -> None:
+    """As for a new ledger."""
+    ensemble_size, write_quorum, _ = schedule.shape
+    with suppress(NotEnoughBookiesError, MetadataUnavailableError):
+        chosen = context.choose_ensemble(ensemble_size, write_quorum)
+        assert len(set(chosen)) == ensemble_size, chosen
+
+
+def _close(context: SimulatedContext, closed: list[SimulatedContext]) -> None:
+    context.close()
+    try:
+        context.choose_ensemble(1, 1)
+    except ConfigError:
+        closed.append(context)
+
+
+def _config(limits: AddLimits, window_bytes: int) -> ClientConfig:
+    values: dict[str, Any] = {"add_window_bytes": window_bytes, "add_batch_bytes": min(window_bytes // 2, MIB)}
     for one in fields(limits):
         value, name = getattr(limits, one.name), one.name.removesuffix("_ms")
         values.update({one.name: value} if name == one.name else {f"{name}_s": value / 1000})

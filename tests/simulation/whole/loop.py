@@ -35,6 +35,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.problem: BaseException | None = None
         self.sent: dict[str, set[int]] = {}
         """Bookie → the entries of adds that went on their way to it."""
+        self.after_turn: Callable[[], None] = lambda: None
         self._has_turn_due = False
         self._is_turning = False
 
@@ -94,6 +95,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if self.problem is not None:
             raise self.problem
         assert not self._ready, f"{self.process.name} does not come to rest"
+        self.after_turn()
 
     def _fire(self, timer: asyncio.TimerHandle) -> None:
         if not timer.cancelled():

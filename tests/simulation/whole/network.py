@@ -7,6 +7,7 @@ again. A connection that breaks ends as the system or gRPC would end it.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -16,18 +17,40 @@ import grpc.aio
 
 from bk_spark.client.driver.channels import Channels
 from bk_spark.client.driver.framed_adds import AddConnection
-from bk_spark.config import ClientConfig
 from bk_spark.metadata.registration import ApachePort, BookieAddress
 from bk_spark.wire import codec
 from bk_spark.wire.frames import pack_reply, unpack_add
 from bk_spark.wire.messages import AddReply, AddRequest
 from tests.simulation.whole.loop import SimulatedLoop, answer_to, loop_of_process
+from tests.simulation.world.client_process import ClientProcess
 from tests.simulation.world.messages import Broken, ReadAnswer
+from tests.simulation.world.world import World
 
 CONNECT_S = 5.0
 """How long a connection over a link that is split is tried for: STEP_S of connecting.py."""
 
 SIZE_BYTES = 4
+
+WRONG_PERCENT = 4
+"""Of look-ups that find the address of a bookie that is gone, and another one there."""
+
+KEPT_S = 60
+"""How long nothing may come from a bookie before the system asks whether it is there."""
+
+MOVED_PERCENT = 40
+"""Of starts of a bookie that has another port then."""
+
+GIVEN_PERCENT = 50
+"""Of calls of a port where its bookie does not listen any more, and another one does."""
+
+CUT_PERCENT, REST_S = 10, 0.005
+"""Of frames of which a part arrives later."""
+
+GARBLED_PERCENT = 1
+"""Of frames with a flipped byte in their size."""
+
+FULL_PERCENT, FULL_S = 3, 0.2
+"""Of writes after which the socket takes no more for a while."""
 
 _UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "ReadLastAddConfirmed": (codec.decode_last_add_confirmed_request, codec.encode_last_add_confirmed_reply),
@@ -37,33 +60,96 @@ _UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 """How a bookie decodes a request and encodes the reply."""
 
 
-def address_of(bookie_id: str, host: str = "") -> BookieAddress:
-    """``host`` is the bookie that answers there: another one, if a port was given out anew."""
-    return BookieAddress(bookie_id, host or bookie_id, 1, apache=ApachePort(2, False))
+class Ports:
+    """At which ports bookies listen. One that starts again sometimes has another one."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, int]] = {}
+        """Of each bookie its process, and its port."""
+
+    def of(self, world: World, bookie_id: str) -> int:
+        running = world.actors[bookie_id]._process  # type: ignore[attr-defined]
+        before, port = self._known.get(bookie_id, (running, 1))
+        if running is not None and running is not before:
+            port += world.choices.chance(MOVED_PERCENT, "it has another port")
+            before = running
+        self._known[bookie_id] = before, port
+        return port
+
+
+def address_of(world: World, bookie_id: str, host: str = "") -> BookieAddress:
+    """``host`` is the bookie that answers there: another one, if its registration is of before."""
+    port = world.driver.ports.of(world, host or bookie_id)
+    rack = f"rack{int(bookie_id.strip('b')) % world.driver.racks}"
+    return BookieAddress(bookie_id, host or bookie_id, port, rack, apache=ApachePort(port, False))
+
+
+def looked_up_address(world: World, bookie_id: str) -> BookieAddress:
+    """A registration outlives its bookie, and in few cases names no port for small adds, as that of an older version does."""
+    if world.is_calm:
+        return address_of(world, bookie_id)
+    if world.choices.chance(WRONG_PERCENT, "another bookie is there"):
+        world.count("bookies at others' addresses")
+        return address_of(world, bookie_id, world.choices.pick(world.available(), "which"))
+    address = address_of(world, bookie_id)
+    return replace(address, apache=None) if world.choices.chance(WRONG_PERCENT, "no port for small adds") else address
+
+
+def listener_at(process: ClientProcess, address: BookieAddress) -> str:
+    """The bookie that listens at an address: another one, if the port was given out anew. Raises ConnectionRefusedError."""
+    world = process.world
+    if world.driver.ports.of(world, address.host) == address.port:
+        return address.host
+    others = [one for one in world.available() if one != address.host]
+    if others and not world.is_calm and world.choices.chance(GIVEN_PERCENT, "its port was given out anew"):
+        world.count("ports that were given out anew")
+        return world.choices.pick(others, "which")
+    raise ConnectionRefusedError("nobody listens there")
 
 
 async def open_connection(address: BookieAddress, contexts: object, connection: AddConnection) -> AddConnection:
     """In place of connecting.open_framed."""
     loop = loop_of_process()
-    process, bookie = loop.process, loop.process.world.actors[address.host]
-    if process.world.is_split(process.name, address.host):
+    bookie_id = listener_at(loop.process, address)
+    if loop.process.world.is_split(loop.process.name, bookie_id):
         await asyncio.sleep(CONNECT_S)
         raise ConnectionError(f"the bookie at {address.host} did not answer within {CONNECT_S:g} s")
-    if not bookie.is_up:
+    if not loop.process.world.actors[bookie_id].is_up:  # type: ignore[attr-defined]
         raise ConnectionRefusedError("nobody listens there")
-    connection.connection_made(FramedTransport(loop, address.host, connection))
+    transport = FramedTransport(loop, bookie_id, connection)
+    connection.connection_made(transport)
+    assert transport.get_extra_info("socket").is_kept_alive, "a bookie that vanished would be waited for for ever"
     return connection
 
 
+class _Socket:
+    """As much of a socket as a connection asks for."""
+
+    family = socket.AF_INET
+
+    def __init__(self) -> None:
+        self.options: dict[tuple[int, int], int] = {}
+
+    def setsockopt(self, level: int, name: int, value: int) -> None:
+        self.options[level, name] = value
+
+    @property
+    def is_kept_alive(self) -> bool:
+        idle = self.options.get((socket.IPPROTO_TCP, socket.TCP_KEEPIDLE), 0)
+        return bool(self.options.get((socket.SOL_SOCKET, socket.SO_KEEPALIVE))) and 0 < idle <= KEPT_S
+
+
 class FramedTransport(asyncio.Transport):
-    """One connection for small adds."""
+    """One connection for small adds. What arrives is cut anywhere, and now and then the socket takes no more for a moment."""
 
     def __init__(self, loop: SimulatedLoop, bookie_id: str, connection: AddConnection) -> None:
-        super().__init__()
+        super().__init__({"socket": _Socket()})
         self._loop = loop
         self._bookie_id = bookie_id
         self._connection = connection
         self._unsent = b""
+        self._arrived = b""
+        """What the connection was not given yet."""
         self._is_closed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -76,6 +162,9 @@ class FramedTransport(asyncio.Transport):
             self._send(*unpack_add(data, at, end, self._bookie_id))
             at = end
         self._unsent = bytes(data[at:])
+        if self._chance(FULL_PERCENT, "the socket takes no more"):
+            self._connection.pause_writing()
+            self._loop.call_later(FULL_S, self._connection.resume_writing)
 
     def abort(self) -> None:
         self._is_closed = True
@@ -98,8 +187,27 @@ class FramedTransport(asyncio.Transport):
             self._loop.call_soon(self._lost, answer.detail if isinstance(answer, Broken) else "no answer")
 
     def _received(self, frame: bytes) -> None:
-        if not self._is_closed:
-            self._connection.data_received(frame)
+        if self._chance(GARBLED_PERCENT, "garbled frame"):
+            self._loop.process.world.count("garbled frames")
+            frame = bytes([0xFF]) + frame[1:]
+        self._arrived += frame
+        if self._chance(CUT_PERCENT, "only a part arrives"):
+            self._give(self._loop.process.world.choices.choose(len(self._arrived), "bytes"))
+            self._loop.call_later(REST_S, self._give_all)
+        else:
+            self._give_all()
+
+    def _give_all(self) -> None:
+        self._give(len(self._arrived))
+
+    def _give(self, count: int) -> None:
+        given, self._arrived = self._arrived[:count], self._arrived[count:]
+        if given and not self._is_closed:
+            self._connection.data_received(given)
+
+    def _chance(self, percent: int, label: str) -> bool:
+        world = self._loop.process.world
+        return not world.is_calm and world.choices.chance(percent, label)
 
     def _lost(self, why: str) -> None:
         if not self._is_closed:
@@ -108,21 +216,19 @@ class FramedTransport(asyncio.Transport):
 
 
 class SimulatedChannels(Channels):
-    def __init__(self) -> None:
-        super().__init__(ClientConfig())
-
     def open(self, address: BookieAddress, content: object) -> Any:
-        return SimulatedChannel(address.host)
+        return SimulatedChannel(address)
 
 
 class SimulatedChannel:
     """As much of a grpc.aio.Channel as clients use."""
 
-    def __init__(self, bookie_id: str) -> None:
-        self._bookie_id = bookie_id
+    def __init__(self, address: BookieAddress) -> None:
+        self._address = address
+        self._has_failed = False
 
     def get_state(self) -> grpc.ChannelConnectivity:
-        return grpc.ChannelConnectivity.READY
+        return grpc.ChannelConnectivity.TRANSIENT_FAILURE if self._has_failed else grpc.ChannelConnectivity.READY
 
     async def close(self) -> None:
         """There is nothing to close."""
@@ -143,16 +249,24 @@ class SimulatedChannel:
         return call
 
     def stream_stream(self, path: str, **serializers: object) -> Callable[[], _AddStream]:
-        return lambda: _AddStream(self._bookie_id)
+        return lambda: _AddStream(self._listener())
 
     async def _asked(self, request: Any, timeout_s: float | None) -> Any:
         try:
-            answer = await answer_to(self._bookie_id, request, timeout_s)
+            answer = await answer_to(self._listener(), request, timeout_s)
         except TimeoutError:
             raise _failed(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
+        self._has_failed = isinstance(answer, Broken)
         if isinstance(answer, Broken):
             raise _failed(grpc.StatusCode.UNAVAILABLE, answer.detail)
         return answer
+
+    def _listener(self) -> str:
+        try:
+            return listener_at(loop_of_process().process, self._address)
+        except ConnectionRefusedError as refused:
+            self._has_failed = True
+            raise _failed(grpc.StatusCode.UNAVAILABLE, str(refused)) from None
 
 
 class _AddStream:
@@ -173,7 +287,12 @@ class _AddStream:
         answer = await self._replies.get()
         if isinstance(answer, AddReply):
             return codec.encode_add_reply(answer)
+        if self._loop.process.world.choices.chance(30, "its bookie ends the stream"):
+            return grpc.aio.EOF
         raise _failed(grpc.StatusCode.UNAVAILABLE, answer.detail if isinstance(answer, Broken) else "no answer")
+
+    async def details(self) -> str:
+        return "it stops"
 
     def cancel(self) -> None:
         self._is_cancelled = True

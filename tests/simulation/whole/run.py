@@ -21,10 +21,9 @@ class _WholeRun(Run):
 def run_whole(choices: Choices, *, is_traced: bool = False) -> Outcome:
     """Draw a schedule and play it. As ``engine.run_choices``."""
     actions: list[Action] = []
-    driver = ShippedDriver()
+    driver = ShippedDriver(choices.pick((1, 2, 3), "racks"))
     schedule = draw_schedule(choices, PERCENTS)
-    run = _WholeRun(schedule, choices, is_traced=is_traced, tell=actions.append, driver=driver)
-    with installed(all_adds_are_large=choices.chance(30, "large adds")):
-        outcome = play(run)
-    driver.end()
+    with installed(choices):
+        outcome = play(_WholeRun(schedule, choices, is_traced=is_traced, tell=actions.append, driver=driver))
+        driver.end()
     return judged(outcome, actions) if outcome.violation is None else outcome

@@ -51,9 +51,9 @@ def _unknown_end(history: History, new: LedgerMetadata, one: _Replaced) -> str:
         return ""
     if one.index == len(new.fragments) - 1:
         return f"{one.new} got a place in the open tail"
-    is_last_but_one = one.index == len(new.fragments) - 2
-    if is_last_but_one and history.told_lac < (end := new.last_fragment.first_entry_id - 1):
-        return f"a fragment up to {end} was copied while no bookie knew more than {history.told_lac} to be confirmed"
+    known = max(history.told_lac, history.shown_lac)  # what was written and never synced may be read again after a restart
+    if one.index == len(new.fragments) - 2 and known < (end := new.last_fragment.first_entry_id - 1):
+        return f"a fragment up to {end} was copied while no bookie knew more than {known} to be confirmed"
     return ""
 
 

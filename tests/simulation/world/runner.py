@@ -106,6 +106,7 @@ class OperationRunner:
         self.sent: dict[str, set[int]] = {}
         """Bookie → the entries that it was sent."""
         self.has_failed_marks = False
+        self.is_told_late = False
 
     def post(self, event: Event) -> None:
         if self.is_over:

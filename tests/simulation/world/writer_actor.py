@@ -39,6 +39,8 @@ class Writer(Client):
         self._tokens = 0
         self._open: dict[int, _Append] = {}
         self._forces: set[str] = set()
+        self._places: set[int] = set()
+        """Where the appends are whose places it was told."""
         self._has_asked_to_close = False
         self._machine, self._runner = self._driver.writer(self, schedule, metadata, self._commanded)
         if self._plan.kind == CHOSEN_IDS:
@@ -105,9 +107,12 @@ class Writer(Client):
         append, first = self._resolved(command.token), command.first_entry_id
         invariants = self.world.invariants
         self.world.note(self.name, f"entries {first}-{first + len(append.payloads) - 1} are confirmed")
-        invariants.require(append.first in (None, first) and not append.is_duplicate, "I2", f"{append} is confirmed as {first}")
-        tell = invariants.written if self._plan.kind == DEFERRED_SYNC else invariants.confirmed
-        tell(first, len(append.payloads))
+        is_its_place = tuple(invariants.history.payloads[first : first + len(append.payloads)]) == append.payloads
+        invariants.require(is_its_place and first not in self._places, "I2", f"{append} is confirmed as {first}")
+        self._places.add(first)
+        if not self._runner.is_told_late:
+            tell = invariants.written if self._plan.kind == DEFERRED_SYNC else invariants.confirmed
+            tell(first, len(append.payloads))
         self.later(self._plan.pause_ms, self._go_on)
 
     def _rejected(self, command: Reject) -> None:
@@ -123,7 +128,7 @@ class Writer(Client):
         self._forces.discard(token)
         if isinstance(command, Confirm):
             self.world.note(self.name, f"{token} is done, entries up to {command.first_entry_id} are durable")
-            if self._plan.kind == DEFERRED_SYNC:
+            if self._plan.kind == DEFERRED_SYNC and not self._runner.is_told_late:
                 self.world.invariants.forced(command.first_entry_id)
         else:
             self.world.note(self.name, f"{token} fails: {command.error}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -25,7 +27,13 @@ class CountingStore(MemoryStore):
     """Whether no change is told of."""
     is_cut_off = False
 
+    def __init__(self, tree: MemoryTree) -> None:
+        super().__init__(tree)
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
     def children(self, path: str) -> list[str]:
+        self.may_go_on.wait()
         if self.is_cut_off:
             raise MetadataUnavailableError("memory://", "cut off")
         self.listings += path == ZNODES.read_only
@@ -86,6 +94,26 @@ def test_a_listing_that_failed_is_tried_again(store: CountingStore, context: Cli
     store.is_cut_off = True
     with pytest.raises(MetadataUnavailableError):
         context.choose_ensemble(3, 3)
+    store.is_cut_off = False
+    assert set(context.choose_ensemble(3, 3)) == {"b1", "b2", "b3"}
+
+
+def test_a_listing_that_failed_after_all_who_waited_had_given_up_fails_nobody_else(
+    store: CountingStore, context: ClientContext
+) -> None:
+    async def give_up() -> None:
+        waiting = asyncio.create_task(context.registered())
+        await asyncio.sleep(0)
+        listing = context._registered
+        assert listing is not None
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        store.may_go_on.set()
+        await asyncio.wait([listing])
+
+    store.is_cut_off = True
+    store.may_go_on.clear()
+    context.submit(give_up()).result()
     store.is_cut_off = False
     assert set(context.choose_ensemble(3, 3)) == {"b1", "b2", "b3"}
 

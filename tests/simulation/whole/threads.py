@@ -1,0 +1,209 @@
+"""Threads of applications in a simulated run. Only one of them, or the run itself, runs at any time.
+
+They are real threads, whose locks, conditions and events are those of this module while a run lasts. Where a thread would
+wait it hands back to the run; it goes on when the run wakes its process, at a moment that the run chooses. A thread of a
+process that was killed never goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import _base as futures
+from contextlib import contextmanager
+from types import SimpleNamespace
+from unittest.mock import patch
+
+from bk_spark.client.ledger import write_queue
+from tests.simulation.world.client_process import ClientProcess
+
+DELAYS_MS = (0, 0, 1, 30)
+"""Until a thread that may go on does: the system has others to run."""
+
+PREEMPTED_PERCENT = 10
+"""Of the times that a thread without a lock is about to take one."""
+
+
+class SimulatedThread:
+    """Runs ``work`` in a simulated process, from the process's next turn on."""
+
+    def __init__(self, process: ClientProcess, work: Callable[[], None]) -> None:
+        self._process = process
+        self._work = work
+        self._goes = threading.Semaphore(0)
+        self._rests = threading.Semaphore(0)
+        self._is_over = False
+        self._problem: BaseException | None = None
+        self.held = 0
+        """How many locks it has."""
+        threading.Thread(target=self._run, daemon=True).start()
+        self.wake()
+
+    def wake(self) -> None:
+        """It may go on; perhaps it finds that it has to wait again."""
+        choices = self._process.world.choices
+        self._process.later(DELAYS_MS[choices.choose(len(DELAYS_MS), "thread")], self._step)
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Called by the thread itself: others run until it is woken, or for so long."""
+        if timeout_s is not None:
+            self._process.later(int(timeout_s * 1000), self._step)
+        self._rests.release()
+        self._goes.acquire()
+        if self._is_over:
+            raise _RunIsOverError
+
+    def be_preempted(self) -> None:
+        """Perhaps others run now."""
+        if not self.held and self._process.world.choices.chance(PREEMPTED_PERCENT, "preempted"):
+            self.wake()
+            self.wait()
+
+    def end(self) -> None:
+        """The run is over: let the thread go. What comes of it is of no interest."""
+        self._is_over = True
+        self._goes.release()
+
+    def _step(self) -> None:
+        if self._is_over:
+            return
+        self._goes.release()
+        self._rests.acquire()
+        if self._problem is not None:
+            raise self._problem
+
+    def _run(self) -> None:
+        _own.thread = self
+        self._goes.acquire()
+        try:
+            if not self._is_over:
+                self._work()
+        except _RunIsOverError:
+            return
+        except BaseException as problem:
+            self._problem = problem
+        self._is_over = True
+        self._rests.release()
+
+
+class _RunIsOverError(BaseException):
+    """Nothing shipped catches it."""
+
+
+_own = threading.local()
+
+
+def _own_thread() -> SimulatedThread | None:
+    """None on the run's own."""
+    return getattr(_own, "thread", None)
+
+
+def _current() -> SimulatedThread:
+    thread = _own_thread()
+    assert thread is not None, "the event loop would wait for a thread"
+    return thread
+
+
+class SimulatedLock:
+    """Not reentrant; ``threading.Lock``."""
+
+    def __init__(self) -> None:
+        self._is_held = False
+        self._waiting: list[SimulatedThread] = []
+
+    def acquire(self, blocking: bool = True) -> bool:
+        thread = _own_thread()
+        if thread is not None:
+            thread.be_preempted()
+        while self._is_held:
+            if not blocking:
+                return False
+            self._waiting.append(_current())
+            _current().wait()
+        self._is_held = True
+        if thread is not None:
+            thread.held += 1
+        return True
+
+    def release(self) -> None:
+        self._is_held = False
+        thread = _own_thread()
+        if thread is not None:
+            thread.held -= 1
+        waiting, self._waiting = self._waiting, []
+        for thread in waiting:
+            thread.wake()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class SimulatedCondition:
+    """``threading.Condition``. Its lock is never taken twice by one thread here."""
+
+    def __init__(self, lock: SimulatedLock | None = None) -> None:
+        self._lock = lock or SimulatedLock()
+        self.acquire, self.release = self._lock.acquire, self._lock.release
+        self._waiting: list[SimulatedThread] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it was notified."""
+        thread = _current()
+        self._waiting.append(thread)
+        self.release()
+        thread.wait(timeout)
+        while timeout is None and thread in self._waiting:
+            thread.wait()
+        is_notified = thread not in self._waiting
+        if not is_notified:
+            self._waiting.remove(thread)
+        self.acquire()
+        return is_notified
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        assert timeout is None, "nothing shipped waits so"
+        while not predicate():
+            self.wait()
+        return True
+
+    def notify(self, count: int = 1) -> None:
+        notified, self._waiting = self._waiting[:count], self._waiting[count:]
+        for thread in notified:
+            thread.wake()
+
+    def notify_all(self) -> None:
+        self.notify(len(self._waiting))
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class _Event:
+    """``threading.Event``."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._condition = SimulatedCondition()
+
+    def set(self) -> None:
+        with self._condition:
+            self._is_set = True
+            self._condition.notify_all()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        with self._condition:
+            return self._is_set or self._condition.wait(timeout)
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """While it lasts, what applications' threads wait for is of this module."""
+    simulated = SimpleNamespace(Lock=SimulatedLock, Condition=SimulatedCondition, Event=_Event)
+    with patch.object(futures, "threading", simulated), patch.object(write_queue, "threading", simulated):
+        yield
