@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bk_spark.errors import BookKeeperError
@@ -14,7 +14,10 @@ from tests.soak.partitions.clock import Clock
 from tests.soak.partitions.fabric import Fabric
 from tests.soak.partitions.link import Link, Pair, combined
 from tests.soak.partitions.plan import CLOCK_JUMP, DISK_FAULTS, Fault
-from tests.soak.partitions.processes import Server
+from tests.soak.partitions.processes import NodeApacheBookie, Server
+
+REGISTERS_S = 10.0
+"""For a bookie to be on the list again: more than twice its session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class Victims:
     fabric: Fabric
     servers: Mapping[str, Server]
     clocks: Mapping[str, Clock]
+    registered: Callable[[], set[str]]
+    """The ids of the bookies that are on the list."""
 
 
 class Nemesis(Timetable[Fault]):
@@ -34,19 +39,31 @@ class Nemesis(Timetable[Fault]):
         self._fabric = victims.fabric
         self._servers = victims.servers
         self._clocks = victims.clocks
+        self._registered = victims.registered
         self._recorder = recorder
         self._broken = {name: threading.Lock() for name in victims.servers}
         self._active: list[Fault] = []
         self._lock = threading.Lock()
 
     def finish(self) -> None:
-        """As the timetable's. A server that has ended by itself is started again, too: a bookie that lost ZooKeeper while it
-        registered."""
+        """As the timetable's. A bookie that ended by itself, as it lost ZooKeeper while it registered, is started again. So is one
+        of Apache's (4.17.3) that stays away from the list, because its session expired twice in a row."""
         super().finish()
         for name, server in self._servers.items():
             with self._broken[name]:
+                if isinstance(server, NodeApacheBookie) and self._stays_away(server):
+                    self.done.append("Apache's bookie stayed away")
+                    _end(server)
                 if server.pid is None:
                     _start_again(server)
+
+    def _stays_away(self, bookie: NodeApacheBookie) -> bool:
+        deadline = time.monotonic() + REGISTERS_S
+        while bookie.bookie_id not in self._registered():
+            if time.monotonic() > deadline:
+                return True
+            time.sleep(0.1)
+        return False
 
     def _play(self, fault: Fault) -> None:
         if fault.is_of_network:

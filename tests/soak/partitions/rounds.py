@@ -66,7 +66,10 @@ class Arena:
 
     @property
     def victims(self) -> Victims:
-        return Victims(self.fabric, self.cluster.servers, self._clocks)
+        def registered() -> set[str]:
+            return {one.bookie_id for one in self.client.list_bookies()}
+
+        return Victims(self.fabric, self.cluster.servers, self._clocks, registered)
 
     def dressed(self, name: str, words: list[str]) -> list[str]:
         """A command of ours that is watched and has the clock of the node ``name``."""
