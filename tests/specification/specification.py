@@ -57,6 +57,7 @@ class Specification:
 
     def __init__(self) -> None:
         judge, variables = Judge(), Variables()
+        self.variables = variables
         writing, recovery = WritingSteps(variables, judge), RecoverySteps(variables, judge)
         bookies, metadata = BookieSteps(variables, judge), MetadataSteps(variables, judge, writing)
         self._judge = judge

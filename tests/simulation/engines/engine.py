@@ -68,6 +68,8 @@ class Outcome:
     """Of tape, end of the ledger and trace: two runs with the same are the same run."""
     allowed: Counter[str] = field(default_factory=Counter)
     """The steps of the specification that the run took."""
+    actions: list[Action] = field(default_factory=list)
+    """What was done, as the specification names it."""
 
 
 class Run:
@@ -235,6 +237,7 @@ def run_choices(
 
 def judged(outcome: Outcome, actions: list[Action]) -> Outcome:
     """Hold what was done against the specification. After the run: the invariants say more of what is wrong, and come first."""
+    outcome.actions = actions
     try:
         outcome.allowed = judge(actions).counts
     except NotAllowedError as problem:

@@ -46,8 +46,8 @@ class Nemesis(Timetable[Fault]):
         self._lock = threading.Lock()
 
     def finish(self) -> None:
-        """As the timetable's. A bookie that ended by itself, as it lost ZooKeeper while it registered, is started again. So is one
-        of Apache's (4.17.3) that stays away from the list, because its session expired twice in a row."""
+        """As the timetable's. A bookie that ended by itself, as it lost ZooKeeper while it registered, is started again. So is
+        one of Apache's (4.17.3) that stays away from the list, because its session expired twice in a row."""
         super().finish()
         for name, server in self._servers.items():
             with self._broken[name]:
