@@ -16,6 +16,8 @@
 #   make partitions   the protocol over a network that is cut, slow and lossy, with disks that fail and clocks that jump; needs
 #                 root (ROUNDS=200; FIRST=the first seed; KEEP=directory for all records; BUG="name": with a deliberate bug;
 #                 APACHE=2: of the five bookies are Apache's)
+#   make farm     all engines above on new seeds for MINUTES=60, more of it where new states are found; one page of what came of it is
+#                 in FARM=farm (page.md), beside its corpus, which the next one begins with, and its failures, made small
 #   make lost-bookie  a bookie is killed for good, and every copy comes back (LEDGERS=10000)
 #   make duel     two processes that take one log from each other, suspended and killed (SECONDS=60; SEED=1)
 #   make streams  a real stream, exactly once while its processes are killed (KILLS=50; SEED=1; KEEP=directory for all logs;
@@ -55,9 +57,10 @@ MUTANTS ?= 200
 FUZZ_SECONDS ?= 600
 MESSAGES ?= 1000000
 MINUTES ?= 60
+FARM ?= farm
 SEED ?= 1
 
-.PHONY: demo check test soak lint format simulate mutants chaos partitions lost-bookie duel streams fuzz interop apache-tests pulsar bench bench-peers bench-page proto clean check-java
+.PHONY: demo check test soak lint format simulate mutants chaos partitions farm lost-bookie duel streams fuzz interop apache-tests pulsar bench bench-peers bench-page proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -73,7 +76,7 @@ soak: lint check-java $(VENV)/spark.jsa
 	BK_SPARK_SOAK=1 $(PYTEST) tests/unit tests/simulation --timeout 3600
 	$(QUICK_JVM) $(PYTEST) tests/soak --timeout 3600
 	BK_SPARK_SOAK=1 $(QUICK_JVM) $(PYTEST) tests/spark/test_where.py
-	$(MAKE) simulate chaos lost-bookie duel streams fuzz mutants
+	$(MAKE) simulate chaos lost-bookie duel streams fuzz mutants farm
 
 lint: $(VENV)/test-installed
 	$(RUN) -m ruff check .
@@ -99,6 +102,9 @@ chaos: $(VENV)/test-installed check-java
 
 partitions: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.partitions --rounds $(ROUNDS) --first $(FIRST) $(if $(KEEP),--keep $(KEEP)) $(if $(BUG),--bug "$(BUG)") $(if $(APACHE),--apache $(APACHE))
+
+farm: $(VENV)/test-installed check-java
+	$(RUN) -m tests.soak.farm --minutes $(MINUTES) --directory $(FARM)
 
 lost-bookie: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.chaos.lost_bookie --ledgers $(LEDGERS)

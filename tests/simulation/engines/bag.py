@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from bk_spark.config import LedgerOptions
 from bk_spark.metadata.ledger_metadata import new_ledger
-from tests.simulation.engines.choices import Choices, SeededChoices
+from tests.simulation.engines.choices import Choices
 from tests.simulation.engines.invariants import Invariants, Violation
 from tests.simulation.engines.schedule import LEDGER_ID, SHAPES, tiny_config
 from tests.simulation.scripts.hand_clients import ADDS, RECOVERY, Reader, Recoverer, Writer
@@ -163,9 +163,8 @@ class BagRun:
         self.world.invariants.require(holds, "I14", problem)
 
 
-def run_bag(seed: int, *, is_traced: bool = False) -> BagOutcome:
+def run_bag(choices: Choices, *, is_traced: bool = False) -> BagOutcome:
     """Play one schedule."""
-    choices = SeededChoices(seed)
     run = BagRun(choices, is_traced=is_traced)
     outcome = BagOutcome(run.shape, choices.tape, trace=run.world.trace or [])
     try:

@@ -56,6 +56,18 @@ class SeededChoices(Choices):
         return int(self._random() * count)
 
 
+class ContinuedChoices(SeededChoices):
+    """Begins like a tape, and goes on at random."""
+
+    def __init__(self, begin: Sequence[int], seed: int) -> None:
+        super().__init__(seed)
+        self._begin = begin
+
+    def _next(self, count: int, label: str) -> int:
+        place = len(self.tape)
+        return self._begin[place] % count if place < len(self._begin) else super()._next(count, label)
+
+
 class TapeChoices(Choices):
     """Played from a tape; 0 once it is at its end. A value that is too high for its choice is taken modulo."""
 

@@ -56,8 +56,9 @@ def _scope(number: int) -> object:
 
 def _bag(seed: int) -> object:
     from tests.simulation.engines.bag import run_bag
+    from tests.simulation.engines.choices import SeededChoices
 
-    return run_bag(seed).violation
+    return run_bag(SeededChoices(seed)).violation
 
 
 def _virtual_time(seed: int, replicated_percent: int) -> object:

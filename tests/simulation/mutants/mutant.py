@@ -50,7 +50,7 @@ class Bag:
     schedules: int = 5_000
 
     def runs(self) -> Iterator[Violation | None]:
-        return (run_bag(seed).violation for seed in range(self.schedules))
+        return (run_bag(SeededChoices(seed)).violation for seed in range(self.schedules))
 
 
 @dataclass(frozen=True, slots=True)
