@@ -21,7 +21,6 @@ from bk_spark.config import MIB, ClientConfig
 from bk_spark.errors import ConfigError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.simulation.engines.choices import Choices
-from tests.simulation.engines.invariants import Invariants
 from tests.simulation.engines.schedule import CHOSEN_IDS, DEFERRED_SYNC, Schedule
 from tests.simulation.engines.virtual_time import VirtualTimeWorld
 from tests.simulation.whole import threads
@@ -73,7 +72,7 @@ class ShippedDriver:
         handle = kind(context, metadata, 0, deferred_sync=schedule.writer.kind == DEFERRED_SYNC)
         runner = handle._queue._runner
         runner._machine = _perhaps_with_bug(process.world.observed.operation(process.name, handle._machine), choices)
-        runner._on_command = _told_first(runner._on_command, process.world.invariants, schedule)
+        runner._on_command = _told_first(runner._on_command, _guarded(context, _confirming(process, schedule)))
         told = _guarded(context, on_command)
         if not has_threads:
             return handle._machine, self._without_threads(context, handle, told)
@@ -91,8 +90,7 @@ class ShippedDriver:
 
     def end(self) -> None:
         """To be called after the run."""
-        for thread in self._threads:
-            thread.end()
+        threads.SimulatedThread.end(self._threads)
         for loop in (*self._user_loops, *(context.simulated_loop for context in self._contexts.values())):
             loop.end()
 
@@ -155,7 +153,7 @@ class _Operation:
 
 
 def _guarded(context: SimulatedContext, on_command: OnCommand) -> OnCommand:
-    """A future swallows what its callbacks raise: the run must not."""
+    """What callbacks of a future or of a task raise is swallowed there: the run must not swallow it."""
 
     def guarded(command: Command) -> None:
         try:
@@ -166,21 +164,29 @@ def _guarded(context: SimulatedContext, on_command: OnCommand) -> OnCommand:
     return guarded
 
 
-def _told_first(shipped: OnCommand, invariants: Invariants, schedule: Schedule) -> OnCommand:
-    """An entry is confirmed when its application may be told. Threads learn of it later, and of a call that was cut with its
-    last piece."""
-    is_deferred = schedule.writer.kind == DEFERRED_SYNC
-
+def _told_first(shipped: OnCommand, first: OnCommand) -> OnCommand:
     def told(command: Command) -> None:
-        if isinstance(command, Confirm) and isinstance(command.token, Token):
-            if not command.token.is_force:
-                tell = invariants.written if is_deferred else invariants.confirmed
-                tell(command.first_entry_id, command.token.count)
-            elif is_deferred:
-                invariants.forced(command.first_entry_id)
+        first(command)
         shipped(command)
 
     return told
+
+
+def _confirming(process: ClientProcess, schedule: Schedule) -> OnCommand:
+    """An entry is confirmed when its application may be told. Threads learn of it later, and of a call that was cut with its
+    last piece."""
+    invariants, is_deferred = process.world.invariants, schedule.writer.kind == DEFERRED_SYNC
+
+    def confirming(command: Command) -> None:
+        if not isinstance(command, Confirm) or not isinstance(command.token, Token):
+            return
+        if not command.token.is_force:
+            tell = invariants.written if is_deferred else invariants.confirmed
+            tell(command.first_entry_id, command.token.count)
+        elif is_deferred:
+            invariants.forced(command.first_entry_id)
+
+    return confirming
 
 
 def _perhaps_with_bug(machine: StateMachine, choices: Choices) -> StateMachine:

@@ -8,7 +8,7 @@ process that was killed never goes on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import _base as futures
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -36,33 +36,44 @@ class SimulatedThread:
         self._problem: BaseException | None = None
         self.held = 0
         """How many locks it has."""
-        threading.Thread(target=self._run, daemon=True).start()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
         self.wake()
 
     def wake(self) -> None:
         """It may go on; perhaps it finds that it has to wait again."""
+        if self._is_over:
+            return
         choices = self._process.world.choices
         self._process.later(DELAYS_MS[choices.choose(len(DELAYS_MS), "thread")], self._step)
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Called by the thread itself: others run until it is woken, or for so long."""
+        self._check()
         if timeout_s is not None:
             self._process.later(int(timeout_s * 1000), self._step)
         self._rests.release()
         self._goes.acquire()
-        if self._is_over:
-            raise _RunIsOverError
+        self._check()
 
     def be_preempted(self) -> None:
         """Perhaps others run now."""
-        if not self.held and self._process.world.choices.chance(PREEMPTED_PERCENT, "preempted"):
+        if not self._is_over and not self.held and self._process.world.choices.chance(PREEMPTED_PERCENT, "preempted"):
             self.wake()
             self.wait()
 
-    def end(self) -> None:
-        """The run is over: let the thread go. What comes of it is of no interest."""
-        self._is_over = True
-        self._goes.release()
+    @staticmethod
+    def end(threads: Sequence[SimulatedThread]) -> None:
+        """The run is over: let all its threads go. What comes of them is of no interest, and they choose nothing any more."""
+        for thread in threads:
+            thread._is_over = True
+        for thread in threads:
+            thread._goes.release()
+            thread._thread.join()
+
+    def _check(self) -> None:
+        if self._is_over:
+            raise _RunIsOverError
 
     def _step(self) -> None:
         if self._is_over:
