@@ -6,6 +6,7 @@ action that knows its version; one that nobody learnt of is what somebody asked 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -17,14 +18,14 @@ from tests.specification.traced import ALL_LEDGERS
 STORE = "the metadata store"
 
 
-def actions_of(files: Iterable[Path], ledger_id: int) -> list[Action]:
-    """All that was done about a ledger, in the order of time."""
+def actions_of(files: Iterable[Path], ledger_id: int, until_ns: float = math.inf) -> list[Action]:
+    """All that was done about a ledger by a moment of the monotonic clock, in the order of time."""
     wanted = {str(ledger_id), str(ALL_LEDGERS)}
     found: list[tuple[int, Action]] = []
     for file in files:
         for line in file.read_text().splitlines(keepends=True):
             time_ns, ledger, action = line.split(" ", 2)
-            if ledger in wanted and line.endswith("\n"):
+            if ledger in wanted and line.endswith("\n") and int(time_ns) <= until_ns:
                 found.append((int(time_ns), decode(action)))
     return [action for _, action in sorted(found, key=lambda one: one[0])]
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from unittest import mock
 
 from bk_spark.bookie.bookie import Bookie
@@ -27,6 +27,8 @@ from bk_spark.wire import messages
 from bk_spark.wire.messages import AddRequest, FenceRequest, ReadBatch, StagedReply, StagedRequest, Status
 from tests.specification.actions import Action, AnswersAdd, AnswersFence, AnswersRead, Ids, Starts, encode
 from tests.specification.observers import ids_of, watched
+
+DENIALS = Status.NO_SUCH_ENTRY, Status.NO_SUCH_LEDGER
 
 ALL_LEDGERS = -1
 """In place of a ledger's id: of a bookie as a whole."""
@@ -42,8 +44,8 @@ def patches(file: Path) -> list[Any]:
     output = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     numbers = itertools.count(1)
 
-    def tell(ledger_id: int, action: Action) -> None:
-        os.write(output, f"{time.monotonic_ns()} {ledger_id} {encode(action)}\n".encode())
+    def tell(ledger_id: int, action: Action, at_ns: int | None = None) -> None:
+        os.write(output, f"{at_ns or time.monotonic_ns()} {ledger_id} {encode(action)}\n".encode())
 
     begin = Runner.__init__
 
@@ -60,7 +62,13 @@ def patches(file: Path) -> list[Any]:
     return [mock.patch.object(Runner, "__init__", begin_traced), *_of_bookies(tell)]
 
 
-def _of_bookies(tell: Callable[[int, Action], None]) -> list[Any]:
+class Tell(Protocol):
+    """``at_ns``: when it was done, if not now."""
+
+    def __call__(self, ledger_id: int, action: Action, at_ns: int | None = None) -> None: ...
+
+
+def _of_bookies(tell: Tell) -> list[Any]:
     opened, stage, take_early, sync = Bookie.open, Bookie.stage, Bookie.take_early, Bookie.sync
     read, read_last_add_confirmed = Bookie.read, Bookie.read_last_add_confirmed
 
@@ -86,18 +94,25 @@ def _of_bookies(tell: Callable[[int, Action], None]) -> list[Any]:
         return plain
 
     def read_traced(self: Bookie, request: messages.ReadRequest) -> Iterator[ReadBatch | messages.ReadEnd]:
+        """What it denies it had not when the read began, and perhaps has before the denial leaves."""
         given: list[Ids] = []
+        begun_ns = time.monotonic_ns()
         for reply in read(self, request):
             if isinstance(reply, ReadBatch):
                 given.append(ids_of(reply.batch))
             else:
-                tell(request.ledger_id, AnswersRead(self.bookie_id, tuple(given), reply.status.name, reply.next_entry_id))
+                denies = reply.status in DENIALS
+                if denies:
+                    tell(request.ledger_id, AnswersRead(self.bookie_id, (), reply.status.name, reply.next_entry_id), begun_ns)
+                status = Status.OK if denies else reply.status
+                tell(request.ledger_id, AnswersRead(self.bookie_id, tuple(given), status.name, reply.next_entry_id))
             yield reply
 
     def read_lac_traced(self: Bookie, request: messages.LastAddConfirmedRequest) -> messages.LastAddConfirmedReply:
+        begun_ns = time.monotonic_ns()
         reply = read_last_add_confirmed(self, request)
         if reply.status is Status.NO_SUCH_LEDGER:
-            tell(request.ledger_id, AnswersRead(self.bookie_id, (), reply.status.name, 0))
+            tell(request.ledger_id, AnswersRead(self.bookie_id, (), reply.status.name, 0), begun_ns)
         return reply
 
     return [

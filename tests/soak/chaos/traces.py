@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from bk_spark.client.bookkeeper import BookKeeper
@@ -11,6 +12,9 @@ from tests.specification.actions import Ledger, encode
 from tests.specification.judge import NotAllowedError
 from tests.specification.recorded import actions_of, judge_recorded
 from tests.specification.traced import traced
+
+WRITTEN_S = 1.0
+"""What a process has told by a moment it has written down by so long after it: it does nothing between the two."""
 
 
 class Traces:
@@ -27,12 +31,14 @@ class Traces:
     def judge(self, client: BookKeeper, ledger_id: int, kept: Path) -> tuple[int, Violation | None]:
         """How many steps the trace has, and the first one that the specification does not have. ``kept`` gets the trace.
 
-        To be called when nobody works on the ledger any more.
+        Re-replication may go on meanwhile: what is judged ends when the metadata are read.
         """
-        actions = actions_of(sorted(self._directory.iterdir()), ledger_id)
+        end, until_ns = _stored(client, ledger_id), time.monotonic_ns()
+        time.sleep(WRITTEN_S)
+        actions = actions_of(sorted(self._directory.iterdir()), ledger_id, until_ns)
         kept.write_text("".join(f"{encode(action)}\n" for action in actions))
         try:
-            judge_recorded(actions, _stored(client, ledger_id))
+            judge_recorded(actions, end)
         except NotAllowedError as problem:
             return len(actions), Violation("I18", str(problem))
         return len(actions), None
