@@ -15,10 +15,12 @@ import pyarrow as pa
 from bk_spark.client.driver.framed_adds import AddConnection, FramedAdds
 from bk_spark.client.driver.queued_add import QueuedAdd
 from bk_spark.client.driver.runner import Runner
+from bk_spark.client.ledger.write_items import Token
 from bk_spark.client.ledger.write_queue import WriteQueue
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.state_machine import AddAnswered, Append, Confirm, Reject, Release
+from bk_spark.errors import BookKeeperError
 from bk_spark.wire import frames
 from bk_spark.wire.messages import AddReply, Status
 from tests.simulation.mutants.mutant import all_of
@@ -102,6 +104,18 @@ def _posts(changed: Any) -> Any:
 def adds_do_not_name_their_bookie() -> Any:
     """To be had by clients and bookies."""
     return patch.object(frames, "bookie_hash", lambda bookie_id: bytes(8))
+
+
+def a_refused_append_is_confirmed_where_it_was_to_go() -> Any:
+    original = Token.reject
+
+    def reject(self: Any, error: BookKeeperError) -> None:
+        if self.first_entry_id is None:
+            original(self, error)
+        else:
+            self.confirm(self.first_entry_id)
+
+    return patch.object(Token, "reject", reject)
 
 
 def nobody_is_told_of_room() -> Any:
@@ -205,10 +219,11 @@ DRIVER_MUTANTS = {
     entries_of_a_read_are_dropped: 1,
     deadlines_are_not_kept: 2,
     commands_are_carried_out_backwards: 21,
-    an_append_that_failed_is_confirmed: 13,
+    an_append_that_failed_is_confirmed: 3,
     reconnects_resend_to_the_wrong_bookie: 9,
     duplicates_are_taken_as_new_adds: 10,
-    nobody_is_told_of_room: 11,
+    a_refused_append_is_confirmed_where_it_was_to_go: 13,
+    nobody_is_told_of_room: 0,
     what_is_stuck_keeps_out_what_would_free_it: 65,
 }
 """Each with the first seed from 0 on that caught it when it was measured. A test begins there."""

@@ -56,6 +56,11 @@ class Application:
     """Others may act on a confirmation before the application is told of it."""
 
     @property
+    def is_broken(self) -> bool:
+        """Whether a bug has ended the writer."""
+        return self._handle._queue._broken is not None
+
+    @property
     def has_failed_marks(self) -> bool:
         return self._context.session.may_have_failed_marks
 

@@ -85,8 +85,11 @@ class _Session:
         self._process = process
         self._watches: list[Callable[[], None]] = []
         self._seen: object = None
+        self._is_shut = False
 
     def submit(self, call: Callable[[], Any]) -> Future[Any]:
+        if self._is_shut:
+            raise RuntimeError("cannot schedule new futures after shutdown")
         future: Future[Any] = Future()
 
         def answered(answer: object) -> None:
@@ -105,7 +108,7 @@ class _Session:
         return future
 
     def shutdown(self) -> None:
-        """There is nothing to end."""
+        self._is_shut = True
 
     def watch(self, on_change: Callable[[], None]) -> None:
         self._watches.append(on_change)

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from bk_spark.client.driver import connections
 from bk_spark.client.driver.runner import Runner
+from bk_spark.client.ledger import write_handle
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
 from bk_spark.client.ledger.write_items import Token
 from bk_spark.client.protocol.add_entries import AddEntries
@@ -87,6 +89,9 @@ class ShippedDriver:
             self._start(context.process, partial(_close, context, closed))
         world.run(world.now_ms + CLOSE_MS)
         world.invariants.require(len(closed) == len(living), "I14", "a client cannot be closed")
+        for context in self._contexts.values():  # of a process that was killed before its next turn, too
+            if context.simulated_loop.problem is not None:
+                raise context.simulated_loop.problem
 
     def end(self) -> None:
         """To be called after the run."""
@@ -134,15 +139,13 @@ def installed(choices: Choices) -> Iterator[None]:
         changed["MOST_READS"] = 1
     with ExitStack() as stack:
         stack.enter_context(patch.multiple(connections, **changed))
+        stack.enter_context(patch.object(write_handle, "EventLoop", SimpleNamespace(get=lambda: None)))
         stack.enter_context(threads.installed())
         yield
 
 
 class _Operation:
     """As world.runner.OperationRunner."""
-
-    has_failed_marks = False
-    is_told_late = False
 
     def __init__(self, context: SimulatedContext, runner: Runner) -> None:
         self._context = context
@@ -159,6 +162,8 @@ def _guarded(context: SimulatedContext, on_command: OnCommand) -> OnCommand:
         try:
             on_command(command)
         except Exception as problem:
+            if threads.is_simulated():
+                raise
             context.simulated_loop.fail(problem)
 
     return guarded

@@ -25,5 +25,6 @@ def run_whole(choices: Choices, *, is_traced: bool = False) -> Outcome:
     schedule = draw_schedule(choices, PERCENTS)
     with installed(choices):
         outcome = play(_WholeRun(schedule, choices, is_traced=is_traced, tell=actions.append, driver=driver))
+        outcome.tape, done = list(outcome.tape), list(actions)  # what comes of the end below is of no run
         driver.end()
-    return judged(outcome, actions) if outcome.violation is None else outcome
+    return judged(outcome, done) if outcome.violation is None else outcome

@@ -20,8 +20,11 @@ from tests.simulation.world.client_process import ClientProcess
 DELAYS_MS = (0, 0, 1, 30)
 """Until a thread that may go on does: the system has others to run."""
 
+STUCK_S = 60.0
+"""Of real time: far more than a thread takes from one wait to the next."""
+
 PREEMPTED_PERCENT = 10
-"""Of the times that a thread without a lock is about to take one."""
+"""Of the times that a thread without a lock is about to take one, or has given one back."""
 
 
 class SimulatedThread:
@@ -47,11 +50,9 @@ class SimulatedThread:
         choices = self._process.world.choices
         self._process.later(DELAYS_MS[choices.choose(len(DELAYS_MS), "thread")], self._step)
 
-    def wait(self, timeout_s: float | None = None) -> None:
-        """Called by the thread itself: others run until it is woken, or for so long."""
+    def wait(self) -> None:
+        """Called by the thread itself: others run until it is woken."""
         self._check()
-        if timeout_s is not None:
-            self._process.later(int(timeout_s * 1000), self._step)
         self._rests.release()
         self._goes.acquire()
         self._check()
@@ -79,7 +80,7 @@ class SimulatedThread:
         if self._is_over:
             return
         self._goes.release()
-        self._rests.acquire()
+        assert self._rests.acquire(timeout=STUCK_S), "a thread waits for what is not simulated"
         if self._problem is not None:
             raise self._problem
 
@@ -107,6 +108,11 @@ _own = threading.local()
 def _own_thread() -> SimulatedThread | None:
     """None on the run's own."""
     return getattr(_own, "thread", None)
+
+
+def is_simulated() -> bool:
+    """Whether this is a thread of an application."""
+    return _own_thread() is not None
 
 
 def _current() -> SimulatedThread:
@@ -141,6 +147,7 @@ class SimulatedLock:
         thread = _own_thread()
         if thread is not None:
             thread.held -= 1
+            thread.be_preempted()
         waiting, self._waiting = self._waiting, []
         for thread in waiting:
             thread.wake()
@@ -161,21 +168,17 @@ class SimulatedCondition:
         self._waiting: list[SimulatedThread] = []
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether it was notified."""
+        """Until it is notified."""
+        assert timeout is None, "nothing that runs here waits for so long alone"
         thread = _current()
         self._waiting.append(thread)
         self.release()
-        thread.wait(timeout)
-        while timeout is None and thread in self._waiting:
+        while thread in self._waiting:
             thread.wait()
-        is_notified = thread not in self._waiting
-        if not is_notified:
-            self._waiting.remove(thread)
         self.acquire()
-        return is_notified
+        return True
 
-    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
-        assert timeout is None, "nothing shipped waits so"
+    def wait_for(self, predicate: Callable[[], bool]) -> bool:
         while not predicate():
             self.wait()
         return True

@@ -107,6 +107,7 @@ class OperationRunner:
         """Bookie → the entries that it was sent."""
         self.has_failed_marks = False
         self.is_told_late = False
+        self.is_broken = False
 
     def post(self, event: Event) -> None:
         if self.is_over:

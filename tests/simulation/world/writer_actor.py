@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bk_spark.client.protocol.state_machine import Append, CloseRequested, Command, Confirm, Finish, ForceRequested, Reject
-from bk_spark.errors import BookKeeperError, DuplicateEntryError
+from bk_spark.errors import AppendWindowFullError, BookKeeperError, DuplicateEntryError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.simulation.engines.schedule import CHOSEN_IDS, DEFERRED_SYNC, Schedule, WriterPlan
 from tests.simulation.world.client_actors import Client
@@ -50,7 +50,8 @@ class Writer(Client):
     @property
     def is_idle(self) -> bool:
         """Whether it lives, could append more, and has nothing under way."""
-        return self.is_alive and not self.is_stopped and self._machine.error is None and not self._open and not self._forces
+        is_broken = self.error is not None or self._machine.error is not None or self._runner.is_broken
+        return self.is_alive and not self.is_stopped and not is_broken and not self._open and not self._forces
 
     def begin(self) -> None:
         self.later(0, self._go_on)
@@ -63,8 +64,13 @@ class Writer(Client):
         if may_append and len(self._open) < self._plan.window:
             self._append(self._todo.pop(0))
             self.later(self._plan.pause_ms, self._go_on)
-        elif not may_append and ((not self._open and not self._forces) or self._plan.closes_early):
+        elif not may_append and (self._is_settled or self._plan.closes_early):
             self._end()
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether nothing is under way that will be resolved: what waits for an entry that was refused only a close ends."""
+        return isinstance(self.error, AppendWindowFullError) or (not self._open and not self._forces)
 
     def _append(self, append: _Append) -> None:
         token, self._tokens = self._tokens, self._tokens + 1
@@ -88,7 +94,7 @@ class Writer(Client):
             self._has_asked_to_close = True
             self.world.note(self.name, "closes")
             self._runner.post(CloseRequested())
-        elif not self._open and not self._forces:
+        elif self._is_settled:
             self.is_done = True
 
     # --- what it is told
@@ -110,9 +116,12 @@ class Writer(Client):
         is_its_place = tuple(invariants.history.payloads[first : first + len(append.payloads)]) == append.payloads
         invariants.require(is_its_place and first not in self._places, "I2", f"{append} is confirmed as {first}")
         self._places.add(first)
-        if not self._runner.is_told_late:
-            tell = invariants.written if self._plan.kind == DEFERRED_SYNC else invariants.confirmed
-            tell(first, len(append.payloads))
+        is_deferred, last = self._plan.kind == DEFERRED_SYNC, first + len(append.payloads) - 1
+        if self._runner.is_told_late:
+            known = invariants.history.written if is_deferred else invariants.history.acked
+            invariants.require(last <= known, "I2", f"{append} is confirmed as {first}, what is confirmed ends at {known}")
+        else:
+            (invariants.written if is_deferred else invariants.confirmed)(first, len(append.payloads))
         self.later(self._plan.pause_ms, self._go_on)
 
     def _rejected(self, command: Reject) -> None:
@@ -128,11 +137,19 @@ class Writer(Client):
         self._forces.discard(token)
         if isinstance(command, Confirm):
             self.world.note(self.name, f"{token} is done, entries up to {command.first_entry_id} are durable")
-            if self._plan.kind == DEFERRED_SYNC and not self._runner.is_told_late:
-                self.world.invariants.forced(command.first_entry_id)
+            if self._plan.kind == DEFERRED_SYNC:
+                self._note_forced(command.first_entry_id)
         else:
             self.world.note(self.name, f"{token} fails: {command.error}")
         self.later(self._plan.pause_ms, self._go_on)
+
+    def _note_forced(self, last: int) -> None:
+        invariants = self.world.invariants
+        if self._runner.is_told_late:
+            acked = invariants.history.acked
+            invariants.require(last <= acked, "I2", f"entries up to {last} are said to be durable, those up to {acked} are")
+        else:
+            invariants.forced(last)
 
     def _finished(self, finish: Finish) -> None:
         self.note_finish("closing", finish)

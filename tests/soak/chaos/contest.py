@@ -42,6 +42,8 @@ class Contest:
         self._command = command
         self._log_name = f"duel-{uuid.uuid4().hex[:8]}"
         self._lives = 0
+        self._damage: CorruptionError | None = None
+        """That a reader met."""
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -74,14 +76,16 @@ class Contest:
     def judged(self) -> DuelVerdict:
         """Recover the log, read it twice, judge all that was recorded, and delete it."""
         with BookKeeper(self._metadata_uri, CONFIG) as client, BookKeeper(self._metadata_uri) as other:
+            recorder = Recorder(self._directory / "last.jsonl", "last reader")
             try:
                 self._recover(client)
                 final = entries_of(client, self._log_name)
+                record_reading(recorder, entries_of(other, self._log_name))
             except CorruptionError as problem:
-                return damaged(problem)
-            recorder = Recorder(self._directory / "last.jsonl", "last reader")
-            record_reading(recorder, entries_of(other, self._log_name))
+                self._damage = self._damage or problem
             recorder.close()
+            if self._damage is not None:
+                return damaged(self._damage)
             client.open_log(self._log_name).delete()
         return check_duel(load(self._directory), final)
 
@@ -103,8 +107,12 @@ class Contest:
     def _read_again_and_again(self, client: BookKeeper, stop: threading.Event) -> None:
         recorder = Recorder(self._directory / "reader.jsonl", "reader")
         while not stop.wait(READ_S):
-            with contextlib.suppress(BookKeeperError):  # too few bookies answer, for a while
+            try:
                 record_reading(recorder, entries_of(client, self._log_name))
+            except CorruptionError as problem:
+                self._damage = problem
+            except BookKeeperError:
+                continue  # too few bookies answer, for a while
         recorder.close()
 
     def _recover(self, client: BookKeeper) -> None:

@@ -1,6 +1,6 @@
 """``python -m tests.soak.farm --minutes 60``: all engines on new seeds for as long as it is given, and one page of what came.
 
-``python -m tests.soak.farm --replay FILE`` prints the trace of a failure. Exits with 1 if anything failed.
+``python -m tests.soak.farm --replay FILE`` prints the trace of a failure. Exits with 1 if anything failed, or fails again.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ def main() -> int:
     parser.add_argument("--replay", type=Path, metavar="FILE")
     args = parser.parse_args()
     if args.replay:
-        print("\n".join(replayed(args.replay).trace))
-        return 0
+        played = replayed(args.replay)
+        print("\n".join(played.trace))
+        return 1 if played.violation else 0
     print(f"seed {args.seed}", flush=True)
     farm, begun_s = Farm(args.directory, args.seed), time.monotonic()
     real = None if args.simulated_only else RealProcesses(args.directory / "real", args.seed)
@@ -42,9 +43,10 @@ def main() -> int:
     finally:
         if real is not None:
             real.end(PATIENCE_S)
-    text = page(farm, {} if real is None else real.runs, time.monotonic() - begun_s)
-    (args.directory / PAGE).write_text(text)
-    print(text)
+        runs, left_out = ({}, {}) if real is None else (real.runs, real.left_out)
+        text = page(farm, runs, left_out, time.monotonic() - begun_s)
+        (args.directory / PAGE).write_text(text)
+        print(text)
     has_failed = any(farm.failures.values()) or (real is not None and any(runs.failed for runs in real.runs.values()))
     return 1 if has_failed else 0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,19 +31,26 @@ class Corpus:
 
     met: Counter[State] = field(default_factory=Counter)
     """Each state, and how many runs met it."""
+    unplayed: list[list[int]] = field(default_factory=list)
+    """Tapes of an earlier farm that were not played anew, or that fail today."""
     kept: list[tuple[list[int], frozenset[State]]] = field(default_factory=list)
     """Tapes, each with the states that it was the first to meet."""
 
-    def learn(self, tape: list[int], states: Iterable[State]) -> int:
-        """Take in a run; gives back how many of its states are new. It is kept if there are any."""
-        found = frozenset(states)
-        new = found - self.met.keys()
-        self.met.update(found)
-        if new:
-            self.kept.append((tape, new))
-            if len(self.kept) > MAX_TAPES:
-                self.kept.remove(min(self.kept, key=self._rarity))
-        return len(new)
+    def learn(self, learnt: Iterable[tuple[list[int], frozenset[State]]], met: Mapping[State, int]) -> int:
+        """Take in runs: tapes with what each reached first, and how often all of them met each state.
+
+        Gives back how many states are new; their tapes are kept.
+        """
+        before, found = self.met.keys() & met.keys(), 0
+        self.met.update(met)
+        for tape, states in learnt:
+            new = states - before
+            found += len(new)
+            if new:
+                self.kept.append((tape, new))
+                if len(self.kept) > MAX_TAPES:
+                    self.kept.remove(min(self.kept, key=self._rarity))
+        return found
 
     def begins(self, count: int, chosen: random.Random) -> list[list[int]]:
         """Beginnings of tapes, those with rare states more often."""
@@ -70,8 +77,10 @@ def saved_tapes(directory: Path) -> dict[str, list[list[int]]]:
     return found
 
 
-def save(corpora: dict[str, Corpus], directory: Path) -> None:
-    with (directory / FILE).open("w") as file:
+def save(corpora: Mapping[str, Corpus], directory: Path) -> None:
+    new = directory / f"{FILE}.new"
+    with new.open("w") as file:
         for engine, corpus in corpora.items():
-            for tape, _ in corpus.kept:
+            for tape in (*(tape for tape, _ in corpus.kept), *corpus.unplayed):
                 file.write(json.dumps({"engine": engine, "tape": tape}) + "\n")
+    new.replace(directory / FILE)

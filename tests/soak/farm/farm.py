@@ -1,4 +1,5 @@
 """Shares the time out: engines and kinds of runs that lately found more new states for a second of the processor get more.
+States of different engines are of different kinds, so a find counts by how much it adds to what its engine knows.
 
 A part goes to those that found less, as what is found changes; a part to deliberate bugs, which measure how much a minute of an
 engine is worth.
@@ -10,9 +11,9 @@ import random
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from multiprocessing import get_context
-from multiprocessing.pool import AsyncResult, Pool
 from pathlib import Path
 
 from tests.soak.farm.corpus import Corpus, save, saved_tapes
@@ -30,6 +31,9 @@ MUTANTS_SHARE, CURIOSITY = 0.15, 0.2
 
 BEGINS = 50
 """Tapes of the corpus that a task begins with."""
+
+HANGS_S = 600.0
+"""A task takes seconds of the processor; a busy machine may have few to give."""
 
 LATELY = 8
 """Tasks of an engine and a kind by which it is judged."""
@@ -49,8 +53,8 @@ class Sums:
     cpu_s: float = 0.0
     new: int = 0
     """States that nothing had reached before."""
-    lately: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=LATELY))
-    """New states and seconds of the last tasks."""
+    lately: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=LATELY))
+    """Of the last tasks the share of new states in all that are known, and the seconds."""
 
     @property
     def rate(self) -> float:
@@ -83,16 +87,24 @@ class Farm:
     def run(self, seconds: float, processes: int) -> None:
         """Play for so long."""
         deadline_s = time.monotonic() + seconds
-        with get_context("spawn").Pool(processes) as pool:
-            for result in _results(pool, processes, self._tasks(deadline_s)):
-                self._take_in(result)
-        save(self.corpora, self._directory)
+        for engine, tapes in saved_tapes(self._directory).items():
+            self.corpora[engine].unplayed = tapes
+        try:
+            with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+                for result in _results(pool, processes, self._tasks(deadline_s)):
+                    self._take_in(result)
+        finally:
+            save(self.corpora, self._directory)
 
     def _tasks(self, deadline_s: float) -> Iterator[Task]:
-        for engine, tapes in saved_tapes(self._directory).items():
-            yield Task(engine, AGAIN, 0, float("inf"), tapes)
+        """First what an earlier farm left, a slice at a time."""
+        left = [
+            Task(engine, AGAIN, 0, 0.0, corpus.unplayed[start : start + BEGINS])
+            for engine, corpus in self.corpora.items()
+            for start in range(0, len(corpus.unplayed), BEGINS)
+        ]
         while time.monotonic() < deadline_s:
-            yield self._next()
+            yield left.pop() if left else self._next()
 
     def _next(self) -> Task:
         chosen = self._random
@@ -120,13 +132,17 @@ class Farm:
             self._hunted(result)
             return
         self.faults[task.engine].update(result.faults)
-        new = sum(self.corpora[task.engine].learn(tape, states) for tape, states in result.learnt)
-        if task.kind != AGAIN:
+        corpus = self.corpora[task.engine]
+        new = corpus.learn(result.learnt, result.met)
+        if task.kind == AGAIN:
+            failing = [tape for tape, _ in result.failures]
+            corpus.unplayed = [tape for tape in corpus.unplayed if tape not in task.tapes or tape in failing]
+        else:
             sums = self.sums[task.engine, task.kind]
             sums.schedules += result.schedules
             sums.cpu_s += result.cpu_s
             sums.new += new
-            sums.lately.append((new, result.cpu_s))
+            sums.lately.append((new / max(1, len(corpus.met)), result.cpu_s))
         for tape, violation in result.failures:
             self._failed(task.engine, tape, violation)
 
@@ -141,20 +157,24 @@ class Farm:
         failures.append(f"{violation}: {file}")
 
 
-def _results(pool: Pool, processes: int, tasks: Iterator[Task]) -> Iterator[Result]:
-    """As many tasks under way as there are processes. A task is drawn once what ended before it was taken in."""
-    under_way: deque[AsyncResult[Result]] = deque()
+def _results(pool: ProcessPoolExecutor, processes: int, tasks: Iterator[Task]) -> Iterator[Result]:
+    """As many tasks under way as there are processes. A task is drawn once what ended before it was taken in.
+
+    Raises BrokenProcessPool if a process ends, and TimeoutError if one hangs.
+    """
+    under_way: set[Future[Result]] = set()
     for task in tasks:
-        under_way.append(pool.apply_async(work, (task,)))
+        under_way.add(pool.submit(work, task))
         while len(under_way) >= processes:
             yield from _ended(under_way)
     while under_way:
         yield from _ended(under_way)
 
 
-def _ended(under_way: deque[AsyncResult[Result]]) -> Iterator[Result]:
-    """Those that have ended by the time that the oldest has waited a little."""
-    under_way[0].wait(0.2)
-    for one in [one for one in under_way if one.ready()]:
+def _ended(under_way: set[Future[Result]]) -> Iterator[Result]:
+    done, _ = wait(under_way, HANGS_S, FIRST_COMPLETED)
+    if not done:
+        raise TimeoutError(f"no task ended within {HANGS_S:g} s")
+    for one in done:
         under_way.remove(one)
-        yield one.get()
+        yield one.result()

@@ -10,8 +10,8 @@ from tests.soak.farm.real import Runs
 from tests.soak.farm.tasks import CONTINUED, FRESH
 
 
-def page(farm: Farm, real: Mapping[str, Runs], seconds: float) -> str:
-    """In Markdown."""
+def page(farm: Farm, real: Mapping[str, Runs], left_out: Mapping[str, str], seconds: float) -> str:
+    """In Markdown. ``left_out``: engines that could not be played, and why."""
     failures = sum(map(len, farm.failures.values())) + sum(len(runs.failed) for runs in real.values())
     lines = ["# What the farm found", "", f"{seconds / 60:.0f} minutes, {failures} failures.", ""]
     lines += _table(
@@ -29,7 +29,8 @@ def page(farm: Farm, real: Mapping[str, Runs], seconds: float) -> str:
     for name, runs in real.items():
         lines += [f"- {name}: {runs.runs} runs, {runs.seconds / 60:.0f} minutes, {len(runs.failed)} failed. The last one:", ""]
         lines += ["```", runs.last, "```", ""]
-    lines += ["## Failures", "", *_failures(farm, real)]
+    lines += [f"- {name} is left out: {why}" for name, why in left_out.items()]
+    lines += ["", "## Failures", "", *_failures(farm, real)]
     return "\n".join(lines) + "\n"
 
 

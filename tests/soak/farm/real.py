@@ -46,10 +46,13 @@ class RealProcesses:
 
     def __init__(self, directory: Path, first_seed: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.runs = {name: Runs() for name in COMMANDS if name != "partitions" or not problem()}
+        self.left_out = {"partitions": problem()} if problem() else {}
+        """What cannot be played here, and why."""
+        self.runs = {name: Runs() for name in COMMANDS if name not in self.left_out}
         self._directory = directory
         self._seed = first_seed
         self._ending = threading.Event()
+        self._is_cut_off = False
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._play, daemon=True)
         self._thread.start()
@@ -59,6 +62,7 @@ class RealProcesses:
         self._ending.set()
         self._thread.join(wait_s)
         if self._process is not None and self._process.poll() is None:
+            self._is_cut_off = True
             self._process.terminate()
             self._thread.join()
 
@@ -66,7 +70,11 @@ class RealProcesses:
         for number, name in enumerate(itertools.cycle(self.runs)):
             if self._ending.is_set():
                 return
-            self._play_one(name, self._seed + 1000 * number)
+            try:
+                self._play_one(name, self._seed + 1000 * number)
+            except OSError as problem:
+                self.runs[name].failed.append(str(problem))
+                return
 
     def _play_one(self, name: str, seed: int) -> None:
         module, *words = (word.format(seed=seed) for word in COMMANDS[name])
@@ -79,8 +87,8 @@ class RealProcesses:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 code = self._process.wait()
-        if self._ending.is_set() and code < 0:
-            return  # it was ended with the farm
+        if self._is_cut_off:
+            return  # with the farm
         runs = self.runs[name]
         runs.runs += 1
         runs.seconds += time.monotonic() - begun_s

@@ -16,6 +16,9 @@ from tests.soak.partitions.link import Link, Pair, combined
 from tests.soak.partitions.plan import CLOCK_JUMP, DISK_FAULTS, Fault
 from tests.soak.partitions.processes import NodeApacheBookie, Server
 
+KNOWN_END = "bk-spark: the metadata store"
+"""With a sentence that begins so a bookie ends that loses ZooKeeper while it registers: its supervisor tries again."""
+
 REGISTERS_S = 10.0
 """For a bookie to be on the list again: more than twice its session."""
 
@@ -40,22 +43,35 @@ class Nemesis(Timetable[Fault]):
         self._servers = victims.servers
         self._clocks = victims.clocks
         self._registered = victims.registered
+        self.problems: list[str] = []
+        """What no server may do."""
         self._recorder = recorder
         self._broken = {name: threading.Lock() for name in victims.servers}
         self._active: list[Fault] = []
         self._lock = threading.Lock()
 
     def finish(self) -> None:
-        """As the timetable's. A bookie that ended by itself, as it lost ZooKeeper while it registered, is started again. So is
-        one of Apache's (4.17.3) that stays away from the list, because its session expired twice in a row."""
+        """As the timetable's. What ended by itself is started again. So is a bookie of Apache's (4.17.3) that stays away from
+        the list, because its session expired twice in a row."""
         super().finish()
         for name, server in self._servers.items():
             with self._broken[name]:
                 if isinstance(server, NodeApacheBookie) and self._stays_away(server):
                     self.done.append("Apache's bookie stayed away")
                     _end(server)
-                if server.pid is None:
                     _start_again(server)
+                self._note_end(server)
+
+    def _note_end(self, server: Server) -> None:
+        """If it has ended by itself start it again, and say why it did."""
+        if server.pid is not None:
+            return
+        reason = server.last_words
+        self.done.append("a server ended by itself")
+        self._recorder.record(FAULT, fault="ended by itself", nodes=[server.node.name], reason=reason)
+        if not reason.startswith(KNOWN_END):
+            self.problems.append(f"{server.node.name} ended by itself: {reason}")
+        _start_again(server)
 
     def _stays_away(self, bookie: NodeApacheBookie) -> bool:
         deadline = time.monotonic() + REGISTERS_S
@@ -89,6 +105,7 @@ class Nemesis(Timetable[Fault]):
         with self._broken[fault.nodes[0]]:
             self._begun(fault)
             if fault.kind == "suspend":
+                self._note_end(server)
                 server.suspend()
                 time.sleep(fault.lasts_s)
                 server.resume()
@@ -96,6 +113,7 @@ class Nemesis(Timetable[Fault]):
             if fault.kind in DISK_FAULTS:
                 _break_disk(server, fault)
             else:
+                self._note_end(server)
                 server.kill()
                 time.sleep(fault.lasts_s)
             if server.pid is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -53,6 +54,13 @@ class _InNode(LocalProcess):
 
     def _launch(self, command: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> None:
         super()._launch([*self.node.prefix, *command], environment)
+
+    @property
+    def last_words(self) -> str:
+        """The last line of its log, or how it was ended."""
+        code = self._child.returncode if self._child is not None else None
+        lines = self.log.read_text(errors="replace").splitlines()
+        return lines[-1] if lines and code is not None and code >= 0 else f"exit status {code}"
 
 
 class EnsembleServer(_InNode):
@@ -164,9 +172,10 @@ class NetworkCluster:
         end_all(self._repairers)
         end_all(self.bookies)
         end_all([server for server in self.servers.values() if isinstance(server, EnsembleServer)])
-        for bookie in self.bookies:
-            if bookie.disk is not None:
-                bookie.disk.close()
+        with contextlib.ExitStack() as disks:
+            for bookie in self.bookies:
+                if bookie.disk is not None:
+                    disks.callback(bookie.disk.close)
 
     def _start(self, server: Server) -> None:
         self.servers[server.node.name] = server

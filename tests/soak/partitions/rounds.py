@@ -170,10 +170,13 @@ class PartitionOutcome:
     packets: Counter[str]
     """By what became of them."""
     seconds: float
+    problems: tuple[str, ...] = ()
+    """What servers did that none may do."""
 
     @property
     def violations(self) -> list[str]:
-        found = [str(one) for life in self.lives for one in life.verdict.violations]
+        found = [*self.problems]
+        found += [str(one) for life in self.lives for one in life.verdict.violations]
         return found + [str(one) for one in self.log.violations] + (self.streamed.violations if self.streamed else [])
 
 
@@ -215,9 +218,17 @@ class _Round:
                 lives = tuple(life.judged(self._arena.traces, self._arena.client) for life in lives)
                 self._arena.traces.forget()
             streamed = spark.finish(self._arena.client) if spark is not None else None
-        packets, faults = self._arena.fabric.counts() - before, tuple(self._nemesis.done)
-        seconds = time.monotonic() - started
-        return PartitionOutcome(self._plan, self._directory, lives, contest.judged(), streamed, faults, packets, seconds)
+        return PartitionOutcome(
+            self._plan,
+            self._directory,
+            lives,
+            contest.judged(),
+            streamed,
+            tuple(self._nemesis.done),
+            self._arena.fabric.counts() - before,
+            time.monotonic() - started,
+            tuple(self._nemesis.problems),
+        )
 
     def _live(self, life: int) -> Outcome:
         place = self._directory / f"life-{life}"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from tests.soak.farm import farm as farm_module
 from tests.soak.farm import tasks
 from tests.soak.farm.corpus import Corpus, saved_tapes
-from tests.soak.farm.engines import ENGINES
+from tests.soak.farm.engines import ENGINES, Played
 from tests.soak.farm.farm import Farm
 from tests.soak.farm.page import page
 from tests.soak.farm.real import Runs
@@ -22,24 +24,22 @@ VIRTUAL, BAG = "virtual time", "bag"
 
 def result(engine: str, kind: str, *reached: tuple[object, ...], cpu_s: float = 1.0) -> Result:
     learnt = [([1, 2, 3], frozenset([state])) for state in reached]
-    return Result(Task(engine, kind, 0, 1.0), schedules=5, cpu_s=cpu_s, learnt=learnt, faults=Counter(kill=1))
+    return Result(Task(engine, kind, 0, 1.0), 5, cpu_s, Counter(kill=1), learnt, Counter(reached))
 
 
 def test_a_corpus_keeps_the_tapes_that_reached_something_first() -> None:
-    corpus = Corpus()
-    assert corpus.learn([1], [("a",), ("b",)]) == 2
-    assert corpus.learn([2], [("a",)]) == 0
-    assert corpus.learn([3], [("a",), ("c",)]) == 1
+    corpus, a, b, c = Corpus(), ("a",), ("b",), ("c",)
+    assert corpus.learn([([1], frozenset([a, b]))], {a: 1, b: 1}) == 2
+    assert corpus.learn([([2], frozenset([a]))], {a: 1}) == 0
+    assert corpus.learn([([3], frozenset([a, c]))], {a: 1, c: 1}) == 1
     assert [tape for tape, _ in corpus.kept] == [[1], [3]]
-    assert corpus.met == {("a",): 3, ("b",): 1, ("c",): 1}
+    assert corpus.met == {a: 3, b: 1, c: 1}
 
 
 def test_runs_begin_more_often_like_a_tape_whose_states_few_others_met() -> None:
     corpus = Corpus()
-    corpus.learn([1] * 10, [("common",)])
-    corpus.learn([2] * 10, [("rare",)])
-    for _ in range(98):
-        corpus.learn([0], [("common",)])
+    for tape, state, met in (([1] * 10, ("common",), 99), ([2] * 10, ("rare",), 1)):
+        corpus.learn([(tape, frozenset([state]))], {state: met})
     begins = corpus.begins(300, random.Random(1))
     rare = sum(begin[0] == 2 for begin in begins)
     assert rare > 280
@@ -49,7 +49,7 @@ def test_runs_begin_more_often_like_a_tape_whose_states_few_others_met() -> None
 def test_the_time_goes_to_what_lately_found_the_most_for_a_second(tmp_path: Path) -> None:
     farm = Farm(tmp_path, seed=3)
     for engine in ENGINES:
-        farm._take_in(result(engine, FRESH, (engine,)))
+        farm._take_in(result(engine, FRESH, (engine,), cpu_s=10.0))
         farm._take_in(result(engine, CONTINUED))
     farm._take_in(result(BAG, CONTINUED, ("new",), ("newer",), ("newest",), cpu_s=0.5))
     drawn = [farm._next() for _ in range(400)]
@@ -78,19 +78,44 @@ def test_a_deliberate_bug_is_killed_and_its_run_is_made_small_and_played_again(
 def test_a_later_farm_begins_with_what_an_earlier_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(farm_module, "SLICE_S", 0.2)
     Farm(tmp_path, seed=1).run(0.1, processes=1)
-    kept = saved_tapes(tmp_path)
-    assert kept[VIRTUAL]
+    kept = saved_tapes(tmp_path)[VIRTUAL]
+    assert kept
     later = Farm(tmp_path, seed=2)
-    assert {(task.engine, task.kind, len(task.tapes)) for task in later._tasks(0.0)} == {
-        (engine, AGAIN, len(tapes)) for engine, tapes in kept.items()
-    }
+    later.run(0.0, processes=1)
+    assert saved_tapes(tmp_path)[VIRTUAL] == kept  # it had no time for them
+    again = next(later._tasks(float("inf")))
+    assert (again.engine, again.kind, again.tapes) == (VIRTUAL, AGAIN, kept)
+    later._take_in(work(again))
+    assert later.corpora[VIRTUAL].kept
+    assert not later.corpora[VIRTUAL].unplayed
+
+
+def test_a_tape_that_fails_today_stays_in_the_corpus(tmp_path: Path) -> None:
+    farm = Farm(tmp_path, seed=1)
+    farm.corpora[BAG].unplayed = [[1], [2]]
+    task = Task(BAG, AGAIN, 0, 0.0, [[1], [2]])
+    with mock.patch.object(farm_module, "keep_failure"):
+        farm._take_in(Result(task, schedules=2, failures=[([2], "I1: lost")]))
+    assert farm.corpora[BAG].unplayed == [[2]]
+    assert len(farm.failures[BAG]) == 1
+
+
+def test_an_exception_of_a_run_is_a_failure_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def play(choices: object, *, is_traced: bool = False) -> Played:
+        raise ZeroDivisionError("of what judges")
+
+    monkeypatch.setitem(ENGINES, BAG, replace(ENGINES[BAG], play=play))  # type: ignore[arg-type]
+    ((_, violation),) = work(Task(BAG, FRESH, 1, 5.0)).failures
+    assert violation == "I0: ZeroDivisionError: of what judges"
 
 
 def test_the_page_says_what_was_done_found_and_missed(tmp_path: Path) -> None:
     farm = Farm(tmp_path, seed=1)
     farm._take_in(result(VIRTUAL, FRESH, ("a",), ("b",), cpu_s=30.0))
     farm._take_in(Result(Task(VIRTUAL, MUTANT, 0, 1.0, mutant="some bug"), schedules=9, cpu_s=60.0))
-    text = page(farm, {"chaos": Runs(1, 60.0, ["chaos-1.txt"], "confirmed entries lost: 1")}, seconds=120)
+    chaos = Runs(1, 60.0, ["chaos-1.txt"], "confirmed entries lost: 1")
+    text = page(farm, {"chaos": chaos}, {"partitions": "it needs root"}, seconds=120)
+    assert "- partitions is left out: it needs root" in text
     assert "2 minutes, 1 failures." in text
     assert "| virtual time | fresh | 5 | 0.5 | 2 of 2 | 4 |" in text
     assert "| virtual time | 0 (0 different) | 1 | 0.0 | some bug |" in text
