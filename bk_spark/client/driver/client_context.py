@@ -11,7 +11,8 @@ import random
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
 
 import grpc.aio
 
@@ -92,6 +93,11 @@ class EnsembleChoice:
             logger.warning("with %s some entries have all their copies in one rack: %s", ", ".join(bookies), advice)
 
 
+class EndsWithClient(Protocol):
+    def client_closed(self) -> None:
+        """The connections have ended: nothing will be confirmed any more. Called on the event loop."""
+
+
 class ClientContext:
     """What a client's state machines run on."""
 
@@ -108,6 +114,8 @@ class ClientContext:
         """Whether an append of a new writer without room stands in line. Otherwise the thread that makes it waits."""
         self._executor = ThreadPoolExecutor(METADATA_THREADS, thread_name_prefix="bk_spark-metadata")
         self.bookies = Bookies(self._lookup, channels)
+        self._writers: WeakSet[EndsWithClient] = WeakSet()
+        """Used on the event loop only."""
         self._closed = False
         self._random = random.Random()
         self._ensembles = EnsembleChoice(config, self.choose)
@@ -214,11 +222,20 @@ class ClientContext:
         """Raise ConfigError on the event loop's own thread: to wait there for the event loop would never end."""
         check_may_wait(self.loop)
 
+    def end_with_client(self, writer: EndsWithClient) -> None:
+        """Have a writer told when the client is closed, for as long as it is in use."""
+        self.loop.call_soon_threadsafe(self._writers.add, writer)
+
     def close(self) -> None:
         self.check_may_wait()
         self._closed = True
-        self.submit(self.bookies.close()).result()
+        self.submit(self._end()).result()
         self._executor.shutdown()
+
+    async def _end(self) -> None:
+        await self.bookies.close()
+        for writer in list(self._writers):
+            writer.client_closed()
 
     async def _choose_ensemble(self, ensemble_size: int, write_quorum: int) -> tuple[str, ...]:
         try:

@@ -36,7 +36,7 @@ from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
 from bk_spark.entries.digest import DIGEST_BYTES, payload_sizes
-from bk_spark.errors import AppendWindowFullError, BookKeeperError, InternalError
+from bk_spark.errors import AppendWindowFullError, BookKeeperError, ConfigError, InternalError
 
 MAX_REQUESTS = 16
 """Batches under way per writer: enough to cover the latency of group commit."""
@@ -113,9 +113,10 @@ class WriteQueue:
         self._forcing = 0
         """How many of ``_in_flight`` are forces; entries need not wait for them."""
         self._broken: BookKeeperError | None = None
-        """The bug that ended the state machine."""
+        """The bug that ended the state machine, or the end of the client."""
         self._closed: Future[None] | None = None
         """The result of the close, once it was requested."""
+        context.end_with_client(self)
 
     def append_one(self, payload: bytes, entry_id: int | None = None) -> Future[int]:
         future, nbytes = AppendFuture(self._done), len(payload) + ENTRY_OVERHEAD_BYTES
@@ -342,21 +343,38 @@ class WriteQueue:
     def _finish(self, error: BookKeeperError | None) -> None:
         """The writer is closed; or a bug ended the state machine, and nothing that waits will ever be confirmed."""
         if isinstance(error, InternalError):
-            with self._room:
-                self._broken = error
-                self._room_made()
-            for token in self._in_flight:
-                token.reject(error)
-            self._in_flight.clear()
-            self._forcing = 0
-            self._forget_gaps_of_failed()
-            self._schedule_pump()
+            self._break(error)
         with self._room:
             closed = self._closed
         if closed is not None and error is None:
             closed.set_result(None)
         elif closed is not None:
             closed.set_exception(error)
+
+    def client_closed(self) -> None:
+        """What waits, for room or for the entry before it too, would wait for ever. A writer that was closed stays so."""
+        with self._room:
+            closed = self._closed
+        if self._broken is not None or (closed is not None and closed.done()):
+            return
+        self._runner.stop()
+        remedy = "what was not confirmed may be in the ledger, or not: open it with a new BookKeeper"
+        error = ConfigError("this client", "closed", remedy)
+        self._break(error)
+        if closed is not None:
+            closed.set_exception(error)
+
+    def _break(self, error: BookKeeperError) -> None:
+        """Fail all that waits, and all that comes."""
+        with self._room:
+            self._broken = error
+            self._room_made()
+        for token in self._in_flight:
+            token.reject(error)
+        self._in_flight.clear()
+        self._forcing = 0
+        self._forget_gaps_of_failed()
+        self._schedule_pump()
 
 
 def _token(token: object) -> Token:

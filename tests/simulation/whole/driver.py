@@ -122,9 +122,14 @@ class ShippedDriver:
             kill()
             return
 
+        def end() -> None:
+            unresolved = (*getattr(process, "_open", ()), *getattr(process, "_forces", ()))
+            process.world.invariants.require(not unresolved, "I14", f"its client is closed, and {unresolved} are under way")
+            kill()
+
         def close() -> None:
             self._contexts[process.name].close()
-            kill()
+            process.later(CLOSE_MS, end)
 
         self._start(process, close)
 
