@@ -344,6 +344,10 @@ class WriteQueue:
         """The writer is closed; or a bug ended the state machine, and nothing that waits will ever be confirmed."""
         if isinstance(error, InternalError):
             self._break(error)
+        self._tell_closed(error)
+
+    def _tell_closed(self, error: BookKeeperError | None) -> None:
+        """Answer whoever closes. A close that comes once the writer is broken is refused at once."""
         with self._room:
             closed = self._closed
         if closed is not None and error is None:
@@ -354,15 +358,14 @@ class WriteQueue:
     def client_closed(self) -> None:
         """What waits, for room or for the entry before it too, would wait for ever. A writer that was closed stays so."""
         with self._room:
-            closed = self._closed
-        if self._broken is not None or (closed is not None and closed.done()):
+            is_ended = self._broken is not None or (self._closed is not None and self._closed.done())
+        if is_ended:
             return
         self._runner.stop()
         remedy = "what was not confirmed may be in the ledger, or not: open it with a new BookKeeper"
         error = ConfigError("this client", "closed", remedy)
         self._break(error)
-        if closed is not None:
-            closed.set_exception(error)
+        self._tell_closed(error)
 
     def _break(self, error: BookKeeperError) -> None:
         """Fail all that waits, and all that comes."""

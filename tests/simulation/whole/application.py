@@ -47,13 +47,13 @@ _HUGE = bytes(MAX_ENTRY_BYTES + 1)
 class Application:
     """The application's end of a writer: its futures are the commands that they came from. It never waits."""
 
+    is_told_late = True
+    """Others may act on a confirmation before the application is told of it."""
+
     def __init__(self, context: SimulatedContext, handle: Handle, on_command: OnCommand) -> None:
         self._context = context
         self._handle = handle
         self._on_command = on_command
-
-    is_told_late = True
-    """Others may act on a confirmation before the application is told of it."""
 
     @property
     def is_broken(self) -> bool:
@@ -79,7 +79,7 @@ class Application:
 
     def _append(self, payloads: pa.BinaryArray, token: object, first: int | None) -> None:
         try:
-            future = begin_append(self._handle, payloads, first, self._choices)
+            future = append(self._handle, payloads, first, self._choices, waits=False)
         except BookKeeperError as refused:  # the window is full of entries beyond a gap
             self._on_command(Reject(token, refused))
         else:
@@ -87,7 +87,7 @@ class Application:
 
     def _force(self, token: object) -> None:
         try:
-            self._handle._queue.force_async().add_done_callback(partial(self._forced, token))
+            self._handle._queue.force_async().add_done_callback(partial(self._appended, token))
         except BookKeeperError as refused:
             self._on_command(Reject(token, refused))
 
@@ -104,10 +104,6 @@ class Application:
     def _appended(self, token: object, future: Future[Any]) -> None:
         error = future.exception()
         self._on_command(_confirmed(token, future.result()) if error is None else Reject(token, _known(error)))
-
-    def _forced(self, token: object, future: Future[int]) -> None:
-        error = future.exception()
-        self._on_command(Confirm(token, future.result()) if error is None else Reject(token, _known(error)))
 
     def _closed(self, future: Future[None]) -> None:
         error = future.exception()
@@ -170,10 +166,10 @@ class ThreadedApplication(Application):
             return
         try:
             if how == 1:
-                future = begin_append(self._handle, payloads, first, self._choices)
+                future = append(self._handle, payloads, first, self._choices, waits=False)
                 self._appenders[0].do(lambda: self._wait(future, token))
                 return
-            place = append(self._handle, payloads, first, self._choices)
+            place = append(self._handle, payloads, first, self._choices, waits=True)
         except BookKeeperError as failed:
             self._on_command(Reject(token, failed))
         else:
@@ -237,22 +233,15 @@ def _fail_in_block(handle: Handle) -> None:
         return
 
 
-def begin_append(handle: Handle, payloads: pa.BinaryArray, first: int | None, choices: Choices) -> Future[Any]:
-    """Single entries by the call that is for them, many in one of the forms that applications have them in."""
+def append(handle: Handle, payloads: pa.BinaryArray, first: int | None, choices: Choices, *, waits: bool) -> Any:
+    """Single entries by the call that is for them, many in one of the forms that applications have them in. Gives a place back,
+    or, if it does not wait, its future."""
     if choices.chance(WRONG_PERCENT, "a wrong call"):
         make_wrong_call(handle, choices)
-    where = () if first is None else (first,)
-    if len(payloads) == 1:
-        return handle.append_async(*where, payloads[0].as_py())  # type: ignore[arg-type]
-    return handle.append_batch_async(*where, choices.pick(_FORMS, "form")(payloads))  # type: ignore[arg-type]
-
-
-def append(handle: Handle, payloads: pa.BinaryArray, first: int | None, choices: Choices) -> Any:
-    """The same, until it is confirmed."""
-    where = () if first is None else (first,)
-    if len(payloads) == 1:
-        return handle.append(*where, payloads[0].as_py())  # type: ignore[arg-type]
-    return handle.append_batch(*where, choices.pick(_FORMS, "form")(payloads))  # type: ignore[arg-type]
+    is_one = len(payloads) == 1
+    given = payloads[0].as_py() if is_one else choices.pick(_FORMS, "form")(payloads)
+    call = getattr(handle, f"append{'' if is_one else '_batch'}{'' if waits else '_async'}")
+    return call(given) if first is None else call(first, given)
 
 
 _FORMS: tuple[Callable[[pa.BinaryArray], Any], ...] = (

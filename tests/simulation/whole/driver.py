@@ -123,8 +123,8 @@ class ShippedDriver:
             return
 
         def end() -> None:
-            unresolved = (*getattr(process, "_open", ()), *getattr(process, "_forces", ()))
-            process.world.invariants.require(not unresolved, "I14", f"its client is closed, and {unresolved} are under way")
+            left = process.unresolved
+            process.world.invariants.require(not left, "I14", f"its client is closed, and {left} are under way")
             kill()
 
         def close() -> None:

@@ -35,6 +35,11 @@ class ClientProcess:
         world.actors[name] = self
 
     @property
+    def unresolved(self) -> tuple[object, ...]:
+        """What its application waits for."""
+        return ()
+
+    @property
     def now_ms(self) -> int:
         return self.world.now_ms - self._stood_still_ms
 

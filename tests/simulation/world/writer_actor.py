@@ -48,6 +48,10 @@ class Writer(Client):
             world.invariants.appended([payload for one in in_order for payload in one.payloads])
 
     @property
+    def unresolved(self) -> tuple[object, ...]:
+        return (*self._open, *self._forces)
+
+    @property
     def is_idle(self) -> bool:
         """Whether it lives, could append more, and has nothing under way."""
         is_broken = self.error is not None or self._machine.error is not None or self._runner.is_broken

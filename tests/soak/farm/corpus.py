@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.simulation.engines.choices import Choices, ContinuedChoices
 from tests.soak.farm.states import State
 
 FILE = "corpus.jsonl"
@@ -60,11 +59,6 @@ class Corpus:
 
     def _rarity(self, one: tuple[list[int], frozenset[State]]) -> float:
         return sum(1 / self.met[state] for state in one[1])
-
-
-def continued(begin: list[int], chosen: random.Random) -> Choices:
-    """A run that begins so."""
-    return ContinuedChoices(begin, chosen.getrandbits(63))
 
 
 def saved_tapes(directory: Path) -> dict[str, list[list[int]]]:

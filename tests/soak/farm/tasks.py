@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from tests.simulation.engines.choices import Choices, SeededChoices, TapeChoices
+from tests.simulation.engines.choices import Choices, ContinuedChoices, SeededChoices, TapeChoices
 from tests.simulation.engines.shrink import shrink
-from tests.soak.farm.corpus import continued
 from tests.soak.farm.engines import ENGINES, Played
 from tests.soak.farm.states import State
 
@@ -93,7 +92,7 @@ def _choices(task: Task, number: int, chosen: random.Random) -> Choices:
     if task.kind == AGAIN:
         return TapeChoices(task.tapes[number])
     if task.kind == CONTINUED:
-        return continued(task.tapes[number % len(task.tapes)], chosen)
+        return ContinuedChoices(task.tapes[number % len(task.tapes)], chosen.getrandbits(63))
     return SeededChoices(chosen.getrandbits(63))
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
+from unittest import mock
 
 import pytest
 
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.ledger.write_handle import AdvWriteHandle
 from bk_spark.config import ClientConfig, LedgerOptions
-from bk_spark.errors import BookKeeperError, ConfigError
+from bk_spark.errors import ConfigError
 from bk_spark.metadata.ledger_metadata import new_ledger
 from bk_spark.metadata.registration import initialise_cluster
 from bk_spark.metadata.znodes import Znodes
@@ -18,9 +19,6 @@ from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes("/ledgers")
 PAYLOAD = bytes(600)
-CONFIG = ClientConfig(add_window_bytes=1_000, add_batch_bytes=1_000)
-"""Room for one."""
-
 LONG_S = 30.0
 
 
@@ -28,7 +26,7 @@ LONG_S = 30.0
 def context() -> Iterator[ClientContext]:
     store = MemoryStore(MemoryTree(lambda: 0))
     initialise_cluster(store, ZNODES)
-    context = ClientContext(store, ZNODES, CONFIG)
+    context = ClientContext(store, ZNODES, ClientConfig())
     yield context
     context.close()
 
@@ -47,28 +45,12 @@ def test_an_append_that_waits_for_the_entry_before_it_fails(context: ClientConte
         waiting.result(LONG_S)
 
 
-def test_an_append_that_waits_for_room_fails(context: ClientContext, writer: AdvWriteHandle) -> None:
-    first, errors = writer.append_async(0, PAYLOAD), list[BookKeeperError]()
-
-    def append() -> None:
-        try:
-            writer.append(1, PAYLOAD)
-        except BookKeeperError as problem:
-            errors.append(problem)
-
-    thread = threading.Thread(target=append, daemon=True)
-    thread.start()
-    context.close()
-    thread.join(LONG_S)
-    assert isinstance(first.exception(LONG_S), BookKeeperError)
-    assert len(errors) == 1
-
-
-def test_a_close_that_is_under_way_ends(context: ClientContext, writer: AdvWriteHandle) -> None:
-    writer.append_async(0, PAYLOAD)
-    closing = writer._queue.close_async()
-    context.close()
-    assert isinstance(closing.exception(LONG_S), BookKeeperError)
+def test_a_close_that_comes_while_the_client_is_closed_ends(context: ClientContext, writer: AdvWriteHandle) -> None:
+    queue, closings = writer._queue, list[Future[None]]()
+    with mock.patch.object(queue._runner, "stop", side_effect=lambda: closings.append(queue.close_async())):
+        context.close()
+    (closing,) = closings
+    assert isinstance(closing.exception(LONG_S), ConfigError)
 
 
 def test_a_later_close_of_the_writer_says_that_the_client_is_closed(context: ClientContext, writer: AdvWriteHandle) -> None:
