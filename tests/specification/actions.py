@@ -213,7 +213,12 @@ class Starts(Action):
 
 @dataclass(frozen=True, slots=True)
 class LosesData(Action):
-    """What it has is not what it acknowledged, by a fault that the protocol does not cover, or because it deleted a ledger."""
+    """What it has is not what it acknowledged, by a fault that the protocol does not cover."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletesLedger(Action):
+    """It deletes what it has of a ledger, which is closed and names others, or is deleted itself."""
 
 
 @dataclass(frozen=True, slots=True)

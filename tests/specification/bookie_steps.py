@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.specification.actions import AnswersAdd, AnswersFence, AnswersRead, LeavesLimbo, LosesData, Starts
+from tests.specification.actions import AnswersAdd, AnswersFence, AnswersRead, DeletesLedger, LeavesLimbo, LosesData, Starts
 from tests.specification.judge import Judge
 from tests.specification.variables import FENCED, NEGATIVE, NO_SUCH_LEDGER, OK, Variables
 
@@ -63,5 +63,15 @@ class BookieSteps:
 
     def loses_data(self, action: LosesData) -> None:
         self._judge.step("(data is lost)")
-        self._variables.bookie(action.who).entries.clear()
-        self._variables.bookie(action.who).is_lossy = True
+        self._forgets(action.who)
+
+    def deletes_ledger(self, action: DeletesLedger) -> None:
+        """DIFFERENCE: the specification deletes nothing. A bookie that does fences the ledger: its end is decided."""
+        self._judge.step("(copies are deleted)")
+        self._forgets(action.who)
+        self._variables.bookie(action.who).may_be_fenced = True
+
+    def _forgets(self, who: str) -> None:
+        bookie = self._variables.bookie(who)
+        bookie.entries.clear()
+        bookie.is_lossy = True

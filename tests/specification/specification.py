@@ -82,6 +82,7 @@ class Specification:
             actions.AnswersRead: bookies.answers_read,
             actions.Starts: bookies.starts,
             actions.LosesData: bookies.loses_data,
+            actions.DeletesLedger: bookies.deletes_ledger,
             actions.LeavesLimbo: bookies.leaves_limbo,
         }
 

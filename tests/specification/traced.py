@@ -24,8 +24,8 @@ from bk_spark.client.driver.runner import Runner
 from bk_spark.client.protocol.state_machine import Command, StateMachine
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.wire import messages
-from bk_spark.wire.messages import AddRequest, FenceRequest, ReadBatch, StagedReply, StagedRequest, Status
-from tests.specification.actions import Action, AnswersAdd, AnswersFence, AnswersRead, Ids, Starts, encode
+from bk_spark.wire.messages import AddRequest, DeleteLedgerRequest, FenceRequest, ReadBatch, StagedReply, StagedRequest, Status
+from tests.specification.actions import Action, AnswersAdd, AnswersFence, AnswersRead, DeletesLedger, Ids, Starts, encode
 from tests.specification.observers import ids_of, watched
 
 DENIALS = Status.NO_SUCH_ENTRY, Status.NO_SUCH_LEDGER
@@ -91,6 +91,8 @@ def _of_bookies(tell: Tell) -> list[Any]:
                 tell(request.ledger_id, AnswersAdd(self.bookie_id, *of_add))
             elif isinstance(request, FenceRequest):
                 tell(request.ledger_id, AnswersFence(self.bookie_id, reply.status.name))
+            elif isinstance(request, DeleteLedgerRequest) and reply.status is Status.OK:
+                tell(request.ledger_id, DeletesLedger(self.bookie_id))
         return plain
 
     def read_traced(self: Bookie, request: messages.ReadRequest) -> Iterator[ReadBatch | messages.ReadEnd]:

@@ -84,6 +84,8 @@ class _Process:
     is_sync_due: bool = False
     at_risk: set[int] = field(default_factory=set)
     """What a deletion that was staged may take."""
+    deleted_at: int = 0
+    """The last deletion before that one."""
     deletions: list[Callable[[PlainReply | None], None]] = field(default_factory=list)
     """Who waits for that."""
     staged_deletions: int = 0
@@ -342,6 +344,7 @@ class BookieActor:
         was_fenced = self.name in self._world.invariants.history.fenced
         if isinstance(request, DeleteLedgerRequest):
             process.at_risk = self._world.invariants.deletion_begins(self.name)
+            process.deleted_at = self._deleted_at(process)
             process.staged_deletions += 1
         requests = _over_apaches_wire(process.apache, request) if self.of_apache(envelope.source) else [request]
         owed = _Owed(envelope, was_fenced, self._world.now_ms, process.staged_deletions, len(requests))
@@ -463,10 +466,18 @@ class BookieActor:
             self._world.count("deleted copies")
             self._world.invariants.ledger_deleted(self.name, process.at_risk)
             self._world.note(self.name, "has deleted the ledger")
+        elif self._deleted_at(process) > process.deleted_at:
+            # Taken, and not acknowledged: the bookie lapsed before its sync ended.
+            self._world.count("deletions without an answer")
+            self._world.invariants.ledger_deleted(self.name, process.at_risk)
         elif reply.status is Status.UNKNOWN:
             self._world.count("refused deletions")
             self._world.invariants.deletion_refused(self.name, process.at_risk)
         process.deletions.pop(0)(reply)
+
+    def _deleted_at(self, process: _Process) -> int:
+        facts = process.bookie.storage.facts(self._world.ledger_id)
+        return 0 if facts is None else facts.deleted_at
 
     def _fenced(self) -> None:
         self._world.invariants.fence_answered(self.name)

@@ -14,6 +14,7 @@ from tests.specification.actions import (
     AnswersAdd,
     AnswersFence,
     AnswersRead,
+    DeletesLedger,
     LeavesLimbo,
     Ledger,
     LosesData,
@@ -31,6 +32,7 @@ class Observed:
         self._tell = tell
         self._numbers = itertools.count(1)
         self._lost: set[str] = set()
+        self._forgotten: set[str] = set()
 
     def operation(self, client: str, machine: StateMachine) -> StateMachine:
         """The machine, to be driven in this form."""
@@ -65,7 +67,10 @@ class Observed:
         """First what the run's faults took, which no actor knows of."""
         history = self._history
         if history is not None:
-            lost = history.lossy | history.forgotten | history.foreign
+            for bookie in sorted(history.forgotten - self._forgotten):
+                self._tell(DeletesLedger(bookie))
+            self._forgotten |= history.forgotten
+            lost = history.lossy | history.foreign
             for bookie in sorted(lost - self._lost):
                 self._tell(LosesData(bookie))
             self._lost |= lost

@@ -18,6 +18,7 @@ from tests.specification.actions import (
     AsksToRead,
     Begins,
     Confirms,
+    DeletesLedger,
     EndsFencing,
     GivesUp,
     HearsAdd,
@@ -160,6 +161,8 @@ REFUSED: dict[str, tuple[Change, str]] = {
         before(CLOSE, AnswersAdd("b2", Ids(2, 2), False, "OK")), "BookieSendsAddConfirmedResponse"),
     "a bookie denies what it acknowledged": (
         before(CLOSE, AnswersRead("b1", (), "NO_SUCH_ENTRY", 2)), "BookieSendsReadResponse"),
+    "a bookie refuses as fenced that nobody fenced": (
+        before(CLOSE, AnswersAdd("b4", Ids(2, 2), False, "FENCED")), "BookieSendsAddFencedResponse"),
     "a bookie in limbo denies": (
         before(CLOSE, Starts("b2", True), AnswersRead("b2", (), "NO_SUCH_ENTRY", 3)), "BookieSendsReadResponse"),
     "one denial is enough": (without(HearsEnd("r", 7, "NO_SUCH_ENTRY", 3)), "close of a recovery"),
@@ -186,6 +189,12 @@ def test_it_refuses_a_life_in_which(name: str) -> None:
     with pytest.raises(NotAllowedError) as refused:
         judge(change(life()))
     assert step in refused.value.step
+
+
+def test_a_bookie_that_deleted_its_copies_may_refuse_late_adds_and_deny_what_it_had() -> None:
+    denial, refusal = AnswersRead("b4", (), "NO_SUCH_LEDGER", 0), AnswersAdd("b4", Ids(2, 2), False, "FENCED")
+    counts = judge([*life(), DeletesLedger("b4"), denial, refusal]).counts
+    assert counts["(copies are deleted)"] == 1
 
 
 def test_a_trace_is_the_same_when_it_was_written_down() -> None:
