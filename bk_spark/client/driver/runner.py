@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -357,8 +358,10 @@ class Runner:
         path, store = self._context.znodes.ledger(self._metadata.ledger_id), self._context.store
 
         def get() -> Versioned:
-            if is_synced:
-                store.sync(path)
+            if not is_synced:
+                with suppress(NoNodeError):  # a server that lags behind proves no absence
+                    return store.get(path)
+            store.sync(path)
             return store.get(path)
 
         try:

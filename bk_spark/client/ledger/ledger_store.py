@@ -130,8 +130,17 @@ class LedgerStore:
         return bool(found) and found[0].creator_token == metadata.creator_token
 
     def _stored(self, ledger_ids: Sequence[int]) -> list[tuple[int, Versioned | None]]:
+        """None for a ledger that does not exist. Only a synced server of the store says so: one that lags proves nothing."""
+        found = self._values(ledger_ids)
+        missing = [ledger_id for ledger_id, value in found.items() if value is None]
+        if missing:
+            self._store.sync(self._znodes.root)
+            found |= self._values(missing)
+        return [(ledger_id, found[ledger_id]) for ledger_id in ledger_ids]
+
+    def _values(self, ledger_ids: Sequence[int]) -> dict[int, Versioned | None]:
         found = self._store.get_many([self._znodes.ledger(ledger_id) for ledger_id in ledger_ids])
-        return list(zip(ledger_ids, found, strict=True))
+        return dict(zip(ledger_ids, found, strict=True))
 
     def _check_id(self, ledger_id: object) -> None:
         if not isinstance(ledger_id, int) or isinstance(ledger_id, bool):

@@ -11,7 +11,7 @@ from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import ConfigError, JobEndedError, LedgerExistsError, MetadataUnavailableError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.metadata.store import Check, StoreChange, TransactionFailedError
+from bk_spark.metadata.store import Check, StoreChange, TransactionFailedError, Versioned
 from bk_spark.metadata.znodes import Znodes
 from tests.memory_store import MemoryStore, MemoryTree
 
@@ -37,6 +37,18 @@ class FlakyStore(MemoryStore):
     def repeat_after_lost_reply(self, changes: Sequence[StoreChange]) -> None:
         super().transaction(changes)
         super().transaction(changes)
+
+
+class LaggingStore(MemoryStore):
+    """A session with a server that shows nothing new before it is synced."""
+
+    is_synced = False
+
+    def get_many(self, paths: Sequence[str]) -> list[Versioned | None]:
+        return super().get_many(paths) if self.is_synced else [None] * len(paths)
+
+    def sync(self, path: str) -> None:
+        self.is_synced = True
 
 
 @pytest.fixture
@@ -178,3 +190,26 @@ def test_ledgers_are_listed_ascending_and_deleted(ledgers: LedgerStore) -> None:
 def test_an_id_that_is_no_number_is_refused(ledgers: LedgerStore, ledger_id: int) -> None:
     with pytest.raises(ConfigError, match="a ledger id"):
         ledgers.versioned(ledger_id)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda ledgers: ledgers.metadata(7),
+        lambda ledgers: ledgers.metadata_many([7])[0],
+        lambda ledgers: ledgers.existing([8, 7])[0],
+        lambda ledgers: ledgers.readable([7])[0],
+    ],
+)
+def test_a_ledger_that_a_lagging_server_does_not_show_is_found(look: Callable[[LedgerStore], LedgerMetadata]) -> None:
+    tree = MemoryTree(lambda: 5)
+    MemoryStore(tree).ensure_path(ZNODES.ledger(7).rsplit("/", 1)[0])
+    _create(LedgerStore(MemoryStore(tree), ZNODES), _metadata())
+    assert look(LedgerStore(LaggingStore(tree), ZNODES)) == _metadata()
+
+
+def test_a_ledger_that_does_not_exist_is_missed_once_the_server_is_synced() -> None:
+    store = LaggingStore(MemoryTree(lambda: 5))
+    with pytest.raises(NoSuchLedgerError):
+        LedgerStore(store, ZNODES).metadata(7)
+    assert store.is_synced
