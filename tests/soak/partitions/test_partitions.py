@@ -40,11 +40,11 @@ FOUND_FROM = {
     "a duplicate is taken as a new add": 1200,
     "unknown is taken as no": 1300,
     "a takeover does not fence": 7,
-    "acks of a replaced bookie are kept": 1510,
     "one no is enough": 1600,
     "a lost reply is taken as success": 2,
     "recovery reads do not fence": 1800,
     "a fenced writer goes on": 1903,
+    "confirmations come out of order": 2101,
 }
 """Bugs that rounds are known to find, each with the first seed that did."""
 
