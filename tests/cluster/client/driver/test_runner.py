@@ -51,7 +51,7 @@ from bk_spark.entries.digest import Digester, master_key
 from bk_spark.errors import ConfigError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.metadata.ledger_metadata import Fragment, new_ledger
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, list_bookies, register, unregister
-from bk_spark.metadata.store import MAX_VALUE_BYTES, Versioned
+from bk_spark.metadata.store import MAX_VALUE_BYTES, NoNodeError, Versioned
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
@@ -70,8 +70,8 @@ class Session(MemoryStore):
     is_cut_off = False
     looks = 0
     """Calls of ``get_many``: a look-up of a bookie is one."""
-    stale: dict[str, Versioned] | None = None
-    """What the server still shows."""
+    stale: dict[str, Versioned | None] | None = None
+    """What the server still shows; None for what it does not show yet."""
 
     def get_many(self, paths):
         self.looks += 1
@@ -80,7 +80,10 @@ class Session(MemoryStore):
         return super().get_many(paths)
 
     def get(self, path):
-        return (self.stale or {}).get(path) or super().get(path)
+        shown = self.stale[path] if self.stale and path in self.stale else super().get(path)
+        if shown is None:
+            raise NoNodeError(path)
+        return shown
 
     def sync(self, path):
         self.stale = None
@@ -344,6 +347,15 @@ def test_metadata_can_be_read_so_that_a_lagging_server_hides_nothing(session: Se
     session.set(path, METADATA.closed_at(3, 9).encode(), 0)
     assert answer(context, ReadMetadata()) == MetadataRead(METADATA, 0)
     assert answer(context, ReadMetadata(is_synced=True)) == MetadataRead(METADATA.closed_at(3, 9), 1)
+
+
+def test_a_ledger_that_a_lagging_server_does_not_show_yet_is_not_gone(session: Session, context: ClientContext) -> None:
+    path = ZNODES.ledger(METADATA.ledger_id)
+    session.create(path, METADATA.encode(), make_parents=True)
+    session.stale = {path: None}
+    assert answer(context, ReadMetadata()) == MetadataRead(METADATA, 0)
+    session.delete(path)
+    assert answer(context, ReadMetadata()) == MetadataGone()
 
 
 def test_a_bookie_that_cannot_be_reached_has_an_unknown_answer_to_everything(session: Session, context: ClientContext) -> None:
