@@ -26,6 +26,7 @@
 #   make interop  our client and Apache's, on Apache's bookies and on ours: every combination
 #   make apache-tests  Apache's own compiled tests on our bookies (CLASS=part of a name; ARGS=--list, and more)
 #   make pulsar   a Pulsar broker on our bookies, with kills (MESSAGES=1000000; MINUTES=60; SEED=1; KEEP=directory for all records)
+#   make topics   topics of a Pulsar broker, read by us and by Pulsar's own client (MESSAGES=1000000; READS=1000; KEEP=directory)
 #   make bench    every benchmark but those beside peers (SMALL=1: each as small as it goes; an hour otherwise)
 #   make bench-peers  beside Kafka and Apache BookKeeper, which Maven fetches (SMALL=1)
 #   make bench-page   docs/benchmarks.md, from what the two wrote into build/benchmarks
@@ -57,10 +58,11 @@ MUTANTS ?= 200
 FUZZ_SECONDS ?= 600
 MESSAGES ?= 1000000
 MINUTES ?= 60
+READS ?= 1000
 FARM ?= farm
 SEED ?= 1
 
-.PHONY: demo check test soak lint format simulate mutants chaos partitions farm lost-bookie duel streams fuzz interop apache-tests pulsar bench bench-peers bench-page proto clean check-java
+.PHONY: demo check test soak lint format simulate mutants chaos partitions farm lost-bookie duel streams fuzz interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -127,6 +129,9 @@ apache-tests: $(VENV)/test-installed check-java
 pulsar: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.pulsar --messages $(MESSAGES) --minutes $(MINUTES) --seed $(SEED) $(if $(KEEP),--keep $(KEEP))
 
+topics: $(VENV)/test-installed check-java
+	$(RUN) -m tests.soak.topics --messages $(MESSAGES) --reads $(READS) $(if $(KEEP),--keep $(KEEP))
+
 bench: $(VENV)/test-installed check-java
 	@mkdir -p build/benchmarks
 	$(RUN) benchmarks/run_all.py --json build/benchmarks/speed.json $(if $(SMALL),--small)
@@ -140,7 +145,7 @@ bench-page: $(VENV)/test-installed
 
 proto: $(VENV)/test-installed
 	$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. bk_spark/proto/bookie.proto
-	$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. bk_spark/proto/ledger_metadata.proto bk_spark/proto/under_replication.proto bk_spark/proto/apache_wire.proto
+	$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. bk_spark/proto/ledger_metadata.proto bk_spark/proto/under_replication.proto bk_spark/proto/apache_wire.proto bk_spark/proto/pulsar.proto
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis simulation-failures

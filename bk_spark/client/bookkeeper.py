@@ -1,7 +1,8 @@
-"""BookKeeper: the client of a cluster. Creates, opens, lists and deletes ledgers and logs."""
+"""BookKeeper: the client of a cluster. Creates, opens, lists and deletes ledgers and logs, and reads Pulsar's topics."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -20,11 +21,15 @@ from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.rows.count_rows import count_rows
 from bk_spark.client.log.stored.values import LOG_TAG
 from bk_spark.client.progress import Progress, no_progress
+from bk_spark.client.topic.access import TopicAccess
+from bk_spark.client.topic.roots import PulsarRoot, pulsar_root
+from bk_spark.client.topic.topic import Topic
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
 from bk_spark.embedded.join import resolve
 from bk_spark.errors import ConfigError, MetadataUnavailableError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import RegisteredBookie, list_bookies, open_root
+from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.zookeeper import connect, parse_uri
 from bk_spark.tls.files import check_files
 from bk_spark.wire.messages import AdministerReply, AdminOperation, BookieDescription
@@ -72,6 +77,9 @@ class BookKeeper:
             count_rows=self._count_rows,
         )
         """The logs' metadata: what the data source commits through."""
+        self._uri = metadata_uri
+        self._pulsars: dict[PulsarRoot, MetadataStore] = {}
+        self._pulsars_lock = threading.Lock()
 
     # Ledgers
 
@@ -217,9 +225,31 @@ class BookKeeper:
         """Remove them, each when the iterator comes to it. Running jobs, and what they wrote, stay."""
         return Orphans(self.logs, progress).sweep(older_than_s)
 
+    # Topics of Pulsar
+
+    def open_topic(self, name: str, *, pulsar_metadata: str | None = None, password: bytes = b"") -> Topic:
+        """Open a topic of Apache Pulsar to read it, such as ``persistent://public/default/orders``. Nothing of it is changed.
+
+        ``pulsar_metadata`` is Pulsar's root in ZooKeeper, ``zk://host:port[/root]``; by default it is the parent of
+        BookKeeper's own root. ``password`` is that of Pulsar's ledgers. Raises NoSuchTopicError, ConfigError,
+        MetadataUnavailableError.
+        """
+        return Topic(self.topic_access(pulsar_metadata, password), name)
+
+    def topic_access(self, pulsar_metadata: str | None = None, password: bytes = b"") -> TopicAccess:
+        """What reading topics may do: see ``open_topic``. Raises ConfigError, MetadataUnavailableError."""
+        root = pulsar_root(self._uri, pulsar_metadata)
+        return TopicAccess(
+            self._pulsar_store(root), root.root, lambda ledger_id: self.open_ledger(ledger_id, password, recover=False)
+        )
+
     def close(self) -> None:
         """End all connections. Handles of this client cannot be used afterwards."""
         self.context.close()
+        with self._pulsars_lock:
+            others, self._pulsars = self._pulsars, {}
+        for store in others.values():
+            store.close()
         self.metadata_store.close()
 
     def __enter__(self) -> BookKeeper:
@@ -227,6 +257,20 @@ class BookKeeper:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def _pulsar_store(self, root: PulsarRoot) -> MetadataStore:
+        """The session with the servers that hold Pulsar's metadata: this client's own, where they are the same."""
+        if root.hosts == parse_uri(self._uri)[0]:
+            return self.metadata_store
+        with self._pulsars_lock:
+            if root not in self._pulsars:
+                self._pulsars[root] = connect(
+                    root.uri,
+                    connect_timeout_s=self.config.connect_timeout_s,
+                    session_timeout_s=self.config.session_timeout_s,
+                    auth=self.config.zookeeper_auth,
+                )
+            return self._pulsars[root]
 
     def _recover_ledger(self, ledger_id: int) -> LedgerMetadata:
         """Take a log's ledger from its leader. Whoever may commit to the log may do so, without a password."""

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, tzinfo
 
 from bk_spark.config import KIB, MIB, DigestType
 from bk_spark.errors import ConfigError
+from bk_spark.pulsar.names import TopicName
+from bk_spark.pulsar.positions import Offsets
 from bk_spark.rows.lane_limits import MAX_KEY_COLUMNS, MAX_LANES
 from bk_spark.rows.local_time import microseconds, time_zone
 
@@ -27,6 +29,7 @@ MAX_PATTERN_CHARACTERS = 1_000
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)(?:i?b)?", re.IGNORECASE)
 _RANGE = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?")
+_TOPICS_PATTERN = re.compile(r"persistent://([^/]+)/([^/]+)/(.+)")
 _BINARY_UNITS = {"": 1, "k": KIB, "m": MIB, "g": 1024 * MIB}
 _OFFSET_KEYS = {"entry", "index", "ledger", "log", "version"}
 _SEVERAL_KEYS = {"format", "logs"}
@@ -171,6 +174,51 @@ def _distinct(name: str, value: str, names: list[str]) -> tuple[str, ...]:
     if twice is not None:
         raise ConfigError(f"option '{name}'", value, f"it names log '{twice}' twice")
     return tuple(names)
+
+
+def topic_name(name: str, value: str) -> str:
+    """The name of a topic, whole or short; returns the whole one."""
+    try:
+        return str(TopicName.parse(value.strip()))
+    except ConfigError as problem:
+        raise ConfigError(f"option '{name}'", value, problem.remedy) from None
+
+
+def topic_names(name: str, value: str) -> tuple[str, ...]:
+    """``a,b,c``: names of topics, whole or short, in the order given, each once."""
+    names = tuple(topic_name(name, one) for one in value.split(","))
+    if len(names) > MAX_LOGS_READ:
+        remedy = f"one read takes {MAX_LOGS_READ} topics at most: read fewer, and join them with union()"
+        raise ConfigError(f"option '{name}'", f"{len(names)} topics", remedy)
+    twice = next((one for place, one in enumerate(names) if one in names[:place]), None)
+    if twice is not None:
+        raise ConfigError(f"option '{name}'", value, f"it names topic '{twice}' twice")
+    return names
+
+
+def topics_pattern(name: str, value: str) -> str:
+    """``persistent://tenant/namespace/`` and a regular expression of Python, for the names of topics in that namespace."""
+    match = _TOPICS_PATTERN.fullmatch(value)
+    if match is None:
+        remedy = (
+            "it must be persistent://tenant/namespace/ and a regular expression, such as persistent://public/default/orders-.*"
+        )
+        raise ConfigError(f"option '{name}'", value, remedy)
+    pattern(name, match[3])
+    return value
+
+
+def pattern_of(value: str) -> tuple[str, str, str]:
+    """The tenant, the namespace and the regular expression of a ``topics_pattern``."""
+    match = _TOPICS_PATTERN.fullmatch(value)
+    assert match is not None
+    return match[1], match[2], match[3]
+
+
+def topic_offsets(name: str, value: str) -> str:
+    """Positions in topics: see ``Offsets``."""
+    Offsets.parse(f"option '{name}'", value)
+    return value
 
 
 def pattern(name: str, value: str) -> str:

@@ -42,6 +42,27 @@ _USES: dict[str, tuple[Use, ...]] = {
 METADATA_VARIABLE = "BK_SPARK_METADATA"
 CLIENT_PREFIX = "client."
 
+OF_TOPICS_TOO = frozenset(
+    {
+        "metadata",
+        "password",
+        "maxBytesPerPartition",
+        "minPartitions",
+        "startingOffsets",
+        "endingOffsets",
+        "startingTimestamp",
+        "timeZone",
+        "maxRowsPerTrigger",
+        "maxBytesPerTrigger",
+        "failOnDataLoss",
+        "tlsCa",
+        "tlsCertificate",
+        "tlsKey",
+        "zookeeperAuth",
+    }
+)
+"""The options that apply to logs and to topics of Pulsar."""
+
 MAX_ROW_BYTES_PER_ENTRY = MAX_ENTRY_BYTES // 2
 """Rows are cut into entries by their bytes before compression; half of an entry's maximum leaves room for uneven rows."""
 
@@ -63,7 +84,7 @@ _GIVE_METADATA = (
 )
 _OF_ONE_LOG = ("several logs", "each has versions and offsets of its own: give a time, or read one log")
 """Why a batch read of several logs takes no offset and no version."""
-_GIVE_PATH = "it must name the log: .load('name') or .save('name')"
+_GIVE_PATH = "it must name the log: .load('name') or .save('name'); or option 'topic' a topic of Pulsar"
 _DROPPED_OPTIONS = (
     "Spark passed no option at all, as for a catalog table (CREATE TABLE), whose options it drops: give them at each use, "
     "SELECT … FROM t WITH ('metadata' = '…', 'path' = '…') or INSERT INTO t WITH (…), or use "
@@ -74,7 +95,10 @@ _DROPPED_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A row of the table. ``parse`` takes the option's name and the string. ``rows_only``: it does not apply to entries."""
+    """A row of the table. ``parse`` takes the option's name and the string.
+
+    ``rows_only``: it does not apply to entries. ``topics``: it applies only to topics of Pulsar.
+    """
 
     name: str
     use: str
@@ -82,6 +106,7 @@ class Option:
     parse: Callable[[str, str], Any]
     meaning: str
     rows_only: bool = False
+    topics: bool = False
 
     @property
     def key(self) -> str:
@@ -120,6 +145,39 @@ OPTIONS: tuple[Option, ...] = (
     Option("logs", "read", "", values.log_names, "names of several logs, `a,b,c`, for one read"),
     Option("logsPattern", "read", "", values.pattern, "regular expression: reads the logs whose whole name it matches"),
     Option("ledger", "batch read", "", values.ledger_ids, "ledgers to read as entries: an id, a list `3,5` or a range `3-9`"),
+    Option("topic", "read", "", values.topic_name, "a topic of Pulsar, `persistent://tenant/namespace/name`", topics=True),
+    Option("topics", "read", "", values.topic_names, "several topics, `a,b,c`", topics=True),
+    Option(
+        "topicsPattern",
+        "read",
+        "",
+        values.topics_pattern,
+        "`persistent://tenant/namespace/` and a regular expression",
+        topics=True,
+    ),
+    Option(
+        "pulsarMetadata", "read", "(beside `metadata`)", values.text, "Pulsar's ZooKeeper, `zk://host:port[/root]`", topics=True
+    ),
+    Option(
+        "schema",
+        "read",
+        "raw",
+        values.one_of("raw", "topic"),
+        "column `value`: `raw` bytes, or typed by the `topic`",
+        topics=True,
+    ),
+    Option(
+        "startingSubscription", "read", "", values.text, "starts where this durable subscription of Pulsar stands", topics=True
+    ),
+    Option("tombstones", "read", "true", values.boolean, "`false` leaves out messages of Pulsar without a value", topics=True),
+    Option(
+        "unreadable",
+        "read",
+        "fail",
+        values.one_of("fail", "skip"),
+        "encrypted, offloaded or damaged messages: `fail`, or `skip` them",
+        topics=True,
+    ),
     Option("content", "all", "rows", values.one_of("rows", "entries"), "`rows`: any DataFrame; `entries`: single entries"),
     Option("ensembleSize", "write", "3", values.integer(1, 64), "how many bookies a ledger is spread over"),
     Option("writeQuorum", "write", "3", values.integer(1, 64), "how many bookies store each entry"),
@@ -233,6 +291,14 @@ class SourceOptions:
     logs: tuple[str, ...] = ()
     logs_pattern: str | None = None
     ledger: tuple[int, ...] = ()
+    topic: str | None = None
+    topics: tuple[str, ...] = ()
+    topics_pattern: str | None = None
+    pulsar_metadata: str | None = None
+    schema: str = "raw"
+    starting_subscription: str | None = None
+    tombstones: bool = True
+    unreadable: str = "fail"
     content: str = "rows"
     ensemble_size: int = 3
     write_quorum: int = 3
@@ -270,6 +336,7 @@ class SourceOptions:
 
     def __post_init__(self) -> None:
         self._check_target()
+        self._check_topics()
         self._check_application()
         self._check_range()
         if self.reads_entries:
@@ -278,6 +345,11 @@ class SourceOptions:
     @property
     def reads_entries(self) -> bool:
         return self.content == "entries" or bool(self.ledger)
+
+    @property
+    def reads_topics(self) -> bool:
+        """Whether the options name topics of Pulsar."""
+        return bool(self.topic or self.topics or self.topics_pattern)
 
     @property
     def names_several(self) -> bool:
@@ -319,7 +391,15 @@ class SourceOptions:
                 raise ConfigError(f"option '{option.name}'", value, f"it does not apply to {use}: {remedy}")
 
     def _check_target(self) -> None:
-        targets = {"path": self.path, "logs": self.logs, "logsPattern": self.logs_pattern, "ledger": self.ledger}
+        targets = {
+            "path": self.path,
+            "logs": self.logs,
+            "logsPattern": self.logs_pattern,
+            "ledger": self.ledger,
+            "topic": self.topic,
+            "topics": self.topics,
+            "topicsPattern": self.topics_pattern,
+        }
         named = [name for name, value in targets.items() if value]
         if len(named) > 1:
             problem = f"option '{named[0]}' names what to read or write too, {targets[named[0]]!r}: give one of the two"
@@ -329,9 +409,18 @@ class SourceOptions:
         if not named:
             raise _no_path()
 
+    def _check_topics(self) -> None:
+        """Options of topics and options of logs do not mix."""
+        if self.reads_topics:
+            of_logs = [o for o in OPTIONS if not o.topics and o.name not in OF_TOPICS_TOO]
+            self._refuse(of_logs, "topics of Pulsar", "leave it out")
+        else:
+            self._refuse([o for o in OPTIONS if o.topics], "logs", "leave it out, or name topics with option 'topic'")
+
     def _check_range(self) -> None:
-        """A read has one start and one end, and only the read of a log has them."""
-        starts = [o for o in OPTIONS if o.name in ("startingOffsets", "startingTimestamp") and o.key in self.given]
+        """A read has one start and one end, and only the read of a log or of topics has them."""
+        names = ("startingOffsets", "startingTimestamp", "startingSubscription")
+        starts = [o for o in OPTIONS if o.name in names and o.key in self.given]
         ends = [o for o in OPTIONS if o.name in ("endingOffsets", "versionAsOf", "timestampAsOf") and o.key in self.given]
         if self.ledger:
             self._refuse([*starts, *ends], "ledgers", "name a log, or leave it out")
@@ -360,7 +449,8 @@ def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = o
         raise ConfigError("option 'metadata'", None, _GIVE_METADATA + dropped)
     if dropped:
         raise ConfigError("option 'path'", None, _GIVE_PATH + dropped)
-    parsed = {o.attribute: o.parse(o.name, given[o.key]) for o in OPTIONS if o.key in given}
+    of_topics = {o.key for o in OPTIONS if o.name in ("topic", "topics", "topicsPattern")} & given.keys()
+    parsed = {o.attribute: _parsed(o, given[o.key], of_topics=bool(of_topics)) for o in OPTIONS if o.key in given}
     if _PATHS in given:
         _add_paths(parsed, given[_PATHS])
     for option in OPTIONS:
@@ -372,6 +462,13 @@ def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = o
         secured.setdefault("zookeeper_auth", environment[ZOOKEEPER_AUTH_VARIABLE])
     parsed["metadata"] = settled(parsed["metadata"])
     return SourceOptions(**parsed, client=_client_config(client, secured), given=frozenset(given))
+
+
+def _parsed(option: Option, value: str, *, of_topics: bool) -> Any:
+    """Positions in topics have a form of their own."""
+    if of_topics and option.name in ("startingOffsets", "endingOffsets"):
+        return values.topic_offsets(option.name, value)
+    return option.parse(option.name, value)
 
 
 def _placed(option: Option, value: str, parsed: Mapping[str, Any]) -> int:

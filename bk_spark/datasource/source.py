@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSourceReader
 
+    from bk_spark.client.topic.columns import TopicColumns
     from bk_spark.datasource.read.loaded_log import LoadedLog
     from bk_spark.datasource.read.loaded_logs import LoadedLogs
     from bk_spark.datasource.read.read_task import Reading
-    from bk_spark.datasource.read.reader import EntryReader
+    from bk_spark.datasource.topics.reading import TopicsRead
     from bk_spark.datasource.write.writer import BatchWriter, StreamWriter
 
 
@@ -174,6 +176,7 @@ class BookKeeperDataSource(DataSource):
         super().__init__(options)
         self._options = parse_options(options)
         self._loaded: LoadedLogs | None = None
+        self._topic_columns: TopicColumns | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -187,10 +190,14 @@ class BookKeeperDataSource(DataSource):
 
         options = self._options
         options.check_use("batch read", "stream read")
+        if options.reads_topics:
+            from bk_spark.datasource.topics.reading import spark_schema
+
+            return spark_schema(self._topics())
         return ENTRIES if options.ledger else columns_of(options, self._load().stored)
 
     @plain_errors()
-    def reader(self, schema: StructType) -> EntryReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns ``schema``. Raises SchemaMismatchError where the log does not have them."""
         from bk_spark.datasource.read.read_task import Reading
         from bk_spark.datasource.read.reader import EntryReader
@@ -198,6 +205,10 @@ class BookKeeperDataSource(DataSource):
 
         options = self._options
         options.check_use("batch read")
+        if options.reads_topics:
+            from bk_spark.datasource.topics.reader import TopicsReader
+
+            return TopicsReader(self._topics_read(schema))
         if options.ledger:
             check_asked("(entries)", ENTRIES, schema)
             return EntryReader(Reading(options, schema))
@@ -222,6 +233,10 @@ class BookKeeperDataSource(DataSource):
 
         try:
             self._options.check_use("stream read")
+            if self._options.reads_topics:
+                from bk_spark.datasource.topics.stream import TopicsStream
+
+                return TopicsStream(self._topics_read(schema))
             reading, loaded = self._reading(schema), self._load()
         except BookKeeperError as problem:
             return RefusedStream(problem)
@@ -253,6 +268,27 @@ class BookKeeperDataSource(DataSource):
         for log in self._load().logs:
             reading.lanes.of(log.name, log.version, log.lanes)
         return reading
+
+    def _topics_read(self, schema: StructType) -> TopicsRead:
+        """Raises SchemaMismatchError where topics do not have the columns ``schema``."""
+        from dataclasses import replace
+
+        from bk_spark.datasource.spark_schema import check_asked
+        from bk_spark.datasource.topics.reading import TopicsRead, spark_schema
+
+        columns = self._topics()
+        check_asked("(topics of Pulsar)", spark_schema(columns), schema)
+        return TopicsRead(self._options, replace(columns, access=None, looked_up={}), schema)
+
+    def _topics(self) -> TopicColumns:
+        """The columns of the topics as the first call saw them. Raises NoSuchTopicError where there is none."""
+        from bk_spark.client.topic.store import TopicStore
+        from bk_spark.datasource.topics.reading import access_of, columns_of, named_topics
+
+        if self._topic_columns is None:
+            topics = named_topics(self._options, TopicStore(access_of(self._options)))
+            self._topic_columns = columns_of(self._options, topics)
+        return self._topic_columns
 
     def _load(self) -> LoadedLogs:
         """The logs as the first call saw them, so that schema and reader see one version of each."""

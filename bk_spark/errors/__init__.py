@@ -13,6 +13,7 @@
     ├── NoSuchEntryError, DuplicateEntryError, EntryTooLargeError, DigestMismatchError, AppendWindowFullError
     ├── NoSuchLogError, SchemaMismatchError, LogReplacedError, JobFailedError, JobEndedError
     ├── DataLossError ── LogGoneError
+    ├── NoSuchTopicError, MessagesGoneError, UnreadableMessagesError
     ├── ProcessFailedError
     └── InternalError
 
@@ -383,6 +384,46 @@ class LogGoneError(DataLossError):
     def warning(self) -> str:
         """The sentence for the log where ``failOnDataLoss`` is false."""
         return f"the stream goes on without log '{self.log}': {self.problem}"
+
+
+@dataclass(eq=False)
+class NoSuchTopicError(BookKeeperError):
+    """The metadata of Pulsar name no topic ``topic`` that has messages in BookKeeper."""
+
+    topic: str
+    metadata: str
+    sentence = (
+        "there is no topic '{topic}' at {metadata}: 'bin/pulsar-admin topics list' shows what there is, and option "
+        "'pulsarMetadata' names the ZooKeeper of another Pulsar"
+    )
+
+
+@dataclass(eq=False)
+class MessagesGoneError(BookKeeperError):
+    """The messages that a reader of a topic would read next are gone: Pulsar's retention trimmed them, or the topic is gone."""
+
+    topic: str
+    problem: str
+    sentence = (
+        "messages of topic '{topic}' are gone before they were read: {problem}; "
+        "to go on from the first message there is, set failOnDataLoss to false"
+    )
+
+    @property
+    def warning(self) -> str:
+        """The sentence for the log where ``failOnDataLoss`` is false."""
+        return f"messages of topic '{self.topic}' were gone before they were read, and are skipped: {self.problem}"
+
+
+@dataclass(eq=False)
+class UnreadableMessagesError(BookKeeperError):
+    """A topic holds messages that cannot be read here: encrypted, damaged, or offloaded from the bookies."""
+
+    topic: str
+    place: str
+    """Which messages: a message id or a ledger."""
+    problem: str
+    sentence = "{place} of topic '{topic}' cannot be read: {problem}; to leave such messages out, set unreadable to skip"
 
 
 @dataclass(eq=False)

@@ -25,6 +25,7 @@ from bk_spark.client.log.log import Log
 from bk_spark.client.log.rows.row_writer import RowWriteHandle
 from bk_spark.client.log.rows.tail_rows import RowTail
 from bk_spark.client.replication.settings import AutoRecoveryConfig
+from bk_spark.client.topic.topic import Topic
 from bk_spark.config import BookieConfig, ClientConfig, LedgerOptions
 from bk_spark.datasource.options import OPTIONS
 from bk_spark.datasource.source import BookKeeperDataSource
@@ -40,6 +41,7 @@ HANDED_OUT = (
     LogWriteHandle,
     RowWriteHandle,
     RowTail,
+    Topic,
     LocalBookie,
     LocalZooKeeper,
     BookKeeperDataSource,

@@ -27,11 +27,13 @@ from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
 from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.client.log.log import Log
 from bk_spark.client.replication.settings import AutoRecoveryConfig
+from bk_spark.client.topic.topic import Topic
 from bk_spark.commands.settings import bookie_config
 from bk_spark.config import LedgerOptions
 from bk_spark.datasource.options import OPTIONS
 from bk_spark.datasource.spark_schema import METADATA_COLUMNS
 from bk_spark.local.cluster import LocalBookie
+from bk_spark.pulsar.columns import MESSAGE_SCHEMA
 from bk_spark.telemetry import metrics
 from tests.checkout import ROOT
 from tests.unit import documented_commands as commands
@@ -45,8 +47,8 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 MANUAL = [README, *GUIDE, *DEPLOYMENT]
 MANIFESTS = sorted((ROOT / "docs" / "deployment" / "kubernetes").glob("*.yaml"))
 MAX_README_LINES = 150
-OTHER_NAMES = {"partitionBy", "insertInto", "foreachBatch", "superDigest"}
-"""Names of this form that are Spark's or ZooKeeper's."""
+OTHER_NAMES = {"partitionBy", "insertInto", "foreachBatch", "superDigest", "bookkeeperExplicitLacIntervalInMills"}
+"""Names of this form that are Spark's, ZooKeeper's or Pulsar's."""
 
 
 def _parameters(method: object) -> set[str]:
@@ -69,13 +71,14 @@ HANDLES = {
     "reader": (ReadHandle,),
     "log": (Log,),
     "leader": (LogWriteHandle,),
+    "topic": (Topic,),
     "cluster": (LocalCluster, LocalBookie),
 }
 """What the guide calls an object → its classes."""
 CALLABLE = {one for classes in HANDLES.values() for one in classes} | {AdvWriteHandle}
 ARGUMENTS = {name for one in CALLABLE for method in vars(one).values() for name in _parameters(method)}
-COLUMNS = {"ledger_id", "entry_id", "last_add_confirmed", *METADATA_COLUMNS.names}
-OTHER_WORDS = {"bk_spark", "client_config", "ids_given_out_again", "highest_ledger_id", "timestamp_ntz"}
+COLUMNS = {"ledger_id", "entry_id", "last_add_confirmed", *METADATA_COLUMNS.names, *MESSAGE_SCHEMA.names, "batch_index"}
+OTHER_WORDS = {"bk_spark", "client_config", "ids_given_out_again", "highest_ledger_id", "timestamp_ntz", "from_protobuf"}
 OTHER_OPTIONS = {"--py-files", "--constraint"}
 NO_MODULES = {"bk_spark.log", "bk_spark.job", "bk_spark.zip", "bk_spark.audit"}
 """Two tags of ledgers, a file, and a logger."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
@@ -25,6 +26,8 @@ from bk_spark.client.log.stream.positions import StreamPosition
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.errors import ConfigError
 from bk_spark.rows.parts import rows_begun
+
+_Position = TypeVar("_Position")
 
 
 class StoredSizes:
@@ -88,10 +91,10 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
-    """What a batch takes of one log."""
+class Admitted(Generic[_Position]):
+    """What a batch takes of one log, or of one topic."""
 
-    end: StreamPosition
+    end: _Position
     """Behind the last entry; where the batch began if it takes none."""
     left: Limits
     """What is left of the limits, or a little less."""
@@ -110,7 +113,9 @@ def default_limit(options: SourceOptions) -> ReadLimit:
     return ReadAllAvailable()
 
 
-def admitted(pieces: Iterable[Piece], start: StreamPosition, limits: Limits, sizes: StoredSizes, *, least: int = 1) -> Admitted:
+def admitted(
+    pieces: Iterable[Piece], start: StreamPosition, limits: Limits, sizes: StoredSizes, *, least: int = 1
+) -> Admitted[StreamPosition]:
     """What the batch takes of ``pieces``, which follow ``start``: as many entries as fit, and ``least`` of them (0 or 1)."""
     end, left = start, limits
     for piece in pieces:

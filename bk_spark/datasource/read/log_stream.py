@@ -55,12 +55,14 @@ class LogStream:
             raise LogReplacedError(self.log.name, newest.replaced_by)
         return end
 
-    def admitted(self, start: StreamPosition, end: StreamPosition, limits: Limits, *, least: int = 1) -> Admitted:
+    def admitted(
+        self, start: StreamPosition, end: StreamPosition, limits: Limits, *, least: int = 1
+    ) -> Admitted[StreamPosition]:
         """What a batch takes on the way to ``end``, which ``newest`` gave. ``least``: see ``batch_limits.admitted``."""
         fail, sizes = self._reading.options.fail_on_data_loss, StoredSizes(self.log.open_ledger)
         lanes_of = self._reading.lanes_of(self.log.name)
 
-        def admit(head: Head) -> Admitted:
+        def admit(head: Head) -> Admitted[StreamPosition]:
             pieces = self.log.follower.pieces(start, end, head, fail_on_data_loss=fail, lanes_of=lanes_of)
             return admitted(pieces, start, limits, sizes, least=least)
 

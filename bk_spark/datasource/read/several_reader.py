@@ -144,7 +144,7 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """As far towards ``newest`` as the limits allow for all logs together."""
         ends = {uid: standing[uid].offset.position for uid in newest}
 
-        def admit(uid: str, part: Limits, least: int) -> Admitted:
+        def admit(uid: str, part: Limits, least: int) -> Admitted[StreamPosition]:
             name = standing[uid].name
             try:
                 found = self._logs.stream(uid, name).admitted(ends[uid], newest[uid], part, least=least)

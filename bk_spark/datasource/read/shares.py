@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bk_spark.datasource.read.batch_limits import Admitted, Limits
 
 _Log = TypeVar("_Log")
 
 
-def share_out(order: Sequence[_Log], limits: Limits, admit: Callable[[_Log, Limits, int], Admitted]) -> None:
+def share_out(order: Sequence[_Log], limits: Limits, admit: Callable[[_Log, Limits, int], Admitted[Any]]) -> None:
     """Have ``admit`` take the logs' parts of ``limits``: of a log, within limits, and so many entries at least.
 
     Called again for a log, it goes on behind what it took before.

@@ -26,6 +26,7 @@ from bk_spark.local.cluster import LocalCluster
 from tests.cluster.datasource.direct import Direct
 from tests.cluster.datasource.option_cases import World, case
 from tests.cluster.datasource.security_cases import CASES
+from tests.cluster.datasource.topic_cases import CASES as WITH_TOPICS
 from tests.unit.datasource.batches import numbers
 
 TALKING = ClientConfig(explicit_lac_s=3600.0)
@@ -54,6 +55,7 @@ def test_its_case_fails_where_an_option_is_ignored(world: World, option: str, mo
 
 
 def test_every_case_is_of_an_option() -> None:
+    assert CASES is WITH_TOPICS
     assert sorted(CASES) == sorted(option.name for option in OPTIONS)
 
 

@@ -113,7 +113,9 @@ def test_a_bookie_that_a_clone_has_taken_ends(quick: LocalCluster, store: ZooKee
         original.resume()
         until(lambda: original.pid is None)
         # It read the cookie before it was suspended, and its compare-and-set was refused; or it reads it now.
-        assert re.search(r"the cookie of bookie \S+ .*another process (runs|starts or repairs)", original.log.read_text()[offset:])
+        assert re.search(
+            r"the cookie of bookie \S+ .*another process (runs|starts or repairs)", original.log.read_text()[offset:]
+        )
     finally:
         clone.terminate()
         clone.wait(DEADLINE_S)

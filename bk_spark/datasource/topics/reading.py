@@ -1,0 +1,126 @@
+"""What reads of topics share, in batches and streams: which topics, which columns, and the work of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from bk_spark.client.log.stretches import cut_at_fragments
+from bk_spark.client.topic.access import TopicAccess
+from bk_spark.client.topic.columns import TopicColumns
+from bk_spark.client.topic.plan import ReadStart
+from bk_spark.client.topic.reading import MessageChoice, TopicPart, TopicReading
+from bk_spark.client.topic.store import TopicStore
+from bk_spark.datasource.connection import connect
+from bk_spark.datasource.option_values import pattern_of
+from bk_spark.datasource.options import SourceOptions
+from bk_spark.datasource.read.partitions import plan
+from bk_spark.datasource.spark_schema import to_arrow
+from bk_spark.errors import NoSuchTopicError
+from bk_spark.pulsar.names import TopicName
+from bk_spark.pulsar.positions import Offsets
+from bk_spark.rows.reading import joined
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsRead:
+    """A read of the topics that the options name. Pickled to every task."""
+
+    options: SourceOptions
+    columns: TopicColumns
+    """Without the access, which each process makes for itself."""
+    schema: StructType
+    """The columns to give."""
+
+    @property
+    def access(self) -> TopicAccess:
+        return access_of(self.options)
+
+    @property
+    def choice(self) -> MessageChoice:
+        options = self.options
+        return MessageChoice(options.tombstones, options.unreadable == "skip", options.fail_on_data_loss)
+
+    def start(self, default: str) -> ReadStart:
+        """Where it begins; ``default`` where no option says so."""
+        options = self.options
+        if options.starting_timestamp is not None or options.starting_subscription is not None:
+            return ReadStart(time_ms=options.starting_timestamp, subscription=options.starting_subscription)
+        text = options.starting_offsets or default
+        return ReadStart(Offsets.parse("option 'startingOffsets'", text), what="option 'startingOffsets'")
+
+    def partitions(self, part: TopicPart) -> Iterator[TopicPart]:
+        """A part as Spark's partitions: large ledgers are cut, at their fragments first, and small ones packed together."""
+        options = self.options
+        if any(stretch.length > options.max_bytes_per_partition for stretch in part.stretches):
+            bookkeeper = connect(options.metadata, options.client)
+            ids = [stretch.ledger_id for stretch in part.stretches]
+            found = {one.ledger_id: one for one in bookkeeper.existing_ledgers(ids)}
+            pieces = [
+                piece
+                for one in part.stretches
+                for piece in (cut_at_fragments(one, found[one.ledger_id]) if one.ledger_id in found else [one])
+            ]
+            part = replace(part, stretches=tuple(pieces))
+        for index, stretches in enumerate(plan(part.stretches, options.max_bytes_per_partition, options.min_partitions)):
+            yield replace(part, stretches=stretches, from_batch_index=0 if index else part.from_batch_index)
+
+    def batches(self, part: TopicPart) -> Iterator[pa.RecordBatch]:
+        """The messages of a part, in order, in exactly the declared schema."""
+        return joined(self._batches(part))
+
+    def _batches(self, part: TopicPart) -> Iterator[pa.RecordBatch]:
+        access, schema = self.access, to_arrow(self.schema)
+        columns = replace(self.columns, access=access, looked_up={})
+        reading = TopicReading(access, part, self.choice)
+        for ledger_id, rows in reading.rows():
+            messages = columns.messages(part.topic, ledger_id, rows, reading)
+            chosen = [_as(messages.column(field.name), field.type) for field in schema]
+            yield pa.RecordBatch.from_arrays(chosen, schema=schema)
+
+
+def access_of(options: SourceOptions) -> TopicAccess:
+    """What this process may do with the topics."""
+    bookkeeper = connect(options.metadata, options.client)
+    return bookkeeper.topic_access(options.pulsar_metadata, options.password)
+
+
+def named_topics(options: SourceOptions, store: TopicStore) -> list[TopicName]:
+    """The topics that the options name now, each partition by itself. Raises NoSuchTopicError."""
+    if options.topics_pattern is not None:
+        found = store.matching(*pattern_of(options.topics_pattern))
+        if not found:
+            raise NoSuchTopicError(options.topics_pattern, store.where)
+        return found
+    names = [options.topic] if options.topic else options.topics
+    return list(dict.fromkeys(leaf for name in names for leaf in store.partitions(TopicName.parse(name))))
+
+
+def topics_left(options: SourceOptions, store: TopicStore) -> list[TopicName]:
+    """As ``named_topics``, without those that do not exist (any more)."""
+    found: dict[TopicName, None] = {}
+    for names in [()] if options.topics_pattern else [(one,) for one in (options.topic, *options.topics) if one]:
+        with suppress(NoSuchTopicError):
+            one = replace(options, topic=None, topics=names) if names else options
+            found |= dict.fromkeys(named_topics(one, store))
+    return list(found)
+
+
+def spark_schema(columns: TopicColumns) -> StructType:
+    """The columns that a read gives by default."""
+    return from_arrow_schema(columns.arrow)
+
+
+def columns_of(options: SourceOptions, topics: Sequence[TopicName]) -> TopicColumns:
+    """Raises ConfigError where the topics have no schema in common that can be read."""
+    return TopicColumns.of(access_of(options), topics, options.schema)
+
+
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same values in a type that differs at most in which nested fields may be null."""
+    return column if column.type == kind else column.cast(kind)

@@ -1,0 +1,151 @@
+"""Follows topics in the background, so that Spark's questions are answered from memory.
+
+An idle query asks every 12 ms for the latest offset. So the stream's thread looks every LOOK_S seconds at the lists of ledgers
+in ZooKeeper (one round trip for all topics) and asks the bookies of each open ledger how far it is confirmed.
+
+In a namespace that uses transactions the thread also reads the messages as they come: no batch may end behind the first message
+of a transaction that is still open, because the stream would never come back to it once it is committed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+from bk_spark.client.log.stream.waits import PATIENCE_S, RETRY_S
+from bk_spark.client.topic.ledgers import TopicLedgers
+from bk_spark.client.topic.open_transactions import TransactionScan
+from bk_spark.client.topic.plan import ReadStart, TopicStarts
+from bk_spark.datasource.read.stream_thread import StreamThread
+from bk_spark.datasource.read.tail import GRACE_S
+from bk_spark.datasource.topics.reading import TopicsRead, topics_left
+from bk_spark.errors import BookKeeperError, MetadataUnavailableError
+from bk_spark.pulsar.names import TopicName
+from bk_spark.pulsar.positions import Position
+
+LOOK_S = 0.25
+"""Between two looks: the delay that a message has at most on its way into a micro-batch, and a small load for the bookies."""
+
+NAMES_S = 2.0
+"""Between two looks at which topics there are."""
+
+
+class TopicsTail:
+    """How far each topic can be read, kept in the background. Nothing runs before the first question, nor once it is frozen."""
+
+    def __init__(self, read: TopicsRead) -> None:
+        self._read = read
+        self._access = read.access
+        self._ledgers = TopicLedgers(self._access)
+        self._scans: dict[TopicName, TransactionScan] = {}
+        self._given: Mapping[str, Position] = {}
+        self._topics: list[TopicName] = []
+        self._transactional: list[bool] = []
+        self._named_s = float("-inf")
+        self._thread: StreamThread | None = None
+        self._known: dict[str, Position] | None = None
+        self._looked = threading.Event()
+        self._looked_s = time.monotonic()
+        self._due_s = 0.0
+        self._failure: BaseException | None = None
+        self._trouble: BookKeeperError | None = None
+        self._is_frozen = False
+
+    def starts(self, start: ReadStart) -> dict[str, Position]:
+        """Where a stream begins in each topic that is there now. Raises ConfigError for a place that a topic does not have."""
+        ledgers = TopicLedgers(self._access)
+        starts, topics = TopicStarts(self._access, ledgers), topics_left(self._read.options, ledgers.store)
+        start.check_names(topics)
+        return {
+            str(topic): starts.position(start, topic, view) for topic, view in zip(topics, ledgers.views(topics), strict=True)
+        }
+
+    def ends(self, given: Mapping[str, Position]) -> dict[str, Position]:
+        """Behind the last entry that can be read of each topic that the options name, for a stream that stands at ``given``.
+
+        From memory; only the first call waits. Raises why the topics cannot be followed.
+        """
+        self._given = given
+        if self._is_frozen and self._known is not None:
+            return self._known
+        if self._thread is None:
+            self._thread = StreamThread("bk-spark-topics")
+            self._thread.add(self)
+        if self._known is None:
+            self._looked.wait(PATIENCE_S)
+        elif self._is_stale:
+            self._looked.clear()
+            self._thread.wake()
+            self._looked.wait(GRACE_S)
+        if self._failure is not None:
+            raise self._failure
+        if self._known is None or self._is_stale:
+            problem = f"nothing was heard of the topics for {PATIENCE_S:g} s"
+            raise self._trouble or MetadataUnavailableError("that holds Pulsar's metadata", problem)
+        return self._known
+
+    def freeze(self) -> None:
+        """From now on the ends are those of now."""
+        self.stop()
+        self._is_frozen, self._known = True, None
+        self._named_s = float("-inf")
+        self._look_until_scanned()
+
+    def stop(self) -> None:
+        """Follow the topics no more."""
+        if self._thread is not None:
+            self._thread.stop()
+
+    @property
+    def _is_stale(self) -> bool:
+        return time.monotonic() - self._looked_s > PATIENCE_S
+
+    # The thread calls the methods below.
+
+    def wait_s(self) -> float:
+        """See ``Work``."""
+        return PATIENCE_S if self._failure is not None else self._due_s - time.monotonic()
+
+    def step(self) -> None:
+        """See ``Work``."""
+        try:
+            self._look()
+            self._trouble, self._looked_s = None, time.monotonic()
+            self._looked.set()
+        except BookKeeperError as problem:
+            if problem.retryable:
+                self._trouble = problem
+            else:
+                self._failure = problem
+                self._looked.set()
+        except BaseException as problem:
+            self._failure = problem
+            self._looked.set()
+        self._due_s = time.monotonic() + (RETRY_S if self._trouble is not None else LOOK_S)
+
+    def end(self) -> None:
+        """See ``Work``."""
+        self._looked.set()
+
+    def _look(self) -> None:
+        if time.monotonic() - self._named_s >= NAMES_S:
+            topics = topics_left(self._read.options, self._ledgers.store)
+            self._transactional = self._ledgers.store.may_have_transactions(topics)
+            self._topics, self._named_s = topics, time.monotonic()
+            self._ledgers.forget_others({str(topic) for topic in topics})
+            self._scans = {topic: scan for topic, scan in self._scans.items() if topic in topics}
+        views = self._ledgers.views(self._topics)
+        ends = {}
+        for topic, view, is_transactional in zip(self._topics, views, self._transactional, strict=True):
+            ends[str(topic)] = view.end
+            if is_transactional:
+                scan = self._scans.setdefault(topic, TransactionScan(self._access, self._given.get(str(topic), view.first)))
+                ends[str(topic)] = scan.readable(view)
+        self._known = ends
+
+    def _look_until_scanned(self) -> None:
+        """All that is confirmed now, however long it takes to read it for transactions."""
+        self._look()
+        while not all(scan.is_done for scan in self._scans.values()):
+            self._look()

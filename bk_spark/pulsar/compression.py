@@ -1,0 +1,62 @@
+"""The compressions of Pulsar: of payloads, and of values in its metadata store."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+import pyarrow as pa
+
+MAX_INFLATED_BYTES: Final = 128 * 1024 * 1024
+"""The largest payload after decompression: 25 times the largest message of Pulsar's default."""
+
+NONE, LZ4, ZLIB, ZSTD, SNAPPY = range(5)
+_CODECS: Final = {LZ4: pa.Codec("lz4_raw"), ZSTD: pa.Codec("zstd"), SNAPPY: pa.Codec("snappy")}
+
+
+class DamagedPayloadError(Exception):
+    """Bytes that are not what their compression and size say."""
+
+
+def decompress(data: bytes | pa.Buffer, compression: int, size: int) -> bytes:
+    """``size`` bytes, as they were before they were compressed. Raises DamagedPayloadError."""
+    if not 0 <= size <= MAX_INFLATED_BYTES:
+        raise DamagedPayloadError(f"it says that it has {size} bytes before compression, {MAX_INFLATED_BYTES} are the most")
+    if compression == NONE:
+        return data if isinstance(data, bytes) else data.to_pybytes()
+    if compression == SNAPPY and _snappy_size(data) != size:
+        raise DamagedPayloadError(f"it has another size than {size} bytes after it is decompressed")
+    try:
+        if compression == ZLIB:
+            inflater = zlib.decompressobj()
+            found = inflater.decompress(data, size + 1)
+        elif compression in _CODECS:
+            found = _CODECS[compression].decompress(data, size, asbytes=True)
+            if compression == LZ4 and size and _is_shorter(data, size):
+                raise DamagedPayloadError(f"it has fewer than {size} bytes after it is decompressed")
+        else:
+            raise DamagedPayloadError(f"it has compression {compression}, which is none of Pulsar's")
+    except (zlib.error, OSError, pa.ArrowException) as problem:
+        raise DamagedPayloadError(f"it cannot be decompressed ({problem})") from None
+    if len(found) != size:
+        raise DamagedPayloadError(f"it has another size than {size} bytes after it is decompressed")
+    return found
+
+
+def _is_shorter(data: bytes | pa.Buffer, size: int) -> bool:
+    """Whether a block of LZ4 has fewer bytes than its entry says. Nothing in it tells, and the rest would be anything."""
+    try:
+        _CODECS[LZ4].decompress(data, size - 1, asbytes=True)
+    except (OSError, pa.ArrowException):
+        return False
+    return True
+
+
+def _snappy_size(data: bytes | pa.Buffer) -> int:
+    """The size that a block of SNAPPY begins with, as a varint."""
+    size = 0
+    for index, byte in enumerate(memoryview(data)[:5]):
+        size |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return size
+    return -1

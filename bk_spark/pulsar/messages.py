@@ -1,0 +1,310 @@
+"""Entries of topics → their messages, many at a time. Pure.
+
+An entry holds one message, a batch of them, a chunk of one, or something of the broker's own: ``columns.py`` says how each
+becomes rows. What the messages of a batch do not say of themselves, their entry says for all of them.
+
+An entry that is damaged gives no rows and is named; it does not disturb the others.
+
+Ref: docs/formats.md, "Pulsar's entries".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bk_spark.entries.batch import int64s
+from bk_spark.entries.digest import payload_offsets
+from bk_spark.pulsar import entry_heads as entry
+from bk_spark.pulsar import single_messages as single
+from bk_spark.pulsar.columns import DECODED_SCHEMA, TIMESTAMP
+from bk_spark.pulsar.compression import NONE, DamagedPayloadError, decompress
+from bk_spark.pulsar.converted import bitmap
+from bk_spark.pulsar.entry_heads import read_heads
+from bk_spark.pulsar.properties import properties_of
+from bk_spark.pulsar.protobuf_columns import PADDING, Slices, Varints, parse
+from bk_spark.pulsar.single_messages import Batches, DamagedBatchError, Messages
+from bk_spark.pulsar.slices import cut_out, not_text
+
+_MAX_MS: Final = (2**63 - 1) // 1000
+"""The latest time in milliseconds that a timestamp of microseconds can hold."""
+
+_TEXTS: Final = ("key", "_producer", "encryption_key", "uuid")
+
+_EMPTY: Final = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in DECODED_SCHEMA], schema=DECODED_SCHEMA)
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Columns = dict[str, pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An entry that cannot be read, and why."""
+
+    entry_id: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The rows of some entries in DECODED_SCHEMA, in their order, and the entries that cannot be read."""
+
+    rows: pa.RecordBatch
+    unreadable: tuple[Unreadable, ...]
+
+
+def decode(entry_ids: Ints, payloads: pa.BinaryArray) -> Decoded:
+    """Decode whole entries of one ledger, ascending by id. About 1 MiB or more at a time is fastest."""
+    return _Decoder(entry_ids, payloads).run()
+
+
+class _Decoder:
+    """One call of ``decode``. Places are numbers of entries in it."""
+
+    def __init__(self, entry_ids: Ints, payloads: pa.BinaryArray) -> None:
+        offsets = payload_offsets(payloads).astype(np.int64)
+        first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+        stored = payloads.buffers()[2] or pa.py_buffer(b"")
+        self._bytes = b"".join([memoryview(stored)[first:last], bytes(PADDING)])
+        self._data = np.frombuffer(self._bytes, np.uint8)
+        self._ids = entry_ids
+        self._heads = read_heads(self._data, offsets[:-1] - first, offsets[1:] - first)
+        self._problems: dict[int, str] = dict.fromkeys(np.flatnonzero(~self._heads.good).tolist(), "it is no entry of a topic")
+
+    def run(self) -> Decoded:
+        self._check_heads()
+        batched = self._is_batch()
+        batches = self._batches(np.flatnonzero(batched & self._good()))
+        messages = batches.read() if batches.owners else None
+        if messages is not None:
+            for place in np.unique(messages.owners[~messages.good]).tolist():
+                self._problems[place] = "the metadata of a message in its batch are damaged"
+        shared = self._shared()
+        alone, of_batches = self._alone(shared, batched), None if messages is None else self._of_batches(shared, messages)
+        return Decoded(self._in_order(alone, of_batches), self._unreadable())
+
+    def _good(self) -> Flags:
+        good = np.ones(len(self._ids), np.bool_)
+        good[list(self._problems)] = False
+        return good
+
+    def _number(self, field: int) -> Varints:
+        return self._heads.metadata.varints[field]
+
+    def _check_heads(self) -> None:
+        for field in (entry.PUBLISH_TIME, entry.EVENT_TIME):
+            self._refuse(self._number(field).values > _MAX_MS, "it has a time that no clock shows")
+        chunks, ids = self._number(entry.CHUNKS).int32, self._number(entry.CHUNK_ID).int32
+        is_chunk = chunks > 1
+        self._refuse(is_chunk & ((ids < 0) | (ids >= chunks)), "it is a chunk that its message does not have")
+        self._refuse(is_chunk & ~self._heads.metadata.slices[entry.UUID].present, "it is a chunk of no message")
+
+    def _refuse(self, bad: Flags, problem: str) -> None:
+        for place in np.flatnonzero(bad).tolist():
+            self._problems.setdefault(place, problem)
+
+    def _is_plain(self) -> Flags:
+        """Neither a marker, nor encrypted, nor a chunk."""
+        encrypted = np.zeros(len(self._ids), np.bool_)
+        encrypted[self._heads.metadata.parts[entry.ENCRYPTION_KEYS].rows] = True
+        return ~(self._number(entry.MARKER_TYPE).present | encrypted | (self._number(entry.CHUNKS).int32 > 1))
+
+    def _is_batch(self) -> Flags:
+        return self._is_plain() & self._number(entry.MESSAGES).present
+
+    def _batches(self, places: Ints) -> Batches:
+        """The batches among the entries at these places."""
+        batches = Batches()
+        counts = self._number(entry.MESSAGES).int32
+        for place in places.tolist():
+            try:
+                batches.add(place, self._inflated(place), int(counts[place]))
+            except (DamagedPayloadError, DamagedBatchError) as problem:
+                self._problems[place] = f"its batch is damaged: {problem}"
+        return batches
+
+    def _inflated(self, place: int) -> bytes:
+        payload = self._bytes[int(self._heads.payload_starts[place]) : int(self._heads.payload_ends[place])]
+        size = int(self._number(entry.UNCOMPRESSED_SIZE).values[place])
+        return decompress(payload, int(self._number(entry.COMPRESSION).int32[place]), size)
+
+    def _shared(self) -> Columns:
+        """What an entry says for all its rows."""
+        metadata = self._heads.metadata
+        schemas, uuids = metadata.slices[entry.SCHEMA_VERSION], metadata.slices[entry.UUID]
+        is_chunk = self._number(entry.CHUNKS).int32 > 1
+        found = {
+            "_publish_time": _times(self._number(entry.PUBLISH_TIME).values, np.ones(len(self._ids), np.bool_)),
+            "_producer": self._cut(metadata.slices[entry.PRODUCER]),
+            "schema_version": self._cut(schemas),
+            "txn_most": _uint64s(self._number(entry.TXN_MOST)),
+            "txn_least": _uint64s(self._number(entry.TXN_LEAST)),
+            "marker_type": _int32s(self._number(entry.MARKER_TYPE).int32, self._number(entry.MARKER_TYPE).present),
+            "encryption_key": self._encryption_keys(),
+            "uuid": self._cut(Slices(uuids.starts, uuids.ends, uuids.present & is_chunk)),
+            "chunk_id": _int32s(self._number(entry.CHUNK_ID).int32, is_chunk),
+            "chunks": _int32s(self._number(entry.CHUNKS).int32, is_chunk),
+            "total_size": _int32s(self._number(entry.TOTAL_SIZE).int32, is_chunk),
+            "compression": _int32s(self._number(entry.COMPRESSION).int32),
+            "uncompressed_size": int64s(self._number(entry.UNCOMPRESSED_SIZE).signed),
+        }
+        for name in ("_producer", "uuid", "encryption_key"):
+            self._refuse_texts(not_text(found[name]))
+        return found
+
+    def _cut(self, slices: Slices) -> pa.BinaryArray:
+        return cut_out(pa.py_buffer(self._bytes), slices.starts, slices.ends, slices.present)
+
+    def _refuse_texts(self, places: Iterable[int]) -> None:
+        for place in places:
+            self._problems.setdefault(place, "it has a text that is not UTF-8")
+
+    def _encryption_keys(self) -> pa.BinaryArray:
+        """The name of the first key of each encrypted entry."""
+        keys = self._heads.metadata.parts[entry.ENCRYPTION_KEYS]
+        if not len(keys.rows):
+            return pa.nulls(len(self._ids), pa.binary())
+        rows, firsts = np.unique(keys.rows, return_index=True)
+        names = parse(self._data, keys.starts[firsts], keys.ends[firsts], slices=(1,))
+        starts, ends = np.zeros(len(self._ids), np.int64), np.zeros(len(self._ids), np.int64)
+        present = np.zeros(len(self._ids), np.bool_)
+        starts[rows], ends[rows], present[rows] = names.slices[1].starts, names.slices[1].ends, True
+        return self._cut(Slices(starts, ends, present))
+
+    def _alone(self, shared: Columns, batched: Flags) -> pa.RecordBatch | None:
+        """The rows of entries that are no batches."""
+        values, value_problems = self._values(batched)
+        metadata = self._heads.metadata
+        keys = self._cut(metadata.slices[entry.KEY])
+        self._refuse_texts([place for place in not_text(keys) if not batched[place]])
+        properties, wrong = properties_of(self._bytes, self._data, metadata.parts[entry.PROPERTIES], len(self._ids))
+        self._refuse_texts([place for place in wrong if not batched[place]])
+        for place, problem in value_problems.items():
+            self._problems.setdefault(place, problem)
+        event = self._number(entry.EVENT_TIME)
+        columns = {
+            **shared,
+            "entry_id": int64s(self._ids),
+            "batch_index": _int32s(np.full(len(self._ids), -1, np.int32)),
+            "key": keys,
+            "value": values,
+            "_event_time": _times(event.values, event.values > 0),
+            "_sequence_id": int64s(self._number(entry.SEQUENCE_ID).signed),
+            "_properties": properties,
+            "_ordering_key": self._cut(metadata.slices[entry.ORDERING_KEY]),
+        }
+        return _chosen(columns, self._good() & ~batched)
+
+    def _values(self, batched: Flags) -> tuple[pa.BinaryArray, dict[int, str]]:
+        """The values of entries that are no batches, null in the others."""
+        is_plain = self._is_plain()
+        is_chunk = self._number(entry.CHUNKS).int32 > 1
+        locked = np.zeros(len(self._ids), np.bool_)
+        locked[self._heads.metadata.parts[entry.ENCRYPTION_KEYS].rows] = True
+        has_value = (is_plain & ~self._number(entry.NULL_VALUE).is_true) | (is_chunk & ~locked)
+        has_value &= ~batched & self._good() & ~self._number(entry.MARKER_TYPE).present
+        packed = np.flatnonzero(has_value & ~is_chunk & (self._number(entry.COMPRESSION).int32 != NONE)).tolist()
+        values = self._cut(Slices(self._heads.payload_starts, self._heads.payload_ends, has_value))
+        problems = {}
+        inflated = {}
+        for place in packed:
+            try:
+                inflated[place] = self._inflated(place)
+            except DamagedPayloadError as problem:
+                problems[place] = str(problem)
+        if inflated:
+            mask = np.zeros(len(self._ids), np.bool_)
+            mask[list(inflated)] = True
+            values = pc.replace_with_mask(values, _bools(mask), pa.array(list(inflated.values()), pa.binary()))
+        return values, problems
+
+    def _of_batches(self, shared: Columns, messages: Messages) -> pa.RecordBatch | None:
+        """The rows of messages in batches."""
+        found, data = messages.metadata, np.frombuffer(messages.data, np.uint8)
+        buffer = pa.py_buffer(messages.data)
+        owners = messages.owners
+        keys, orders = found.slices[single.KEY], found.slices[single.ORDERING_KEY]
+        key_column = cut_out(buffer, keys.starts, keys.ends, keys.present)
+        properties, wrong = properties_of(messages.data, data, found.parts[single.PROPERTIES], len(owners))
+        self._refuse_texts(owners[[*not_text(key_column), *wrong]].tolist())
+        null, event, number = (found.varints[one] for one in (single.NULL_VALUE, single.EVENT_TIME, single.SEQUENCE_ID))
+        is_null = np.where(null.present, null.is_true, self._number(entry.NULL_VALUE).is_true[owners])
+        times = np.where(event.present, event.values, self._number(entry.EVENT_TIME).values[owners])
+        for place in np.unique(owners[times > _MAX_MS]).tolist():
+            self._problems.setdefault(place, "it has a time that no clock shows")
+        kept = self._good()[owners] & ~found.varints[single.COMPACTED_OUT].is_true
+        place_of = int64s(owners)
+        columns = {
+            **{name: column.take(place_of) for name, column in shared.items()},
+            "entry_id": int64s(self._ids[owners]),
+            "batch_index": _int32s(messages.indexes.astype(np.int32)),
+            "key": key_column,
+            "value": cut_out(buffer, messages.value_starts, messages.value_ends, ~is_null),
+            "_event_time": _times(times, times > 0),
+            "_sequence_id": int64s(
+                np.where(number.present, number.signed, self._number(entry.SEQUENCE_ID).signed[owners]).astype(np.int64)
+            ),
+            "_properties": properties,
+            "_ordering_key": cut_out(buffer, orders.starts, orders.ends, orders.present),
+        }
+        return _chosen(columns, kept)
+
+    def _in_order(self, alone: pa.RecordBatch | None, of_batches: pa.RecordBatch | None) -> pa.RecordBatch:
+        found = [one for one in (alone, of_batches) if one is not None]
+        if not found:
+            return _EMPTY
+        rows = found[0] if len(found) == 1 else pa.concat_batches(found)
+        good = self._good()[np.searchsorted(self._ids, _ids_of(rows))]
+        if not good.all():
+            rows = rows.filter(_bools(good))
+        ids = _ids_of(rows)
+        if np.all(ids[1:] >= ids[:-1]):
+            return rows
+        return rows.take(int64s(np.argsort(ids, kind="stable")))
+
+    def _unreadable(self) -> tuple[Unreadable, ...]:
+        return tuple(Unreadable(int(self._ids[place]), self._problems[place]) for place in sorted(self._problems))
+
+
+def _ids_of(rows: pa.RecordBatch) -> Ints:
+    column = rows.column("entry_id")
+    return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
+
+
+def _chosen(columns: Columns, kept: Flags) -> pa.RecordBatch | None:
+    """The rows to keep, in DECODED_SCHEMA; None if there is none."""
+    if not kept.any():
+        return None
+    mask = None if kept.all() else _bools(kept)
+    arrays = []
+    for field in DECODED_SCHEMA:
+        column = columns[field.name] if mask is None else columns[field.name].filter(mask)
+        arrays.append(column.cast(field.type) if field.name in _TEXTS else column)
+    return pa.RecordBatch.from_arrays(arrays, schema=DECODED_SCHEMA)
+
+
+def _times(values: npt.NDArray[np.uint64], present: Flags) -> pa.Array:
+    """Microseconds of milliseconds."""
+    micros = np.ascontiguousarray(values.astype(np.int64) * 1000)
+    validity = None if present.all() else bitmap(present)
+    return pa.Array.from_buffers(TIMESTAMP, len(values), [validity, pa.py_buffer(micros)])
+
+
+def _uint64s(found: Varints) -> pa.Array:
+    return pa.Array.from_buffers(pa.uint64(), len(found.values), [bitmap(found.present), pa.py_buffer(found.values)])
+
+
+def _int32s(values: npt.NDArray[np.int32], present: Flags | None = None) -> pa.Array:
+    validity = None if present is None else bitmap(present)
+    return pa.Array.from_buffers(pa.int32(), len(values), [validity, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _bools(values: Flags) -> pa.BooleanArray:
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bitmap(values)])

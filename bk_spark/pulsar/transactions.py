@@ -1,0 +1,91 @@
+"""Transactions: which messages count, and how far a stream may read. Pure.
+
+A message of a transaction counts once a marker behind it, in the same topic, commits the transaction. A marker that aborts it
+takes all its messages away. Without a marker it is open: Pulsar's consumers read no further than its first message.
+
+Ref: Apache Pulsar's PIP-31.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bk_spark.pulsar.positions import Position
+
+COMMIT: Final = 21
+ABORT: Final = 22
+
+Transaction = tuple[int, int]
+"""The most and the least significant bits of its id."""
+
+
+class Fates:
+    """Which transactions were committed or aborted, as far as markers were seen. It serves the read of one part of a topic, and
+    keeps some 200 bytes for each transaction that ends there."""
+
+    def __init__(self) -> None:
+        self._committed: dict[Transaction, bool] = {}
+
+    def learn(self, rows: pa.RecordBatch) -> None:
+        """Take in the markers among decoded rows."""
+        for kind, transaction in _markers(rows):
+            self._committed[transaction] = kind == COMMIT
+
+    def unknown(self, rows: pa.RecordBatch) -> set[Transaction]:
+        """The transactions of messages in ``rows`` for which no marker was seen."""
+        return {one for one in _transactions(rows) if one is not None and one not in self._committed}
+
+    def committed_mask(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        """Where a row counts: it is of no transaction, or of one that is known to be committed. Markers count."""
+        return pa.array([one is None or self._committed.get(one, False) for one in _transactions(rows)], pa.bool_())
+
+
+class OpenTransactions:
+    """The transactions of a topic that are open, and where each began. It forgets those that end."""
+
+    def __init__(self) -> None:
+        self._begun: dict[Transaction, Position] = {}
+
+    def feed(self, ledger_id: int, rows: pa.RecordBatch) -> None:
+        """The next decoded rows of the topic, of one ledger."""
+        if rows.column("txn_most").null_count == rows.num_rows:
+            return
+        ended = dict.fromkeys(_markers_by_row(rows))
+        ids = rows.column("entry_id").to_pylist()
+        for row, (transaction, entry_id) in enumerate(zip(_transactions(rows), ids, strict=True)):
+            if row in ended:
+                kind, which = _markers_by_row(rows)[row]
+                if kind in (COMMIT, ABORT):
+                    self._begun.pop(which, None)
+            elif transaction is not None:
+                self._begun.setdefault(transaction, Position(ledger_id, entry_id))
+
+    def readable_until(self, scanned_to: Position) -> Position:
+        """The first message of the oldest transaction that is open; ``scanned_to`` if none is."""
+        return min([*self._begun.values(), scanned_to])
+
+
+def _transactions(rows: pa.RecordBatch) -> list[Transaction | None]:
+    """Of each message; None for one outside of transactions and for markers."""
+    is_message = pc.is_null(rows.column("marker_type")).to_pylist()
+    pairs = zip(rows.column("txn_most").to_pylist(), rows.column("txn_least").to_pylist(), is_message, strict=True)
+    return [(most, least or 0) if message and most is not None else None for most, least, message in pairs]
+
+
+def _markers(rows: pa.RecordBatch) -> list[tuple[int, Transaction]]:
+    return [one for one in _markers_by_row(rows).values() if one[0] in (COMMIT, ABORT)]
+
+
+def _markers_by_row(rows: pa.RecordBatch) -> dict[int, tuple[int, Transaction]]:
+    kinds = rows.column("marker_type")
+    if kinds.null_count == rows.num_rows:
+        return {}
+    places = np.flatnonzero(np.asarray(pc.is_valid(kinds))).tolist()
+    chosen = rows.take(pa.array(places, pa.int64()))
+    ids = zip(chosen.column("txn_most").to_pylist(), chosen.column("txn_least").to_pylist(), strict=True)
+    found = zip(chosen.column("marker_type").to_pylist(), ids, strict=True)
+    return {place: (kind, (most or 0, least or 0)) for place, (kind, (most, least)) in zip(places, found, strict=True)}
