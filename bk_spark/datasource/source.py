@@ -271,14 +271,12 @@ class BookKeeperDataSource(DataSource):
 
     def _topics_read(self, schema: StructType) -> TopicsRead:
         """Raises SchemaMismatchError where topics do not have the columns ``schema``."""
-        from dataclasses import replace
-
         from bk_spark.datasource.spark_schema import check_asked
         from bk_spark.datasource.topics.reading import TopicsRead, spark_schema
 
         columns = self._topics()
         check_asked("(topics of Pulsar)", spark_schema(columns), schema)
-        return TopicsRead(self._options, replace(columns, access=None, looked_up={}), schema)
+        return TopicsRead(self._options, columns, schema)
 
     def _topics(self) -> TopicColumns:
         """The columns of the topics as the first call saw them. Raises NoSuchTopicError where there is none."""
@@ -287,7 +285,7 @@ class BookKeeperDataSource(DataSource):
 
         if self._topic_columns is None:
             topics = named_topics(self._options, TopicStore(access_of(self._options)))
-            self._topic_columns = columns_of(self._options, topics)
+            self._topic_columns = columns_of(self._options, topics).detached
         return self._topic_columns
 
     def _load(self) -> LoadedLogs:

@@ -101,11 +101,12 @@ def _walk(payload: bytes, count: int) -> tuple[list[int], list[int], list[int]]:
             while place < end:
                 tag = payload[place]
                 if tag == _SIZE_TAG:
-                    first, second = payload[place + 1], payload[place + 2]
-                    if first < 0x80:
-                        size = first
-                    elif second < 0x80:
-                        size = first & 0x7F | second << 7
+                    size = payload[place + 1]
+                    if size < 0x80:
+                        break
+                    second = payload[place + 2]
+                    if second < 0x80:
+                        size = size & 0x7F | second << 7
                     else:
                         size, _ = _varint(payload, place + 1)
                     break

@@ -21,8 +21,10 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.errors import LedgerFencedError
 from bk_spark.local.cluster import LocalCluster
 from tests.checkout import ROOT
+from tests.cluster.client.topic.written_topics import WrittenTopic
 from tests.unit.documented_commands import blocks
 from tests.unit.documented_examples import CHECKPOINTS, GUIDE, README
+from tests.unit.pulsar.entries import single
 
 DEADLINE_S = 500
 """Below the limit of a test, so that what hangs says where; the longest example takes half a minute on a quiet machine."""
@@ -51,6 +53,8 @@ def shown(
     """Page → what its examples printed and what ended them. One process and one Spark session run them all."""
     directory = tmp_path_factory.mktemp("examples")
     secrets = _secrets(secured_cluster, directory / "secrets")
+    with BookKeeper(cluster.metadata_uri) as bookkeeper:
+        WrittenTopic(bookkeeper, "persistent://shop/europe/orders").write([[single(b"apples", partition_key="customer-7")]])
     task = {
         "uri": {"*": cluster.metadata_uri, "secure.md": secured_cluster.metadata_uri},
         "replaced": {"/etc/logs/": f"{secrets}/", CHECKPOINTS: f"{directory}/checkpoints/"},

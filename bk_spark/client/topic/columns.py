@@ -42,6 +42,11 @@ class TopicColumns:
         return TopicColumns(access, _common(newest), looked_up)
 
     @property
+    def detached(self) -> TopicColumns:
+        """The same columns for another process, which makes its own access."""
+        return TopicColumns(None, self.values)
+
+    @property
     def arrow(self) -> pa.Schema:
         if self.values is None:
             return MESSAGE_SCHEMA

@@ -1,0 +1,132 @@
+"""Chunked messages are put together as one consumer of the whole topic does it, wherever the topic is cut for readers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bk_spark.pulsar import chunks as chunks_module
+from bk_spark.pulsar.chunks import ChunkAssembler
+from bk_spark.pulsar.messages import decode
+from bk_spark.pulsar.selection import of_chunks
+from tests.unit.pulsar.entries import NONE, ZLIB, chunks, framed, metadata, single
+
+Part = tuple[str, int, int]
+"""A chunk: its message, its id, and how many the message has. An id of -1 is a message without chunks."""
+
+
+def entry_of(part: Part) -> bytes:
+    uuid, chunk_id, count = part
+    if chunk_id < 0:
+        return single(uuid.encode())
+    shared = {"uuid": uuid, "num_chunks_from_msg": count, "chunk_id": chunk_id, "uncompressed_size": 2 * count}
+    return framed(metadata(**shared), f"{uuid}{chunk_id}".encode())
+
+
+def rows_of(parts: Sequence[Part], first: int = 0) -> pa.RecordBatch:
+    ids = np.arange(first, first + len(parts), dtype=np.int64)
+    return decode(ids, pa.array([entry_of(part) for part in parts], pa.binary())).rows
+
+
+def consumed(parts: Sequence[Part]) -> list[tuple[int, str]]:
+    """What one consumer of the whole topic gets: the place of each message, and its value. As plainly as it goes."""
+    there: dict[str, int] = {}
+    found = []
+    for place, (uuid, chunk_id, count) in enumerate(parts):
+        if chunk_id < 0:
+            found.append((place, uuid))
+            continue
+        if chunk_id == 0:
+            there[uuid] = 0
+        if uuid not in there or chunk_id < there[uuid]:
+            continue
+        if chunk_id > there[uuid]:
+            del there[uuid]
+            continue
+        there[uuid] += 1
+        if chunk_id == count - 1:
+            del there[uuid]
+            found.append((place, "".join(f"{uuid}{one}" for one in range(count))))
+    return found
+
+
+def read(parts: Sequence[Part], first: int, beyond: int, step: int) -> list[tuple[int, str]]:
+    """What a reader of one part gets, which looks back where it is told to, and is given ``step`` entries at a time."""
+    assembler, found = ChunkAssembler(), []
+    for start in range(first, beyond, step):
+        rows = rows_of(parts[start : min(beyond, start + step)], start)
+        missing = assembler.needs_look_back(rows)
+        if missing:
+            assembler.prime([of_chunks(rows_of(parts[:first]), missing)], missing)
+        whole = assembler.feed(1, rows).rows
+        found += zip(whole.column("entry_id").to_pylist(), whole.column("value").to_pylist(), strict=True)
+    return [(place, value.decode()) for place, value in found]
+
+
+@st.composite
+def topics(draw: st.DrawFn) -> list[Part]:
+    """Chunks of up to three messages, interleaved, some twice, some missing; a producer may begin anew."""
+    counts = {uuid: draw(st.integers(2, 4)) for uuid in "abc"}
+    streams = []
+    for uuid, count in counts.items():
+        ids: list[int] = []
+        for _ in range(draw(st.integers(0, 3))):
+            ids += range(draw(st.integers(0, count - 1)), draw(st.integers(1, count)))
+        streams.append([(uuid, chunk_id, count) for chunk_id in ids if draw(st.integers(0, 9))])
+    streams.append([("plain", -1, 0)] * draw(st.integers(0, 3)))
+    order = draw(st.permutations([index for index, one in enumerate(streams) for _ in one]))
+    left = [iter(one) for one in streams]
+    return [next(left[index]) for index in order]
+
+
+@given(topics(), st.data())
+def test_readers_of_all_parts_together_get_what_one_consumer_gets(parts: list[Part], data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(parts)), max_size=3)) | {0, len(parts)})
+    step = data.draw(st.integers(1, 4))
+    found = [one for first, beyond in itertools.pairwise(cuts) for one in read(parts, first, beyond, step)]
+    assert found == consumed(parts)
+
+
+@pytest.mark.parametrize("compression", [NONE, ZLIB])
+def test_a_message_is_decompressed_as_a_whole_and_lies_at_its_last_chunk(compression: int) -> None:
+    value = bytes(range(256)) * 8
+    stored = chunks(value, 100, "u", compression=compression, partition_key="k")
+    rows = decode(np.arange(len(stored), dtype=np.int64), pa.array(stored, pa.binary())).rows
+    whole = ChunkAssembler().feed(1, rows).rows
+    assert whole.column("value").to_pylist() == [value]
+    assert (whole.column("entry_id")[0].as_py(), whole.column("key")[0].as_py()) == (len(stored) - 1, "k")
+
+
+def test_a_message_that_cannot_be_decompressed_is_named() -> None:
+    stored = [
+        framed(metadata(uuid="u", num_chunks_from_msg=2, chunk_id=index, compression=ZLIB, uncompressed_size=9), b"no")
+        for index in range(2)
+    ]
+    rows = decode(np.arange(2, dtype=np.int64), pa.array(stored, pa.binary())).rows
+    found = ChunkAssembler().feed(1, rows)
+    assert (found.rows.num_rows, [one.entry_id for one in found.unreadable]) == (0, [1])
+
+
+def test_messages_with_missing_chunks_are_counted() -> None:
+    parts = [("a", 0, 3), ("b", 0, 2), ("a", 2, 3), ("b", 0, 2), ("b", 1, 2)]
+    assert ChunkAssembler().feed(1, rows_of(parts)).incomplete == 2
+
+
+def test_rows_without_chunks_pass_as_they_are() -> None:
+    rows = rows_of([("plain", -1, 0)] * 3)
+    assembler = ChunkAssembler()
+    assert assembler.feed(1, rows).rows is rows
+    assert assembler.needs_look_back(rows) == frozenset()
+
+
+def test_of_too_many_bytes_that_wait_the_oldest_message_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks_module, "MAX_PENDING_BYTES", 3)
+    parts = [("a", 0, 2), ("b", 0, 2), ("b", 1, 2), ("a", 1, 2)]
+    found = ChunkAssembler().feed(1, rows_of(parts))
+    assert (found.rows.column("value").to_pylist(), found.incomplete) == ([b"b0b1"], 1)
