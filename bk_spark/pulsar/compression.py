@@ -13,6 +13,9 @@ MAX_INFLATED_BYTES: Final = 128 * 1024 * 1024
 NONE, LZ4, ZLIB, ZSTD, SNAPPY = range(5)
 _CODECS: Final = {LZ4: pa.Codec("lz4_raw"), ZSTD: pa.Codec("zstd"), SNAPPY: pa.Codec("snappy")}
 
+_MOST_OF_ONE: Final = {LZ4: 255, ZLIB: 1032, ZSTD: 32_768, SNAPPY: 64}
+"""Bytes that one compressed byte can stand for, so that a small lie makes nobody allocate much."""
+
 
 class DamagedPayloadError(Exception):
     """Bytes that are not what their compression and size say."""
@@ -20,22 +23,24 @@ class DamagedPayloadError(Exception):
 
 def decompress(data: bytes | pa.Buffer, compression: int, size: int) -> bytes:
     """``size`` bytes, as they were before they were compressed. Raises DamagedPayloadError."""
-    if not 0 <= size <= MAX_INFLATED_BYTES:
-        raise DamagedPayloadError(f"it says that it has {size} bytes before compression, {MAX_INFLATED_BYTES} are the most")
-    if compression == NONE:
+    if compression == NONE:  # then the size means nothing, and Pulsar's own clients do not look at it
         return data if isinstance(data, bytes) else data.to_pybytes()
+    if compression not in _MOST_OF_ONE:
+        raise DamagedPayloadError(f"it has compression {compression}, which is none of Pulsar's")
+    if not 0 <= size <= min(MAX_INFLATED_BYTES, _MOST_OF_ONE[compression] * (len(memoryview(data)) + 1)):
+        raise DamagedPayloadError(f"it says that it has {size} bytes before compression, which is more than it can have")
     if compression == SNAPPY and _snappy_size(data) != size:
         raise DamagedPayloadError(f"it has another size than {size} bytes after it is decompressed")
     try:
         if compression == ZLIB:
             inflater = zlib.decompressobj()
             found = inflater.decompress(data, size + 1)
-        elif compression in _CODECS:
+            if not inflater.eof:
+                raise DamagedPayloadError("it is cut, or has more bytes after it is decompressed than it says")
+        else:
             found = _CODECS[compression].decompress(data, size, asbytes=True)
             if compression == LZ4 and size and _is_shorter(data, size):
                 raise DamagedPayloadError(f"it has fewer than {size} bytes after it is decompressed")
-        else:
-            raise DamagedPayloadError(f"it has compression {compression}, which is none of Pulsar's")
     except (zlib.error, OSError, pa.ArrowException) as problem:
         raise DamagedPayloadError(f"it cannot be decompressed ({problem})") from None
     if len(found) != size:

@@ -147,13 +147,18 @@ def schema_entry(entry: bytes) -> TopicSchema:
     _check_whole(info, what)
     if info.deleted:
         return TopicSchema("NONE")
-    return topic_schema(TYPES[info.type - 1], info.schema, {pair.key: pair.value for pair in info.props})
+    return topic_schema(TYPES[info.type - 1], info.schema, {_text(pair.key): _text(pair.value) for pair in info.props})
 
 
 def _ledger(info: pulsar_pb2.ManagedLedgerInfo.LedgerInfo) -> StoredLedger:
     context = info.offloadContext
-    driver = (context.driverMetadata.name or "unnamed") if context.complete else None
+    driver = (_text(context.driverMetadata.name) or "unnamed") if context.complete else None
     return StoredLedger(info.ledgerId, info.entries, info.size, info.timestamp, driver, not context.bookkeeperDeleted)
+
+
+def _text(value: object) -> str:
+    """A text of protobuf, which hands out bytes where they are not UTF-8."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _version(entry: pulsar_pb2.IndexEntry) -> SchemaVersion:

@@ -8,6 +8,7 @@ from tests.soak.fuzz import (
     apache_server_targets,
     apache_targets,
     metadata_targets,
+    pulsar_targets,
     row_targets,
     served_target,
     storage_targets,
@@ -24,6 +25,7 @@ _MODULES = (
     row_targets,
     storage_targets,
     metadata_targets,
+    pulsar_targets,
     text_targets,
 )
 

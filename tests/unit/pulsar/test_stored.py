@@ -223,3 +223,11 @@ def test_a_type_that_is_newer_than_this_program_is_refused_and_is_no_damage() ->
     newer = info.SerializeToString().replace(b"\x18\x02", b"\x18\x16")
     with pytest.raises(ConfigError, match=r"does not know it.*schema=raw"):
         stored.schema_entry(pulsar_pb2.SchemaEntry(schema_data=newer).SerializeToString())
+
+
+def test_properties_of_a_schema_that_are_not_utf_8_are_read_as_far_as_they_are() -> None:
+    info = pulsar_pb2.SchemaInfo(schema_id="t", user="u", type=2, schema=b"", timestamp=1, deleted=False)
+    info.props.add(key="name", value="b")
+    info.props.add(key="other", value="c")
+    damaged = pulsar_pb2.SchemaEntry(schema_data=info.SerializeToString().replace(b"name", b"na\xffe"))
+    assert stored.schema_entry(damaged.SerializeToString()).properties == (("na\ufffde", "b"), ("other", "c"))
