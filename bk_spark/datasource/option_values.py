@@ -215,9 +215,15 @@ def pattern_of(value: str) -> tuple[str, str, str]:
     return match[1], match[2], match[3]
 
 
-def topic_offsets(name: str, value: str) -> str:
-    """Positions in topics: see ``Offsets``."""
+def topic_start(name: str, value: str) -> str:
+    """Where a read of topics begins: see ``Offsets``."""
     Offsets.parse(f"option '{name}'", value)
+    return value
+
+
+def topic_end(name: str, value: str) -> str:
+    """Where it ends."""
+    Offsets.parse_end(f"option '{name}'", value)
     return value
 
 

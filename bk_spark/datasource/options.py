@@ -466,9 +466,8 @@ def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = o
 
 def _parsed(option: Option, value: str, *, of_topics: bool) -> Any:
     """Positions in topics have a form of their own."""
-    if of_topics and option.name in ("startingOffsets", "endingOffsets"):
-        return values.topic_offsets(option.name, value)
-    return option.parse(option.name, value)
+    of_offsets = {"startingOffsets": values.topic_start, "endingOffsets": values.topic_end} if of_topics else {}
+    return of_offsets.get(option.name, option.parse)(option.name, value)
 
 
 def _placed(option: Option, value: str, parsed: Mapping[str, Any]) -> int:

@@ -46,9 +46,14 @@ class Position:
             raise ConfigError(what, text, _REMEDY)
         return Position(int(match[1]), int(match[2]), int(match[3] or -1))
 
+    @property
+    def entry(self) -> str:
+        """The entry alone, as text."""
+        return f"{self.ledger_id}:{self.entry_id}"
+
     def __str__(self) -> str:
         index = "" if self.batch_index < 0 else f":{self.batch_index}"
-        return f"{self.ledger_id}:{self.entry_id}{index}"
+        return f"{self.entry}{index}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,15 @@ class Offsets:
             raise ConfigError(what, text, _REMEDY)
         by_topic = {str(TopicName.parse(name)): _offset(what, value) for name, value in found.items()}
         return Offsets(others, by_topic)
+
+    @staticmethod
+    def parse_end(what: str, text: str) -> Offsets:
+        """As ``parse``, for where a read ends: between entries, and at the latest one in topics that are not named."""
+        found = Offsets.parse(what, text, LATEST)
+        for one in (found.default, *found.by_topic.values()):
+            if isinstance(one, Position) and one.batch_index >= 0:
+                raise ConfigError(what, str(one), f"a read ends between entries: leave out the index, {one.entry}")
+        return found
 
     def of(self, topic: str) -> str | Position:
         """``earliest``, ``latest`` or a position in a topic, which has its whole name."""

@@ -71,7 +71,7 @@ class Topic:
         return self._rows(_start(start, start_time_ms, subscription), end, columns, choice)
 
     def _rows(self, start: ReadStart, end: str, columns: TopicColumns, choice: MessageChoice) -> Iterator[pa.RecordBatch]:
-        until = Offsets.parse("end", end, LATEST)
+        until = Offsets.parse_end("end", end)
         starts = TopicStarts(self._access, self._ledgers)
         topics = self._ledgers.store.partitions(self._name)
         for topic, view in zip(topics, self._ledgers.views(topics), strict=True):

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from bk_spark.client.topic.ledgers import TopicLedgers
 from bk_spark.client.topic.plan import TopicStarts, offset_in
 from bk_spark.client.topic.topic import parts_between
-from bk_spark.datasource.option_values import EARLIEST, LATEST
+from bk_spark.datasource.option_values import EARLIEST
 from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.datasource.topics.reading import TopicsRead, named_topics
 from bk_spark.pulsar.positions import Offsets
@@ -34,7 +34,7 @@ class TopicsReader(DataSourceReader):
         read, access = self._read, self._read.access
         ledgers = TopicLedgers(access)
         starts, start = TopicStarts(access, ledgers), read.start(EARLIEST)
-        end = Offsets.parse(_END, read.options.ending_offsets, LATEST)
+        end = Offsets.parse_end(_END, read.options.ending_offsets)
         topics = named_topics(read.options, ledgers.store)
         start.check_names(topics)
         end.check_names(_END, [str(topic) for topic in topics])

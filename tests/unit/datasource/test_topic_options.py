@@ -43,6 +43,7 @@ def test_topics_are_named_one_by_one_in_a_list_or_by_a_pattern() -> None:
         ({"topic": TOPIC, "schema": "avro"}, "it must be one of raw, topic"),
         ({"topic": TOPIC, "unreadable": "drop"}, "it must be one of fail, skip"),
         ({"topic": TOPIC, "startingOffsets": "soon"}, "startingOffsets"),
+        ({"topic": TOPIC, "endingOffsets": "5:1:2"}, "a read ends between entries: leave out the index, 5:1"),
         ({"topic": TOPIC, "startingOffsets": "5:1", "startingTimestamp": "0"}, "give one of the two"),
         ({"topic": TOPIC, "startingSubscription": "s", "startingTimestamp": "0"}, "give one of the two"),
     ],

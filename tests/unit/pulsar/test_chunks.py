@@ -130,3 +130,11 @@ def test_of_too_many_bytes_that_wait_the_oldest_message_is_dropped(monkeypatch: 
     parts = [("a", 0, 2), ("b", 0, 2), ("b", 1, 2), ("a", 1, 2)]
     found = ChunkAssembler().feed(1, rows_of(parts))
     assert (found.rows.column("value").to_pylist(), found.incomplete) == ([b"b0b1"], 1)
+
+
+def test_a_message_that_began_in_the_part_is_not_looked_for_before_it() -> None:
+    parts = [("a", 0, 2), ("a", 1, 2), ("a", 0, 2), ("a", 1, 2)]
+    assembler = ChunkAssembler()
+    assembler.feed(1, rows_of(parts[2:3], 2))
+    assert assembler.needs_look_back(rows_of(parts[3:], 3)) == frozenset()
+    assert read(parts, 2, 4, 1) == [(3, "a0a1")]

@@ -48,7 +48,7 @@ def test_one_word_or_message_id_holds_for_all_topics() -> None:
 
 
 def test_json_names_a_place_in_each_topic_and_the_others_have_the_default() -> None:
-    given_offsets = Offsets.parse("end", json.dumps({"a": "17:3", B: "earliest"}), LATEST)
+    given_offsets = Offsets.parse_end("end", json.dumps({"a": "17:3", B: "earliest"}))
     assert [given_offsets.of(one) for one in (A, B, "persistent://t/n/c")] == [Position(17, 3), EARLIEST, LATEST]
 
 
@@ -56,6 +56,13 @@ def test_json_names_a_place_in_each_topic_and_the_others_have_the_default() -> N
 def test_wrong_json_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         Offsets.parse("start", text)
+
+
+@pytest.mark.parametrize("text", ["17:3:0", '{"a": "17:3:5"}'])
+def test_an_end_has_no_index_in_a_batch(text: str) -> None:
+    with pytest.raises(ConfigError, match="a read ends between entries: leave out the index, 17:3"):
+        Offsets.parse_end("end", text)
+    assert Offsets.parse_end("end", "17:3").of(A) == Position(17, 3)
 
 
 def test_a_name_that_is_not_read_and_one_place_for_several_topics_are_refused() -> None:
