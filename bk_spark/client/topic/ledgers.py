@@ -23,9 +23,11 @@ MAX_LOOKS = 5
 class TopicLedgers:
     """Looks at topics as they stand. One thread uses it. Open ledgers stay opened, so that looking again costs one question."""
 
-    def __init__(self, access: TopicAccess) -> None:
+    def __init__(self, access: TopicAccess, *, lengths: bool = True) -> None:
+        """``lengths``: whether it matters how many bytes open ledgers have, which costs the read of an entry of each."""
         self.store: Final = TopicStore(access)
         self._open = access.open_ledger
+        self._lengths = lengths
         self._opened: dict[str, tuple[int, ReadLedger]] = {}
 
     def view(self, topic: TopicName) -> TopicView:
@@ -75,7 +77,9 @@ class TopicLedgers:
             ledger.read_last_add_confirmed()
         is_closed = ledger.is_closed  # asked before its end: one that is closed in between is looked at again
         last = ledger.last_add_confirmed
-        return TopicLedger(listed.ledger_id, last, ledger.length if is_closed else _length_to(ledger, last), is_closed)
+        if is_closed or not self._lengths:
+            return TopicLedger(listed.ledger_id, last, ledger.length, is_closed)
+        return TopicLedger(listed.ledger_id, last, _length_to(ledger, last), is_closed)
 
 
 def _is_to_be_asked(listed: StoredLedger, *, is_last: bool) -> bool:

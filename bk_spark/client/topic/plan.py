@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from bk_spark.errors import ConfigError, UnreadableMessagesError
 from bk_spark.pulsar import stored
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import EARLIEST, LATEST, Offsets, Position
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,8 @@ def on_bookies(
             continue
         if not skip_unreadable:
             raise UnreadableMessagesError(topic, f"ledger {ledger.ledger_id}", ledger.elsewhere)
+        left_out = f"{stretch.entries} entries of ledger {ledger.ledger_id}"
+        logger.warning("%s of topic '%s' are left out: %s", left_out, topic, ledger.elsewhere)
         if run:
             yield tuple(run)
         run = []

@@ -37,11 +37,10 @@ class TopicsTail:
     def __init__(self, read: TopicsRead) -> None:
         self._read = read
         self._access = read.access
-        self._ledgers = TopicLedgers(self._access)
+        self._ledgers = TopicLedgers(self._access, lengths=False)
         self._scans: dict[TopicName, TransactionScan] = {}
         self._given: Mapping[str, Position] = {}
         self._topics: list[TopicName] = []
-        self._transactional: list[bool] = []
         self._named_s = float("-inf")
         self._thread: StreamThread | None = None
         self._known: dict[str, Position] | None = None
@@ -131,13 +130,14 @@ class TopicsTail:
     def _look(self) -> None:
         if time.monotonic() - self._named_s >= NAMES_S:
             topics = topics_left(self._read.options, self._ledgers.store)
-            self._transactional = self._ledgers.store.may_have_transactions(topics)
             self._topics, self._named_s = topics, time.monotonic()
             self._ledgers.forget_others({str(topic) for topic in topics})
             self._scans = {topic: scan for topic, scan in self._scans.items() if topic in topics}
         views = self._ledgers.views(self._topics)
+        # Asked after the views: a message of a transaction that is in one was written after this became true.
+        transactional = self._ledgers.store.may_have_transactions(self._topics)
         ends = {}
-        for topic, view, is_transactional in zip(self._topics, views, self._transactional, strict=True):
+        for topic, view, is_transactional in zip(self._topics, views, transactional, strict=True):
             ends[str(topic)] = view.end
             if is_transactional:
                 scan = self._scans.setdefault(topic, TransactionScan(self._access, self._given.get(str(topic), view.first)))

@@ -78,6 +78,7 @@ def topics(draw: st.DrawFn) -> list[Part]:
         ids: list[int] = []
         for _ in range(draw(st.integers(0, 3))):
             ids += range(draw(st.integers(0, count - 1)), draw(st.integers(1, count)))
+        ids += draw(st.lists(st.integers(0, count - 1), max_size=5))
         streams.append([(uuid, chunk_id, count) for chunk_id in ids if draw(st.integers(0, 9))])
     streams.append([("plain", -1, 0)] * draw(st.integers(0, 3)))
     order = draw(st.permutations([index for index, one in enumerate(streams) for _ in one]))
@@ -111,6 +112,11 @@ def test_a_message_that_cannot_be_decompressed_is_named() -> None:
     rows = decode(np.arange(2, dtype=np.int64), pa.array(stored, pa.binary())).rows
     found = ChunkAssembler().feed(1, rows)
     assert (found.rows.num_rows, [one.entry_id for one in found.unreadable]) == (0, [1])
+
+
+def test_a_chunk_that_leaves_a_gap_ends_its_message() -> None:
+    parts = [("a", 0, 3), ("a", 2, 3), ("a", 1, 3), ("a", 2, 3)]
+    assert read(parts, 0, 4, 1) == []
 
 
 def test_messages_with_missing_chunks_are_counted() -> None:

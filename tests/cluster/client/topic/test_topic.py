@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.topic import reading
 from bk_spark.errors import ConfigError, MessagesGoneError, NoSuchTopicError, UnreadableMessagesError
 from bk_spark.metadata.ledger_metadata import LedgerState
 from bk_spark.pulsar.columns import MESSAGE_SCHEMA
@@ -147,6 +148,17 @@ def test_chunks_are_put_together_also_over_ledgers_and_from_the_middle(bookkeepe
     assert values(bookkeeper, topic, places[0], places[len(second)]) == [b"between"]
 
 
+def test_first_chunks_are_looked_for_as_far_back_as_need_be(
+    bookkeeper: BookKeeper, topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "LOOK_BACK_FIRST", 1)
+    first, second, *rest = chunks(b"large" * 100, 200, "u")
+    places = topic.write([[single(b"0"), first], [*numbered(1, 9), second, *numbered(9, 12)], [single(b"12"), *rest]])
+    assert values(bookkeeper, topic, places[-2]) == [b"12", b"large" * 100]
+    monkeypatch.setattr(reading, "LOOK_BACK_MOST", 5)
+    assert values(bookkeeper, topic, places[-2]) == [b"12"]
+
+
 def test_only_messages_of_committed_transactions_are_read(bookkeeper: BookKeeper, topic: WrittenTopic) -> None:
     def of(transaction: int, value: bytes) -> bytes:
         return single(value, txnid_most_bits=1, txnid_least_bits=transaction)
@@ -193,12 +205,15 @@ def test_a_damaged_entry_is_named_or_left_out(bookkeeper: BookKeeper, topic: Wri
     assert values(bookkeeper, topic, unreadable="skip") == [b"a", b"b"]
 
 
-def test_offloaded_ledgers_are_named_or_left_out(bookkeeper: BookKeeper, topic: WrittenTopic) -> None:
+def test_offloaded_ledgers_are_named_or_left_out(
+    bookkeeper: BookKeeper, topic: WrittenTopic, caplog: pytest.LogCaptureFixture
+) -> None:
     topic.write([numbered(2), numbered(2, 4), numbered(4, 6)])
     topic.offload(1)
     with pytest.raises(UnreadableMessagesError, match=f"ledger {topic.ledger_ids[1]} of topic .* offloaded them to 'aws-s3'"):
         values(bookkeeper, topic)
     assert values(bookkeeper, topic, unreadable="skip") == [b"0", b"1", b"4", b"5"]
+    assert f"2 entries of ledger {topic.ledger_ids[1]} of topic '{topic}' are left out: Pulsar offloaded them" in caplog.text
     assert values(bookkeeper, topic, f"{topic.ledger_ids[2]}:0") == [b"4", b"5"]
 
 
