@@ -10,7 +10,7 @@ Ref: docs/formats.md, "Pulsar's entries".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,7 +29,7 @@ from bk_spark.pulsar.converted import bitmap
 from bk_spark.pulsar.entry_heads import read_heads
 from bk_spark.pulsar.properties import properties_of
 from bk_spark.pulsar.protobuf_columns import PADDING, Slices, Varints, parse
-from bk_spark.pulsar.single_messages import Batches, DamagedBatchError, Messages
+from bk_spark.pulsar.single_messages import Batches, Messages
 from bk_spark.pulsar.slices import cut_out, not_text
 
 _MAX_MS: Final = (2**63 - 1) // 1000
@@ -80,15 +80,15 @@ class _Decoder:
 
     def run(self) -> Decoded:
         self._check_heads()
-        batched = self._is_batch()
-        batches = self._batches(np.flatnonzero(batched & self._good()))
-        messages = batches.read() if batches.owners else None
-        if messages is not None:
+        batched = self._is_plain() & self._number(entry.MESSAGES).present
+        read = [batches.read() for batches in self._batches(batched & self._good())]
+        for messages in read:
+            self._problems |= {place: f"its batch is damaged: {problem}" for place, problem in messages.problems.items()}
             for place in np.unique(messages.owners[~messages.good]).tolist():
                 self._problems[place] = "the metadata of a message in its batch are damaged"
         shared = self._shared()
-        alone, of_batches = self._alone(shared, batched), None if messages is None else self._of_batches(shared, messages)
-        return Decoded(self._in_order(alone, of_batches), self._unreadable())
+        found = [self._alone(shared, batched), *(self._of_batches(shared, messages) for messages in read)]
+        return Decoded(self._in_order(found), self._unreadable())
 
     def _good(self) -> Flags:
         good = np.ones(len(self._ids), np.bool_)
@@ -116,19 +116,25 @@ class _Decoder:
         encrypted[self._heads.metadata.parts[entry.ENCRYPTION_KEYS].rows] = True
         return ~(self._number(entry.MARKER_TYPE).present | encrypted | (self._number(entry.CHUNKS).int32 > 1))
 
-    def _is_batch(self) -> Flags:
-        return self._is_plain() & self._number(entry.MESSAGES).present
-
-    def _batches(self, places: Ints) -> Batches:
-        """The batches among the entries at these places."""
-        batches = Batches()
-        counts = self._number(entry.MESSAGES).int32
-        for place in places.tolist():
+    def _batches(self, chosen: Flags) -> Iterator[Batches]:
+        """The batches among the entries: those that are not compressed where they are, the others one behind the other."""
+        counts = self._number(entry.MESSAGES).int32.astype(np.int64)
+        is_packed = self._number(entry.COMPRESSION).int32 != NONE
+        plain = np.flatnonzero(chosen & ~is_packed)
+        if len(plain):
+            heads = self._heads
+            yield Batches(self._bytes, heads.payload_starts[plain], heads.payload_ends[plain], plain, counts[plain])
+        inflated = {}
+        for place in np.flatnonzero(chosen & is_packed).tolist():
             try:
-                batches.add(place, self._inflated(place), int(counts[place]))
-            except (DamagedPayloadError, DamagedBatchError) as problem:
+                inflated[place] = self._inflated(place)
+            except DamagedPayloadError as problem:
                 self._problems[place] = f"its batch is damaged: {problem}"
-        return batches
+        if inflated:
+            packed = np.array(list(inflated), np.int64)
+            sizes = np.array([len(one) for one in inflated.values()], np.int64)
+            ends = np.cumsum(sizes)
+            yield Batches(b"".join([*inflated.values(), bytes(PADDING)]), ends - sizes, ends, packed, counts[packed])
 
     def _inflated(self, place: int) -> bytes:
         payload = self._bytes[int(self._heads.payload_starts[place]) : int(self._heads.payload_ends[place])]
@@ -242,7 +248,7 @@ class _Decoder:
         kept = self._good()[owners] & ~found.varints[single.COMPACTED_OUT].is_true
         place_of = int64s(owners)
         columns = {
-            **{name: column.take(place_of) for name, column in shared.items()},
+            **{name: _spread(column, place_of) for name, column in shared.items()},
             "entry_id": int64s(self._ids[owners]),
             "batch_index": _int32s(messages.indexes.astype(np.int32)),
             "key": key_column,
@@ -256,8 +262,8 @@ class _Decoder:
         }
         return _chosen(columns, kept)
 
-    def _in_order(self, alone: pa.RecordBatch | None, of_batches: pa.RecordBatch | None) -> pa.RecordBatch:
-        found = [one for one in (alone, of_batches) if one is not None]
+    def _in_order(self, parts: Sequence[pa.RecordBatch | None]) -> pa.RecordBatch:
+        found = [one for one in parts if one is not None]
         if not found:
             return _EMPTY
         rows = found[0] if len(found) == 1 else pa.concat_batches(found)
@@ -288,6 +294,11 @@ def _chosen(columns: Columns, kept: Flags) -> pa.RecordBatch | None:
         column = columns[field.name] if mask is None else columns[field.name].filter(mask)
         arrays.append(column.cast(field.type) if field.name in _TEXTS else column)
     return pa.RecordBatch.from_arrays(arrays, schema=DECODED_SCHEMA)
+
+
+def _spread(column: pa.Array, places: pa.Int64Array) -> pa.Array:
+    """An element for each message. Most of what an entry may say, none says."""
+    return pa.nulls(len(places), column.type) if column.null_count == len(column) else column.take(places)
 
 
 def _times(values: npt.NDArray[np.uint64], present: Flags) -> pa.Array:

@@ -21,6 +21,9 @@ def properties_of(data: bytes, numbers: npt.NDArray[np.uint8], parts: Parts, row
 
     Of two properties with one key the last counts, at the place of the first.
     """
+    if not len(parts.rows):
+        none = pa.array([], pa.string())
+        return pa.MapArray.from_arrays(_int32s(np.zeros(rows + 1, np.int32)), none, none), []
     pairs = parse(numbers, parts.starts, parts.ends, slices=(_KEY, _VALUE))
     found = [pairs.slices[field] for field in (_KEY, _VALUE)]
     good = ~pairs.malformed & found[0].present & found[1].present
@@ -37,8 +40,7 @@ def properties_of(data: bytes, numbers: npt.NDArray[np.uint8], parts: Parts, row
         keys, values, owners = keys.take(int64s(order)), values.take(int64s(order)), owners[order]
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(np.bincount(owners, minlength=rows), out=offsets[1:])
-    ends = pa.Array.from_buffers(pa.int32(), rows + 1, [None, pa.py_buffer(offsets)])
-    maps = pa.MapArray.from_arrays(ends, keys.cast(pa.string()), values.cast(pa.string()))
+    maps = pa.MapArray.from_arrays(_int32s(offsets), keys.cast(pa.string()), values.cast(pa.string()))
     return maps, wrong.tolist()
 
 
@@ -55,3 +57,7 @@ def _last_of_each_key(
     last = len(pairs) - 1 - lasts
     chosen: npt.NDArray[np.int64] = order[last[np.argsort(firsts, kind="stable")]]
     return chosen
+
+
+def _int32s(values: npt.NDArray[np.int32]) -> pa.Int32Array:
+    return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])

@@ -138,10 +138,10 @@ class _Parser:
     def _step(self, rows: Ints) -> tuple[Ints, Ints, Ints, Numbers, Ints]:
         """One field of each row: the rows that are well-formed so far, its number and kind, its number or size, its begin."""
         ends = self._ends[rows]
-        tags, at, good = _varint(self._data, self._at[rows], ends)
+        tags, at, good = varints_at(self._data, self._at[rows], ends)
         fields, kinds = (tags >> np.uint64(3)).view(np.int64), (tags & np.uint64(7)).view(np.int64)
         good &= (fields > 0) & (fields < 1 << 29)
-        values, begins, fits = _varint(self._data, at, ends)
+        values, begins, fits = varints_at(self._data, at, ends)
         is_fixed = (kinds == _FIXED64) | (kinds == _FIXED32)
         if is_fixed.any():
             values = np.where(is_fixed, np.uint64(0), values)
@@ -177,7 +177,7 @@ class _Parser:
         return Parts(rows[order], starts[order], ends[order])
 
 
-def _varint(data: Data, at: Ints, ends: Ints) -> tuple[Numbers, Ints, Flags]:
+def varints_at(data: Data, at: Ints, ends: Ints) -> tuple[Numbers, Ints, Flags]:
     """The varints at these places, the places behind them, and which are whole. Of the others the results mean nothing."""
     first = data[at]
     good = at < ends

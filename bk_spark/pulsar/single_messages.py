@@ -1,13 +1,19 @@
 """The messages inside of batches: where each lies, and its own metadata.
 
-Only a message's metadata say how long it is, so a batch is walked message by message. The walk looks for that one number alone;
-all else is parsed for the messages of all batches at once.
+Only a message's metadata say how long it is, so where a message begins is known from the one before it. A walk from message to
+message is slow in Python. So all places are found at once that look like the begin of a message, and what would be the next
+one of each; from the begin of a batch the true ones are reached in jumps of 1, 2, 4, 8 … messages.
+
+    places    0  37  60  74  111          60 is in a value, and its next one is at no place
+    next     37  74   –  111  end         from 0: 37; from 0 and 37 two further: 74 and 111
+
+A batch in which that does not reach every message, because it has odd or damaged metadata, is walked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
 from typing import Final
@@ -15,7 +21,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from bk_spark.pulsar.protobuf_columns import PADDING, Parsed, parse
+from bk_spark.pulsar.protobuf_columns import Parsed, parse, varints_at
 
 PROPERTIES, KEY, PAYLOAD_SIZE, COMPACTED_OUT, EVENT_TIME, ORDERING_KEY, SEQUENCE_ID, NULL_VALUE = 1, 2, 3, 4, 5, 7, 8, 9
 """The fields of SingleMessageMetadata that are read."""
@@ -25,48 +31,54 @@ _FIXED: Final = {1: 8, 5: 4}
 """Kind of field → its bytes, of those with a fixed size."""
 _PROPERTIES_TAG, _KEY_TAG, _SIZE_TAG = 0x0A, 0x12, 0x18
 
+_IS_FIRST_TAG: Final = np.isin(np.arange(256), (_PROPERTIES_TAG, _KEY_TAG, _SIZE_TAG))
+
+MOST_PLACES: Final = 4
+"""Places for each message, above which batches are walked: values full of zeros look like the begin of a message everywhere."""
+
+MOST_SKIPPED: Final = 64
+"""Properties before the size of a message, above which its batch is walked."""
+
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Data = npt.NDArray[np.uint8]
 
 
-class DamagedBatchError(Exception):
-    """A batch that does not hold the messages that its entry says it has."""
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Batches:
-    """Payloads of batches, decompressed, and the places of their messages in all of them joined."""
+    """Decompressed batches, ascending in one buffer, which has PADDING bytes behind the last."""
 
-    parts: list[bytes] = field(default_factory=list)
-    owners: list[int] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    begins: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    behind: list[int] = field(default_factory=list)
-    _length: int = 0
-
-    def add(self, owner: int, payload: bytes, count: int) -> None:
-        """The batch of the entry at place ``owner``. Raises DamagedBatchError."""
-        begins, ends, behind = _walk(payload, count)
-        offset = self._length
-        self.begins += begins if not offset else [one + offset for one in begins]
-        self.ends += ends if not offset else [one + offset for one in ends]
-        self.behind += behind if not offset else [one + offset for one in behind]
-        self.parts.append(payload)
-        self.owners.append(owner)
-        self.counts.append(len(begins))
-        self._length += len(payload)
+    data: bytes
+    starts: Ints
+    ends: Ints
+    owners: Ints
+    """The place of the entry of each."""
+    counts: Ints
+    """How many messages its entry says it has."""
 
     def read(self) -> Messages:
-        """All messages."""
-        data = b"".join([*self.parts, bytes(PADDING)])
-        begins, ends, behind = (np.array(one, np.int64) for one in (self.begins, self.ends, self.behind))
+        """All messages of the batches that are whole."""
+        data = np.frombuffer(self.data, np.uint8)
+        counts = np.maximum(self.counts, 0)
+        found, reached = _jump(data, self.starts, self.ends, counts)
+        problems = {}
+        walked = [found]
+        for batch in np.flatnonzero(reached < counts).tolist():
+            begin, end = int(self.starts[batch]), int(self.ends[batch])
+            try:
+                places = _walk(self.data[begin:end], int(counts[batch]))
+            except DamagedBatchError as problem:
+                problems[int(self.owners[batch])] = str(problem)
+                counts[batch] = 0
+            else:
+                walked.append(places + begin)
+        begins, heads, behind = found if len(walked) == 1 else _in_order(walked)
         numbers = (PAYLOAD_SIZE, COMPACTED_OUT, EVENT_TIME, SEQUENCE_ID, NULL_VALUE)
-        found = parse(np.frombuffer(data, np.uint8), begins, ends, numbers, (KEY, ORDERING_KEY), (PROPERTIES,))
-        counts = np.array(self.counts, np.int64)
-        owners = np.repeat(np.array(self.owners, np.int64), counts)
+        metadata = parse(data, begins, heads, numbers, (KEY, ORDERING_KEY), (PROPERTIES,))
         firsts = np.repeat(np.cumsum(counts) - counts, counts)
-        good = ~found.malformed & (found.varints[PAYLOAD_SIZE].int32 == behind - ends)
-        return Messages(data, owners, np.arange(len(owners)) - firsts, found, ends, behind, good)
+        good = ~metadata.malformed & (metadata.varints[PAYLOAD_SIZE].int32 == behind - heads)
+        owners = np.repeat(self.owners, counts)
+        return Messages(self.data, owners, np.arange(len(owners)) - firsts, metadata, heads, behind, good, problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,53 +94,112 @@ class Messages:
     metadata: Parsed
     value_starts: Ints
     value_ends: Ints
-    good: npt.NDArray[np.bool_]
+    good: Flags
+    problems: dict[int, str]
+    """The batches that are damaged, by the place of their entry. Their messages are left out."""
 
 
-def _walk(payload: bytes, count: int) -> tuple[list[int], list[int], list[int]]:
-    """Where the metadata of each message begin and end, and where its value ends. Bytes behind the last one do not count."""
-    begins: list[int] = []
-    ends: list[int] = []
-    behind: list[int] = []
+class DamagedBatchError(Exception):
+    """A batch that does not hold the messages that its entry says it has."""
+
+
+def _jump(data: Data, starts: Ints, ends: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Rows of begins and ends of metadata and of ends of values, of the first ``counts`` messages of each batch; and how many
+    of each were reached. Of batches in which fewer were reached there are none."""
+    places, owners = _places(data, starts, ends)
+    if len(places) > MOST_PLACES * int(counts.sum()) + 1000:
+        places, owners = places[:0], owners[:0]
+    begins = places + 4
+    heads = begins + (data[places + 2].astype(np.int64) << 8 | data[places + 3])
+    limits = ends[owners]
+    sizes, good = _payload_sizes(data, begins, np.minimum(heads, limits))
+    behind = heads + sizes
+    good &= (heads <= limits) & (behind <= limits)
+    none = len(places)
+    following = np.searchsorted(places, behind)
+    is_place = good & (behind < limits) & (following < none)
+    is_place[is_place] = places[following[is_place]] == behind[is_place]
+    jumps = np.append(np.where(is_place, following, none), none)
+    firsts = np.searchsorted(places, starts)
+    there = (firsts < none) & (counts > 0)
+    there[there] = places[firsts[there]] == starts[there]
+    chain = firsts[there]
+    for _ in range(int(counts.max(initial=0)).bit_length()):
+        chain, jumps = np.concatenate([chain, jumps[chain]]), jumps[jumps]
+    reached = np.zeros(none + 1, np.bool_)
+    reached[chain] = True
+    chain = np.flatnonzero(reached[:none] & good)
+    of_batch = np.bincount(owners[chain], minlength=len(starts))
+    ranks = np.arange(len(chain)) - np.repeat(np.cumsum(of_batch) - of_batch, of_batch)
+    wanted = counts[owners[chain]]
+    chain = chain[(ranks < wanted) & (of_batch[owners[chain]] >= wanted)]
+    return np.stack([begins[chain], heads[chain], behind[chain]]), of_batch
+
+
+def _places(data: Data, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Where a message might begin, and the batch of each place: its metadata have less than 64 KiB, and begin as usual."""
+    first, last = int(starts[0]), int(ends[-1])
+    places = np.flatnonzero((data[first:last] | data[first + 1 : last + 1]) == 0) + first
+    places = places[_IS_FIRST_TAG[data[places + 4]]]
+    owners = np.searchsorted(starts, places, side="right") - 1
+    inside = places < ends[owners]  # what is between two batches is of none
+    return (places, owners) if inside.all() else (places[inside], owners[inside])
+
+
+def _payload_sizes(data: Data, begins: Ints, ends: Ints) -> tuple[Ints, Flags]:
+    """The size of each value, if only properties and a key stand before it in the metadata; and where that is so."""
+    at = begins.copy()
+    rows = np.arange(len(at))
+    for _ in range(MOST_SKIPPED):
+        tags = data[at[rows]]
+        rows = rows[((tags == _PROPERTIES_TAG) | (tags == _KEY_TAG)) & (at[rows] < ends[rows])]
+        if not len(rows):
+            break
+        sizes, behind, good = varints_at(data, at[rows] + 1, ends[rows])
+        good &= sizes < np.uint64(1 << 31)
+        at[rows] = np.where(good, np.minimum(behind + sizes.view(np.int64), ends[rows]), ends[rows])
+        rows = rows[good]
+    sizes, _, good = varints_at(data, at + 1, ends)
+    good &= (at < ends) & (data[at] == _SIZE_TAG) & (sizes < np.uint64(1 << 31))
+    return np.where(good, sizes, np.uint64(0)).view(np.int64), good
+
+
+def _in_order(parts: Sequence[Ints]) -> Ints:
+    joined = np.concatenate(parts, axis=1)
+    return joined[:, np.argsort(joined[0], kind="stable")]
+
+
+def _walk(payload: bytes, count: int) -> Ints:
+    """Rows of begins and ends of metadata and of ends of values, message by message. Bytes behind the last do not count."""
+    places: list[tuple[int, int, int]] = []
     at, length, unpack = 0, len(payload), _INT32.unpack_from
     try:
-        for _ in range(count):
+        for index in range(count):
             begin = at + 4
             end = begin + unpack(payload, at)[0]
             if not begin <= end <= length:
-                raise DamagedBatchError(f"message {len(begins)} of its {count} reaches beyond its end")
-            place, size = begin, -1
-            while place < end:
-                tag = payload[place]
-                if tag == _SIZE_TAG:
-                    size = payload[place + 1]
-                    if size < 0x80:
-                        break
-                    second = payload[place + 2]
-                    if second < 0x80:
-                        size = size & 0x7F | second << 7
-                    else:
-                        size, _ = _varint(payload, place + 1)
-                    break
-                first = payload[place + 1]
-                if first < 0x80 and tag in (_KEY_TAG, _PROPERTIES_TAG):
-                    place += 2 + first
-                else:
-                    place = _behind_field(payload, place)
-            at = end + size
-            if size < 0 or at > length:
-                raise DamagedBatchError(f"message {len(begins)} of its {count} has no value, or a longer one than there is")
-            begins.append(begin)
-            ends.append(end)
-            behind.append(at)
+                raise DamagedBatchError(f"message {index} of its {count} reaches beyond its end")
+            at = end + _size_of(payload, begin, end)
+            if at > length:
+                raise DamagedBatchError(f"message {index} of its {count} has a longer value than there is")
+            places.append((begin, end, at))
     except (StructError, IndexError):
-        raise DamagedBatchError(f"it ends within message {len(begins)} of its {count}") from None
-    return begins, ends, behind
+        raise DamagedBatchError(f"it ends within message {len(places)} of its {count}") from None
+    return np.array(places, np.int64).reshape(-1, 3).T
 
 
-def _behind_field(data: bytes, at: int) -> int:
-    """Where the field that begins at a place ends, of any kind."""
-    tag, at = _varint(data, at)
+def _size_of(payload: bytes, at: int, end: int) -> int:
+    """The size of a value, from its message's metadata."""
+    while at < end:
+        tag, behind = _varint(payload, at)
+        if tag == _SIZE_TAG:
+            return _varint(payload, behind)[0]
+        at = _behind_field(payload, tag, behind)
+    raise DamagedBatchError("a message says no size")
+
+
+def _behind_field(data: bytes, tag: int, at: int) -> int:
+    """Where the field ends whose tag ends at a place."""
     if tag & 7 in _FIXED:
         return at + _FIXED[tag & 7]
     value, at = _varint(data, at)
