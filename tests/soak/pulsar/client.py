@@ -49,13 +49,10 @@ class Load:
 
     def __init__(self, ports: Sequence[tuple[int, int]], host: str, directory: Path) -> None:
         """``ports``: of each broker, for clients and for administration."""
-        classes = directory / "classes"
-        class_path = os.pathsep.join([str(classes), *map(str, jars(POM))])
-        _compile(classes, class_path)
         self.records = directory / "records"
         service = "pulsar://" + ",".join(f"{host}:{port}" for port, _ in ports)
         web = "http://" + ",".join(f"{host}:{port}" for _, port in ports)
-        command = [find_java(), *_JVM, "-cp", class_path, "PulsarLoad", service, web, str(self.records)]
+        command = [*compiled(SOURCES, directory / "classes"), "PulsarLoad", service, web, str(self.records)]
         self._peer = Peer(command, directory / "load.log")
 
     def namespace(self, namespace: Namespace) -> None:
@@ -101,10 +98,13 @@ class Load:
         return answer
 
 
-def _compile(classes: Path, class_path: str) -> None:
+def compiled(sources: Path, classes: Path, options: Sequence[str] = _JVM) -> list[str]:
+    """A JVM with Pulsar, and with ``sources`` (a directory) compiled. Raises SkippedError where its jars are not to be had."""
+    class_path = os.pathsep.join([str(classes), *map(str, jars(POM))])
     compiler = [find_java(), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-d", str(classes), "-cp", class_path]
     done = subprocess.run(
-        [*compiler, *map(str, sorted(SOURCES.glob("*.java")))], capture_output=True, text=True, timeout=COMPILE_S
+        [*compiler, *map(str, sorted(sources.glob("*.java")))], capture_output=True, text=True, timeout=COMPILE_S
     )
     if done.returncode != 0:
         raise LoadError(done.stdout + done.stderr)
+    return [find_java(), *options, "-cp", class_path]
