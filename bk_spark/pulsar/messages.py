@@ -25,12 +25,11 @@ from bk_spark.pulsar import entry_heads as entry
 from bk_spark.pulsar import single_messages as single
 from bk_spark.pulsar.columns import DECODED_SCHEMA, TIMESTAMP
 from bk_spark.pulsar.compression import NONE, DamagedPayloadError, decompress
-from bk_spark.pulsar.converted import bitmap
 from bk_spark.pulsar.entry_heads import read_heads
 from bk_spark.pulsar.properties import properties_of
 from bk_spark.pulsar.protobuf_columns import PADDING, Slices, Varints, parse
 from bk_spark.pulsar.single_messages import Batches, Messages
-from bk_spark.pulsar.slices import cut_out, not_text
+from bk_spark.pulsar.slices import bitmap, cut_out, not_text
 
 _MAX_MS: Final = (2**63 - 1) // 1000
 """The latest time in milliseconds that a timestamp of microseconds can hold."""

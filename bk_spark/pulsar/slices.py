@@ -6,8 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bk_spark.pulsar.converted import bitmap
-
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
@@ -25,6 +23,11 @@ def cut_out(data: pa.Buffer, starts: Ints, ends: Ints, present: Flags | None = N
     if not len(rows):
         return pa.nulls(len(starts), pa.binary()) if len(starts) else pieces
     return pieces.take(pa.Array.from_buffers(pa.int64(), len(starts), [validity, pa.py_buffer(numbers)]))
+
+
+def bitmap(rows: npt.NDArray[np.bool_]) -> pa.Buffer:
+    """The same as Arrow keeps it: a bit for each row."""
+    return pa.py_buffer(np.packbits(rows, bitorder="little"))
 
 
 def not_text(column: pa.BinaryArray) -> list[int]:

@@ -122,7 +122,7 @@ USES = {
     "grpc": ("client/driver", "bookie/server", "proto", "tls/files"),
     "kazoo": ("metadata",),
     "cryptography": ("tls/certificates", "local/security"),
-    "fastavro": ("pulsar/avro_values",),
+    "fastavro": ("pulsar/values/avro_values",),
     "sqlite3": ("bookie/index/sqlite_database",),
     "crc32c": ("entries/crc",),
     "prometheus_client": ("telemetry", "dashboard"),

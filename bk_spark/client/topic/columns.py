@@ -15,7 +15,7 @@ from bk_spark.pulsar.columns import MESSAGE_SCHEMA
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.schemas import RAW, TopicSchema
 from bk_spark.pulsar.selection import to_messages, without
-from bk_spark.pulsar.typed_values import ValueReader
+from bk_spark.pulsar.values.typed_values import ValueReader
 
 SCHEMAS = ("raw", "topic")
 

@@ -24,7 +24,7 @@ from bk_spark.pulsar.schemas import TopicSchema, topic_schema
 from bk_spark.pulsar.selection import encrypted, to_messages, without_markers, without_tombstones
 from bk_spark.pulsar.single_messages import Batches
 from bk_spark.pulsar.transactions import Fates, OpenTransactions
-from bk_spark.pulsar.typed_values import ValueReader
+from bk_spark.pulsar.values.typed_values import ValueReader
 from tests.soak.fuzz.engine import Target
 from tests.unit.pulsar.entries import (
     LZ4,

@@ -34,9 +34,17 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from bk_spark.entries.digest import payload_bytes
-from bk_spark.pulsar.avro_types import AvroType, avro_type
-from bk_spark.pulsar.converted import Converted, ValueProblem, bitmap, from_objects, joined, valid_rows
-from bk_spark.pulsar.json_times import date_days, decimal_number, local_microseconds, time_nanoseconds, utc_microseconds, whole
+from bk_spark.pulsar.slices import bitmap
+from bk_spark.pulsar.values.avro_types import AvroType, avro_type
+from bk_spark.pulsar.values.converted import Converted, ValueProblem, from_objects, joined, valid_rows
+from bk_spark.pulsar.values.json_times import (
+    date_days,
+    decimal_number,
+    local_microseconds,
+    time_nanoseconds,
+    utc_microseconds,
+    whole,
+)
 
 Conversion = Callable[[Any], Any]
 

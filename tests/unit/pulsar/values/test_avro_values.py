@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.errors import ConfigError
-from bk_spark.pulsar.avro_values import AvroValues
-from bk_spark.pulsar.converted import Converted
 from bk_spark.pulsar.schemas import TopicSchema
-from bk_spark.pulsar.typed_values import ValueReader
+from bk_spark.pulsar.values.avro_values import AvroValues
+from bk_spark.pulsar.values.converted import Converted
+from bk_spark.pulsar.values.typed_values import ValueReader
 
 
 def record(fields: dict[str, Any], **defaults: Any) -> dict[str, Any]:

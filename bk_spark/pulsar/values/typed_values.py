@@ -28,11 +28,12 @@ import pyarrow as pa
 from bk_spark.entries.batch import int64s
 from bk_spark.entries.digest import payload_offsets, payload_sizes
 from bk_spark.errors import ConfigError
-from bk_spark.pulsar.avro_values import AvroValues
-from bk_spark.pulsar.converted import Converted, ValueProblem, bitmap, in_order, joined, valid_rows
-from bk_spark.pulsar.json_values import JsonValues
-from bk_spark.pulsar.primitive_values import FIXED_TYPES, fixed_values, text_codec, text_values
 from bk_spark.pulsar.schemas import BYTES_TYPES, RAW, TopicSchema
+from bk_spark.pulsar.slices import bitmap
+from bk_spark.pulsar.values.avro_values import AvroValues
+from bk_spark.pulsar.values.converted import Converted, ValueProblem, in_order, joined, valid_rows
+from bk_spark.pulsar.values.json_values import JsonValues
+from bk_spark.pulsar.values.primitive_values import FIXED_TYPES, fixed_values, text_codec, text_values
 
 Convert = Callable[[pa.BinaryArray, TopicSchema], Converted]
 """Values that were all written with one schema → a column."""

@@ -34,8 +34,9 @@ import pyarrow as pa
 from bk_spark.entries.digest import payload_offsets
 from bk_spark.errors import ConfigError
 from bk_spark.pulsar.columns import TIMESTAMP
-from bk_spark.pulsar.converted import Converted, ValueProblem, bitmap, valid_rows
 from bk_spark.pulsar.schemas import RAW
+from bk_spark.pulsar.slices import bitmap
+from bk_spark.pulsar.values.converted import Converted, ValueProblem, valid_rows
 
 Numbers = npt.NDArray[Any]
 Rows = npt.NDArray[np.bool_]

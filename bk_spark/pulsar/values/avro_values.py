@@ -20,9 +20,9 @@ from uuid import UUID
 import pyarrow as pa
 
 from bk_spark.errors import ConfigError
-from bk_spark.pulsar.avro_types import AvroType, avro_type
-from bk_spark.pulsar.converted import Converted, ValueProblem, from_objects, joined
 from bk_spark.pulsar.schemas import RAW
+from bk_spark.pulsar.values.avro_types import AvroType, avro_type
+from bk_spark.pulsar.values.converted import Converted, ValueProblem, from_objects, joined
 
 Conversion = Callable[[Any], Any]
 

@@ -68,10 +68,5 @@ def valid_rows(values: pa.Array) -> npt.NDArray[np.bool_]:
     return np.unpackbits(bits, bitorder="little")[values.offset : values.offset + len(values)].astype(np.bool_)
 
 
-def bitmap(rows: npt.NDArray[np.bool_]) -> pa.Buffer:
-    """The same as Arrow keeps it: a bit for each row."""
-    return pa.py_buffer(np.packbits(rows, bitorder="little"))
-
-
 def _by_row(problems: Iterable[ValueProblem]) -> tuple[ValueProblem, ...]:
     return tuple(sorted(problems, key=lambda one: one.row))

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.pulsar import json_values
-from bk_spark.pulsar.converted import Converted
-from bk_spark.pulsar.json_values import JsonValues
+from bk_spark.pulsar.values import json_values
+from bk_spark.pulsar.values.converted import Converted
+from bk_spark.pulsar.values.json_values import JsonValues
 
 ALL_READ_BY_ARROW = {
     "type": "record",

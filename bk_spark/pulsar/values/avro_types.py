@@ -29,8 +29,8 @@ import pyarrow as pa
 
 from bk_spark.errors import ConfigError
 from bk_spark.pulsar.columns import TIMESTAMP
-from bk_spark.pulsar.primitive_values import LOCAL_TIMESTAMP
 from bk_spark.pulsar.schemas import RAW
+from bk_spark.pulsar.values.primitive_values import LOCAL_TIMESTAMP
 
 MAX_DECIMAL_DIGITS: Final = 38
 """Of Spark's decimals, and of decimal128."""

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_type
 
 from bk_spark.errors import ConfigError
-from bk_spark.pulsar.avro_types import MAX_NESTING, avro_type
+from bk_spark.pulsar.values.avro_types import MAX_NESTING, avro_type
 
 UTC = pa.timestamp("us", tz="UTC")
 LOCAL = pa.timestamp("us")

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.errors import ConfigError
-from bk_spark.pulsar.converted import Converted
 from bk_spark.pulsar.schemas import TopicSchema, topic_schema
-from bk_spark.pulsar.typed_values import ValueReader
+from bk_spark.pulsar.values.converted import Converted
+from bk_spark.pulsar.values.typed_values import ValueReader
 
 UTC_TIME = pa.timestamp("us", tz="UTC")
 MOST = 2**63 - 1
