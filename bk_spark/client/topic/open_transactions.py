@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bk_spark.client.topic.access import TopicAccess
+from bk_spark.client.topic.gathering import gathered
 from bk_spark.client.topic.view import TopicView
 from bk_spark.entries.batch import numbers
 from bk_spark.errors import NoSuchEntryError, NoSuchLedgerError
@@ -31,7 +32,8 @@ class TransactionScan:
         for ledger, stretch in view.stretches(start, view.end):
             if ledger.elsewhere is None:
                 try:
-                    for batch in self._open(stretch.ledger_id).read_unconfirmed(stretch.first_entry_id, stretch.last_entry_id):
+                    entries = self._open(stretch.ledger_id).read_unconfirmed(stretch.first_entry_id, stretch.last_entry_id)
+                    for batch in gathered(entries):
                         ids = numbers(batch.column("entry_id"))
                         self._transactions.feed(stretch.ledger_id, decode(ids, batch.column("payload")).rows)
                         self._at = Position(stretch.ledger_id, int(ids[-1]) + 1)

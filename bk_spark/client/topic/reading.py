@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from bk_spark.client.log.stretches import Stretch
 from bk_spark.client.topic.access import TopicAccess
+from bk_spark.client.topic.gathering import gathered
 from bk_spark.client.topic.ledgers import TopicLedgers
 from bk_spark.client.topic.places import windows_before
 from bk_spark.entries.batch import numbers
@@ -119,7 +120,7 @@ class TopicReading:
         """``counts``: whether what cannot be read matters, because it is in the part."""
         for one in stretches:
             handle = self._open(one.ledger_id)
-            for batch in handle.read_unconfirmed(one.first_entry_id, one.last_entry_id):
+            for batch in gathered(handle.read_unconfirmed(one.first_entry_id, one.last_entry_id)):
                 decoded = decode(numbers(batch.column("entry_id")), batch.column("payload"))
                 if counts:
                     for unreadable in decoded.unreadable:

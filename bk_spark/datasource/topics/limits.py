@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bk_spark.client.topic.gathering import gathered
 from bk_spark.client.topic.ledgers import TopicLedgers
 from bk_spark.client.topic.view import TopicView
 from bk_spark.datasource.read.batch_limits import Admitted, Limits
@@ -74,7 +75,7 @@ class BatchLimits:
                 continue
             try:
                 handle = self._access.open_ledger(stretch.ledger_id)
-                for batch in handle.read_unconfirmed(stretch.first_entry_id, stretch.last_entry_id):
+                for batch in gathered(handle.read_unconfirmed(stretch.first_entry_id, stretch.last_entry_id)):
                     ids = numbers(batch.column("entry_id"))
                     rows = _messages(ids, batch.column("payload")) if by_rows else np.zeros(len(ids), np.int64)
                     yield stretch.ledger_id, ids, payload_sizes(batch.column("payload")).astype(np.int64), rows

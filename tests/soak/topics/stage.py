@@ -1,0 +1,71 @@
+"""Our bookies, a broker on them, and Pulsar's client."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.peers.bookkeeper_cluster import JAVA_OPTIONS, java_command
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.local.process import Keeper, end_all, reserved_port
+from tests.soak.pulsar.broker import ROOT, Broker, Cluster
+from tests.soak.pulsar.client import POM
+from tests.soak.topics.client import Client
+
+BOOKIES = 3
+
+JAVA = (*JAVA_OPTIONS, "-Dorg.apache.logging.log4j.level=INFO")
+"""The JVM compiles in full, as a broker's does that is measured; its log tells when a ledger is fenced."""
+
+INTERCEPTORS = ("AppendBrokerTimestampMetadataInterceptor", "AppendIndexMetadataInterceptor")
+
+EVERY_FORM: Mapping[str, object] = {
+    "transactionCoordinatorEnabled": True,
+    "brokerEntryMetadataInterceptors": ",".join(f"org.apache.pulsar.common.intercept.{one}" for one in INTERCEPTORS),
+}
+"""The broker takes transactions, and puts metadata of its own before each entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    cluster: LocalCluster
+    broker: Broker
+    client: Client
+
+    @property
+    def metadata_uri(self) -> str:
+        return self.cluster.metadata_uri
+
+    @property
+    def pulsar_uri(self) -> str:
+        """For ``pulsar_metadata``: Pulsar's root is not beside BookKeeper's."""
+        return f"zk://{self.cluster.zookeeper.address}{ROOT}"
+
+    def pids(self) -> dict[str, list[int]]:
+        """The processes of each part."""
+        bookies = [bookie.pid for bookie in self.cluster.bookies]
+        named: dict[str, list[int | None]] = {"bookies": bookies, "broker": [self.broker.pid], "writer": [self.client.pid]}
+        return {name: [pid for pid in pids if pid is not None] for name, pids in named.items()}
+
+
+@contextlib.contextmanager
+def stage(directory: Path, settings: Mapping[str, object], options: Sequence[str] = JAVA) -> Iterator[Stage]:
+    """It all ends with the context. ``settings`` are the broker's. Raises SkippedError where Pulsar is not to be had."""
+    java = java_command(options, POM)
+    home = directory / "broker"
+    home.mkdir(parents=True)
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(LocalCluster(BOOKIES, directory / "cluster"))
+        keeper = stack.enter_context(Keeper(home, temporary=False))
+        port, web_port = stack.enter_context(reserved_port(None)), stack.enter_context(reserved_port(None))
+        bookies_uri = cluster.metadata_uri.replace("zk://", "zk+hierarchical://")
+        pulsar = Cluster(cluster.zookeeper.address, bookies_uri, java, settings)
+        pulsar.initialise(web_port, port, home / "initialise.log")
+        broker = Broker(keeper, home / "broker-1", pulsar, port, web_port)
+        stack.callback(end_all, [broker])
+        broker.start()
+        client = Client(broker, directory, options)
+        stack.callback(client.close)
+        yield Stage(cluster, broker, client)
