@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -24,15 +25,24 @@ from bk_spark.entries.digest import payload_offsets
 from bk_spark.pulsar import entry_heads as entry
 from bk_spark.pulsar import single_messages as single
 from bk_spark.pulsar.columns import DECODED_SCHEMA, TIMESTAMP
-from bk_spark.pulsar.compression import NONE, DamagedPayloadError, decompress
+from bk_spark.pulsar.compression import MAX_INFLATED_BYTES, NONE, DamagedPayloadError, decompress
 from bk_spark.pulsar.entry_heads import read_heads
 from bk_spark.pulsar.properties import properties_of
 from bk_spark.pulsar.protobuf_columns import PADDING, Slices, Varints, parse
 from bk_spark.pulsar.single_messages import Batches, Messages
 from bk_spark.pulsar.slices import bitmap, cut_out, not_text
 
+TURN_BYTES: Final = 64 * 1024 * 1024
+"""Of what entries decoded together are after decompression: some ten times more is in memory meanwhile, where all are zeros."""
+
+MAX_TOGETHER_BYTES: Final = 1024 * 1024 * 1024
+"""The same bound for one call of ``decode``. A column of bytes cannot hold more than twice as much."""
+
 _MAX_MS: Final = (2**63 - 1) // 1000
 """The latest time in milliseconds that a timestamp of microseconds can hold."""
+
+_KEY_NAME, _KEY_VALUE = 1, 2
+"""The fields of EncryptionKeys that are read."""
 
 _TEXTS: Final = ("key", "_producer", "encryption_key", "uuid")
 
@@ -60,8 +70,22 @@ class Decoded:
 
 
 def decode(entry_ids: Ints, payloads: pa.BinaryArray) -> Decoded:
-    """Decode whole entries of one ledger, ascending by id. About 1 MiB or more at a time is fastest."""
+    """Decode whole entries of one ledger, ascending by id. About 1 MiB or more at a time is fastest.
+
+    Compressed entries that together are more than MAX_TOGETHER_BYTES are unreadable here: ``decode_in_turns`` reads them.
+    """
     return _Decoder(entry_ids, payloads).run()
+
+
+def decode_in_turns(entry_ids: Ints, payloads: pa.BinaryArray) -> Iterator[Decoded]:
+    """The same, however much the entries are after decompression: mostly in one turn, else in turns of about TURN_BYTES."""
+    decoder = _Decoder(entry_ids, payloads)
+    ends = decoder.turns()
+    if len(ends) == 1:
+        yield decoder.run()
+        return
+    for begin, end in pairwise([0, *ends]):
+        yield decode(entry_ids[begin:end], payloads.slice(begin, end - begin))
 
 
 class _Decoder:
@@ -74,8 +98,22 @@ class _Decoder:
         self._bytes = b"".join([memoryview(stored)[first:last], bytes(PADDING)])
         self._data = np.frombuffer(self._bytes, np.uint8)
         self._ids = entry_ids
+        self._inflated_bytes = 0
         self._heads = read_heads(self._data, offsets[:-1] - first, offsets[1:] - first)
         self._problems: dict[int, str] = dict.fromkeys(np.flatnonzero(~self._heads.good).tolist(), "it is no entry of a topic")
+
+    def turns(self) -> list[int]:
+        """Where each turn ends, excluded."""
+        is_packed = self._is_plain() & self._good() & (self._number(entry.COMPRESSION).int32 != NONE)
+        sizes = np.minimum(self._number(entry.UNCOMPRESSED_SIZE).values, np.uint64(MAX_INFLATED_BYTES)).astype(np.int64)
+        sums = np.cumsum(np.where(is_packed, sizes, 0))
+        ends, before = [], 0
+        while not ends or ends[-1] < len(sums):
+            begin = ends[-1] if ends else 0
+            end = max(int(np.searchsorted(sums, before + TURN_BYTES, side="right")), min(begin + 1, len(sums)))
+            ends.append(end)
+            before = int(sums[end - 1]) if end else 0
+        return ends
 
     def run(self) -> Decoded:
         self._check_heads()
@@ -138,7 +176,11 @@ class _Decoder:
     def _inflated(self, place: int) -> bytes:
         payload = self._bytes[int(self._heads.payload_starts[place]) : int(self._heads.payload_ends[place])]
         size = int(self._number(entry.UNCOMPRESSED_SIZE).values[place])
-        return decompress(payload, int(self._number(entry.COMPRESSION).int32[place]), size)
+        if self._inflated_bytes + size > MAX_TOGETHER_BYTES:
+            raise DamagedPayloadError(f"the entries before it have {self._inflated_bytes} bytes already, decode fewer together")
+        found = decompress(payload, int(self._number(entry.COMPRESSION).int32[place]), size)
+        self._inflated_bytes += len(found)
+        return found
 
     def _shared(self) -> Columns:
         """What an entry says for all its rows."""
@@ -176,11 +218,15 @@ class _Decoder:
         keys = self._heads.metadata.parts[entry.ENCRYPTION_KEYS]
         if not len(keys.rows):
             return pa.nulls(len(self._ids), pa.binary())
+        names = parse(self._data, keys.starts, keys.ends, slices=(_KEY_NAME, _KEY_VALUE))
+        name = names.slices[_KEY_NAME]
+        whole = ~names.malformed & name.present & names.slices[_KEY_VALUE].present
+        for place in np.unique(keys.rows[~whole]).tolist():
+            self._problems.setdefault(place, "its encryption keys are damaged")
         rows, firsts = np.unique(keys.rows, return_index=True)
-        names = parse(self._data, keys.starts[firsts], keys.ends[firsts], slices=(1,))
         starts, ends = np.zeros(len(self._ids), np.int64), np.zeros(len(self._ids), np.int64)
         present = np.zeros(len(self._ids), np.bool_)
-        starts[rows], ends[rows], present[rows] = names.slices[1].starts, names.slices[1].ends, True
+        starts[rows], ends[rows], present[rows] = name.starts[firsts], name.ends[firsts], whole[firsts]
         return self._cut(Slices(starts, ends, present))
 
     def _alone(self, shared: Columns, batched: Flags) -> pa.RecordBatch | None:

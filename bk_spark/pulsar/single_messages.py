@@ -123,11 +123,11 @@ def _jump(data: Data, starts: Ints, ends: Ints, counts: Ints) -> tuple[Ints, Int
     firsts = np.searchsorted(places, starts)
     there = (firsts < none) & (counts > 0)
     there[there] = places[firsts[there]] == starts[there]
-    chain = firsts[there]
-    for _ in range(int(counts.max(initial=0)).bit_length()):
-        chain, jumps = np.concatenate([chain, jumps[chain]]), jumps[jumps]
     reached = np.zeros(none + 1, np.bool_)
-    reached[chain] = True
+    reached[firsts[there]] = True
+    for _ in range(min(int(counts.max(initial=0)), none).bit_length()):  # a count may be a lie, the places are there
+        reached[jumps[np.flatnonzero(reached)]] = True
+        jumps = jumps[jumps]
     chain = np.flatnonzero(reached[:none] & good)
     of_batch = np.bincount(owners[chain], minlength=len(starts))
     ranks = np.arange(len(chain)) - np.repeat(np.cumsum(of_batch) - of_batch, of_batch)

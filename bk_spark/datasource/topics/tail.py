@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from bk_spark.client.log.stream.waits import PATIENCE_S, RETRY_S
 from bk_spark.client.topic.ledgers import TopicLedgers
 from bk_spark.client.topic.open_transactions import TransactionScan
 from bk_spark.client.topic.plan import ReadStart, TopicStarts
+from bk_spark.client.topic.view import TopicView
 from bk_spark.datasource.read.stream_thread import StreamThread
 from bk_spark.datasource.read.tail import GRACE_S
 from bk_spark.datasource.topics.reading import TopicsRead, topics_left
@@ -49,7 +50,7 @@ class TopicsTail:
         self._due_s = 0.0
         self._failure: BaseException | None = None
         self._trouble: BookKeeperError | None = None
-        self._is_frozen = False
+        self._frozen: tuple[list[TopicName], list[TopicView]] | None = None
 
     def starts(self, start: ReadStart) -> dict[str, Position]:
         """Where a stream begins in each topic that is there now. Raises ConfigError for a place that a topic does not have."""
@@ -66,7 +67,8 @@ class TopicsTail:
         From memory; only the first call waits. Raises why the topics cannot be followed.
         """
         self._given = given
-        if self._is_frozen and self._known is not None:
+        if self._frozen is not None:
+            self._known = self._known or self._frozen_ends(*self._frozen)
             return self._known
         if self._thread is None:
             self._thread = StreamThread("bk-spark-topics")
@@ -85,11 +87,10 @@ class TopicsTail:
         return self._known
 
     def freeze(self) -> None:
-        """From now on the ends are those of now."""
+        """From now on the ends are those of now. What transactions are open then is looked at once a position is given."""
         self.stop()
-        self._is_frozen, self._known = True, None
-        self._named_s = float("-inf")
-        self._look_until_scanned()
+        topics = topics_left(self._read.options, self._ledgers.store)
+        self._frozen, self._known = (topics, self._ledgers.views(topics)), None
 
     def stop(self) -> None:
         """Follow the topics no more."""
@@ -133,19 +134,23 @@ class TopicsTail:
             self._topics, self._named_s = topics, time.monotonic()
             self._ledgers.forget_others({str(topic) for topic in topics})
             self._scans = {topic: scan for topic, scan in self._scans.items() if topic in topics}
-        views = self._ledgers.views(self._topics)
+        self._known = self._ends(self._topics, self._ledgers.views(self._topics))
+
+    def _ends(self, topics: Sequence[TopicName], views: Sequence[TopicView]) -> dict[str, Position]:
         # Asked after the views: a message of a transaction that is in one was written after this became true.
-        transactional = self._ledgers.store.may_have_transactions(self._topics)
+        transactional = self._ledgers.store.may_have_transactions(topics)
         ends = {}
-        for topic, view, is_transactional in zip(self._topics, views, transactional, strict=True):
+        for topic, view, is_transactional in zip(topics, views, transactional, strict=True):
             ends[str(topic)] = view.end
             if is_transactional:
                 scan = self._scans.setdefault(topic, TransactionScan(self._access, self._given.get(str(topic), view.first)))
                 ends[str(topic)] = scan.readable(view)
-        self._known = ends
+        return ends
 
-    def _look_until_scanned(self) -> None:
-        """All that is confirmed now, however long it takes to read it for transactions."""
-        self._look()
+    def _frozen_ends(self, topics: Sequence[TopicName], views: Sequence[TopicView]) -> dict[str, Position]:
+        """The ends of these views, however long it takes to read them for transactions."""
+        self._scans = {}
+        ends = self._ends(topics, views)
         while not all(scan.is_done for scan in self._scans.values()):
-            self._look()
+            ends = self._ends(topics, views)
+        return ends

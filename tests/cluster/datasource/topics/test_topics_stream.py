@@ -6,12 +6,14 @@ import json
 import logging
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.datasource.topics.stream import TopicsStream
 from bk_spark.errors import ConfigError, MessagesGoneError
+from bk_spark.pulsar.transactions import OpenTransactions
 from tests.cluster.client.topic.written_topics import WrittenTopic, partitioned
 from tests.cluster.datasource.topics.conftest import OpenTopics
 from tests.unit.datasource.batches import wait_until
@@ -163,6 +165,24 @@ def test_a_stream_waits_before_the_first_message_of_an_open_transaction(
     assert drained(stream(topic=topic, **EARLIEST), end) == (end, [])
     topic.write([[marker(21, 0, 1), single(b"d")]])
     assert read_on(reader, end, 5)[1] == [b"1a", b"b", b"2a", b"c", b"d"]
+
+
+def test_a_run_of_what_there_is_now_reads_for_transactions_only_from_where_it_stands(
+    stream: OpenTopics, bookkeeper: BookKeeper, namespace: str, topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    WrittenTopic(bookkeeper, f"{namespace}/__transaction_buffer_snapshot").publish()
+    places = topic.write([numbered(5), numbered(5, 9)])
+    scanned: list[int] = []
+    feed = OpenTransactions.feed
+
+    def record(self: OpenTransactions, ledger_id: int, rows: pa.RecordBatch) -> None:
+        scanned.extend(rows.column("entry_id").to_pylist())
+        feed(self, ledger_id, rows)
+
+    monkeypatch.setattr(OpenTransactions, "feed", record)
+    reader = stream(topic=topic, startingOffsets=places[7])
+    assert drained(reader)[1] == [[b"7", b"8"]]
+    assert scanned == [2, 3]
 
 
 def test_what_retention_trimmed_before_it_was_read_ends_a_stream_or_is_skipped(
