@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from bk_spark.client.log.stretches import Stretch
 from bk_spark.client.topic.access import TopicAccess
-from bk_spark.client.topic.ledgers import TopicLedgers
+from bk_spark.client.topic.ledgers import MAX_LOOKS, TopicLedgers
 from bk_spark.client.topic.search import position_at
 from bk_spark.client.topic.view import TopicLedger, TopicView
-from bk_spark.errors import ConfigError, UnreadableMessagesError
+from bk_spark.errors import ConfigError, NoSuchLedgerError, UnreadableMessagesError
 from bk_spark.pulsar import stored
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import EARLIEST, LATEST, Offsets, Position
@@ -53,10 +54,16 @@ class TopicStarts:
 
     def _behind_cursor(self, topic: TopicName, subscription: str) -> Position:
         """Behind the last message before which all are acknowledged."""
+        for _ in range(MAX_LOOKS - 1):
+            with suppress(NoSuchLedgerError):  # its broker has begun another ledger since
+                return self._behind(topic, subscription)
+        return self._behind(topic, subscription)
+
+    def _behind(self, topic: TopicName, subscription: str) -> Position:
         cursor = self._ledgers.store.cursor(topic, subscription)
         if cursor is None:
-            there = ", ".join(f"'{one}'" for one in self._ledgers.store.subscriptions(topic)) or "none"
-            problem = f"topic '{topic}' has no durable subscription of this name, there are: {there}"
+            known = ", ".join(f"'{one}'" for one in self._ledgers.store.subscriptions(topic)) or "none"
+            problem = f"topic '{topic}' has no durable subscription of this name, there are: {known}"
             raise ConfigError("startingSubscription", subscription, problem)
         marked = cursor.mark_delete or self._marked_in_ledger(cursor)
         if marked is None:

@@ -44,7 +44,7 @@ class TopicsReader(DataSourceReader):
             for part in parts_between(
                 topic, view, starts.position(start, topic, view), offset_in(_END, end.of(str(topic)), view), read.choice
             )
-            for partition in read.partitions(part)
+            for partition in read.partitions(part, len(topics))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

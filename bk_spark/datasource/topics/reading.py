@@ -54,8 +54,11 @@ class TopicsRead:
         text = options.starting_offsets or default
         return ReadStart(Offsets.parse("option 'startingOffsets'", text), what="option 'startingOffsets'")
 
-    def partitions(self, part: TopicPart) -> Iterator[TopicPart]:
-        """A part as Spark's partitions: large ledgers are cut, at their fragments first, and small ones packed together."""
+    def partitions(self, part: TopicPart, topics: int) -> Iterator[TopicPart]:
+        """A part as Spark's partitions: large ledgers are cut, at their fragments first, and small ones packed together.
+
+        So many ``topics`` share ``minPartitions``.
+        """
         options = self.options
         if any(stretch.length > options.max_bytes_per_partition for stretch in part.stretches):
             bookkeeper = connect(options.metadata, options.client)
@@ -67,7 +70,8 @@ class TopicsRead:
                 for piece in (cut_at_fragments(one, found[one.ledger_id]) if one.ledger_id in found else [one])
             ]
             part = replace(part, stretches=tuple(pieces))
-        for index, stretches in enumerate(plan(part.stretches, options.max_bytes_per_partition, options.min_partitions)):
+        least = -(-options.min_partitions // topics)
+        for index, stretches in enumerate(plan(part.stretches, options.max_bytes_per_partition, least)):
             yield replace(part, stretches=stretches, from_batch_index=0 if index else part.from_batch_index)
 
     def batches(self, part: TopicPart) -> Iterator[pa.RecordBatch]:

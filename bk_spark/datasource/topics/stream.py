@@ -93,7 +93,7 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             InputPartition(partition)
             for topic, view in zip(moved, ledgers.views(moved), strict=True)
             for part in parts_between(topic, view, begins.get(str(topic), BEGINNING), ends[str(topic)], self._read.choice)
-            for partition in self._read.partitions(replace(part, is_settled=True))
+            for partition in self._read.partitions(replace(part, is_settled=True), len(moved))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -60,6 +60,12 @@ def test_more_partitions_are_made_where_they_are_asked_for(direct: Direct, topic
     assert direct.column(None, "value", topic=topic, minPartitions=4) == [b"%d" % number for number in range(40)]
 
 
+def test_topics_share_the_partitions_that_are_asked_for(direct: Direct, bookkeeper: BookKeeper, namespace: str) -> None:
+    for one in partitioned(bookkeeper, f"{namespace}/visits", 2):
+        one.write([numbered(40)])
+    assert len(direct.reader(None, topic=f"{namespace}/visits", minPartitions=6).partitions()) == 6
+
+
 def test_a_list_and_a_pattern_name_several_topics(direct: Direct, bookkeeper: BookKeeper, namespace: str) -> None:
     for name in ("orders-eu", "orders-us", "visits", "__change_events"):
         WrittenTopic(bookkeeper, f"{namespace}/{name}").write([[single(name.encode())]])
