@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bk_spark.entries.batch import int64s
+from bk_spark.entries.batch import binaries, int64s
 from bk_spark.entries.digest import payload_offsets
 from bk_spark.pulsar import entry_heads as entry
 from bk_spark.pulsar import single_messages as single
@@ -33,10 +33,10 @@ from bk_spark.pulsar.single_messages import Batches, Messages
 from bk_spark.pulsar.slices import bitmap, cut_out, not_text
 
 TURN_BYTES: Final = 64 * 1024 * 1024
-"""Of what entries decoded together are after decompression: some ten times more is in memory meanwhile, where all are zeros."""
+"""What the entries of one turn are after decompression. Up to eight times as much is in memory while they are decoded."""
 
-MAX_TOGETHER_BYTES: Final = 1024 * 1024 * 1024
-"""The same bound for one call of ``decode``. A column of bytes cannot hold more than twice as much."""
+MAX_TOGETHER_BYTES: Final = 512 * 1024 * 1024
+"""What the entries of one call of ``decode`` are after decompression, at most. A column of bytes holds four times as much."""
 
 _MAX_MS: Final = (2**63 - 1) // 1000
 """The latest time in milliseconds that a timestamp of microseconds can hold."""
@@ -107,7 +107,8 @@ class _Decoder:
         is_packed = self._is_plain() & self._good() & (self._number(entry.COMPRESSION).int32 != NONE)
         sizes = np.minimum(self._number(entry.UNCOMPRESSED_SIZE).values, np.uint64(MAX_INFLATED_BYTES)).astype(np.int64)
         sums = np.cumsum(np.where(is_packed, sizes, 0))
-        ends, before = [], 0
+        ends: list[int] = []
+        before = 0
         while not ends or ends[-1] < len(sums):
             begin = ends[-1] if ends else 0
             end = max(int(np.searchsorted(sums, before + TURN_BYTES, side="right")), min(begin + 1, len(sums)))
@@ -161,25 +162,29 @@ class _Decoder:
         if len(plain):
             heads = self._heads
             yield Batches(self._bytes, heads.payload_starts[plain], heads.payload_ends[plain], plain, counts[plain])
-        inflated = {}
-        for place in np.flatnonzero(chosen & is_packed).tolist():
-            try:
-                inflated[place] = self._inflated(place)
-            except DamagedPayloadError as problem:
-                self._problems[place] = f"its batch is damaged: {problem}"
+        inflated = self._inflated(chosen & is_packed)
         if inflated:
             packed = np.array(list(inflated), np.int64)
             sizes = np.array([len(one) for one in inflated.values()], np.int64)
             ends = np.cumsum(sizes)
             yield Batches(b"".join([*inflated.values(), bytes(PADDING)]), ends - sizes, ends, packed, counts[packed])
 
-    def _inflated(self, place: int) -> bytes:
-        payload = self._bytes[int(self._heads.payload_starts[place]) : int(self._heads.payload_ends[place])]
-        size = int(self._number(entry.UNCOMPRESSED_SIZE).values[place])
-        if self._inflated_bytes + size > MAX_TOGETHER_BYTES:
-            raise DamagedPayloadError(f"the entries before it have {self._inflated_bytes} bytes already, decode fewer together")
-        found = decompress(payload, int(self._number(entry.COMPRESSION).int32[place]), size)
-        self._inflated_bytes += len(found)
+    def _inflated(self, chosen: Flags) -> dict[int, bytes]:
+        """The payloads of the chosen entries by their places, decompressed. Those that cannot be are left out and refused."""
+        found: dict[int, bytes] = {}
+        starts, ends = self._heads.payload_starts, self._heads.payload_ends
+        sizes, kinds = self._number(entry.UNCOMPRESSED_SIZE).values, self._number(entry.COMPRESSION).int32
+        for place in np.flatnonzero(chosen).tolist():
+            size = int(sizes[place])
+            if self._inflated_bytes + size > MAX_TOGETHER_BYTES and size <= MAX_INFLATED_BYTES:
+                self._problems[place] = f"the others hold {self._inflated_bytes} bytes: decode fewer together"
+                continue
+            try:
+                found[place] = decompress(self._bytes[int(starts[place]) : int(ends[place])], int(kinds[place]), size)
+            except DamagedPayloadError as problem:
+                self._problems[place] = f"its payload is damaged: {problem}"
+            else:
+                self._inflated_bytes += size
         return found
 
     def _shared(self) -> Columns:
@@ -231,14 +236,12 @@ class _Decoder:
 
     def _alone(self, shared: Columns, batched: Flags) -> pa.RecordBatch | None:
         """The rows of entries that are no batches."""
-        values, value_problems = self._values(batched)
+        values = self._values(batched)
         metadata = self._heads.metadata
         keys = self._cut(metadata.slices[entry.KEY])
         self._refuse_texts([place for place in not_text(keys) if not batched[place]])
         properties, wrong = properties_of(self._bytes, self._data, metadata.parts[entry.PROPERTIES], len(self._ids))
         self._refuse_texts([place for place in wrong if not batched[place]])
-        for place, problem in value_problems.items():
-            self._problems.setdefault(place, problem)
         event = self._number(entry.EVENT_TIME)
         columns = {
             **shared,
@@ -253,7 +256,7 @@ class _Decoder:
         }
         return _chosen(columns, self._good() & ~batched)
 
-    def _values(self, batched: Flags) -> tuple[pa.BinaryArray, dict[int, str]]:
+    def _values(self, batched: Flags) -> pa.BinaryArray:
         """The values of entries that are no batches, null in the others."""
         is_plain = self._is_plain()
         is_chunk = self._number(entry.CHUNKS).int32 > 1
@@ -261,20 +264,13 @@ class _Decoder:
         locked[self._heads.metadata.parts[entry.ENCRYPTION_KEYS].rows] = True
         has_value = (is_plain & ~self._number(entry.NULL_VALUE).is_true) | (is_chunk & ~locked)
         has_value &= ~batched & self._good() & ~self._number(entry.MARKER_TYPE).present
-        packed = np.flatnonzero(has_value & ~is_chunk & (self._number(entry.COMPRESSION).int32 != NONE)).tolist()
         values = self._cut(Slices(self._heads.payload_starts, self._heads.payload_ends, has_value))
-        problems = {}
-        inflated = {}
-        for place in packed:
-            try:
-                inflated[place] = self._inflated(place)
-            except DamagedPayloadError as problem:
-                problems[place] = str(problem)
+        inflated = self._inflated(has_value & ~is_chunk & (self._number(entry.COMPRESSION).int32 != NONE))
         if inflated:
             mask = np.zeros(len(self._ids), np.bool_)
             mask[list(inflated)] = True
-            values = pc.replace_with_mask(values, _bools(mask), pa.array(list(inflated.values()), pa.binary()))
-        return values, problems
+            values = pc.replace_with_mask(values, _bools(mask), binaries(list(inflated.values())))
+        return values
 
     def _of_batches(self, shared: Columns, messages: Messages) -> pa.RecordBatch | None:
         """The rows of messages in batches."""

@@ -36,6 +36,9 @@ _IS_FIRST_TAG: Final = np.isin(np.arange(256), (_PROPERTIES_TAG, _KEY_TAG, _SIZE
 MOST_PLACES: Final = 4
 """Places for each message, above which batches are walked: values full of zeros look like the begin of a message everywhere."""
 
+MANY_ZEROS: Final = 8
+"""Bytes of a batch for each two zeros, below which the zeros are sifted before they are listed: a list has 8 bytes for each."""
+
 MOST_SKIPPED: Final = 64
 """Properties before the size of a message, above which its batch is walked."""
 
@@ -139,7 +142,10 @@ def _jump(data: Data, starts: Ints, ends: Ints, counts: Ints) -> tuple[Ints, Int
 def _places(data: Data, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """Where a message might begin, and the batch of each place: its metadata have less than 64 KiB, and begin as usual."""
     first, last = int(starts[0]), int(ends[-1])
-    places = np.flatnonzero((data[first:last] | data[first + 1 : last + 1]) == 0) + first
+    is_place = (data[first:last] | data[first + 1 : last + 1]) == 0
+    if np.count_nonzero(is_place) * MANY_ZEROS > len(is_place):
+        is_place &= _IS_FIRST_TAG[data[first + 4 : last + 4]]
+    places = np.flatnonzero(is_place) + first
     places = places[_IS_FIRST_TAG[data[places + 4]]]
     owners = np.searchsorted(starts, places, side="right") - 1
     inside = places < ends[owners]  # what is between two batches is of none

@@ -54,7 +54,9 @@ def shown(
     directory = tmp_path_factory.mktemp("examples")
     secrets = _secrets(secured_cluster, directory / "secrets")
     with BookKeeper(cluster.metadata_uri) as bookkeeper:
-        WrittenTopic(bookkeeper, "persistent://shop/europe/orders").write([[single(b"apples", partition_key="customer-7")]])
+        for name in ("orders", "orders-retail"):
+            topic = WrittenTopic(bookkeeper, f"persistent://shop/europe/{name}")
+            topic.write([[single(b"apples", partition_key="customer-7")]])
     task = {
         "uri": {"*": cluster.metadata_uri, "secure.md": secured_cluster.metadata_uri},
         "replaced": {"/etc/logs/": f"{secrets}/", CHECKPOINTS: f"{directory}/checkpoints/"},

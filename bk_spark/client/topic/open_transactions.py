@@ -7,7 +7,7 @@ from bk_spark.client.topic.gathering import gathered
 from bk_spark.client.topic.view import TopicView
 from bk_spark.entries.batch import numbers
 from bk_spark.errors import NoSuchEntryError, NoSuchLedgerError
-from bk_spark.pulsar.messages import decode
+from bk_spark.pulsar.messages import decode_in_turns
 from bk_spark.pulsar.positions import Position
 from bk_spark.pulsar.transactions import OpenTransactions
 
@@ -35,7 +35,8 @@ class TransactionScan:
                     entries = self._open(stretch.ledger_id).read_unconfirmed(stretch.first_entry_id, stretch.last_entry_id)
                     for batch in gathered(entries):
                         ids = numbers(batch.column("entry_id"))
-                        self._transactions.feed(stretch.ledger_id, decode(ids, batch.column("payload")).rows)
+                        for decoded in decode_in_turns(ids, batch.column("payload")):
+                            self._transactions.feed(stretch.ledger_id, decoded.rows)
                         self._at = Position(stretch.ledger_id, int(ids[-1]) + 1)
                         read += batch.nbytes
                         if read > SCAN_BYTES:

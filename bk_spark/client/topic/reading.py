@@ -26,7 +26,7 @@ from bk_spark.client.topic.places import windows_before
 from bk_spark.entries.batch import numbers
 from bk_spark.errors import InternalError, MessagesGoneError, NoSuchEntryError, NoSuchLedgerError, UnreadableMessagesError
 from bk_spark.pulsar.chunks import ChunkAssembler
-from bk_spark.pulsar.messages import decode
+from bk_spark.pulsar.messages import decode_in_turns
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import Position
 from bk_spark.pulsar.selection import encrypted, of_chunks, without_markers, without_tombstones
@@ -121,11 +121,10 @@ class TopicReading:
         for one in stretches:
             handle = self._open(one.ledger_id)
             for batch in gathered(handle.read_unconfirmed(one.first_entry_id, one.last_entry_id)):
-                decoded = decode(numbers(batch.column("entry_id")), batch.column("payload"))
-                if counts:
-                    for unreadable in decoded.unreadable:
+                for decoded in decode_in_turns(numbers(batch.column("entry_id")), batch.column("payload")):
+                    for unreadable in decoded.unreadable if counts else ():
                         self.unreadable(one.ledger_id, unreadable.entry_id, unreadable.problem)
-                yield decoded.rows
+                    yield decoded.rows
 
     def _from_start(self, stretch: Stretch, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Without encrypted rows, and without messages before the first one to be read."""

@@ -22,7 +22,7 @@ from bk_spark.datasource.topics.reading import TopicsRead
 from bk_spark.entries.batch import numbers
 from bk_spark.entries.digest import payload_sizes
 from bk_spark.errors import NoSuchEntryError, NoSuchLedgerError
-from bk_spark.pulsar.messages import decode
+from bk_spark.pulsar.messages import decode_in_turns
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import Position
 
@@ -94,8 +94,11 @@ def _fitting(sizes: Ints, rows: Ints, limits: Limits) -> int:
 
 def _messages(ids: Ints, payloads: pa.BinaryArray) -> Ints:
     """How many messages end in each entry."""
-    rows = decode(ids, payloads).rows
-    last_chunk = pc.equal(rows.column("chunk_id"), pc.subtract(rows.column("chunks"), 1))
-    counts = pc.and_(pc.is_null(rows.column("marker_type")), pc.fill_null(last_chunk, True))
-    places = np.searchsorted(ids, numbers(rows.filter(counts).column("entry_id")))
-    return np.bincount(places, minlength=len(ids)).astype(np.int64)
+    found = np.zeros(len(ids), np.int64)
+    for decoded in decode_in_turns(ids, payloads):
+        rows = decoded.rows
+        last_chunk = pc.equal(rows.column("chunk_id"), pc.subtract(rows.column("chunks"), 1))
+        counts = pc.and_(pc.is_null(rows.column("marker_type")), pc.fill_null(last_chunk, True))
+        places = np.searchsorted(ids, numbers(rows.filter(counts).column("entry_id")))
+        found += np.bincount(places, minlength=len(ids))
+    return found

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.proto.pulsar_pb2 import BrokerEntryMetadata, EncryptionKeys
+from bk_spark.pulsar import messages
 from bk_spark.pulsar.columns import DECODED_SCHEMA
-from bk_spark.pulsar.messages import Decoded, decode
+from bk_spark.pulsar.messages import Decoded, decode, decode_in_turns
 from tests.unit.pulsar.entries import (
     LZ4,
     NONE,
@@ -134,6 +135,19 @@ def test_an_encrypted_entry_is_one_row_without_a_value() -> None:
     assert (row["encryption_key"], row["value"], row["batch_index"]) == ("first", None, -1)
 
 
+@pytest.mark.parametrize("key", [b"", b"\x0a\x05ab", b"\x12\x01v", b"\x0a\x01k"])
+def test_encryption_keys_that_are_damaged_are_damage_of_their_entry(key: bytes) -> None:
+    """The first one, or a further one, is cut, or has no name or no value."""
+    whole = EncryptionKeys(key="name", value=b"?").SerializeToString()
+    for keys in ([key], [whole, key]):
+        head = metadata().SerializeToString() + b"".join(b"\x6a" + bytes([len(one)]) + one for one in keys)
+        entry = len(head).to_bytes(4, "big") + head + b"??"
+        locked = framed(metadata(encryption_keys=[EncryptionKeys(key="name", value=b"?")]), b"??")
+        found = decoded([locked, entry, locked, single(b"a"), entry])
+        assert [(row["entry_id"], row["encryption_key"]) for row in rows(found)] == [(0, "name"), (2, "name"), (3, None)]
+        assert {one.problem for one in found.unreadable} == {"its encryption keys are damaged"}
+
+
 def test_a_marker_is_one_row_with_its_transaction() -> None:
     [row] = rows(decoded([marker(21, 2**64 - 1, 7)]))
     assert (row["marker_type"], row["txn_most"], row["txn_least"], row["value"]) == (21, 2**64 - 1, 7, None)
@@ -179,6 +193,34 @@ def test_entries_in_the_middle_of_a_larger_array_are_read() -> None:
     entries = pa.array([single(b"%d" % number) for number in range(9)], pa.binary()).slice(3, 4)
     found = decode(np.arange(3, 7, dtype=np.int64), entries)
     assert found.rows.column("value").to_pylist() == [b"3", b"4", b"5", b"6"]
+
+
+def in_turns(entries: Sequence[bytes]) -> list[Decoded]:
+    return list(decode_in_turns(np.arange(len(entries), dtype=np.int64), pa.array(entries, pa.binary())))
+
+
+def test_entries_that_are_too_much_together_are_decoded_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "TURN_BYTES", 1000)
+    large, small = single(bytes(5000), compression=ZSTD), batch([Message(bytes(300))], compression=LZ4)
+    stored = [small, small, large, large, single(b"a" * 5000), small, small, small, small, small]
+    turns = in_turns(stored)
+    assert [turn.rows.num_rows for turn in turns] == [2, 1, 1, 4, 2]
+    assert [row for turn in turns for row in rows(turn)] == rows(decoded(stored))
+
+
+@pytest.mark.parametrize("stored", [[], [single(b"a")], [single(b"a", compression=LZ4), b"?"]])
+def test_few_entries_are_decoded_in_one_turn(stored: list[bytes]) -> None:
+    assert [turn.rows.num_rows for turn in in_turns(stored)] == [len(stored[:1])]
+
+
+def test_what_is_too_much_for_one_call_is_unreadable_there_and_a_lie_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "MAX_TOGETHER_BYTES", 1000)
+    packed = [single(bytes(400), compression=one) for one in (LZ4, ZLIB, ZSTD)]
+    lie = framed(metadata(compression=ZSTD, uncompressed_size=900), compressed(bytes(400), ZSTD))
+    found = decoded([lie, *packed, single(bytes(5000)), lie])
+    assert [row["entry_id"] for row in rows(found)] == [1, 2, 4]
+    assert [one.entry_id for one in found.unreadable] == [0, 3, 5]
+    assert found.unreadable[1].problem == "the others hold 800 bytes: decode fewer together"
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
@@ -96,3 +97,41 @@ def test_whatever_the_bytes_are_jumps_and_walk_agree(payload: bytes, count: int)
     except single_messages.DamagedBatchError:
         walked = None
     assert (None if found.problems else found.value_ends.tolist()) == walked
+
+
+@pytest.mark.parametrize("lie", [2**22, 2**31 - 1])
+def test_a_count_that_lies_is_damage_and_allocates_nothing(lie: int) -> None:
+    whole = batch_payload([Message(b"a"), Message(b"b")])
+    tracemalloc.start()
+    try:
+        found = read([whole] * 3, [2, lie, 2])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.problems == {1: f"it ends within message 2 of its {lie}"}
+    assert [(owner, value) for owner, _, value in values(found)] == [(0, b"a"), (0, b"b"), (2, b"a"), (2, b"b")]
+    assert peak < 1_000_000
+
+
+def test_small_batches_beside_a_large_one_take_memory_for_what_there_is() -> None:
+    small, large = batch_payload([Message(b"a")]), batch_payload([Message(b"b")] * 4000)
+    tracemalloc.start()
+    try:
+        found = read([small] * 4000 + [large], [1] * 4000 + [4000])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found.owners) == 8000
+    assert peak < 10_000_000
+
+
+def test_zeros_of_a_large_value_are_not_listed() -> None:
+    payload = batch_payload([Message(bytes(4_000_000))])
+    tracemalloc.start()
+    try:
+        found = read([payload], [1])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert values(found) == [(0, 0, bytes(4_000_000))]
+    assert peak < 7 * len(payload)
