@@ -10,6 +10,10 @@ messages interleave, and a producer that resends stores some twice. For each mes
 
     ids 0 1 0 1 2 of 3 → one message, of the last three     0 1 1 2 → one message     0 2 → none
 
+A message that is dropped is counted as incomplete, and so is one whose last chunk has no beginning, unless it was completed or
+counted before: a producer that resends leaves such chunks too. A chunk 0 that begins a message anew counts nothing: it is the
+same message, and may still be completed.
+
 A message lies where its last chunk lies. Who begins to read in the middle of a topic looks back for the chunks before: chunk 0
 forgets all that was before it, so the last chunk 0 before the middle is far enough.
 
@@ -19,31 +23,26 @@ Ref: docs/formats.md, "Pulsar's entries"; Apache Pulsar's PIP-37.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bk_spark.pulsar.columns import DECODED_SCHEMA
+from bk_spark.entries.batch import binaries
 from bk_spark.pulsar.compression import DamagedPayloadError, decompress
 from bk_spark.pulsar.messages import Unreadable
+from bk_spark.pulsar.slices import bitmap
 
 MAX_PENDING_BYTES: Final = 256 * 1024 * 1024
 """Bytes of chunks whose message is not complete. Above them the message that began first is dropped, as Pulsar's consumers drop
-it above ten messages: a producer that died leaves such messages."""
+it above ten messages: a producer that died leaves such messages. One message alone may have more."""
 
-
-@dataclass(slots=True)
-class _Pending:
-    """What is there of a message: the chunks from 0 on."""
-
-    parts: list[bytes] = field(default_factory=list)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(map(len, self.parts))
+MAX_WHOLE_BYTES: Final = 1024 * 1024 * 1024
+"""Bytes of a message, and of all messages that one call of ``feed`` completes. A column of bytes holds twice as much, and the
+other rows need some of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,98 +55,155 @@ class Assembled:
     """Messages that were dropped, because chunks are missing."""
 
 
+class TooLargeError(Exception):
+    """A message that has more than MAX_WHOLE_BYTES, alone or with those that are completed beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    row: int
+    uuid: str
+    chunk_id: int
+    is_last: bool
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What is there of a message: the chunks from 0 on."""
+
+    parts: list[bytes] = field(default_factory=list)
+    nbytes: int = 0
+
+
 class ChunkAssembler:
-    """Replays the chunks of one reading. One thread uses it."""
+    """Replays the chunks of one reading. One thread uses it.
+
+    It keeps the bytes of messages that are not complete, and the uuid of each message that it met.
+    """
 
     def __init__(self) -> None:
         self._pending: dict[str, _Pending] = {}
+        self._pending_bytes = 0
         self._known: set[str] = set()
         """Messages of which no chunk before the next row matters any more."""
+        self._ended: set[str] = set()
+        """Messages that were completed or counted as incomplete: more chunks of them without a beginning are no loss."""
+        self._incomplete = 0
 
     def needs_look_back(self, rows: pa.RecordBatch) -> frozenset[str]:
         """The messages in ``rows`` whose beginning may lie before all that was fed and primed."""
-        ids = rows.column("chunk_id")
-        if ids.null_count == rows.num_rows:
-            return frozenset()
-        found: dict[str, int] = {}
-        for uuid, chunk_id in _chunks(rows):
-            found.setdefault(uuid, chunk_id)
-        return frozenset(uuid for uuid, first in found.items() if first > 0 and uuid not in self._known)
+        first: dict[str, int] = {}
+        for chunk in _chunks(rows):
+            first.setdefault(chunk.uuid, chunk.chunk_id)
+        return frozenset(uuid for uuid, chunk_id in first.items() if chunk_id > 0 and uuid not in self._known)
 
     def prime(self, rows: Iterable[pa.RecordBatch], uuids: frozenset[str]) -> None:
-        """Take in the earlier chunks of these messages, in the topic's order."""
+        """Take in the earlier chunks of these messages, in the topic's order. What they complete or lose is not counted."""
         for batch in rows:
-            for number, (uuid, chunk_id) in enumerate(_chunks(batch)):
-                if uuid in uuids:
-                    row = batch.filter(pc.is_valid(batch.column("chunk_id"))).slice(number, 1)
-                    self._take(uuid, chunk_id, row)
+            for chunk in _chunks(batch):
+                if chunk.uuid in uuids:
+                    with suppress(TooLargeError):  # whoever reads that part says so
+                        self._take(chunk, batch)
         self._known |= uuids
 
     def feed(self, ledger_id: int, rows: pa.RecordBatch) -> Assembled:
-        """The next rows of the topic, of one ledger."""
-        ids = rows.column("chunk_id")
-        if ids.null_count == rows.num_rows:
+        """The next rows of the topic, of one ledger.
+
+        Messages that cannot be decompressed, or exceed MAX_WHOLE_BYTES, are unreadable at the entry that shows it.
+        """
+        chunks = _chunks(rows)
+        if not chunks:
             return Assembled(rows)
-        places = np.flatnonzero(np.asarray(pc.is_valid(ids)))
         values: dict[int, bytes] = {}
         unreadable = []
-        incomplete = 0
-        for place, (uuid, chunk_id) in zip(places.tolist(), _chunks(rows), strict=True):
-            self._known.add(uuid)
-            row = rows.slice(place, 1)
-            whole, dropped = self._take(uuid, chunk_id, row)
-            incomplete += dropped
-            if whole is None:
-                continue
+        self._incomplete = nbytes = 0
+        for chunk in chunks:
+            self._known.add(chunk.uuid)
             try:
-                values[place] = decompress(whole, int(_one(row, "compression")), int(_one(row, "uncompressed_size")))
-            except DamagedPayloadError as problem:
-                unreadable.append(Unreadable(int(_one(row, "entry_id")), str(problem)))
-        return Assembled(_replaced(rows, places, values), tuple(unreadable), incomplete)
+                stored = self._take(chunk, rows)
+                if stored is None:
+                    continue
+                value = _decompressed(stored, chunk.row, rows)
+                _check_size(nbytes + len(value))
+            except (DamagedPayloadError, TooLargeError) as problem:
+                unreadable.append(Unreadable(rows.column("entry_id")[chunk.row].as_py(), str(problem)))
+            else:
+                values[chunk.row] = value
+                nbytes += len(value)
+        return Assembled(_replaced(rows, values), tuple(unreadable), self._incomplete)
 
-    def _take(self, uuid: str, chunk_id: int, row: pa.RecordBatch) -> tuple[bytes | None, int]:
-        """The stored bytes of the message that this chunk completes, and how many messages were dropped."""
-        dropped = 0
-        if chunk_id == 0:
-            dropped += self._pending.pop(uuid, None) is not None
-            self._pending[uuid] = _Pending()
-        pending = self._pending.get(uuid)
+    def _take(self, chunk: _Chunk, rows: pa.RecordBatch) -> bytes | None:
+        """The stored bytes of the message that this chunk completes, if it does. Raises TooLargeError."""
+        if chunk.chunk_id == 0:
+            self._remove(chunk.uuid)
+            self._pending[chunk.uuid] = _Pending()
+        pending = self._pending.get(chunk.uuid)
         if pending is None:
-            return None, dropped
-        if chunk_id < len(pending.parts):
-            return None, dropped
-        if chunk_id > len(pending.parts):
-            del self._pending[uuid]
-            return None, dropped + 1
-        pending.parts.append(_one(row, "value") or b"")
-        if chunk_id == _one(row, "chunks") - 1:
-            return b"".join(self._pending.pop(uuid).parts), dropped
-        while len(self._pending) > 1 and sum(one.nbytes for one in self._pending.values()) > MAX_PENDING_BYTES:
-            self._pending.pop(next(iter(self._pending)))
-            dropped += 1
-        return None, dropped
+            if chunk.is_last and chunk.uuid not in self._ended:
+                self._lose(chunk.uuid)
+            return None
+        if chunk.chunk_id != len(pending.parts):
+            if chunk.chunk_id > len(pending.parts):
+                self._lose(chunk.uuid)
+            return None
+        self._append(chunk.uuid, pending, rows.column("value")[chunk.row].as_py() or b"")
+        if chunk.is_last:
+            self._remove(chunk.uuid)
+            self._ended.add(chunk.uuid)
+            return b"".join(pending.parts)
+        while self._pending_bytes > MAX_PENDING_BYTES and len(self._pending) > 1:
+            self._lose(next(iter(self._pending)))
+        return None
+
+    def _append(self, uuid: str, pending: _Pending, part: bytes) -> None:
+        try:
+            _check_size(pending.nbytes + len(part))
+        except TooLargeError:
+            self._remove(uuid)
+            self._ended.add(uuid)
+            raise
+        pending.parts.append(part)
+        pending.nbytes += len(part)
+        self._pending_bytes += len(part)
+
+    def _remove(self, uuid: str) -> None:
+        pending = self._pending.pop(uuid, None)
+        if pending is not None:
+            self._pending_bytes -= pending.nbytes
+
+    def _lose(self, uuid: str) -> None:
+        self._remove(uuid)
+        self._ended.add(uuid)
+        self._incomplete += 1
 
 
-def _chunks(rows: pa.RecordBatch) -> list[tuple[str, int]]:
-    chosen = rows.filter(pc.is_valid(rows.column("chunk_id")))
-    return list(zip(chosen.column("uuid").to_pylist(), chosen.column("chunk_id").to_pylist(), strict=True))
+def _chunks(rows: pa.RecordBatch) -> list[_Chunk]:
+    ids = rows.column("chunk_id")
+    if ids.null_count == rows.num_rows:
+        return []
+    places = np.flatnonzero(np.asarray(pc.is_valid(ids))).tolist()
+    uuids, numbers, counts = (rows.column(name).to_pylist() for name in ("uuid", "chunk_id", "chunks"))
+    return [_Chunk(row, uuids[row], numbers[row], numbers[row] == counts[row] - 1) for row in places]
 
 
-def _one(row: pa.RecordBatch, name: str) -> Any:
-    return row.column(name)[0].as_py()
+def _decompressed(stored: bytes, row: int, rows: pa.RecordBatch) -> bytes:
+    compression, size = (rows.column(name)[row].as_py() for name in ("compression", "uncompressed_size"))
+    return decompress(stored, compression, size)
 
 
-def _replaced(rows: pa.RecordBatch, places: Any, values: dict[int, bytes]) -> pa.RecordBatch:
-    """``rows`` without the chunks at ``places``, and with the whole value where one was completed."""
-    kept = np.ones(rows.num_rows, np.bool_)
-    kept[places] = False
+def _check_size(nbytes: int) -> None:
+    if nbytes > MAX_WHOLE_BYTES:
+        raise TooLargeError(f"its chunks, with the messages completed beside it, are more than {MAX_WHOLE_BYTES} bytes")
+
+
+def _replaced(rows: pa.RecordBatch, values: dict[int, bytes]) -> pa.RecordBatch:
+    """``rows`` without chunks, and with the whole value in each row that completes one. ``values`` ascend by row."""
+    kept = np.array(pc.is_null(rows.column("chunk_id")))
     kept[list(values)] = True
-    column = rows.column("value")
-    if values:
-        mask = np.zeros(rows.num_rows, np.bool_)
-        mask[list(values)] = True
-        column = pc.replace_with_mask(
-            column, pa.array(mask), pa.array([values[place] for place in sorted(values)], pa.binary())
-        )
-    columns = [column if name == "value" else rows.column(name) for name in DECODED_SCHEMA.names]
-    return pa.RecordBatch.from_arrays(columns, schema=rows.schema).filter(pa.array(kept))
+    found = rows.filter(pa.Array.from_buffers(pa.bool_(), len(kept), [None, bitmap(kept)]))
+    if not values:
+        return found
+    is_whole = pc.is_valid(found.column("chunk_id"))
+    whole = binaries(list(values.values()))
+    column = whole if len(whole) == len(found) else pc.replace_with_mask(found.column("value"), is_whole, whole)
+    return found.set_column(found.schema.get_field_index("value"), found.schema.field("value"), column)

@@ -80,6 +80,8 @@ class Offsets:
         if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()) or not found:
             raise ConfigError(what, text, _REMEDY)
         by_topic = {str(TopicName.parse(name)): _offset(what, value) for name, value in found.items()}
+        if len(by_topic) < len(found):
+            raise ConfigError(what, text, "it names a topic twice: give each once, a short name is one of public/default")
         return Offsets(others, by_topic)
 
     @staticmethod

@@ -19,6 +19,9 @@ from bk_spark.pulsar.positions import Position
 COMMIT: Final = 21
 ABORT: Final = 22
 
+MAX_ABORTED: Final = 100_000
+"""Aborted transactions that are remembered, in some 20 MB: messages come behind an abort within seconds."""
+
 Transaction = tuple[int, int]
 """The most and the least significant bits of its id."""
 
@@ -45,24 +48,36 @@ class Fates:
 
 
 class OpenTransactions:
-    """The transactions of a topic that are open, and where each began. It forgets those that end."""
+    """The transactions of a topic that are open, and where each began.
+
+    A message may come behind the marker of its transaction: one that was under way when the transaction timed out. Behind an
+    abort it is passed over, and behind a commit it opens the transaction again, as Pulsar's brokers have it. The last
+    MAX_ABORTED aborted transactions are remembered for that, those that committed are not.
+    """
 
     def __init__(self) -> None:
         self._begun: dict[Transaction, Position] = {}
+        self._aborted: dict[Transaction, None] = {}
 
     def feed(self, ledger_id: int, rows: pa.RecordBatch) -> None:
         """The next decoded rows of the topic, of one ledger."""
         if rows.column("txn_most").null_count == rows.num_rows:
             return
-        ended = dict.fromkeys(_markers_by_row(rows))
+        markers = _markers_by_row(rows)
         ids = rows.column("entry_id").to_pylist()
         for row, (transaction, entry_id) in enumerate(zip(_transactions(rows), ids, strict=True)):
-            if row in ended:
-                kind, which = _markers_by_row(rows)[row]
-                if kind in (COMMIT, ABORT):
-                    self._begun.pop(which, None)
-            elif transaction is not None:
-                self._begun.setdefault(transaction, Position(ledger_id, entry_id))
+            if transaction is not None:
+                if transaction not in self._aborted:
+                    self._begun.setdefault(transaction, Position(ledger_id, entry_id))
+            elif row in markers and markers[row][0] in (COMMIT, ABORT):
+                self._end(*markers[row])
+
+    def _end(self, kind: int, transaction: Transaction) -> None:
+        self._begun.pop(transaction, None)
+        if kind == ABORT:
+            self._aborted[transaction] = None
+            if len(self._aborted) > MAX_ABORTED:
+                del self._aborted[next(iter(self._aborted))]
 
     def readable_until(self, scanned_to: Position) -> Position:
         """The first message of the oldest transaction that is open; ``scanned_to`` if none is."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -93,7 +92,7 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             InputPartition(partition)
             for topic, view in zip(moved, ledgers.views(moved), strict=True)
             for part in parts_between(topic, view, begins.get(str(topic), BEGINNING), ends[str(topic)], self._read.choice)
-            for partition in self._read.partitions(replace(part, is_settled=True), len(moved))
+            for partition in self._read.partitions(part, len(moved))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

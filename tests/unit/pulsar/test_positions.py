@@ -58,6 +58,11 @@ def test_wrong_json_is_refused(text: str) -> None:
         Offsets.parse("start", text)
 
 
+def test_two_names_of_one_topic_are_refused() -> None:
+    with pytest.raises(ConfigError, match="it names a topic twice"):
+        Offsets.parse("start", json.dumps({"a": "17:3", A: "18:0"}))
+
+
 @pytest.mark.parametrize("text", ["17:3:0", '{"a": "17:3:5"}'])
 def test_an_end_has_no_index_in_a_batch(text: str) -> None:
     with pytest.raises(ConfigError, match="a read ends between entries: leave out the index, 17:3"):

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bk_spark.pulsar import transactions
 from bk_spark.pulsar.messages import decode
 from bk_spark.pulsar.positions import Position
 from bk_spark.pulsar.transactions import Fates, OpenTransactions
@@ -57,17 +59,33 @@ def test_a_fate_may_be_learnt_later() -> None:
     assert fates.committed_mask(rows).to_pylist() == [True]
 
 
+def test_a_message_behind_a_commit_opens_its_transaction_again_and_one_behind_an_abort_is_passed_over() -> None:
+    for marker_of, end in (("commit", Position(5, 2)), ("abort", Position(5, 4))):
+        opened = OpenTransactions()
+        opened.feed(5, rows_of([("message", 1), (marker_of, 1), ("message", 1), ("message", 0)]))
+        assert opened.readable_until(Position(5, 4)) == end
+
+
+def test_only_so_many_aborted_transactions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "MAX_ABORTED", 1)
+    opened = OpenTransactions()
+    opened.feed(5, rows_of([("abort", 1), ("abort", 2), ("message", 2), ("message", 1)]))
+    assert opened.readable_until(Position(5, 4)) == Position(5, 3)
+
+
 STEPS = st.lists(st.tuples(st.sampled_from(["message", "message", "commit", "abort", "other"]), st.integers(0, 3)), max_size=12)
 
 
 @given(STEPS, st.data())
 def test_a_stream_reads_up_to_the_first_message_of_the_oldest_open_transaction(steps: list[Step], data: st.DataObject) -> None:
     begun: dict[int, int] = {}
+    aborted = set()
     for place, (what, number) in enumerate(steps):
-        if what == "message" and number:
+        if what == "message" and number and number not in aborted:
             begun.setdefault(number, place)
         elif what in ("commit", "abort"):
             begun.pop(number, None)
+            aborted |= {number} if what == "abort" else set()
     cuts = sorted(data.draw(st.sets(st.integers(0, len(steps)), max_size=3)) | {0, len(steps)})
     opened = OpenTransactions()
     for first, beyond in itertools.pairwise(cuts):

@@ -167,6 +167,15 @@ def test_a_stream_waits_before_the_first_message_of_an_open_transaction(
     assert read_on(reader, end, 5)[1] == [b"1a", b"b", b"2a", b"c", b"d"]
 
 
+def test_a_message_that_comes_behind_the_abort_of_its_transaction_holds_no_stream_up(
+    stream: OpenTopics, bookkeeper: BookKeeper, namespace: str, topic: WrittenTopic
+) -> None:
+    WrittenTopic(bookkeeper, f"{namespace}/__transaction_buffer_snapshot").publish()
+    late = single(b"late", txnid_most_bits=0, txnid_least_bits=1)
+    topic.write([[late, marker(22, 0, 1), late, single(b"a")]])
+    assert drained(stream(topic=topic, **EARLIEST))[1] == [[b"a"]]
+
+
 def test_a_run_of_what_there_is_now_reads_for_transactions_only_from_where_it_stands(
     stream: OpenTopics, bookkeeper: BookKeeper, namespace: str, topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
