@@ -91,6 +91,11 @@ class BookKeeperDataSource(DataSource):
     ``_version BIGINT`` and ``_commit_timestamp TIMESTAMP``. The last one is null for ledgers that a writer opened, and both
     are null where a vacuum removed the version's record.
 
+    ``topic``, ``topics`` and ``topicsPattern`` read topics of Apache Pulsar from their bookies, in batches and streams, and
+    change nothing there. A row is a message: ``key``, ``value``, ``_topic``, ``_message_id``, ``_publish_time``,
+    ``_event_time``, ``_producer``, ``_sequence_id``, ``_properties`` and ``_ordering_key``. Offsets are message ids such as
+    ``17:3``, for ledger and entry (docs/guide/pulsar.md, "Read topics").
+
     In SQL: ``CREATE TEMPORARY VIEW v USING bookkeeper OPTIONS (metadata '…', path 'orders')``, then SELECT, INSERT INTO and
     INSERT OVERWRITE. A view keeps reading its first snapshot. Spark 4.3 loses the options of a catalog table when the table
     is used: give them again with ``SELECT … FROM t WITH ('metadata' = '…', 'path' = '…')``, ``INSERT INTO t WITH (…)``,
@@ -118,6 +123,14 @@ class BookKeeperDataSource(DataSource):
     logs                 read        (none)                   names of several logs, `a,b,c`, for one read
     logsPattern          read        (none)                   regular expression: reads the logs whose whole name it matches
     ledger               batch read  (none)                   ledgers to read as entries: an id, a list `3,5` or a range `3-9`
+    topic                read        (none)                   a topic of Pulsar, `persistent://tenant/namespace/name`
+    topics               read        (none)                   several topics, `a,b,c`
+    topicsPattern        read        (none)                   `persistent://tenant/namespace/` and a regular expression
+    pulsarMetadata       read        (beside `metadata`)      Pulsar's ZooKeeper, `zk://host:port[/root]`
+    schema               read        raw                      column `value`: `raw` bytes, or typed by the `topic`
+    startingSubscription read        (none)                   starts where this durable subscription of Pulsar stands
+    tombstones           read        true                     `false` leaves out messages of Pulsar without a value
+    unreadable           read        fail                     encrypted, offloaded or damaged messages: `fail`, or `skip` them
     content              all         rows                     `rows`: any DataFrame; `entries`: single entries
     ensembleSize         write       3                        how many bookies a ledger is spread over
     writeQuorum          write       3                        how many bookies store each entry

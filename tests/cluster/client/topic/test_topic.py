@@ -113,8 +113,9 @@ def test_positions_say_which_message_is_first_and_which_is_not_read(bookkeeper: 
 
 def test_a_position_in_a_ledger_of_another_topic_is_refused(bookkeeper: BookKeeper, topic: WrittenTopic) -> None:
     topic.write([numbered(3)])
-    with pytest.raises(ConfigError, match=f"topic '{topic}' has no ledger 4242424: its ledgers are {topic.ledger_ids[0]}"):
-        values(bookkeeper, topic, "4242424:0")
+    other = topic.ledger_ids[0] + 1_000_000
+    with pytest.raises(ConfigError, match=f"topic '{topic}' has no ledger {other}: its ledgers are {topic.ledger_ids[0]}"):
+        values(bookkeeper, topic, f"{other}:0")
 
 
 def test_a_publish_time_is_found_without_reading_the_topic(bookkeeper: BookKeeper, topic: WrittenTopic) -> None:
