@@ -24,7 +24,7 @@ from bk_spark.client.topic.gathering import gathered
 from bk_spark.client.topic.ledgers import TopicLedgers
 from bk_spark.client.topic.places import windows_before
 from bk_spark.entries.batch import numbers
-from bk_spark.errors import MessagesGoneError, NoSuchEntryError, NoSuchLedgerError, UnreadableMessagesError
+from bk_spark.errors import InternalError, MessagesGoneError, NoSuchEntryError, NoSuchLedgerError, UnreadableMessagesError
 from bk_spark.pulsar.chunks import ChunkAssembler
 from bk_spark.pulsar.messages import decode_in_turns
 from bk_spark.pulsar.names import TopicName
@@ -69,6 +69,8 @@ class TopicPart:
     """The first message to be read of the first entry, if that is a batch."""
     until: Position | None = None
     """How far the fate of transactions is looked for, exclusive; None for all that is confirmed."""
+    is_settled: bool = False
+    """Whether no transaction of it is open: who reads it never comes back to it, so an unknown fate is an error."""
 
 
 class TopicReading:
@@ -169,6 +171,8 @@ class TopicReading:
         self._fates.learn(rows)
         if self._fates.unknown(rows):
             self._read_ahead(Position(ledger_id, rows.column("entry_id")[-1].as_py() + 1), rows)
+            if self._part.is_settled and self._fates.unknown(rows):
+                raise InternalError(ledger_id, f"the end of a transaction of topic '{self._part.topic}' is not found again")
         return rows.filter(self._fates.committed_mask(rows))
 
     def _read_ahead(self, behind: Position, rows: pa.RecordBatch) -> None:
@@ -184,7 +188,7 @@ class TopicReading:
         """The rows from a position on, also behind the part. ``_ahead_at`` follows."""
         view = self._ledgers.view(self._part.topic)
         until = view.end if self._part.until is None else self._part.until
-        for ledger, stretch in view.stretches(behind, until):
+        for ledger, stretch in view.reaching(until).stretches(behind, until):
             if ledger.elsewhere is None:
                 for batch in self._decoded([stretch], counts=False):
                     if batch.num_rows:

@@ -35,6 +35,10 @@ class TopicStore:
         self.where: Final = access.where
         """What errors call the place."""
 
+    def sync(self) -> None:
+        """Let later looks see all that was there before: a server that lags lists fewer ledgers."""
+        self._store.sync(self._root or "/")
+
     def partitions(self, topic: TopicName) -> list[TopicName]:
         """The topics that hold the messages of ``topic``: its partitions, or itself. Raises NoSuchTopicError."""
         partitioned, own = self._found([topic.partitions_path, topic.managed_ledger_path])
@@ -107,7 +111,7 @@ class TopicStore:
         paths = [f"{self._root}/{path}" for path in below_root]
         found = self._store.get_many(paths)
         if None in found:
-            self._store.sync(self._root or "/")
+            self.sync()
             found = self._store.get_many(paths)
         return [None if one is None else one.value for one in found]
 

@@ -10,10 +10,10 @@ last confirmed one of an open ledger may still be confirmed, and come before tho
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bk_spark.client.log.stretches import Stretch
-from bk_spark.errors import ConfigError, MessagesGoneError
+from bk_spark.errors import ConfigError
 from bk_spark.pulsar.positions import Position
 
 BEGINNING = Position(-1, -1)
@@ -32,11 +32,6 @@ class TopicLedger:
     is_closed: bool
     elsewhere: str | None = None
     """Why its entries are not on bookies; None if they are."""
-
-    def from_entry(self, first: int) -> Stretch:
-        """Its entries from ``first`` on; there must be one."""
-        whole = Stretch(self.ledger_id, 0, self.last_entry_id, self.length)
-        return whole.part(first, self.last_entry_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +72,15 @@ class TopicView:
                 return self.forward(Position(self.ledgers[index + 1].ledger_id, 0))
         return position
 
+    def reaching(self, end: Position) -> TopicView:
+        """The view up to an end that was seen before. Bookies may tell less of an open ledger now than they told then."""
+        last = end.entry_id - 1
+        ledgers = (
+            replace(one, last_entry_id=last) if one.ledger_id == end.ledger_id and one.last_entry_id < last else one
+            for one in self.ledgers
+        )
+        return replace(self, ledgers=tuple(ledgers))
+
     def missing_before(self, start: Position) -> str | None:
         """Why entries from ``start`` on may be gone; None if all are there.
 
@@ -93,12 +97,6 @@ class TopicView:
         if position.ledger_id not in ids and position > self.first:
             known = f"its ledgers are {', '.join(map(str, ids[:20]))}{' …' if len(ids) > 20 else ''}"
             raise ConfigError(what, str(position), f"topic '{self.topic}' has no ledger {position.ledger_id}: {known}")
-
-    def check_there(self, start: Position) -> None:
-        """Raise MessagesGoneError where entries from ``start`` on may be gone."""
-        problem = self.missing_before(start)
-        if problem is not None:
-            raise MessagesGoneError(self.topic, problem)
 
     def stretches(self, start: Position, end: Position) -> Iterator[tuple[TopicLedger, Stretch]]:
         """The entries from ``start``, included, to ``end``, excluded, of each ledger that has some."""

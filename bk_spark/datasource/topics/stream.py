@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +18,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from bk_spark.client.topic.ledgers import TopicLedgers
+from bk_spark.client.topic.reading import TopicPart
 from bk_spark.client.topic.topic import parts_between
-from bk_spark.client.topic.view import BEGINNING
+from bk_spark.client.topic.view import BEGINNING, TopicView
 from bk_spark.datasource.option_values import LATEST
 from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.datasource.read.batch_limits import Limits, default_limit
@@ -27,7 +29,7 @@ from bk_spark.datasource.topics.reading import TopicsRead
 from bk_spark.datasource.topics.tail import TopicsTail
 from bk_spark.errors import MessagesGoneError
 from bk_spark.pulsar.names import TopicName
-from bk_spark.pulsar.positions import TopicOffset
+from bk_spark.pulsar.positions import Position, TopicOffset
 
 Offset = dict[str, Any]
 logger = logging.getLogger(__name__)
@@ -88,12 +90,20 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins, ends = TopicOffset.from_json(start).positions, TopicOffset.from_json(end).positions
         moved = [TopicName.parse(name) for name in sorted(ends) if ends[name] != begins.get(name, BEGINNING)]
         ledgers = TopicLedgers(self._read.access)
+        ledgers.store.sync()
         return [
             InputPartition(partition)
             for topic, view in zip(moved, ledgers.views(moved), strict=True)
-            for part in parts_between(topic, view, begins.get(str(topic), BEGINNING), ends[str(topic)], self._read.choice)
+            for part in self._parts(topic, view, begins.get(str(topic), BEGINNING), ends[str(topic)])
             for partition in self._read.partitions(part, len(moved))
         ]
+
+    def _parts(self, topic: TopicName, view: TopicView, begin: Position, end: Position) -> Iterator[TopicPart]:
+        """All up to ``end``, which was confirmed when the batch was cut. Raises MessagesGoneError."""
+        if end.ledger_id not in [ledger.ledger_id for ledger in view.ledgers]:
+            self._lost(str(topic), f"Pulsar does not list ledger {end.ledger_id}, where the batch ends")
+        for part in parts_between(topic, view.reaching(end), begin, end, self._read.choice):
+            yield replace(part, is_settled=True)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one part, in order, in exactly the declared schema."""

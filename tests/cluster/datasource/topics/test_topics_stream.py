@@ -99,6 +99,17 @@ def test_a_batch_read_again_after_a_restart_has_the_same_messages(stream: OpenTo
     assert values(stream(topic=topic, **EARLIEST), start, end) == [b"0", b"1", b"2"]
 
 
+def test_a_batch_reaches_its_end_though_bookies_tell_less_of_the_open_ledger_now(
+    stream: OpenTopics, topic: WrittenTopic
+) -> None:
+    *_, last = topic.append(*numbered(4))
+    reader = stream(topic=topic, **EARLIEST)
+    ledger, entry = last.split(":")
+    start, end = reader.initialOffset(), {"format": 1, "topics": {str(topic): f"{ledger}:{int(entry) + 1}"}}
+    assert next_of(reader, start)["topics"] == {str(topic): last}
+    assert values(reader, start, end) == [b"0", b"1", b"2", b"3"]
+
+
 def test_partitions_and_topics_that_come_later_are_read_from_their_beginning(
     stream: OpenTopics, bookkeeper: BookKeeper, namespace: str
 ) -> None:

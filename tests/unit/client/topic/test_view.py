@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bk_spark.client.topic.places import number_of, windows_before
 from bk_spark.client.topic.view import BEGINNING, TopicLedger, TopicView
-from bk_spark.errors import ConfigError, MessagesGoneError
+from bk_spark.errors import ConfigError
 from bk_spark.pulsar.positions import Position
 
 VIEW = TopicView(
@@ -36,10 +36,15 @@ def test_a_position_in_a_ledger_that_is_not_listed_any_more_may_have_lost_entrie
     assert "trimmed ledger 4" in str(VIEW.missing_before(Position(4, 7)))
     assert VIEW.missing_before(Position(5, 0)) is None
     assert VIEW.missing_before(BEGINNING) is None
-    with pytest.raises(MessagesGoneError, match="the first ledger that Pulsar lists is 5"):
-        VIEW.check_there(Position(4, 7))
-    with pytest.raises(MessagesGoneError, match="it has no ledgers"):
-        EMPTY.check_there(Position(4, 7))
+    assert "the first ledger that Pulsar lists is 5" in str(VIEW.missing_before(Position(4, 7)))
+    assert "it has no ledgers" in str(EMPTY.missing_before(Position(4, 7)))
+
+
+def test_an_end_that_was_seen_before_is_reached_though_bookies_tell_less_now() -> None:
+    assert VIEW.reaching(Position(9, 5)).end == Position(9, 5)
+    assert VIEW.reaching(Position(9, 2)) == VIEW
+    found = [stretch for _, stretch in VIEW.reaching(Position(9, 5)).stretches(Position(9, 1), Position(9, 5))]
+    assert [(one.first_entry_id, one.last_entry_id) for one in found] == [(1, 4)]
 
 
 @pytest.mark.parametrize("ledger_id", [6, 10])
