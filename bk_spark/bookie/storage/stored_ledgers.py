@@ -122,6 +122,11 @@ class StoredLedgers:
                 raise
             return self._read(moved)
 
+    def is_durable(self, row: BatchRow) -> bool:
+        """Whether a row survives a crash by now."""
+        with self._changed:
+            return row.sequence <= self._durable_sequence
+
     def wait_durable(self, row: BatchRow) -> bool:
         """Wait for the sync of a staged row. False if the sync failed or did not end in time: then nothing is known."""
         wait_s = self._durable_wait_s
