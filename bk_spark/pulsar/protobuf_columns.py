@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,15 @@ PADDING: Final = 16
 MAX_FIELDS: Final = 10_000
 """Fields of one message, which bounds the steps: a producer may give a message thousands of properties, but not millions."""
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _BYTES = 0, 2
+_FIXED: Final = {1: 8, 5: 4}
+"""Kind of field → its bytes, of those with a fixed size."""
 
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 Data = npt.NDArray[np.uint8]
+Column = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,75 +104,103 @@ def parse(
 
 
 class _Parser:
-    """Rows that are not at their end yet, and what was found."""
+    """Rows that are not at their end yet, where each is, and what was found."""
 
     def __init__(self, data: Data, starts: Ints, ends: Ints) -> None:
         self._data = data
-        self._ends = ends
-        self._at = starts.copy()
         self._malformed = (starts < 0) | (starts > ends) | (ends > len(data) - PADDING)
-        self._found_parts: dict[int, list[tuple[Ints, Ints, Ints]]] = {}
+        self._rows = np.flatnonzero(~self._malformed & (starts < ends))
+        self._at, self._ends = starts[self._rows], ends[self._rows]
+        self._numbers: dict[int, tuple[Numbers, Flags]] = {}
+        self._places: dict[int, tuple[Ints, Ints, Flags]] = {}
+        self._parts: dict[int, list[tuple[Ints, Ints, Ints]]] = {}
+        self._kinds = np.zeros(0, np.int64)
+        """For each tag: itself if it is to be kept, else its kind alone, as a tag of field 0."""
 
     def run(self, varints: Collection[int], slices: Collection[int], parts: Collection[int]) -> Parsed:
-        count = len(self._at)
-        numbers = {field: (np.zeros(count, np.uint64), np.zeros(count, np.bool_)) for field in varints}
-        places = {field: (np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.bool_)) for field in slices}
-        self._found_parts = {field: [] for field in parts}
-        rows = np.flatnonzero(~self._malformed & (self._at < self._ends))
+        count = len(self._malformed)
+        self._numbers = {field: (np.zeros(count, np.uint64), np.zeros(count, np.bool_)) for field in varints}
+        self._places = {
+            field: (np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.bool_)) for field in slices
+        }
+        self._parts = {field: [] for field in parts}
+        kept = [*(field << 3 | _VARINT for field in varints), *(field << 3 | _BYTES for field in (*slices, *parts))]
+        self._kinds = np.arange((max(kept, default=0) | 7) + 1) & 7
+        self._kinds[kept] = kept
         for _ in range(MAX_FIELDS):
-            if not len(rows):
+            if not len(self._rows):
                 break
-            rows, fields, kinds, values, begins = self._step(rows)
-            for field in _distinct(fields):
-                chosen = slice(None) if fields[0] == field and (fields == field).all() else fields == field
-                if field in numbers:
-                    self._keep_numbers(numbers[field], rows[chosen], kinds[chosen], values[chosen])
-                elif field in places or field in self._found_parts:
-                    self._keep_bytes(field, places.get(field), rows[chosen], kinds[chosen], begins[chosen])
-            rows = rows[self._at[rows] < self._ends[rows]]
-        self._malformed[rows] = True
+            self._step()
+        self._malformed[self._rows] = True
         return Parsed(
-            {field: Varints(*found) for field, found in numbers.items()},
-            {field: Slices(*found) for field, found in places.items()},
+            {field: Varints(*found) for field, found in self._numbers.items()},
+            {field: Slices(*found) for field, found in self._places.items()},
             {field: self._joined(field) for field in parts},
             self._malformed,
         )
 
-    def _step(self, rows: Ints) -> tuple[Ints, Ints, Ints, Numbers, Ints]:
-        """One field of each row: the rows that are well-formed so far, its number and kind, its number or size, its begin."""
-        ends = self._ends[rows]
-        tags, at, good = varints_at(self._data, self._at[rows], ends)
-        fields, kinds = (tags >> np.uint64(3)).view(np.int64), (tags & np.uint64(7)).view(np.int64)
-        good &= (fields > 0) & (fields < 1 << 29)
-        values, begins, fits = varints_at(self._data, at, ends)
-        is_fixed = (kinds == _FIXED64) | (kinds == _FIXED32)
-        if is_fixed.any():
-            values = np.where(is_fixed, np.uint64(0), values)
-            begins = np.where(is_fixed, at + np.where(kinds == _FIXED64, 8, 4), begins)
-            fits |= is_fixed
-        good &= fits & (is_fixed | (kinds == _VARINT) | (kinds == _BYTES))
-        good &= (begins <= ends) & ((kinds != _BYTES) | (values <= np.maximum(ends - begins, 0).astype(np.uint64)))
-        self._at[rows] = np.where(good, begins + np.where(kinds == _BYTES, values, np.uint64(0)).view(np.int64), ends)
+    def _step(self) -> None:
+        """One field of each row."""
+        tags = self._data[self._at]
+        tag = int(tags[0])
+        if 8 <= tag < 0x80 and (tags == tag).all():  # rows of one kind of message mostly have the same field here
+            self._go_on(*self._field(tag >> 3, tag & 7, None, self._at + 1))
+            return
+        numbers, begins, good = varints_at(self._data, self._at, self._ends)
+        good &= (numbers >= 8) & (numbers < 1 << 32)
+        in_table = np.where(numbers < len(self._kinds), numbers, numbers & np.uint64(7))
+        kinds = self._kinds[in_table.view(np.int64)]
+        behind = self._ends.copy()
+        for one in np.flatnonzero(np.bincount(kinds[good])).tolist():
+            chosen = np.flatnonzero(good & (kinds == one))
+            behind[chosen], good[chosen] = self._field(one >> 3, one & 7, chosen, begins[chosen])
+        self._go_on(behind, good)
+
+    def _field(self, field: int, kind: int, chosen: Ints | None, at: Ints) -> tuple[Ints, Flags]:
+        """Keep one field, whose values are at these places, of the chosen ones of the rows, or of all. Gives the places behind
+        it, and in which rows it is well-formed."""
+        ends = self._ends if chosen is None else self._ends[chosen]
+        if kind in _FIXED:
+            behind = at + _FIXED[kind]
+            return behind, behind <= ends
+        if kind not in (_VARINT, _BYTES):
+            return ends, np.zeros(len(at), np.bool_)
+        values, begins, good = varints_at(self._data, at, ends)
+        if kind == _VARINT:
+            if field in self._numbers:
+                self._keep(self._numbers[field], chosen, good, values)
+            return begins, good
+        good &= values <= np.maximum(ends - begins, 0).view(np.uint64)
+        behind = np.where(good, begins + values.view(np.int64), ends)
+        if field in self._places:
+            self._keep(self._places[field], chosen, good, begins, behind)
+        elif field in self._parts:
+            rows = self._rows if chosen is None else self._rows[chosen]
+            self._parts[field].append((rows[good], begins[good], behind[good]))
+        return behind, good
+
+    def _keep(self, found: tuple[Column, ...], chosen: Ints | None, good: Flags, *values: Column) -> None:
+        """Keep values of the chosen rows, or of all, where they are ``good``. The last column says that there is one."""
+        if chosen is None and len(self._rows) == len(self._malformed) and good.all():
+            for column, value in zip(found, (*values, good), strict=True):
+                column[:] = value
+            return
+        rows = (self._rows if chosen is None else self._rows[chosen])[good]
+        for column, value in zip(found, (*values, good), strict=True):
+            column[rows] = value[good]
+
+    def _go_on(self, at: Ints, good: Flags) -> None:
+        """To the places behind a field, with the rows that have another one. The others are at their end, or malformed."""
         if not good.all():
-            self._malformed[rows[~good]] = True
-            return rows[good], fields[good], kinds[good], values[good], begins[good]
-        return rows, fields, kinds, values, begins
-
-    def _keep_numbers(self, found: tuple[Numbers, Flags], rows: Ints, kinds: Ints, values: Numbers) -> None:
-        if not (kinds == _VARINT).all():  # of another kind: unknown to protobuf
-            rows, values = rows[kinds == _VARINT], values[kinds == _VARINT]
-        found[0][rows], found[1][rows] = values, True
-
-    def _keep_bytes(self, field: int, found: tuple[Ints, Ints, Flags] | None, rows: Ints, kinds: Ints, begins: Ints) -> None:
-        if not (kinds == _BYTES).all():
-            rows, begins = rows[kinds == _BYTES], begins[kinds == _BYTES]
-        if found is not None:
-            found[0][rows], found[1][rows], found[2][rows] = begins, self._at[rows], True
+            self._malformed[self._rows[~good]] = True
+        left = good & (at < self._ends)
+        if left.all():
+            self._at = at
         else:
-            self._found_parts[field].append((rows, begins, self._at[rows].copy()))
+            self._rows, self._at, self._ends = self._rows[left], at[left], self._ends[left]
 
     def _joined(self, field: int) -> Parts:
-        found = self._found_parts[field]
+        found = self._parts[field]
         if not found:
             return Parts(*(np.zeros(0, np.int64) for _ in range(3)))
         rows, starts, ends = (np.concatenate(columns) for columns in zip(*found, strict=True))
@@ -181,9 +212,10 @@ def varints_at(data: Data, at: Ints, ends: Ints) -> tuple[Numbers, Ints, Flags]:
     """The varints at these places, the places behind them, and which are whole. Of the others the results mean nothing."""
     first = data[at]
     good = at < ends
+    at = at + 1
     if first.max(initial=0) < 0x80:
-        return first.astype(np.uint64), at + 1, good
-    values, at = (first & 0x7F).astype(np.uint64), at + 1
+        return first.astype(np.uint64), at, good
+    values = (first & 0x7F).astype(np.uint64)
     rest = np.flatnonzero(first >= 0x80)
     for shift in range(7, 70, 7):
         places = at[rest]
@@ -196,11 +228,3 @@ def varints_at(data: Data, at: Ints, ends: Ints) -> tuple[Numbers, Ints, Flags]:
             break
     good[rest] = False
     return values, at, good
-
-
-def _distinct(fields: Ints) -> list[int]:
-    """The field numbers that there are. Rows of one kind of message mostly have the same one in one step."""
-    if not len(fields):
-        return []
-    first = int(fields[0])
-    return [first] if (fields == first).all() else np.unique(fields).tolist()

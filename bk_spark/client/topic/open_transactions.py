@@ -5,7 +5,6 @@ from __future__ import annotations
 from bk_spark.client.topic.access import TopicAccess
 from bk_spark.client.topic.gathering import gathered
 from bk_spark.client.topic.view import TopicView
-from bk_spark.entries.batch import numbers
 from bk_spark.errors import NoSuchEntryError, NoSuchLedgerError
 from bk_spark.pulsar.messages import decode_in_turns
 from bk_spark.pulsar.positions import Position
@@ -33,12 +32,11 @@ class TransactionScan:
             if ledger.elsewhere is None:
                 try:
                     entries = self._open(stretch.ledger_id).read_unconfirmed(stretch.first_entry_id, stretch.last_entry_id)
-                    for batch in gathered(entries):
-                        ids = numbers(batch.column("entry_id"))
-                        for decoded in decode_in_turns(ids, batch.column("payload")):
+                    for ids, payloads in gathered(entries):
+                        for decoded in decode_in_turns(ids, payloads):
                             self._transactions.feed(stretch.ledger_id, decoded.rows)
                         self._at = Position(stretch.ledger_id, int(ids[-1]) + 1)
-                        read += batch.nbytes
+                        read += payloads.nbytes
                         if read > SCAN_BYTES:
                             return self._transactions.readable_until(self._at)
                 except (NoSuchLedgerError, NoSuchEntryError):

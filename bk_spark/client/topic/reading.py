@@ -23,7 +23,6 @@ from bk_spark.client.topic.access import TopicAccess
 from bk_spark.client.topic.gathering import gathered
 from bk_spark.client.topic.ledgers import TopicLedgers
 from bk_spark.client.topic.places import windows_before
-from bk_spark.entries.batch import numbers
 from bk_spark.errors import InternalError, MessagesGoneError, NoSuchEntryError, NoSuchLedgerError, UnreadableMessagesError
 from bk_spark.pulsar.chunks import ChunkAssembler
 from bk_spark.pulsar.messages import decode_in_turns
@@ -120,8 +119,8 @@ class TopicReading:
         """``counts``: whether what cannot be read matters, because it is in the part."""
         for one in stretches:
             handle = self._open(one.ledger_id)
-            for batch in gathered(handle.read_unconfirmed(one.first_entry_id, one.last_entry_id)):
-                for decoded in decode_in_turns(numbers(batch.column("entry_id")), batch.column("payload")):
+            for ids, payloads in gathered(handle.read_unconfirmed(one.first_entry_id, one.last_entry_id)):
+                for decoded in decode_in_turns(ids, payloads):
                     for unreadable in decoded.unreadable if counts else ():
                         self.unreadable(one.ledger_id, unreadable.entry_id, unreadable.problem)
                     yield decoded.rows

@@ -75,10 +75,9 @@ class BatchLimits:
                 continue
             try:
                 handle = self._access.open_ledger(stretch.ledger_id)
-                for batch in gathered(handle.read_unconfirmed(stretch.first_entry_id, stretch.last_entry_id)):
-                    ids = numbers(batch.column("entry_id"))
-                    rows = _messages(ids, batch.column("payload")) if by_rows else np.zeros(len(ids), np.int64)
-                    yield stretch.ledger_id, ids, payload_sizes(batch.column("payload")).astype(np.int64), rows
+                for ids, payloads in gathered(handle.read_unconfirmed(stretch.first_entry_id, stretch.last_entry_id)):
+                    rows = _messages(ids, payloads) if by_rows else np.zeros(len(ids), np.int64)
+                    yield stretch.ledger_id, ids, np.concatenate([payload_sizes(one) for one in payloads.chunks]), rows
             except (NoSuchLedgerError, NoSuchEntryError):
                 continue
 
@@ -92,7 +91,7 @@ def _fitting(sizes: Ints, rows: Ints, limits: Limits) -> int:
     return fitting
 
 
-def _messages(ids: Ints, payloads: pa.BinaryArray) -> Ints:
+def _messages(ids: Ints, payloads: pa.ChunkedArray) -> Ints:
     """How many messages end in each entry."""
     found = np.zeros(len(ids), np.int64)
     for decoded in decode_in_turns(ids, payloads):

@@ -195,6 +195,27 @@ def test_entries_in_the_middle_of_a_larger_array_are_read() -> None:
     assert found.rows.column("value").to_pylist() == [b"3", b"4", b"5", b"6"]
 
 
+def test_entries_in_several_arrays_are_read_as_those_of_one() -> None:
+    entries = pa.array([single(b"%d" % number) for number in range(9)], pa.binary())
+    chunks = pa.chunked_array([entries.slice(0, 0), entries.slice(0, 2), pa.array([b""]), entries.slice(5, 3)])
+    found = decode(np.arange(6, dtype=np.int64), chunks)
+    assert found.rows.column("value").to_pylist() == [b"0", b"1", b"5", b"6", b"7"]
+    assert [one.entry_id for one in found.unreadable] == [2]
+
+
+@pytest.mark.parametrize("alone", [2, 1000])
+def test_batches_and_single_messages_keep_the_order_of_their_entries(alone: int) -> None:
+    stored = []
+    for number in range(1000):
+        packed = {"compression": LZ4} if number % 5 == 0 else {}
+        is_alone = number % (1000 // alone) == 0
+        stored.append(single(b"%d" % number, **packed) if is_alone else batch([Message(b"%d" % number)] * 2, **packed))
+    found = decoded(stored).rows
+    expected = [entry for entry in range(1000) for _ in range(1 if entry % (1000 // alone) == 0 else 2)]
+    assert found.column("entry_id").to_pylist() == expected
+    assert found.column("value").to_pylist() == [b"%d" % entry for entry in expected]
+
+
 def in_turns(entries: Sequence[bytes]) -> list[Decoded]:
     return list(decode_in_turns(np.arange(len(entries), dtype=np.int64), pa.array(entries, pa.binary())))
 

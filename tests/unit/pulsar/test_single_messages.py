@@ -135,3 +135,10 @@ def test_zeros_of_a_large_value_are_not_listed() -> None:
         tracemalloc.stop()
     assert values(found) == [(0, 0, bytes(4_000_000))]
     assert peak < 7 * len(payload)
+
+
+def test_a_message_in_the_value_of_the_last_one_is_none_though_the_count_says_so() -> None:
+    payload = batch_payload([Message(b"a"), Message(batch_payload([Message(b"x")]))])
+    found = read([payload, payload], [3, 2])
+    assert list(found.problems) == [0]
+    assert [owner for owner, _, _ in values(found)] == [1, 1]
