@@ -26,7 +26,8 @@
 #   make interop  our client and Apache's, on Apache's bookies and on ours: every combination
 #   make apache-tests  Apache's own compiled tests on our bookies (CLASS=part of a name; ARGS=--list, and more)
 #   make pulsar   a Pulsar broker on our bookies, with kills (MESSAGES=1000000; MINUTES=60; SEED=1; KEEP=directory for all records)
-#   make topics   topics of a Pulsar broker, read by us and by Pulsar's own client (MESSAGES=1000000; READS=1000; KEEP=directory)
+#   make topics   topics of a Pulsar broker, read by us and by Pulsar's own client (MESSAGES=1000000; READS=1000;
+#                 KILLS=3: of the broker, meanwhile; KEEP=directory)
 #   make bench    every benchmark but those beside peers (SMALL=1: each as small as it goes; an hour otherwise)
 #   make bench-peers  beside Kafka and Apache BookKeeper, which Maven fetches (SMALL=1)
 #   make bench-page   docs/benchmarks.md, from what the two wrote into build/benchmarks
@@ -130,7 +131,7 @@ pulsar: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.pulsar --messages $(MESSAGES) --minutes $(MINUTES) --seed $(SEED) $(if $(KEEP),--keep $(KEEP))
 
 topics: $(VENV)/test-installed check-java
-	$(RUN) -m tests.soak.topics --messages $(MESSAGES) --reads $(READS) $(if $(KEEP),--keep $(KEEP))
+	$(RUN) -m tests.soak.topics --messages $(MESSAGES) --reads $(READS) $(if $(filter command,$(origin KILLS)),--kills $(KILLS)) $(if $(KEEP),--keep $(KEEP))
 
 bench: $(VENV)/test-installed check-java
 	@mkdir -p build/benchmarks

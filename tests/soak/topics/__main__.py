@@ -22,13 +22,14 @@ def main() -> int:
     parser.add_argument("--reads", type=int, default=1_000, metavar="N", help="at random, meanwhile (default %(default)s)")
     parser.add_argument("--window", type=float, default=10.0, metavar="S", help="seconds of a window (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=4, metavar="N", help="windows of each kind (default %(default)s)")
+    parser.add_argument("--kills", type=int, default=0, metavar="N", help="of the broker, meanwhile (default %(default)s)")
     parser.add_argument("--keep", metavar="D", help="keep all logs and columns in this new directory")
     args = parser.parse_args()
     directory = Path(args.keep) if args.keep else Path(tempfile.mkdtemp(prefix="bk_spark-topics-"))
     directory.mkdir(parents=True, exist_ok=True)
     print("\n".join(environment(directory).lines()), flush=True)
     try:
-        outcome = play(directory, Size(args.messages, args.reads, args.window, args.rounds), _say)
+        outcome = play(directory, Size(args.messages, args.reads, args.window, args.rounds, args.kills), _say)
     except SkippedError as reason:
         print(f"not to be had: {reason}")
         return 2

@@ -51,9 +51,9 @@ class Client:
         """Create the namespace that all topics are in."""
         self._ask("setup", cluster)
 
-    def create_forms(self) -> dict[str, int]:
-        """Create the topics of all forms of messages. Returns their partitions, 0 for none."""
-        topics: dict[str, int] = self._ask("forms")["topics"]
+    def create_forms(self, without: str) -> dict[str, int]:
+        """Create the topics of all forms of messages but those whose name begins so. Returns their partitions, 0 for none."""
+        topics: dict[str, int] = self._ask("forms", without or "-")["topics"]
         return topics
 
     def create(self, topic: str, partitions: int) -> None:
@@ -77,6 +77,14 @@ class Client:
     def receive(self, topic: str, directory: Path) -> int:
         """Read it whole, to its last message, into columns (``received.py``). Returns how many messages there are."""
         return int(self._ask("receive", topic, directory)["messages"])
+
+    def leave(self, topic: str, name: str, place: int) -> tuple[int, int, int]:
+        """A subscription acknowledges the messages up to number ``place``, from 0, and is left.
+
+        Returns which one it would get next: ledger, entry, index in the batch.
+        """
+        ledger_id, entry_id, batch_index = self._ask("leave", topic, name, place)["next"]
+        return ledger_id, entry_id, batch_index
 
     def begin_speed(self, topic: str, message_bytes: int) -> None:
         """Begin to write as fast as it can."""

@@ -18,13 +18,13 @@ MOST_RESULT = "4g"
 
 class SparkReads:
     def __init__(self, spark: SparkSession, metadata_uri: str, pulsar_uri: str) -> None:
-        self._spark = spark
+        self.spark = spark
         self._options = {"metadata": metadata_uri, "pulsarMetadata": pulsar_uri}
 
     def read(self, topic: str) -> pa.Table:
         """All messages of a topic in MESSAGE_SCHEMA, each partition in its order."""
         unreadable = "skip" if topic == ENCRYPTED else "fail"
-        reader = self._spark.read.format("bookkeeper").options(**self._options, topic=topic, unreadable=unreadable)
+        reader = self.spark.read.format("bookkeeper").options(**self._options, topic=topic, unreadable=unreadable)
         rows: pa.Table = reader.load().toArrow()
         return rows.cast(MESSAGE_SCHEMA)
 

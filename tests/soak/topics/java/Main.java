@@ -8,12 +8,15 @@ import java.util.Scanner;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import org.apache.pulsar.client.admin.PulsarAdmin;
+import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.ConsumerCryptoFailureAction;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
+import org.apache.pulsar.client.api.MessageIdAdv;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.Reader;
+import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.common.policies.data.RetentionPolicies;
 import org.apache.pulsar.common.policies.data.SchemaCompatibilityStrategy;
 import org.apache.pulsar.common.policies.data.TenantInfo;
@@ -24,12 +27,13 @@ import org.apache.pulsar.common.policies.data.TenantInfo;
  *
  * <pre>
  * setup CLUSTER                 tenant and namespace
- * forms                         the topics of all forms: {"topics": {NAME: PARTITIONS}}, 0 for none
+ * forms WITHOUT                 the topics of all forms: {"topics": {NAME: PARTITIONS}}, 0 for none; not those named so, or -
  * topic NAME PARTITIONS         one more
  * write MESSAGES SECONDS        all forms begin
  * status                        messages acknowledged; of these unseen, which no reader gets; forms that still write; problem
  * mark                          in every partition a last message, and one behind it
  * receive TOPIC DIRECTORY       everything from the first message to the last one, into columns: see Received
+ * leave TOPIC NAME PLACE        a subscription acknowledges up to this message; its topic is unloaded: {"next": [ID]}, its next one
  * speed TOPIC BYTES             begins to send as fast as it can
  * seconds                       of each second since the last question: messages a second, p99 of ms until acknowledged
  * rest                          sends no more
@@ -82,7 +86,7 @@ public final class Main {
         switch (words[0]) {
             case "setup" -> setUp(words[1]);
             case "forms" -> {
-                return forms();
+                return forms(words[1]);
             }
             case "topic" -> create(words[1], Integer.parseInt(words[2]));
             case "write" -> write(Long.parseLong(words[1]), Double.parseDouble(words[2]));
@@ -92,6 +96,9 @@ public final class Main {
             case "mark" -> mark();
             case "receive" -> {
                 return receive(words[1], new File(words[2]));
+            }
+            case "leave" -> {
+                return leave(words[1], words[2], Long.parseLong(words[3]));
             }
             case "speed" -> {
                 speed = new Speed(client, words[1], Integer.parseInt(words[2]));
@@ -118,9 +125,12 @@ public final class Main {
         admin.namespaces().setSchemaCompatibilityStrategy(namespace, SchemaCompatibilityStrategy.ALWAYS_COMPATIBLE);
     }
 
-    private String forms() throws Exception {
+    private String forms(String without) throws Exception {
         List<String> pairs = new ArrayList<>();
         for (Form form : Forms.all()) {
+            if (form.topic.startsWith(NAMESPACE + without)) {
+                continue;
+            }
             int partitions = form.partitions == 1 ? 0 : form.partitions;
             create(form.topic, partitions);
             forms.put(form.topic, form);
@@ -198,6 +208,37 @@ public final class Main {
         Message<byte[]> message = reader.readNext(READ_S, TimeUnit.SECONDS);
         if (message == null) {
             throw new IllegalStateException("no message of " + partition + " for " + READ_S + " s before the last one");
+        }
+        return message;
+    }
+
+    private String leave(String topic, String name, long place) throws Exception {
+        try (Consumer<byte[]> consumer = subscribe(topic, name)) {
+            for (long number = 0; number < place; number++) {
+                next(consumer, topic);
+            }
+            consumer.acknowledgeCumulative(next(consumer, topic).getMessageId());
+        }
+        admin.topics().unload(topic); // the broker keeps the position: while a topic is in use it does so now and then
+        try (Consumer<byte[]> consumer = subscribe(topic, name)) {
+            MessageIdAdv id = (MessageIdAdv) next(consumer, topic).getMessageId();
+            return "\"next\": [" + id.getLedgerId() + ", " + id.getEntryId() + ", " + id.getBatchIndex() + "]";
+        }
+    }
+
+    private Consumer<byte[]> subscribe(String topic, String name) throws Exception {
+        return client.newConsumer()
+                .topic(topic)
+                .subscriptionName(name)
+                .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest)
+                .receiverQueueSize(QUEUE)
+                .subscribe();
+    }
+
+    private static Message<byte[]> next(Consumer<byte[]> consumer, String topic) throws Exception {
+        Message<byte[]> message = consumer.receive(READ_S, TimeUnit.SECONDS);
+        if (message == null) {
+            throw new IllegalStateException("no message of " + topic + " for " + READ_S + " s");
         }
         return message;
     }
