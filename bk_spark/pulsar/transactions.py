@@ -38,6 +38,10 @@ class Fates:
         for kind, transaction in _markers(rows):
             self._committed[transaction] = kind == COMMIT
 
+    def learn_aborts(self, earlier: Fates) -> None:
+        """Take in the transactions that were aborted, as earlier entries tell. One that they say was committed may go on."""
+        self._committed |= {one: False for one, is_committed in earlier._committed.items() if not is_committed}
+
     def unknown(self, rows: pa.RecordBatch) -> set[Transaction]:
         """The transactions of messages in ``rows`` for which no marker was seen."""
         return {one for one in _transactions(rows) if one is not None and one not in self._committed}
@@ -72,12 +76,22 @@ class OpenTransactions:
             elif row in markers and markers[row][0] in (COMMIT, ABORT):
                 self._end(*markers[row])
 
+    def learn_earlier(self, rows: pa.RecordBatch) -> None:
+        """Decoded rows from before the first ones that were fed: transactions that were aborted there are not open."""
+        for kind, transaction in _markers(rows):
+            if kind == ABORT:
+                self._end(kind, transaction)
+
     def _end(self, kind: int, transaction: Transaction) -> None:
         self._begun.pop(transaction, None)
         if kind == ABORT:
             self._aborted[transaction] = None
             if len(self._aborted) > MAX_ABORTED:
                 del self._aborted[next(iter(self._aborted))]
+
+    @property
+    def is_any_open(self) -> bool:
+        return bool(self._begun)
 
     def readable_until(self, scanned_to: Position) -> Position:
         """The first message of the oldest transaction that is open; ``scanned_to`` if none is."""

@@ -33,8 +33,8 @@ from bk_spark.pulsar.transactions import Fates
 
 LOOK_BACK_FIRST = 256
 LOOK_BACK_MOST = 65_536
-"""Entries in which the first chunks of a message are looked for, at first and in all. A producer sends the chunks of a message
-one after the other, so other producers' entries lie between them at most."""
+"""Entries in which the first chunks of a message, or the abort of its transaction, are looked for, at first and in all. A
+producer sends the chunks of a message one after the other, so other producers' entries lie between them at most."""
 
 logger = logging.getLogger(__name__)
 
@@ -151,17 +151,32 @@ class TopicReading:
 
     def _look_back(self, uuids: frozenset[str]) -> None:
         """Read the earlier chunks of these messages, which lie before the part."""
-        view = self._ledgers.view(self._part.topic)
-        first = self._part.stretches[0]
-        start = Position(first.ledger_id, first.first_entry_id)
         found: list[pa.RecordBatch] = []
         with suppress(NoSuchLedgerError, NoSuchEntryError):  # trimmed meanwhile: the chunks are missing
-            for window in windows_before(view, start, LOOK_BACK_FIRST, LOOK_BACK_MOST):
+            for window in self._windows_before():
                 rows = [of_chunks(batch, uuids) for batch in self._decoded(window, counts=False)]
                 found[:0] = rows
                 if uuids <= {uuid for batch in found for uuid in _begun(batch)}:
                     break
         self._chunks.prime(found, uuids)
+
+    def _read_back(self, rows: pa.RecordBatch) -> None:
+        """Learn which transactions were aborted before the part: a message may come behind the abort of its own."""
+        earlier = Fates()
+        with suppress(NoSuchLedgerError, NoSuchEntryError):  # trimmed meanwhile: their fates stay unknown
+            for window in self._windows_before():
+                for batch in self._decoded(window, counts=False):
+                    earlier.learn(batch)
+                self._fates.learn_aborts(earlier)
+                if not self._fates.unknown(rows):
+                    return
+
+    def _windows_before(self) -> Iterator[list[Stretch]]:
+        """What lies before the part, in windows, the nearest first."""
+        view = self._ledgers.view(self._part.topic)
+        first = self._part.stretches[0]
+        start = Position(first.ledger_id, first.first_entry_id)
+        return windows_before(view, start, LOOK_BACK_FIRST, LOOK_BACK_MOST)
 
     def _committed(self, ledger_id: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Without messages of transactions that were aborted, or are still open."""
@@ -170,6 +185,8 @@ class TopicReading:
         self._fates.learn(rows)
         if self._fates.unknown(rows):
             self._read_ahead(Position(ledger_id, rows.column("entry_id")[-1].as_py() + 1), rows)
+            if self._part.is_settled and self._fates.unknown(rows):
+                self._read_back(rows)
             if self._part.is_settled and self._fates.unknown(rows):
                 raise InternalError(ledger_id, f"the end of a transaction of topic '{self._part.topic}' is not found again")
         return rows.filter(self._fates.committed_mask(rows))

@@ -187,6 +187,20 @@ def test_a_message_that_comes_behind_the_abort_of_its_transaction_holds_no_strea
     assert drained(stream(topic=topic, **EARLIEST))[1] == [[b"a"]]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_message_that_comes_behind_the_abort_of_its_transaction_holds_no_stream_up_in_a_later_batch(
+    stream: OpenTopics, bookkeeper: BookKeeper, namespace: str, topic: WrittenTopic, restarts: bool
+) -> None:
+    WrittenTopic(bookkeeper, f"{namespace}/__transaction_buffer_snapshot").publish()
+    late = single(b"late", txnid_most_bits=0, txnid_least_bits=1)
+    topic.write([[late, single(b"a"), marker(22, 0, 1)]])
+    reader = stream(topic=topic, **EARLIEST)
+    end, found = read_on(reader, reader.initialOffset(), 1)
+    assert found == [b"a"]
+    topic.write([[late, single(b"b")]])
+    assert read_on(stream(topic=topic, **EARLIEST) if restarts else reader, end, 1)[1] == [b"b"]
+
+
 def test_a_run_of_what_there_is_now_reads_for_transactions_only_from_where_it_stands(
     stream: OpenTopics, bookkeeper: BookKeeper, namespace: str, topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
