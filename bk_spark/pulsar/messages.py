@@ -24,13 +24,13 @@ from bk_spark.entries.batch import binaries, int64s
 from bk_spark.entries.digest import payload_sizes, payloads_in_a_row
 from bk_spark.pulsar import entry_heads as entry
 from bk_spark.pulsar import single_messages as single
-from bk_spark.pulsar.columns import DECODED_SCHEMA, TIMESTAMP
 from bk_spark.pulsar.compression import MAX_INFLATED_BYTES, NONE, DamagedPayloadError, decompress
 from bk_spark.pulsar.entry_heads import read_heads
 from bk_spark.pulsar.properties import properties_of
 from bk_spark.pulsar.protobuf_columns import PADDING, Slices, Varints, parse
+from bk_spark.pulsar.rows import NO_ROWS, bools, ids_of, int32s, kept_rows, merged, spread, timestamps, uint64s
 from bk_spark.pulsar.single_messages import Batches, Messages
-from bk_spark.pulsar.slices import bitmap, cut_out, not_text
+from bk_spark.pulsar.slices import cut_out, not_text
 
 TURN_BYTES: Final = 64 * 1024 * 1024
 """What the entries of one turn are after decompression. Up to eight times as much is in memory while they are decoded."""
@@ -38,18 +38,11 @@ TURN_BYTES: Final = 64 * 1024 * 1024
 MAX_TOGETHER_BYTES: Final = 512 * 1024 * 1024
 """What the entries of one call of ``decode`` are after decompression, at most. A column of bytes holds four times as much."""
 
-MOST_CUTS: Final = 256
-"""Runs of rows above which taking row by row is as fast as joining the runs: each costs some microseconds."""
-
 _MAX_MS: Final = (2**63 - 1) // 1000
 """The latest time in milliseconds that a timestamp of microseconds can hold."""
 
 _KEY_NAME, _KEY_VALUE = 1, 2
 """The fields of EncryptionKeys that are read."""
-
-_TEXTS: Final = ("key", "_producer", "encryption_key", "uuid")
-
-_EMPTY: Final = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in DECODED_SCHEMA], schema=DECODED_SCHEMA)
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -92,7 +85,10 @@ def decode_in_turns(entry_ids: Ints, payloads: pa.BinaryArray | pa.ChunkedArray)
 
 
 class _Decoder:
-    """One call of ``decode``. Places are numbers of entries in it."""
+    """One call of ``decode``. Places are numbers of entries in it.
+
+    Of each entry: whether it is a chunk, encrypted (locked), or plain, which is neither of these nor a marker.
+    """
 
     def __init__(self, entry_ids: Ints, payloads: pa.BinaryArray | pa.ChunkedArray) -> None:
         self._bytes, ends = _in_a_row(payloads)
@@ -100,11 +96,15 @@ class _Decoder:
         self._ids = entry_ids
         self._inflated_bytes = 0
         self._heads = read_heads(self._data, ends[:-1], ends[1:])
+        self._is_chunk = self._number(entry.CHUNKS).int32 > 1
+        self._is_locked = np.zeros(len(self._ids), np.bool_)
+        self._is_locked[self._heads.metadata.parts[entry.ENCRYPTION_KEYS].rows] = True
+        self._is_plain = ~(self._number(entry.MARKER_TYPE).present | self._is_locked | self._is_chunk)
         self._problems: dict[int, str] = dict.fromkeys(np.flatnonzero(~self._heads.good).tolist(), "it is no entry of a topic")
 
     def turns(self) -> list[int]:
         """Where each turn ends, excluded."""
-        is_packed = self._is_plain() & self._good() & (self._number(entry.COMPRESSION).int32 != NONE)
+        is_packed = self._is_plain & self._good() & (self._number(entry.COMPRESSION).int32 != NONE)
         sizes = np.minimum(self._number(entry.UNCOMPRESSED_SIZE).values, np.uint64(MAX_INFLATED_BYTES)).astype(np.int64)
         sums = np.cumsum(np.where(is_packed, sizes, 0))
         ends: list[int] = []
@@ -118,7 +118,7 @@ class _Decoder:
 
     def run(self) -> Decoded:
         self._check_heads()
-        batched = self._is_plain() & self._number(entry.MESSAGES).present
+        batched = self._is_plain & self._number(entry.MESSAGES).present
         read = [batches.read() for batches in self._batches(batched & self._good())]
         for messages in read:
             self._problems |= {place: f"its batch is damaged: {problem}" for place, problem in messages.problems.items()}
@@ -140,19 +140,12 @@ class _Decoder:
         for field in (entry.PUBLISH_TIME, entry.EVENT_TIME):
             self._refuse(self._number(field).values > _MAX_MS, "it has a time that no clock shows")
         chunks, ids = self._number(entry.CHUNKS).int32, self._number(entry.CHUNK_ID).int32
-        is_chunk = chunks > 1
-        self._refuse(is_chunk & ((ids < 0) | (ids >= chunks)), "it is a chunk that its message does not have")
-        self._refuse(is_chunk & ~self._heads.metadata.slices[entry.UUID].present, "it is a chunk of no message")
+        self._refuse(self._is_chunk & ((ids < 0) | (ids >= chunks)), "it is a chunk that its message does not have")
+        self._refuse(self._is_chunk & ~self._heads.metadata.slices[entry.UUID].present, "it is a chunk of no message")
 
     def _refuse(self, bad: Flags, problem: str) -> None:
         for place in np.flatnonzero(bad).tolist():
             self._problems.setdefault(place, problem)
-
-    def _is_plain(self) -> Flags:
-        """Neither a marker, nor encrypted, nor a chunk."""
-        encrypted = np.zeros(len(self._ids), np.bool_)
-        encrypted[self._heads.metadata.parts[entry.ENCRYPTION_KEYS].rows] = True
-        return ~(self._number(entry.MARKER_TYPE).present | encrypted | (self._number(entry.CHUNKS).int32 > 1))
 
     def _batches(self, chosen: Flags) -> Iterator[Batches]:
         """The batches among the entries: those that are not compressed where they are, the others one behind the other."""
@@ -191,20 +184,20 @@ class _Decoder:
         """What an entry says for all its rows."""
         metadata = self._heads.metadata
         schemas, uuids = metadata.slices[entry.SCHEMA_VERSION], metadata.slices[entry.UUID]
-        is_chunk = self._number(entry.CHUNKS).int32 > 1
+        is_chunk = self._is_chunk
         found = {
-            "_publish_time": _times(self._number(entry.PUBLISH_TIME).values, np.ones(len(self._ids), np.bool_)),
+            "_publish_time": timestamps(self._number(entry.PUBLISH_TIME).values, np.ones(len(self._ids), np.bool_)),
             "_producer": self._cut(metadata.slices[entry.PRODUCER]),
             "schema_version": self._cut(schemas),
-            "txn_most": _uint64s(self._number(entry.TXN_MOST)),
-            "txn_least": _uint64s(self._number(entry.TXN_LEAST)),
-            "marker_type": _int32s(self._number(entry.MARKER_TYPE).int32, self._number(entry.MARKER_TYPE).present),
+            "txn_most": uint64s(self._number(entry.TXN_MOST)),
+            "txn_least": uint64s(self._number(entry.TXN_LEAST)),
+            "marker_type": int32s(self._number(entry.MARKER_TYPE).int32, self._number(entry.MARKER_TYPE).present),
             "encryption_key": self._encryption_keys(),
             "uuid": self._cut(Slices(uuids.starts, uuids.ends, uuids.present & is_chunk)),
-            "chunk_id": _int32s(self._number(entry.CHUNK_ID).int32, is_chunk),
-            "chunks": _int32s(self._number(entry.CHUNKS).int32, is_chunk),
-            "total_size": _int32s(self._number(entry.TOTAL_SIZE).int32, is_chunk),
-            "compression": _int32s(self._number(entry.COMPRESSION).int32),
+            "chunk_id": int32s(self._number(entry.CHUNK_ID).int32, is_chunk),
+            "chunks": int32s(self._number(entry.CHUNKS).int32, is_chunk),
+            "total_size": int32s(self._number(entry.TOTAL_SIZE).int32, is_chunk),
+            "compression": int32s(self._number(entry.COMPRESSION).int32),
             "uncompressed_size": int64s(self._number(entry.UNCOMPRESSED_SIZE).signed),
         }
         for name in ("_producer", "uuid", "encryption_key"):
@@ -246,30 +239,26 @@ class _Decoder:
         columns = {
             **shared,
             "entry_id": int64s(self._ids),
-            "batch_index": _int32s(np.full(len(self._ids), -1, np.int32)),
+            "batch_index": int32s(np.full(len(self._ids), -1, np.int32)),
             "key": keys,
             "value": values,
-            "_event_time": _times(event.values, event.values > 0),
+            "_event_time": timestamps(event.values, event.values > 0),
             "_sequence_id": int64s(self._number(entry.SEQUENCE_ID).signed),
             "_properties": properties,
             "_ordering_key": self._cut(metadata.slices[entry.ORDERING_KEY]),
         }
-        return _chosen(columns, self._good() & ~batched)
+        return kept_rows(columns, self._good() & ~batched)
 
     def _values(self, batched: Flags) -> pa.BinaryArray:
         """The values of entries that are no batches, null in the others."""
-        is_plain = self._is_plain()
-        is_chunk = self._number(entry.CHUNKS).int32 > 1
-        locked = np.zeros(len(self._ids), np.bool_)
-        locked[self._heads.metadata.parts[entry.ENCRYPTION_KEYS].rows] = True
-        has_value = (is_plain & ~self._number(entry.NULL_VALUE).is_true) | (is_chunk & ~locked)
+        has_value = (self._is_plain & ~self._number(entry.NULL_VALUE).is_true) | (self._is_chunk & ~self._is_locked)
         has_value &= ~batched & self._good() & ~self._number(entry.MARKER_TYPE).present
         values = self._cut(Slices(self._heads.payload_starts, self._heads.payload_ends, has_value))
-        inflated = self._inflated(has_value & ~is_chunk & (self._number(entry.COMPRESSION).int32 != NONE))
+        inflated = self._inflated(has_value & ~self._is_chunk & (self._number(entry.COMPRESSION).int32 != NONE))
         if inflated:
             mask = np.zeros(len(self._ids), np.bool_)
             mask[list(inflated)] = True
-            values = pc.replace_with_mask(values, _bools(mask), binaries(list(inflated.values())))
+            values = pc.replace_with_mask(values, bools(mask), binaries(list(inflated.values())))
         return values
 
     def _of_batches(self, shared: Columns, messages: Messages) -> pa.RecordBatch | None:
@@ -289,27 +278,27 @@ class _Decoder:
         kept = self._good()[owners] & ~found.varints[single.COMPACTED_OUT].is_true
         place_of = int64s(owners)
         columns = {
-            **{name: _spread(column, place_of) for name, column in shared.items()},
+            **{name: spread(column, place_of) for name, column in shared.items()},
             "entry_id": int64s(self._ids[owners]),
-            "batch_index": _int32s(messages.indexes.astype(np.int32)),
+            "batch_index": int32s(messages.indexes.astype(np.int32)),
             "key": key_column,
             "value": cut_out(buffer, messages.value_starts, messages.value_ends, ~is_null),
-            "_event_time": _times(times, times > 0),
+            "_event_time": timestamps(times, times > 0),
             "_sequence_id": int64s(
                 np.where(number.present, number.signed, self._number(entry.SEQUENCE_ID).signed[owners]).astype(np.int64)
             ),
             "_properties": properties,
             "_ordering_key": cut_out(buffer, orders.starts, orders.ends, orders.present),
         }
-        return _chosen(columns, kept)
+        return kept_rows(columns, kept)
 
     def _in_order(self, parts: Sequence[pa.RecordBatch | None]) -> pa.RecordBatch:
         found = [one for one in parts if one is not None]
         if not found:
-            return _EMPTY
-        rows = found[0] if len(found) == 1 else _merged(found)
-        good = self._good()[np.searchsorted(self._ids, _ids_of(rows))]
-        return rows if good.all() else rows.filter(_bools(good))
+            return NO_ROWS
+        rows = found[0] if len(found) == 1 else merged(found)
+        good = self._good()[np.searchsorted(self._ids, ids_of(rows))]
+        return rows if good.all() else rows.filter(bools(good))
 
     def _unreadable(self) -> tuple[Unreadable, ...]:
         return tuple(Unreadable(int(self._ids[place]), self._problems[place]) for place in sorted(self._problems))
@@ -321,58 +310,3 @@ def _in_a_row(payloads: pa.BinaryArray | pa.ChunkedArray) -> tuple[bytes, Ints]:
     sizes = [payload_sizes(chunk) for chunk in chunks]
     parts = [payloads_in_a_row(chunk) for chunk, one in zip(chunks, sizes, strict=True) if one.any()]
     return b"".join([*parts, bytes(PADDING)]), np.cumsum(np.concatenate([np.zeros(1, np.int64), *sizes]))
-
-
-def _ids_of(rows: pa.RecordBatch) -> Ints:
-    column = rows.column("entry_id")
-    return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
-
-
-def _merged(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of all parts by entry; in each part they are."""
-    order = np.argsort(np.concatenate([_ids_of(part) for part in parts]), kind="stable")
-    begins = np.cumsum([0, *(part.num_rows for part in parts[:-1])])
-    owners = np.searchsorted(begins, order, side="right") - 1
-    cuts = np.flatnonzero((np.diff(order) != 1) | (np.diff(owners) != 0)) + 1
-    if len(cuts) > MOST_CUTS:
-        return pa.concat_batches(parts).take(int64s(order))
-    places, of_run = order - begins[owners], owners[[0, *cuts]].tolist()
-    runs = zip(of_run, pairwise([0, *cuts.tolist(), len(order)]), strict=True)
-    return pa.concat_batches([parts[part].slice(int(places[first]), end - first) for part, (first, end) in runs])
-
-
-def _chosen(columns: Columns, kept: Flags) -> pa.RecordBatch | None:
-    """The rows to keep, in DECODED_SCHEMA; None if there is none."""
-    if not kept.any():
-        return None
-    mask = None if kept.all() else _bools(kept)
-    arrays = []
-    for field in DECODED_SCHEMA:
-        column = columns[field.name] if mask is None else columns[field.name].filter(mask)
-        arrays.append(column.view(field.type) if field.name in _TEXTS else column)  # known to be UTF-8
-    return pa.RecordBatch.from_arrays(arrays, schema=DECODED_SCHEMA)
-
-
-def _spread(column: pa.Array, places: pa.Int64Array) -> pa.Array:
-    """An element for each message. Most of what an entry may say, none says."""
-    return pa.nulls(len(places), column.type) if column.null_count == len(column) else column.take(places)
-
-
-def _times(values: npt.NDArray[np.uint64], present: Flags) -> pa.Array:
-    """Microseconds of milliseconds."""
-    micros = np.ascontiguousarray(values.astype(np.int64) * 1000)
-    validity = None if present.all() else bitmap(present)
-    return pa.Array.from_buffers(TIMESTAMP, len(values), [validity, pa.py_buffer(micros)])
-
-
-def _uint64s(found: Varints) -> pa.Array:
-    return pa.Array.from_buffers(pa.uint64(), len(found.values), [bitmap(found.present), pa.py_buffer(found.values)])
-
-
-def _int32s(values: npt.NDArray[np.int32], present: Flags | None = None) -> pa.Array:
-    validity = None if present is None else bitmap(present)
-    return pa.Array.from_buffers(pa.int32(), len(values), [validity, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def _bools(values: Flags) -> pa.BooleanArray:
-    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bitmap(values)])

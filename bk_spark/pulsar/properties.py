@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from bk_spark.entries.batch import int64s
 from bk_spark.pulsar.protobuf_columns import Parts, parse
+from bk_spark.pulsar.rows import int32s
 from bk_spark.pulsar.slices import cut_out, not_text
 
 PROPERTIES_TYPE: Final = pa.map_(pa.string(), pa.string())
@@ -23,7 +24,7 @@ def properties_of(data: bytes, numbers: npt.NDArray[np.uint8], parts: Parts, row
     """
     if not len(parts.rows):
         none = pa.array([], pa.string())
-        return pa.MapArray.from_arrays(_int32s(np.zeros(rows + 1, np.int32)), none, none), []
+        return pa.MapArray.from_arrays(int32s(np.zeros(rows + 1, np.int32)), none, none), []
     pairs = parse(numbers, parts.starts, parts.ends, slices=(_KEY, _VALUE))
     found = [pairs.slices[field] for field in (_KEY, _VALUE)]
     good = ~pairs.malformed & found[0].present & found[1].present
@@ -40,7 +41,7 @@ def properties_of(data: bytes, numbers: npt.NDArray[np.uint8], parts: Parts, row
         keys, values, owners = keys.take(int64s(order)), values.take(int64s(order)), owners[order]
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(np.bincount(owners, minlength=rows), out=offsets[1:])
-    maps = pa.MapArray.from_arrays(_int32s(offsets), keys.cast(pa.string()), values.cast(pa.string()))
+    maps = pa.MapArray.from_arrays(int32s(offsets), keys.cast(pa.string()), values.cast(pa.string()))
     return maps, wrong.tolist()
 
 
@@ -57,7 +58,3 @@ def _last_of_each_key(
     last = len(pairs) - 1 - lasts
     chosen: npt.NDArray[np.int64] = order[last[np.argsort(firsts, kind="stable")]]
     return chosen
-
-
-def _int32s(values: npt.NDArray[np.int32]) -> pa.Int32Array:
-    return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
