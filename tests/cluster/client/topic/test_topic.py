@@ -11,9 +11,11 @@ import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.topic import reading
+from bk_spark.client.topic.store import TopicStore
 from bk_spark.errors import ConfigError, MessagesGoneError, NoSuchTopicError, UnreadableMessagesError
 from bk_spark.metadata.ledger_metadata import LedgerState
 from bk_spark.pulsar.columns import MESSAGE_SCHEMA
+from bk_spark.pulsar.stored import StoredCursor
 from tests.cluster.client.topic.written_topics import WrittenTopic, partitioned
 from tests.unit.pulsar.entries import LZ4, SNAPPY, ZLIB, ZSTD, Message, batch, chunks, framed, marker, metadata, single
 
@@ -136,6 +138,20 @@ def test_a_durable_subscription_says_where_to_begin(bookkeeper: BookKeeper, topi
     assert values(bookkeeper, topic, subscription="done") == []
     with pytest.raises(ConfigError, match="has no durable subscription of this name, there are: 'billing/eu', 'done'"):
         values(bookkeeper, topic, subscription="other")
+
+
+def test_a_subscription_whose_broker_begins_another_ledger_is_looked_at_again(
+    bookkeeper: BookKeeper, topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic.write([numbered(3)])
+    topic.subscribe("billing", (topic.ledger_ids[0], 1), in_ledger=True)
+    with bookkeeper.create_ledger(3, 2, 2) as gone:
+        gone.append(b"")
+    bookkeeper.delete_ledger(gone.ledger_id)
+    before = [StoredCursor(gone.ledger_id, None)]
+    now = TopicStore.cursor
+    monkeypatch.setattr(TopicStore, "cursor", lambda *args: before.pop() if before else now(*args))
+    assert values(bookkeeper, topic, subscription="billing") == [b"2"]
 
 
 def test_chunks_are_put_together_also_over_ledgers_and_from_the_middle(bookkeeper: BookKeeper, topic: WrittenTopic) -> None:

@@ -187,6 +187,22 @@ def test_a_message_that_comes_behind_the_abort_of_its_transaction_holds_no_strea
     assert drained(stream(topic=topic, **EARLIEST))[1] == [[b"a"]]
 
 
+def test_a_topic_that_comes_without_messages_makes_no_micro_batch(
+    stream: OpenTopics, bookkeeper: BookKeeper, namespace: str, topic: WrittenTopic
+) -> None:
+    topic.write([numbered(1)])
+    reader = stream(topicsPattern=f"{namespace}/.*", **EARLIEST)
+    end, _ = read_on(reader, reader.initialOffset(), 1)
+    late = WrittenTopic(bookkeeper, f"{namespace}/zlate")
+    late.publish()
+
+    def is_known() -> bool:
+        assert reader.latestOffset(end, ALL) == end
+        return str(late) in reader.reportLatestOffset()["topics"]
+
+    wait_until(is_known)
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_message_that_comes_behind_the_abort_of_its_transaction_holds_no_stream_up_in_a_later_batch(
     stream: OpenTopics, bookkeeper: BookKeeper, namespace: str, topic: WrittenTopic, restarts: bool
