@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.datasource.topics.stream import TopicsStream
-from bk_spark.errors import ConfigError, MessagesGoneError
+from bk_spark.errors import ConfigError, InternalError, MessagesGoneError
 from bk_spark.pulsar.transactions import OpenTransactions
 from tests.cluster.client.topic.written_topics import WrittenTopic, partitioned
 from tests.cluster.datasource.topics.conftest import OpenTopics
@@ -215,6 +215,22 @@ def test_a_message_that_comes_behind_the_abort_of_its_transaction_holds_no_strea
     assert found == [b"a"]
     topic.write([[late, single(b"b")]])
     assert read_on(stream(topic=topic, **EARLIEST) if restarts else reader, end, 1)[1] == [b"b"]
+
+
+def test_a_batch_whose_transaction_has_no_end_is_an_error_and_not_cut(stream: OpenTopics, topic: WrittenTopic) -> None:
+    [first, _, last] = topic.write([[single(b"open", txnid_most_bits=0, txnid_least_bits=1), *numbered(2)]])
+    reader = stream(topic=topic, **EARLIEST)
+    start, end = ({"format": 1, "topics": {str(topic): place}} for place in (first, last))
+    with pytest.raises(InternalError, match=f"the end of a transaction of topic '{topic}' is not found again"):
+        values(reader, start, end)
+
+
+def test_a_batch_that_ends_in_a_ledger_that_is_not_listed_is_not_cut(stream: OpenTopics, topic: WrittenTopic) -> None:
+    [first, _] = topic.write([numbered(2)])
+    reader = stream(topic=topic, **EARLIEST)
+    start, end = ({"format": 1, "topics": {str(topic): place}} for place in (first, f"{2**40}:1"))
+    with pytest.raises(MessagesGoneError, match=f"Pulsar does not list ledger {2**40}, where the batch ends"):
+        reader.partitions(start, end)
 
 
 def test_a_run_of_what_there_is_now_reads_for_transactions_only_from_where_it_stands(
