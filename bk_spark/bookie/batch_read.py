@@ -24,7 +24,11 @@ from bk_spark.errors import BookKeeperError, CorruptionError, StorageError
 from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
 
 JOINED_BYTES: Final = MIB
-"""Up to here batches of whole entries are joined. A reply of this size costs little for each byte, and comes soon."""
+"""Up to here batches of whole entries are joined. A reply of this size costs little for each byte."""
+
+JOINED_BATCHES: Final = 64
+"""And so many at most. Each may be a read of a disk: at 8 ms each a reply comes after half a second, before its reader asks
+another bookie as well."""
 
 ReportDamage = Callable[[Sequence[BatchRow]], None]
 """Takes rows that may be damaged. Returns at once; any thread may call it."""
@@ -47,17 +51,20 @@ class BatchRead:
 
     def replies(self) -> Iterator[ReadBatch | ReadEnd]:
         held: list[EncodedBatch] = []
+        nbytes = 0
         for part in self._parts():
-            if held and not _fits(held, part):
-                yield from map(ReadBatch, _joined(held))
-                held = []
-            if isinstance(part, ReadEnd):
-                yield part
+            whole = part if isinstance(part, EncodedBatch) and part.header.is_whole else None
+            if held and (whole is None or len(held) == JOINED_BATCHES or nbytes + len(whole.body) > JOINED_BYTES):
+                joined, held, nbytes = _joined(held), [], 0
+                yield from map(ReadBatch, joined)
+            if whole is not None:
+                held.append(whole)
+                nbytes += len(whole.body)
             elif part is not None:
-                held.append(part)
+                yield ReadBatch(part) if isinstance(part, EncodedBatch) else part
 
     def _parts(self) -> Iterator[EncodedBatch | ReadEnd | None]:
-        """What was asked for, batch by batch as it was stored, and the end. None comes before the next one is waited for."""
+        """What was asked for, batch by batch, cut where needed, and the end. None comes before the next one is waited for."""
         request = self._request
         floor = request.first  # every requested id below it was sent
         while True:
@@ -125,17 +132,12 @@ class BatchRead:
             raise
 
 
-def _fits(held: Sequence[EncodedBatch], part: EncodedBatch | ReadEnd | None) -> bool:
-    """Whether ``part`` goes into one reply with what is held."""
-    if not isinstance(part, EncodedBatch) or not (held[0].header.is_whole and part.header.is_whole):
-        return False
-    return sum(len(batch.body) for batch in held) + len(part.body) <= JOINED_BYTES
-
-
 def _joined(batches: Sequence[EncodedBatch]) -> Sequence[EncodedBatch]:
+    """The same entries in few batches. Between them is no more than other bookies' stripes: each id of a read is found, or ends
+    it."""
     if len(batches) == 1:
         return batches
     try:
         return coalesce_whole(batches)
     except CorruptionError:
-        return batches  # whoever reads them is told which one is damaged
+        return batches  # whoever reads them is told which one is none

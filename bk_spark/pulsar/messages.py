@@ -66,7 +66,7 @@ class Decoded:
 
 
 def decode(entry_ids: Ints, payloads: pa.BinaryArray | pa.ChunkedArray) -> Decoded:
-    """Decode whole entries of one ledger, ascending by id. About 1 MiB or more at a time is fastest.
+    """Decode whole entries of one ledger, ascending by id, of less than 2 GiB. About 1 MiB or more at a time is fastest.
 
     Compressed entries that together are more than MAX_TOGETHER_BYTES are unreadable here: ``decode_in_turns`` reads them.
     """
@@ -308,5 +308,6 @@ def _in_a_row(payloads: pa.BinaryArray | pa.ChunkedArray) -> tuple[bytes, Ints]:
     """The bytes of all payloads with PADDING behind them, and the place where the first begins and each ends."""
     chunks = [chunk for chunk in (payloads.chunks if isinstance(payloads, pa.ChunkedArray) else [payloads]) if len(chunk)]
     sizes = [payload_sizes(chunk) for chunk in chunks]
+    # Arrays of empty payloads may have no buffer.
     parts = [payloads_in_a_row(chunk) for chunk, one in zip(chunks, sizes, strict=True) if one.any()]
     return b"".join([*parts, bytes(PADDING)]), np.cumsum(np.concatenate([np.zeros(1, np.int64), *sizes]))

@@ -98,7 +98,8 @@ def parse(
 ) -> Parsed:
     """The messages from ``starts`` to ``ends``, excluded, in ``data``, behind whose last message are PADDING bytes.
 
-    ``varints``, ``slices`` and ``parts`` are the numbers of the fields to give: numbers, bytes, and repeated bytes.
+    ``varints``, ``slices`` and ``parts`` are the numbers of the fields to give: numbers, bytes, and repeated bytes. A table has
+    a place for each tag up to the highest of them, so they are for fields of small numbers.
     """
     return _Parser(data, starts, ends).run(varints, slices, parts)
 
@@ -114,7 +115,7 @@ class _Parser:
         self._numbers: dict[int, tuple[Numbers, Flags]] = {}
         self._places: dict[int, tuple[Ints, Ints, Flags]] = {}
         self._parts: dict[int, list[tuple[Ints, Ints, Ints]]] = {}
-        self._kinds = np.zeros(0, np.int64)
+        self._kept_tags = np.zeros(0, np.int64)
         """For each tag: itself if it is to be kept, else its kind alone, as a tag of field 0."""
 
     def run(self, varints: Collection[int], slices: Collection[int], parts: Collection[int]) -> Parsed:
@@ -125,8 +126,8 @@ class _Parser:
         }
         self._parts = {field: [] for field in parts}
         kept = [*(field << 3 | _VARINT for field in varints), *(field << 3 | _BYTES for field in (*slices, *parts))]
-        self._kinds = np.arange((max(kept, default=0) | 7) + 1) & 7
-        self._kinds[kept] = kept
+        self._kept_tags = np.arange((max(kept, default=0) | 7) + 1) & 7
+        self._kept_tags[kept] = kept
         for _ in range(MAX_FIELDS):
             if not len(self._rows):
                 break
@@ -141,18 +142,18 @@ class _Parser:
 
     def _step(self) -> None:
         """One field of each row."""
-        tags = self._data[self._at]
-        tag = int(tags[0])
-        if 8 <= tag < 0x80 and (tags == tag).all():  # rows of one kind of message mostly have the same field here
+        firsts = self._data[self._at]
+        tag = int(firsts[0])
+        if 8 <= tag < 0x80 and (firsts == tag).all():  # rows of one kind of message mostly have the same field here
             self._go_on(*self._field(tag >> 3, tag & 7, None, self._at + 1))
             return
         numbers, begins, good = varints_at(self._data, self._at, self._ends)
         good &= (numbers >= 8) & (numbers < 1 << 32)
-        in_table = np.where(numbers < len(self._kinds), numbers, numbers & np.uint64(7))
-        kinds = self._kinds[in_table.view(np.int64)]
+        in_table = np.where(numbers < len(self._kept_tags), numbers, numbers & np.uint64(7))
+        tags = self._kept_tags[in_table.view(np.int64)]
         behind = self._ends.copy()
-        for one in np.flatnonzero(np.bincount(kinds[good])).tolist():
-            chosen = np.flatnonzero(good & (kinds == one))
+        for one in np.flatnonzero(np.bincount(tags[good])).tolist():
+            chosen = np.flatnonzero(good & (tags == one))
             behind[chosen], good[chosen] = self._field(one >> 3, one & 7, chosen, begins[chosen])
         self._go_on(behind, good)
 

@@ -37,7 +37,7 @@ MOST_PLACES: Final = 4
 """Places for each message, above which batches are walked: values full of zeros look like the begin of a message everywhere."""
 
 MANY_ZEROS: Final = 8
-"""Bytes of a batch for each two zeros, below which the zeros are sifted before they are listed: a list has 8 bytes for each."""
+"""Bytes of a block for each two zeros, below which the zeros are sifted before they are listed: a list has 8 bytes for each."""
 
 BLOCK_BYTES: Final = 128 * 1024
 """Looked through at a time: it stays in the processor's cache."""
@@ -156,20 +156,19 @@ def _places(data: Data, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """Where a message might begin, and the batch of each place: its metadata have less than 64 KiB, and begin as usual."""
     first, last = int(starts[0]), int(ends[-1])
     blocks = range(first, last, BLOCK_BYTES)
-    zeros = [_zeros(data, at, min(at + BLOCK_BYTES, last)) for at in blocks]
-    places = np.concatenate([*zeros, np.zeros(0, np.int64)])
-    places = places[_IS_FIRST_TAG[data[places + 4]]]
+    places = np.concatenate([np.zeros(0, np.int64), *(_places_of(data, at, min(at + BLOCK_BYTES, last)) for at in blocks)])
     owners = np.searchsorted(starts, places, side="right") - 1
     inside = places < ends[owners]  # what is between two batches is of none
     return (places, owners) if inside.all() else (places[inside], owners[inside])
 
 
-def _zeros(data: Data, first: int, last: int) -> Ints:
-    """Where two zeros are that may be the begin of a message."""
+def _places_of(data: Data, first: int, last: int) -> Ints:
+    """The places in one block: two zeros, and the first tag behind the size."""
     is_place = (data[first:last] | data[first + 1 : last + 1]) == 0
     if np.count_nonzero(is_place) * MANY_ZEROS > len(is_place):
         is_place &= _IS_FIRST_TAG[data[first + 4 : last + 4]]
-    return np.flatnonzero(is_place) + first
+    zeros = np.flatnonzero(is_place) + first
+    return zeros[_IS_FIRST_TAG[data[zeros + 4]]]
 
 
 def _payload_sizes(data: Data, begins: Ints, ends: Ints) -> tuple[Ints, Flags]:

@@ -19,7 +19,7 @@ GATHER_ENTRIES = 8192
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[npt.NDArray[np.int64], pa.ChunkedArray]]:
-    """The ids and payloads of the same entries, about GATHER_BYTES or GATHER_ENTRIES at a time, uncopied."""
+    """The ids of the same entries and their payloads, uncopied, about GATHER_BYTES or GATHER_ENTRIES at a time."""
     waiting: list[pa.RecordBatch] = []
     nbytes = entries = 0
     for batch in batches:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pyarrow as pa
 import pytest
 
-from bk_spark.bookie.batch_read import JOINED_BYTES
+from bk_spark.bookie.batch_read import JOINED_BATCHES, JOINED_BYTES
+from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
 from bk_spark.entries.batch import EncodedBatch, decode
 from bk_spark.entries.whole_entries import encode_whole, whole_entries
 from bk_spark.quorum import DENSE, IdPattern
@@ -111,3 +114,32 @@ def test_entries_before_a_missing_one_are_read_and_the_missing_one_is_named(harn
     batches, end = read(harness, 0, 6)
     assert in_them(batches)[0] == [0, 1, 2]
     assert (end.status, end.next_entry_id) == (Status.NO_SUCH_ENTRY, 3)
+
+
+def reads_before_the_first_reply(harness, last: int, monkeypatch) -> int:
+    """Of stored batches."""
+    count = itertools.count()
+    get = StoredLedgers.get
+
+    def counted(self, row):
+        next(count)
+        return get(self, row)
+
+    monkeypatch.setattr(StoredLedgers, "get", counted)
+    next(harness.bookie.read(ReadRequest(BOOKIE_ID, 1, harness.key, 0, last, DENSE, 1 << 30)))
+    return next(count)
+
+
+def test_a_reply_does_not_wait_for_many_reads_of_the_disk(harness, monkeypatch):
+    harness.start()
+    add_one_by_one(harness, range(3 * JOINED_BATCHES), SMALL)
+    assert reads_before_the_first_reply(harness, 3 * JOINED_BATCHES - 1, monkeypatch) <= JOINED_BATCHES + 1
+    batches, _ = read(harness, 0, 3 * JOINED_BATCHES - 1)
+    assert [batch.header.count for batch in batches] == [JOINED_BATCHES] * 3
+
+
+def test_a_batch_of_our_own_clients_does_not_wait_for_the_next_one(harness, monkeypatch):
+    harness.start()
+    for first in range(0, 9, 3):
+        harness.add(1, first, first + 2, size=LARGE)
+    assert reads_before_the_first_reply(harness, 8, monkeypatch) == 1
