@@ -91,3 +91,10 @@ def test_a_stream_reads_up_to_the_first_message_of_the_oldest_open_transaction(s
     for first, beyond in itertools.pairwise(cuts):
         opened.feed(5, rows_of(steps[first:beyond], first))
     assert opened.readable_until(Position(5, len(steps))) == Position(5, min(begun.values(), default=len(steps)))
+
+
+def test_of_earlier_markers_aborts_alone_count_since_a_transaction_may_go_on_behind_a_commit() -> None:
+    earlier, fates = Fates(), Fates()
+    earlier.learn(rows_of([("abort", 1), ("commit", 2)]))
+    fates.learn_aborts(earlier)
+    assert fates.unknown(rows_of([("message", 1), ("message", 2)])) == {(1, 2)}

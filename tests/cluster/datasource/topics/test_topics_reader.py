@@ -95,6 +95,16 @@ def test_offsets_name_a_place_in_each_partition(direct: Direct, bookkeeper: Book
         direct.read(None, **options, startingOffsets='{"other": "5:1"}')
 
 
+def test_a_start_within_a_batch_leaves_out_the_messages_before_it_and_nothing_of_later_partitions(
+    direct: Direct, topic: WrittenTopic
+) -> None:
+    three = batch([Message(b"a"), Message(b"b"), Message(b"c")])
+    [place, _, _] = topic.write([[three, three, three]])
+    options: dict[str, Any] = {"topic": topic, "startingOffsets": f"{place}:2", "minPartitions": 3}
+    assert len(direct.reader(None, **options).partitions()) == 3
+    assert direct.column(None, "value", **options) == [b"c", b"a", b"b", b"c", b"a", b"b", b"c"]
+
+
 def test_times_and_subscriptions_begin_each_partition(direct: Direct, bookkeeper: BookKeeper, namespace: str) -> None:
     for index, one in enumerate(partitioned(bookkeeper, f"{namespace}/visits", 2)):
         entries = [single(b"%d" % (10 * index + number), publish_time=1_700_000_000_000 + number) for number in range(4)]

@@ -147,6 +147,21 @@ def test_a_limit_of_rows_cuts_between_entries_and_takes_one_at_least(
     assert [len(one) for one in drained(reader)[1]] == sizes
 
 
+def test_markers_do_not_count_for_a_limit_of_rows(stream: OpenTopics, topic: WrittenTopic) -> None:
+    topic.write([[single(b"a"), marker(21, 0, 1), marker(21, 0, 2), single(b"b"), single(b"c")]])
+    assert drained(stream(topic=topic, maxRowsPerTrigger=2, **EARLIEST))[1] == [[b"a", b"b"], [b"c"]]
+
+
+def test_topics_take_turns_under_a_limit_that_is_less_than_one_entry_of_each(
+    stream: OpenTopics, bookkeeper: BookKeeper, namespace: str
+) -> None:
+    for index, one in enumerate(partitioned(bookkeeper, f"{namespace}/visits", 2)):
+        one.write([[single(b"%d" % index) for _ in range(3)]])
+    reader = stream(topic=f"{namespace}/visits", maxRowsPerTrigger=1, **EARLIEST)
+    found = [one for [one] in drained(reader)[1]]
+    assert found in ([b"0", b"1"] * 3, [b"1", b"0"] * 3)
+
+
 def test_a_limit_of_bytes_holds_for_all_topics_together_and_none_starves(
     stream: OpenTopics, bookkeeper: BookKeeper, namespace: str
 ) -> None:
