@@ -105,6 +105,8 @@ def test_damage_stays_with_its_message(messages: list[bytes], whole: bytes) -> N
 def test_forms_of_fields(message: bytes, is_malformed: bool) -> None:
     found, data = parsed([b"\x18\x05", message, b"\x12\x01k"])
     assert found.malformed.tolist() == [False, is_malformed, False]
+    alike, _ = parsed([message] * 3)
+    assert alike.malformed.tolist() == [is_malformed] * 3
     assert (shown(found, data, 0)["payload_size"], shown(found, data, 2)["partition_key"]) == (5, b"k")
 
 

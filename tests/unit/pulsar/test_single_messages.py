@@ -142,3 +142,9 @@ def test_a_message_in_the_value_of_the_last_one_is_none_though_the_count_says_so
     found = read([payload, payload], [3, 2])
     assert list(found.problems) == [0]
     assert [owner for owner, _, _ in values(found)] == [1, 1]
+
+
+def test_an_unusual_first_message_is_not_passed_over_where_the_count_says_one_less() -> None:
+    unusual = b"\0\0\0\4\x40\x01\x18\x03one"  # its sequence id comes before its size
+    found = read([unusual + batch_payload([Message(b"two")]), batch_payload([Message(b"b")])], [1, 1])
+    assert [value for _, _, value in values(found)] == [b"one", b"b"]
