@@ -1,7 +1,7 @@
 """How fast are the messages of a topic of Pulsar read?
 
 A topic with four partitions, of messages of 100 bytes that Pulsar's producer wrote in batches of its default size, through a
-broker on three of our bookies. In turns, each warm, they are read from the first one to the last by
+broker on three of our bookies, or on Apache's. In turns, each warm, they are read from the first one to the last by
 
 - *Pulsar*: Pulsar's Java client, a reader and a thread for each partition, through the broker;
 - *Pulsar in Python*: Pulsar's Python client, likewise, if it is installed (``pip install pulsar-client``);
@@ -11,7 +11,7 @@ broker on three of our bookies. In turns, each warm, they are read from the firs
 The JVMs of broker and client compile in full, and have 1 GB each. Ledgers end as by default; an explicit last add confirmed
 each second makes the last message visible. Ratios are those of the same round.
 
-    python benchmarks/topics.py [--small] [--rounds N] [--messages M]
+    python benchmarks/topics.py [--small] [--rounds N] [--messages M] [--apache]
 """
 
 from __future__ import annotations
@@ -145,13 +145,14 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="one round of few messages: shows that it runs")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="default %(default)s")
     parser.add_argument("--messages", type=int, default=MESSAGES, metavar="M", help="default %(default)s")
+    parser.add_argument("--apache", action="store_true", help="on Apache's bookies")
     args = parser.parse_args()
     messages, rounds = (SMALL_MESSAGES, 1) if args.small else (args.messages, args.rounds)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory() as directory:
         print("\n".join(environment(Path(directory)).lines()), flush=True)
         try:
-            with stage(Path(directory), SETTINGS) as on:
+            with stage(Path(directory), SETTINGS, apache=args.apache) as on:
                 samples = measure(on, messages, rounds)
         except SkippedError as reason:
             print(f"not to be had: {reason}")

@@ -19,7 +19,6 @@ from bk_spark.pulsar.transactions import OpenTransactions
 SCAN_BYTES = 64 * 1024 * 1024
 """Read in one go, before the stream may take what is known: about a second's work."""
 
-
 LOOK_BACK = 1024
 """Entries before the start in which aborts are looked for, if a transaction seems open. A message that was under way when its
 transaction was aborted comes soon behind the abort."""
