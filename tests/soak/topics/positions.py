@@ -63,4 +63,4 @@ def _is_start_of(found: Place | None, whole: pa.Table, times: npt.NDArray[np.int
         return not len(later)
     place = _places(whole).index(found)
     sure_old = np.flatnonzero(np.maximum.accumulate(times) < wanted)
-    return (not len(later) or place <= later[0]) and (not len(sure_old) or place >= sure_old[-1])
+    return (not len(later) or place <= later[0]) and (not len(sure_old) or place > sure_old[-1])
