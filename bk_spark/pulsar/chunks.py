@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bk_spark.entries.batch import binaries
+from bk_spark.entries.batch import binaries, int64s
 from bk_spark.pulsar.compression import DamagedPayloadError, decompress
 from bk_spark.pulsar.messages import Unreadable
 from bk_spark.pulsar.slices import bitmap
@@ -181,9 +181,10 @@ def _chunks(rows: pa.RecordBatch) -> list[_Chunk]:
     ids = rows.column("chunk_id")
     if ids.null_count == rows.num_rows:
         return []
-    places = np.flatnonzero(np.asarray(pc.is_valid(ids))).tolist()
-    uuids, numbers, counts = (rows.column(name).to_pylist() for name in ("uuid", "chunk_id", "chunks"))
-    return [_Chunk(row, uuids[row], numbers[row], numbers[row] == counts[row] - 1) for row in places]
+    places = np.flatnonzero(np.asarray(pc.is_valid(ids)))
+    columns = (rows.column(name).take(int64s(places)).to_pylist() for name in ("uuid", "chunk_id", "chunks"))
+    found = zip(places.tolist(), *columns, strict=True)
+    return [_Chunk(row, uuid, number, number == count - 1) for row, uuid, number, count in found]
 
 
 def _decompressed(stored: bytes, row: int, rows: pa.RecordBatch) -> bytes:

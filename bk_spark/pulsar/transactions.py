@@ -11,16 +11,21 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bk_spark.pulsar.positions import Position
+from bk_spark.pulsar.rows import bools, ids_of
 
 COMMIT: Final = 21
 ABORT: Final = 22
 
 MAX_ABORTED: Final = 100_000
 """Aborted transactions that are remembered, in some 20 MB: messages come behind an abort within seconds."""
+
+NO_TRANSACTION: Final = -1
+"""In place of the number of a row's transaction."""
 
 Transaction = tuple[int, int]
 """The most and the least significant bits of its id."""
@@ -44,11 +49,18 @@ class Fates:
 
     def unknown(self, rows: pa.RecordBatch) -> set[Transaction]:
         """The transactions of messages in ``rows`` for which no marker was seen."""
-        return {one for one in _transactions(rows) if one is not None and one not in self._committed}
+        transactions, _ = _transactions(rows)
+        return {one for one in transactions if one not in self._committed}
+
+    def has_all(self, transactions: set[Transaction]) -> bool:
+        """Whether a marker was seen for each of them."""
+        return transactions <= self._committed.keys()
 
     def committed_mask(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         """Where a row counts: it is of no transaction, or of one that is known to be committed. Markers count."""
-        return pa.array([one is None or self._committed.get(one, False) for one in _transactions(rows)], pa.bool_())
+        transactions, numbers = _transactions(rows)
+        counts = np.array([*(self._committed.get(one, False) for one in transactions), True])
+        return bools(counts[numbers])
 
 
 class OpenTransactions:
@@ -68,13 +80,14 @@ class OpenTransactions:
         if rows.column("txn_most").null_count == rows.num_rows:
             return
         markers = _markers_by_row(rows)
-        ids = rows.column("entry_id").to_pylist()
-        for row, (transaction, entry_id) in enumerate(zip(_transactions(rows), ids, strict=True)):
-            if transaction is not None:
-                if transaction not in self._aborted:
-                    self._begun.setdefault(transaction, Position(ledger_id, entry_id))
-            elif row in markers and markers[row][0] in (COMMIT, ABORT):
-                self._end(*markers[row])
+        transactions, numbers = _transactions(rows)
+        ids = ids_of(rows)
+        for row in sorted([*np.flatnonzero(numbers != NO_TRANSACTION).tolist(), *markers]):
+            if row in markers:
+                if markers[row][0] in (COMMIT, ABORT):
+                    self._end(*markers[row])
+            elif (transaction := transactions[numbers[row]]) not in self._aborted:
+                self._begun.setdefault(transaction, Position(ledger_id, int(ids[row])))
 
     def learn_earlier(self, rows: pa.RecordBatch) -> None:
         """Decoded rows from before the first ones that were fed: transactions that were aborted there are not open."""
@@ -98,11 +111,17 @@ class OpenTransactions:
         return min([*self._begun.values(), scanned_to])
 
 
-def _transactions(rows: pa.RecordBatch) -> list[Transaction | None]:
-    """Of each message; None for one outside of transactions and for markers."""
-    is_message = pc.is_null(rows.column("marker_type")).to_pylist()
-    pairs = zip(rows.column("txn_most").to_pylist(), rows.column("txn_least").to_pylist(), is_message, strict=True)
-    return [(most, least or 0) if message and most is not None else None for most, least, message in pairs]
+def _transactions(rows: pa.RecordBatch) -> tuple[list[Transaction], npt.NDArray[np.int64]]:
+    """The transactions of messages, and for each row the number of its own; NO_TRANSACTION outside of them and for markers."""
+    most, least = rows.column("txn_most"), rows.column("txn_least")
+    places = np.flatnonzero(np.asarray(pc.and_(pc.is_null(rows.column("marker_type")), pc.is_valid(most))))
+    numbers = np.full(rows.num_rows, NO_TRANSACTION, np.int64)
+    if not len(places):
+        return [], numbers
+    pairs = np.stack([np.asarray(pc.fill_null(part, 0))[places] for part in (most, least)], axis=1)
+    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    numbers[places] = inverse.reshape(-1)
+    return [(high, low) for high, low in distinct.tolist()], numbers
 
 
 def _markers(rows: pa.RecordBatch) -> list[tuple[int, Transaction]]:

@@ -29,7 +29,7 @@ from bk_spark.pulsar.messages import decode_in_turns
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import Position
 from bk_spark.pulsar.selection import encrypted, of_chunks, without_markers, without_tombstones
-from bk_spark.pulsar.transactions import Fates
+from bk_spark.pulsar.transactions import Fates, Transaction
 
 LOOK_BACK_FIRST = 256
 LOOK_BACK_MOST = 65_536
@@ -160,15 +160,15 @@ class TopicReading:
                     break
         self._chunks.prime(found, uuids)
 
-    def _read_back(self, rows: pa.RecordBatch) -> None:
-        """Learn which transactions were aborted before the part: a message may come behind the abort of its own."""
+    def _read_back(self, unknown: set[Transaction]) -> None:
+        """Learn which of these transactions were aborted before the part: a message may come behind the abort of its own."""
         earlier = Fates()
         with suppress(NoSuchLedgerError, NoSuchEntryError):  # trimmed meanwhile: their fates stay unknown
             for window in self._windows_before():
                 for batch in self._decoded(window, counts=False):
                     earlier.learn(batch)
                 self._fates.learn_aborts(earlier)
-                if not self._fates.unknown(rows):
+                if self._fates.has_all(unknown):
                     return
 
     def _windows_before(self) -> Iterator[list[Stretch]]:
@@ -183,21 +183,27 @@ class TopicReading:
         if rows.column("txn_most").null_count == rows.num_rows:
             return rows
         self._fates.learn(rows)
-        if self._fates.unknown(rows):
-            self._read_ahead(Position(ledger_id, rows.column("entry_id")[-1].as_py() + 1), rows)
-            if self._part.is_settled and self._fates.unknown(rows):
-                self._read_back(rows)
-            if self._part.is_settled and self._fates.unknown(rows):
-                raise InternalError(ledger_id, f"the end of a transaction of topic '{self._part.topic}' is not found again")
+        unknown = self._fates.unknown(rows)
+        if unknown:
+            self._read_ahead(Position(ledger_id, rows.column("entry_id")[-1].as_py() + 1), unknown)
+            if self._part.is_settled:
+                self._settle(ledger_id, unknown)
         return rows.filter(self._fates.committed_mask(rows))
 
-    def _read_ahead(self, behind: Position, rows: pa.RecordBatch) -> None:
-        """Learn the fates of transactions from the markers behind ``rows``, until all are known or the topic ends."""
+    def _settle(self, ledger_id: int, unknown: set[Transaction]) -> None:
+        """All of these transactions have ended: markers that are not behind lie before the part. Raises InternalError."""
+        if not self._fates.has_all(unknown):
+            self._read_back(unknown)
+        if not self._fates.has_all(unknown):
+            raise InternalError(ledger_id, f"the end of a transaction of topic '{self._part.topic}' is not found again")
+
+    def _read_ahead(self, behind: Position, unknown: set[Transaction]) -> None:
+        """Learn the fates of these transactions from the markers from ``behind`` on, until all are known or the topic ends."""
         if self._ahead_at < behind:
             self._ahead, self._ahead_at = self._markers_from(behind), behind
         for batch in self._ahead:
             self._fates.learn(batch)
-            if not self._fates.unknown(rows):
+            if self._fates.has_all(unknown):
                 return
 
     def _markers_from(self, behind: Position) -> Iterator[pa.RecordBatch]:
