@@ -48,7 +48,7 @@ STREAM_STARTS = 5
 """Of the stream, while all is written."""
 
 BACK_S = 20.0
-"""Between two deaths of the broker, at least: it is back by then, and serves."""
+"""Of writing before and behind each death of the broker, at least: it is back by then, and serves."""
 
 LOOK_S = 0.5
 
@@ -70,7 +70,7 @@ class Size:
 
     @property
     def writing_s(self) -> float:
-        return max(self.reads / READS_PER_S, self.messages / MESSAGES_PER_S)
+        return max(self.reads / READS_PER_S, self.messages / MESSAGES_PER_S, (self.kills + 1) * BACK_S)
 
     @property
     def entries_per_ledger(self) -> int:
@@ -154,6 +154,8 @@ class Run:
             for topic in self._topics:
                 self._compare(bookkeeper, topic, seen)
             self._judge_counts()
+            if self.outcome.kills < self._size.kills:
+                self.outcome.differences.append(f"the broker was to be killed {self._size.kills} times")
             self._compare_stream(follower)
             self._compare_spark(reads)
             partitions = [one for topic, count in self._topics.items() for one in partition_names(topic, count)]
@@ -192,7 +194,7 @@ class Run:
         next_start_s = follower.starts * self._size.writing_s / STREAM_STARTS
         if follower.starts < STREAM_STARTS and follower.is_at_work and running_s > next_start_s:
             follower.restart()
-        between_s = max(BACK_S, self._size.writing_s / (self._size.kills + 1))
+        between_s = self._size.writing_s / (self._size.kills + 1)
         if self.outcome.kills < self._size.kills and running_s > (self.outcome.kills + 1) * between_s:
             self._say(f"the broker is killed after {running_s:.0f} s")
             self._on.broker.kill()
@@ -201,15 +203,16 @@ class Run:
 
     def _compare_stream(self, follower: Follower) -> None:
         follower.catch_up()
+        follower.restart()
+        follower.catch_up()
         follower.stop()
         found = follower.rows()
         self.outcome.streamed, self.outcome.micro_batches = found.num_rows, follower.batches
         self.outcome.stream_starts = follower.starts
         told = list(follower.differences)
         for topic in self._topics:
-            names = [one.replace("/persistent/", "/", 1) for one in partition_names(topic, self._topics[topic])]
-            mine = found.filter(pc.is_in(found.column("_topic"), pa.array([f"persistent://{one}" for one in names])))
-            told += unlike(read_columns(self._columns(topic)), mine)
+            names = [one for one in topics_of(found) if one == topic or one.startswith(f"{topic}-partition-")]
+            told += unlike(read_columns(self._columns(topic)), found.filter(pc.is_in(found.column("_topic"), pa.array(names))))
         self.outcome.differences += [f"stream, {one}" for one in told]
         self._say(f"stream: {found.num_rows} messages, {len(told)} differences")
 

@@ -35,4 +35,4 @@ def test_we_read_what_pulsars_own_client_gets_and_no_ledger_is_fenced(tmp_path: 
 def test_we_read_what_pulsars_own_client_gets_from_a_broker_that_dies_and_comes_back(tmp_path: Path) -> None:
     outcome = played(tmp_path, WITH_KILLS)
     assert outcome.compared >= outcome.received
-    assert outcome.kills
+    assert outcome.stream_starts > 1

@@ -184,7 +184,7 @@ public final class Main {
                 try (Reader<byte[]> reader = reader(partition)) {
                     Message<byte[]> message;
                     do {
-                        message = next(reader, partition);
+                        message = there(reader.readNext(READ_S, TimeUnit.SECONDS), partition);
                         received.add(message);
                         count++;
                     } while (!message.hasProperty(Form.LAST));
@@ -204,10 +204,9 @@ public final class Main {
                 .create();
     }
 
-    private static Message<byte[]> next(Reader<byte[]> reader, String partition) throws Exception {
-        Message<byte[]> message = reader.readNext(READ_S, TimeUnit.SECONDS);
+    private static Message<byte[]> there(Message<byte[]> message, String topic) {
         if (message == null) {
-            throw new IllegalStateException("no message of " + partition + " for " + READ_S + " s before the last one");
+            throw new IllegalStateException("no message of " + topic + " for " + READ_S + " s");
         }
         return message;
     }
@@ -236,11 +235,7 @@ public final class Main {
     }
 
     private static Message<byte[]> next(Consumer<byte[]> consumer, String topic) throws Exception {
-        Message<byte[]> message = consumer.receive(READ_S, TimeUnit.SECONDS);
-        if (message == null) {
-            throw new IllegalStateException("no message of " + topic + " for " + READ_S + " s");
-        }
-        return message;
+        return there(consumer.receive(READ_S, TimeUnit.SECONDS), topic);
     }
 
     private void fill(String topic, long messages, int bytes) throws Exception {
