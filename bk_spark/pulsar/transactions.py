@@ -118,10 +118,14 @@ def _transactions(rows: pa.RecordBatch) -> tuple[list[Transaction], npt.NDArray[
     numbers = np.full(rows.num_rows, NO_TRANSACTION, np.int64)
     if not len(places):
         return [], numbers
-    pairs = np.stack([np.asarray(pc.fill_null(part, 0))[places] for part in (most, least)], axis=1)
-    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
-    numbers[places] = inverse.reshape(-1)
-    return [(high, low) for high, low in distinct.tolist()], numbers
+    high, low = (np.asarray(pc.fill_null(part, 0))[places] for part in (most, least))
+    # The messages of one transaction mostly come in a row: only such runs are looked at one by one.
+    begins = np.flatnonzero(np.append(True, (high[1:] != high[:-1]) | (low[1:] != low[:-1])))
+    distinct: dict[Transaction, int] = {}
+    runs = zip(high[begins].tolist(), low[begins].tolist(), strict=True)
+    of_run = [distinct.setdefault(transaction, len(distinct)) for transaction in runs]
+    numbers[places] = np.repeat(of_run, np.diff(np.append(begins, len(places))))
+    return list(distinct), numbers
 
 
 def _markers(rows: pa.RecordBatch) -> list[tuple[int, Transaction]]:
