@@ -57,6 +57,11 @@ def to_arrow(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
+def as_stored(schema: StructType) -> pa.Schema:
+    """The Arrow schema of ``schema`` with every column nullable, nested ones too, as entries are decoded."""
+    return to_arrow(nullable("(asked for)", schema))
+
+
 def with_metadata_columns(log: str, schema: StructType) -> StructType:
     """``schema`` with the columns that ``includeMetadata`` adds."""
     clash = set(METADATA_COLUMNS.names) & set(schema.names)
@@ -66,20 +71,21 @@ def with_metadata_columns(log: str, schema: StructType) -> StructType:
 
 
 def check_asked(log: str, stored: StructType, asked: StructType) -> None:
-    """Raise SchemaMismatchError unless every column of ``asked``, a user's ``.schema(…)``, is in ``stored`` with its type."""
+    """Raise SchemaMismatchError unless every column of ``asked`` is in ``stored`` with its type.
+
+    ``asked`` is a user's ``.schema(…)``, or the columns of a catalog table. It may declare them NOT NULL, nested ones too: a
+    read fails where it meets a null in them.
+    """
     if not asked.fields:
         raise SchemaMismatchError(log, "the schema asked for has no column")
     columns = {column["name"]: column for column in stored.jsonValue()["fields"]}
-    for given, column in zip(asked.jsonValue()["fields"], nullable(log, asked).jsonValue()["fields"], strict=True):
+    for column in nullable(log, asked).jsonValue()["fields"]:
         name = column["name"]
         if name not in columns:
             raise SchemaMismatchError(log, f"column '{name}' is asked for, the columns are {', '.join(columns)}")
         if _bare(columns[name]) != _bare(column):
             here, there = type_name(columns[name]["type"]), type_name(column["type"])
             raise SchemaMismatchError(log, f"column '{name}' is {here}, it is asked for as {there}: cast it after reading")
-        if _bare(given) != _bare(column):
-            problem = f"column '{name}' is asked for as NOT NULL, a log's columns are nullable, nested ones too"
-            raise SchemaMismatchError(log, problem)
 
 
 def _check_supported(column: str, kind: DataType) -> None:

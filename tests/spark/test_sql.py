@@ -104,6 +104,48 @@ def test_options_given_to_insert_into_are_lost_today(logs, log, table) -> None:
     assert "option 'metadata' is missing" in refused(lambda: writer.insertInto("t"))
 
 
+@pytest.fixture
+def strict(logs: Logs) -> Iterator[str]:
+    """A catalog table whose columns, and what is inside of them, are NOT NULL."""
+    columns = (
+        "id INT NOT NULL, s STRUCT<a: INT NOT NULL, b: ARRAY<STRUCT<c: INT NOT NULL>>>, m MAP<STRING, STRUCT<d: INT NOT NULL>>"
+    )
+    logs.spark.sql(f"CREATE TABLE strict ({columns}) USING bookkeeper")
+    yield "strict"
+    logs.spark.sql("DROP TABLE strict")
+
+
+def test_a_table_with_not_null_columns_is_inserted_into_and_selected_from(logs, log, strict) -> None:
+    given = f"WITH ('metadata' = '{logs.uri}', 'path' = '{log}')"
+    full = "named_struct('a', 2, 'b', array(named_struct('c', 3))), map('k', named_struct('d', 4))"
+    logs.spark.sql(f"INSERT INTO strict {given} VALUES (1, {full})")
+    logs.spark.sql(f"INSERT INTO strict {given} SELECT 2, null, null")
+    with pytest.raises(PySparkException, match="NOT_NULL_ASSERT_VIOLATION"):
+        logs.spark.sql(f"INSERT INTO strict {given} VALUES (CAST(NULL AS INT), {full})")
+    found = logs.spark.sql(f"SELECT id, s.a, s.b[0].c AS c, m['k'].d AS d FROM strict {given} ORDER BY id").collect()
+    assert [tuple(row) for row in found] == [(1, 2, 3, 4), (2, None, None, None)]
+    logs.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW v AS SELECT * FROM strict {given}")
+    assert logs.spark.sql("SELECT id FROM v WHERE id IS NULL").collect() == []
+    logs.spark.catalog.dropTempView("v")
+
+
+def test_a_null_in_a_column_declared_not_null_ends_the_read_by_its_name(logs, log) -> None:
+    """In a view, in ``.schema()`` and in a stream; ``where`` leaves such rows out."""
+    logs.write(logs.spark.sql("SELECT * FROM VALUES (1, 'a'), (NULL, 'b') AS t(id, name)").coalesce(1), log)
+    said = f"log '{log}': 'id' is declared NOT NULL, and a row of ledger"
+    options = f"metadata '{logs.uri}', path '{log}'"
+    logs.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW v (id INT NOT NULL, name STRING) USING bookkeeper OPTIONS ({options})")
+    assert said in refused(lambda: logs.spark.sql("SELECT name, id FROM v").collect())
+    asked = "id INT NOT NULL"
+    assert said in refused(lambda: logs.read(log, asked).collect())
+    assert logs.read(log, asked, where="id IS NOT NULL").collect() == [(1,)]
+    stream = logs.spark.readStream.format("bookkeeper").options(metadata=logs.uri, startingOffsets="earliest").schema(asked)
+    query = stream.load(log).writeStream.format("noop").trigger(availableNow=True).start()
+    with pytest.raises(PySparkException, match="declared NOT NULL"):
+        query.awaitTermination()
+    logs.spark.catalog.dropTempView("v")
+
+
 def test_a_direct_query_of_the_format_is_refused_today(logs, log) -> None:
     assert "UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY" in refused(lambda: logs.spark.sql(f"SELECT * FROM bookkeeper.`{log}`"))
 

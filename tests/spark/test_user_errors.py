@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
-from pyspark.sql.types import LongType, StructField, StructType
 
 from bk_spark.client.bookkeeper import BookKeeper
 from tests.checkout import ROOT
@@ -123,7 +122,6 @@ def test_without_a_cluster_the_way_to_name_one_is_said(logs: Logs, log) -> None:
 
 def test_a_bad_read_ends_in_one_clear_sentence(logs: Logs, direct: Direct, log) -> None:
     direct.write(log, numbers(1, 2), password="right")
-    not_null = StructType([StructField("id", LongType(), False)])
     cases: list[tuple[dict[str, Any], str]] = [
         ({"log": "nobody"}, "there is no log 'nobody'"),
         ({"log": None}, "it must name the log: .load('name')"),
@@ -134,7 +132,6 @@ def test_a_bad_read_ends_in_one_clear_sentence(logs: Logs, direct: Direct, log) 
         ({"log": log, "maxRowsPerTrigger": 3}, "it does not apply to a batch read: it belongs to a stream read"),
         ({"log": log, "schema": "id int"}, "column 'id' is bigint, it is asked for as int"),
         ({"log": log, "schema": "nope int"}, "column 'nope' is asked for, the columns are id"),
-        ({"log": log, "schema": not_null}, "asked for as NOT NULL"),
         ({"log": log, "password": "right", "digestType": "HMAC"}, "was created with CRC32C"),
         ({"log": log, "where": "id = 1 XOR id = 2"}, "XOR is not understood there; it takes comparisons of a column"),
         ({"log": log, "where": "nope = 1"}, "has no column 'nope', its columns are id"),

@@ -27,7 +27,7 @@ from bk_spark.datasource.read.batch_limits import StoredSizes
 from bk_spark.datasource.read.followed_log import FollowedLog
 from bk_spark.datasource.read.partitions import cut_large, plan
 from bk_spark.datasource.read.read_task import Reading, Sources
-from bk_spark.datasource.spark_schema import METADATA_COLUMNS, to_arrow
+from bk_spark.datasource.spark_schema import METADATA_COLUMNS, as_stored, to_arrow
 from bk_spark.errors import DataLossError, NoSuchLedgerError, SchemaMismatchError
 from bk_spark.rows.widening import is_readable
 
@@ -145,7 +145,7 @@ def _check_truncated(gone: NoSuchLedgerError, place: tuple[int, int | None], rea
 def _columns(reading: Reading) -> dict[str, pa.DataType]:
     """The columns to decode from entries: the selected ones and those that ``where`` compares."""
     added = METADATA_COLUMNS.names if reading.options.include_metadata else []
-    columns = {field.name: field.type for field in to_arrow(reading.schema) if field.name not in added}
+    columns = {field.name: field.type for field in as_stored(reading.schema) if field.name not in added}
     if reading.where is not None:
         columns.update({field.name: field.type for field in reading.where.columns})
     return columns

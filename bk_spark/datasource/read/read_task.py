@@ -16,8 +16,9 @@ from bk_spark.client.log.stream.follow import LanesOf
 from bk_spark.client.log.stretches import Stretch
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import SourceOptions
-from bk_spark.datasource.spark_schema import ORIGIN_COLUMNS, to_arrow
-from bk_spark.errors import ConfigError
+from bk_spark.datasource.spark_schema import ORIGIN_COLUMNS, as_stored, to_arrow
+from bk_spark.errors import ConfigError, SchemaMismatchError
+from bk_spark.rows.not_null import declared, null_place
 from bk_spark.rows.parts import whole_payloads
 from bk_spark.rows.reading import Added, Converter, constant, joined, rows_as
 from bk_spark.rows.where.filter import RowFilter
@@ -90,11 +91,12 @@ class Reading:
     def _converted(self, stretches: Iterable[Stretch], sources: Sources | None) -> Iterator[pa.RecordBatch]:
         options = self.options
         bookkeeper = connect(options.metadata, options.client)
-        schema = to_arrow(self.schema)
+        schema, stored = to_arrow(self.schema), as_stored(self.schema)
+        log = sources.log if sources else "(entries)"
         convert = (
-            entries_as(schema)
+            entries_as(stored)
             if options.reads_entries
-            else rows_as(schema, sources.columns() if options.include_metadata and sources else None, self.where)
+            else rows_as(stored, sources.columns() if options.include_metadata and sources else None, self.where)
         )
         for stretch in stretches:
             with opened(bookkeeper, options, stretch.ledger_id) as handle:
@@ -102,7 +104,26 @@ class Reading:
                 read, place = handle.read_unconfirmed, (stretch.first_entry_id, stretch.last_entry_id)
                 batches = read(*place) if options.reads_entries else whole_payloads(read, stretch.ledger_id, *place)
                 for batch in batches:
-                    yield from convert(stretch.ledger_id, batch)
+                    for rows in convert(stretch.ledger_id, batch):
+                        yield as_declared(rows, schema, log, stretch.ledger_id, conditions=not options.reads_entries)
+
+
+def as_declared(rows: pa.RecordBatch, schema: pa.Schema, log: str, ledger_id: int, *, conditions: bool) -> pa.RecordBatch:
+    """The rows as ``schema``, which may declare columns NOT NULL. ``conditions``: the read takes option ``where``.
+
+    Raises SchemaMismatchError where such a column holds a null.
+    """
+    if rows.schema == schema:
+        return rows
+    for column, asked in zip(rows.columns, schema, strict=True):
+        place = null_place(column, asked)
+        if place is not None:
+            problem = f"'{place}' is declared NOT NULL, and a row of ledger {ledger_id} has a null there"
+            remedy = "declare it without NOT NULL"
+            if conditions and place == asked.name:
+                remedy += f", or leave such rows out with option 'where', `{place}` IS NOT NULL"
+            raise SchemaMismatchError(log, f"{problem}: {remedy}")
+    return declared(rows, schema)
 
 
 def entries_as(schema: pa.Schema) -> Converter:

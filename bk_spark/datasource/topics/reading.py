@@ -20,7 +20,8 @@ from bk_spark.datasource.connection import connect
 from bk_spark.datasource.option_values import pattern_of
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.read.partitions import plan
-from bk_spark.datasource.spark_schema import to_arrow
+from bk_spark.datasource.read.read_task import as_declared
+from bk_spark.datasource.spark_schema import as_stored, to_arrow
 from bk_spark.errors import NoSuchTopicError
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import Offsets
@@ -79,13 +80,14 @@ class TopicsRead:
         return joined(self._batches(part))
 
     def _batches(self, part: TopicPart) -> Iterator[pa.RecordBatch]:
-        access, schema = self.access, to_arrow(self.schema)
+        access, schema, stored = self.access, to_arrow(self.schema), as_stored(self.schema)
         columns = replace(self.columns, access=access, looked_up={})
         reading = TopicReading(access, part, self.choice)
         for ledger_id, rows in reading.rows():
             messages = columns.messages(part.topic, ledger_id, rows, reading)
-            chosen = [_as(messages.column(field.name), field.type) for field in schema]
-            yield pa.RecordBatch.from_arrays(chosen, schema=schema)
+            chosen = [_as(messages.column(field.name), field.type) for field in stored]
+            found = pa.RecordBatch.from_arrays(chosen, schema=stored)
+            yield as_declared(found, schema, str(part.topic), ledger_id, conditions=False)
 
 
 def access_of(options: SourceOptions) -> TopicAccess:
