@@ -11,6 +11,7 @@ int8, int16, int32, int64            decimal128(p, s) with p - s of at least 3, 
 float32                              float64
 decimal128(p, s)                     decimal128(p', s') with p' - s' ≥ p - s and s' ≥ s
 date32                               timestamp[us] without a zone: midnight
+null                                 every type: nulls
 list, map                            the same with wider elements or values; keys stay
 struct                               by name of its fields: new ones are null, others are left out
 ==================================== ===========================================================
@@ -57,6 +58,8 @@ def read_as(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     """
     if column.type.equals(wanted):
         return column
+    if pa.types.is_null(column.type):
+        return _nulls(len(column), wanted)
     if pa.types.is_list(wanted):
         return _with_child(column, wanted, read_as(column.values, wanted.value_type))
     if pa.types.is_map(wanted):
@@ -76,7 +79,21 @@ def statistics_as(known: ColumnStatistics, stored: pa.DataType, wanted: pa.DataT
     return ColumnStatistics(known.nulls, _key(known.low, stored, wanted), _key(known.high, stored, wanted), known.has_nan)
 
 
+def differs_in_nulls(given: pa.DataType, stored: pa.DataType) -> bool:
+    """Whether the types are the same but for null in ``given`` where ``stored`` has any type, at any depth."""
+    if pa.types.is_null(given) or given.equals(stored):
+        return True
+    if given.id != stored.id or given.num_fields != stored.num_fields or not given.num_fields:
+        return False
+    inner = [(given.field(place), stored.field(place)) for place in range(given.num_fields)]
+    if pa.types.is_struct(given) and any(one.name != other.name for one, other in inner):
+        return False
+    return all(differs_in_nulls(one.type, other.type) for one, other in inner)
+
+
 def _is_wider(wanted: pa.DataType, stored: pa.DataType) -> bool:
+    if pa.types.is_null(stored):
+        return True
     if pa.types.is_decimal128(wanted):
         places = wanted.precision - wanted.scale
         if pa.types.is_decimal128(stored):
@@ -102,8 +119,12 @@ def _child(column: pa.StructArray, field: pa.Field) -> pa.Array:
     place = column.type.get_field_index(field.name)
     if place >= 0:
         return read_as(column.field(place), field.type)
-    _check_size(len(column), field.type)
-    return pa.nulls(len(column), field.type)
+    return _nulls(len(column), field.type)
+
+
+def _nulls(count: int, kind: pa.DataType) -> pa.Array:
+    _check_size(count, kind)
+    return pa.nulls(count, kind)
 
 
 def _check_size(values: int, wanted: pa.DataType) -> None:

@@ -190,6 +190,12 @@ def test_a_key_of_whole_numbers_may_become_wider(direct, log) -> None:
         )
 
 
+def test_a_key_that_is_null_in_all_rows_needs_no_type(direct, log) -> None:
+    direct.write(log, orders(("a", 1), (None, 2)), **BY_CUSTOMER)
+    direct.write(log, pa.record_batch({"customer": pa.nulls(2), "n": pa.array([3, 4])}))
+    assert direct.column(log, "n", lane=lane(None), where="customer IS NULL") == [2, 3, 4]
+
+
 def test_a_date_does_not_become_a_timestamp_as_a_key(direct, log) -> None:
     day = pa.record_batch({"day": pa.array([20_000], pa.date32())})
     direct.write(log, day, partitionKey="day")

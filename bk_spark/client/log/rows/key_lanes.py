@@ -111,7 +111,7 @@ class AskedLanes:
                 f"log '{log}' puts rows in lanes by column '{name}', the rows have only {names}: add it, null where unknown"
             )
             raise ConfigError("the key of the rows", None, remedy)
-        if _kind(schema, name) != kind:
+        if not pa.types.is_null(_field(schema, name).field(name).type) and _kind(schema, name) != kind:
             remedy = f"log '{log}' puts rows in lanes by it as {kind}, and the same key would be in two lanes: cast it"
             raise ConfigError(f"key column '{name}'", _type(schema, name), remedy)
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from bk_spark.client.log.rows.append_rows import stream_of
 from bk_spark.errors import ConfigError, SchemaMismatchError
 from bk_spark.rows.arrow_types import Conversion
+from bk_spark.rows.widening import differs_in_nulls, read_as
 
 
 class RowForm:
@@ -54,10 +55,10 @@ class RowForm:
         for wanted in self.schema:
             index = batch.schema.get_field_index(wanted.name)
             column = pa.nulls(batch.num_rows, wanted.type) if index < 0 else batch.column(index)
-            if not column.type.equals(wanted.type):
+            if not differs_in_nulls(column.type, wanted.type):
                 problem = f"column '{wanted.name}' is {wanted.type} in the log and {column.type} in the data: cast it"
                 raise SchemaMismatchError(self._log, problem)
-            columns.append(column)
+            columns.append(read_as(column, wanted.type))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _check_columns(self, names: set[str]) -> None:

@@ -10,6 +10,7 @@ double                 float; byte, short, integer
 decimal(p, s)          decimal(p', s') with p - s ≥ p' - s' and s ≥ s'; byte, short, integer, long where p - s is at least
                        3, 5, 10, 19
 timestamp_ntz          date, as its midnight
+every type             void, whose only value is null
 ====================== ===========================================================
 
 Structs are merged field by field, by name. New fields go to the end. Elements of arrays and values of maps are merged likewise.
@@ -25,6 +26,8 @@ from typing import Any
 _INTEGER_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 """The decimal digits that hold every value. A later type of the four holds every value of an earlier one."""
 _INTEGERS = tuple(_INTEGER_DIGITS)
+VOID = "void"
+"""The type of a column of which nothing but nulls is known."""
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 
 
@@ -64,6 +67,19 @@ def merged(stored: Any, given: Any, place: str = "") -> Any:
     raise ApartTypes(place, stored, given)
 
 
+def filled(given: Any, stored: Any) -> Any:
+    """``given`` with the types of ``stored`` in place of void, at any depth: a null goes with every type."""
+    if given == VOID:
+        return stored
+    if not isinstance(given, dict) or not isinstance(stored, dict) or given["type"] != stored["type"]:
+        return given
+    if given["type"] == "struct":
+        here = {field["name"]: field["type"] for field in stored["fields"]}
+        fields = [{**field, "type": filled(field["type"], here.get(field["name"], field["type"]))} for field in given["fields"]]
+        return {**given, "fields": fields}
+    return {**given, **{name: filled(given[name], stored[name]) for name in ("elementType", "valueType") if name in given}}
+
+
 def merged_fields(stored: list[Any], given: list[Any], place: str) -> list[Any]:
     """The fields of ``stored``, then those that only ``given`` has."""
     incoming = {field["name"]: field for field in given}
@@ -82,7 +98,9 @@ def merged_fields(stored: list[Any], given: list[Any], place: str) -> list[Any]:
 
 
 def is_wider(wide: Any, narrow: Any) -> bool:
-    """Whether ``wide``, another simple type, holds every value of ``narrow``."""
+    """Whether ``wide``, another type, holds every value of ``narrow``, which is void or, like ``wide``, a simple type."""
+    if narrow == VOID:
+        return True
     if not isinstance(wide, str) or not isinstance(narrow, str):
         return False
     if to := _DECIMAL.fullmatch(wide):

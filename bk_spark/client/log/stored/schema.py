@@ -1,8 +1,9 @@
 """A log's schema, and whether a DataFrame fits it. Both schemas are given as Spark's JSON.
 
 Columns match by name. Every column of a stored schema is nullable, nested ones too, as with Spark's file sources: a column
-that an append lacks is null. An extra column or another type is refused; ``merge`` adds extra columns at the end, and takes
-types of which one holds the values of the other (merging.py). Metadata of columns (comments) is kept and not compared.
+that an append lacks is null, and void, the type of nothing but nulls, goes with every type. An extra column or another type
+is refused; ``merge`` adds extra columns at the end, and takes types of which one holds the values of the other (merging.py).
+Metadata of columns (comments) is kept and not compared.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 from typing import Any
 
 from bk_spark.client.log.stored.json_values import decode, encode, text
-from bk_spark.client.log.stored.merging import ApartTypes, ClashingNames, bare, clashing, merged_fields
+from bk_spark.client.log.stored.merging import ApartTypes, ClashingNames, bare, clashing, filled, merged_fields
 from bk_spark.errors import ConfigError, SchemaMismatchError
 from bk_spark.metadata.store import MAX_VALUE_BYTES
 
@@ -70,7 +71,7 @@ def _check_unmerged(log: str, stored: Schema, given: Schema, added: list[Any]) -
     here = {column["name"]: column["type"] for column in stored["fields"]}
     for column in given["fields"]:
         name, there = column["name"], column["type"]
-        if name in here and bare(here[name]) != bare(there):
+        if name in here and bare(here[name]) != bare(filled(there, here[name])):
             raise _mismatch(log, name, here[name], there, "cast it, or let the log take both with option 'mergeSchema'")
     if added:
         extra = ", ".join(f"'{column['name']}' ({type_name(column['type'])})" for column in added)

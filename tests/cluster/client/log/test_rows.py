@@ -238,6 +238,29 @@ def test_rows_of_a_wider_type_are_read_as_that_and_stop_a_tail_that_began_with_t
     assert [row["n"] for one in log.tail_rows(position, timeout_s=0) for row in one.to_pylist()] == [2**40, 3]
 
 
+def test_a_column_of_nulls_goes_with_every_type_and_takes_one_with_merge_schema(log):
+    nulls = pd.DataFrame({"id": [1], "note": [None], "tags": [[]]})
+    typed = pa.table({"id": [2], "note": ["late"], "tags": pa.array([[7, None]], pa.list_(pa.int64()))})
+    log.append_rows(nulls)
+    tail = log.tail_rows("earliest", timeout_s=0)
+    assert next(tail).schema.field("note").type == pa.null()
+    with pytest.raises(SchemaMismatchError, match="column 'note' is void in the log and string in the data"):
+        log.append_rows(typed)
+    log.append_rows(typed, merge_schema=True)
+    log.append_rows(nulls)
+    with log.open_row_writer() as writer:
+        writer.append(nulls)
+        writer.append({"id": 3, "note": None})
+    expected = {"id": [1, 2, 1, 1, 3], "note": [None, "late", None, None, None], "tags": [[], [7, None], [], [], None]}
+    assert log.read_rows().read_all().to_pydict() == expected
+    assert log.read_rows(["id"], "note IS NULL").read_all().to_pydict() == {"id": [1, 1, 1, 3]}
+    assert log.read_rows(where="note = 'late'").read_all().num_rows == 1
+    with pytest.raises(SchemaMismatchError, match="this tail gives it as null: begin another one at its position"):
+        next(tail)
+    rows = [row["note"] for one in log.tail_rows(tail.position, timeout_s=0) for row in one.to_pylist()]
+    assert rows == ["late", None, None, None]
+
+
 def test_an_append_that_fails_on_the_way_leaves_nothing(log, client):
     def batches():
         yield from table(0, 200_000).to_batches()

@@ -210,6 +210,22 @@ def test_a_stream_stops_before_a_wider_type_and_goes_on_where_it_stood_once_it_i
     assert micro_batch(direct.stream(log, startingOffsets="earliest"), start, end) == [1, 2**40]
 
 
+def test_a_stream_that_began_with_void_stops_before_a_type_and_reads_nulls_as_that_once_it_is_restarted(
+    direct: Direct, log: str
+) -> None:
+    nulls = pa.record_batch({"id": pa.nulls(1)})
+    direct.write(log, nulls)
+    old = direct.stream(log, startingOffsets="earliest")
+    start = old.initialOffset()
+    direct.write(log, numbers(2**40), mergeSchema=True)
+    direct.write(log, nulls)
+    old.prepareForTriggerAvailableNow()
+    end = old.latestOffset(start, ALL)
+    with pytest.raises(SchemaMismatchError, match="'id' is int64 in version 2, the stream reads null: restart the query"):
+        old.partitions(start, end)
+    assert micro_batch(direct.stream(log, startingOffsets="earliest"), start, end) == [None, 2**40, None]
+
+
 def test_a_stream_keeps_the_fields_of_its_structs_while_the_log_s_gain_some(direct: Direct, log: str) -> None:
     direct.write(log, pa.record_batch({"id": [{"a": 1}]}))
     old = direct.stream(log, startingOffsets="earliest")

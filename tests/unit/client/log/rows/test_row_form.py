@@ -36,6 +36,18 @@ def test_columns_that_are_missing_are_null() -> None:
     assert form.of({"id": 1})[0].to_pylist() == form.of(pa.table({"id": [1]}))[0].to_pylist() == [{"id": 1, "item": None}]
 
 
+def test_a_column_of_nulls_goes_with_every_type_also_inside_of_others() -> None:
+    tags = pa.list_(pa.field("element", pa.string()))
+    form = RowForm("orders", pa.schema([("id", pa.int64()), ("tags", tags), ("place", pa.struct([("x", tags)]))]))
+    rows = pd.DataFrame({"id": [None, None], "tags": [[], [None]], "place": [{"x": None}, None]})
+    [batch] = form.of(rows)
+    assert batch.schema == form.schema
+    assert batch.to_pylist() == [
+        {"id": None, "tags": [], "place": {"x": None}},
+        {"id": None, "tags": [None], "place": None},
+    ]
+
+
 @pytest.mark.parametrize(
     ("rows", "says"),
     [

@@ -47,7 +47,7 @@ WIDER = {
     "decimal(20,0)": "decimal(38,0) decimal(38,18)",
     "decimal(21,2)": "decimal(38,18)",
 }
-"""Type → all other types that hold each of its values. Whatever is not here is refused."""
+"""Type → all other types that hold each of its values, besides void, which all of them hold. What is not here is refused."""
 
 
 def struct(**fields):
@@ -63,7 +63,7 @@ def mapping(key, value):
 
 
 def wider(kind):
-    return WIDER.get(kind, "").split()
+    return TYPES if kind == "void" else WIDER.get(kind, "").split()
 
 
 def outcome(stored, given):
@@ -92,6 +92,12 @@ def test_what_is_wider_than_a_wider_type_is_wider_too() -> None:
 def test_structs_are_merged_by_name_and_new_fields_go_to_the_end() -> None:
     stored, given = struct(a="integer", b="double", c="date"), struct(new="string", b="float", a="long")
     assert merged(stored, given) == struct(a="long", b="double", c="date", new="string")
+
+
+@pytest.mark.parametrize("kind", [array("long"), mapping("string", "date"), struct(a="long"), {"type": "udt", "class": "A"}])
+def test_void_becomes_a_nested_type_too_and_at_every_depth(kind) -> None:
+    for made in (lambda inner: inner, array, lambda inner: struct(a=inner), lambda inner: mapping("string", array(inner))):
+        assert merged(made("void"), made(kind)) == merged(made(kind), made("void")) == made(kind)
 
 
 def test_elements_values_and_what_they_hold_are_merged() -> None:

@@ -85,6 +85,22 @@ def test_a_narrower_or_wider_type_without_merging_names_the_option(given):
         appended_schema("orders", STORED, struct(("id", given)), merge=False)
 
 
+@pytest.mark.parametrize(
+    "kind", ["long", array("long"), mapping("string", array("date")), struct(("x", "long"), ("y", "date"))]
+)
+def test_void_goes_with_every_type_at_every_depth_without_merging_and_the_type_stays(kind):
+    for made in (lambda inner: inner, array, lambda inner: mapping("string", inner), lambda inner: struct(("s", inner))):
+        stored, given = (struct(("c", made(one))) for one in (kind, "void"))
+        assert appended_schema("orders", stored, given, merge=False) == stored
+
+
+def test_a_column_that_was_void_so_far_takes_a_type_by_merging_alone():
+    void, typed = (struct(("s", struct(("x", kind)))) for kind in ("void", "long"))
+    assert appended_schema("orders", void, typed, merge=True) == typed
+    with pytest.raises(SchemaMismatchError, match=r"struct<x:void> in the log and struct<x:bigint> .*'mergeSchema'"):
+        appended_schema("orders", void, typed, merge=False)
+
+
 def test_a_field_that_a_struct_gained_or_lacks_without_merging_names_the_option():
     less, more = (struct(("s", struct(*fields))) for fields in ([("a", "integer")], [("a", "integer"), ("b", "date")]))
     with pytest.raises(SchemaMismatchError, match=r"struct<a:int> in the log and struct<a:int,b:date> .*'mergeSchema'"):
