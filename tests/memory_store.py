@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from bk_spark.metadata.store import (
+    ANY_VERSION,
     BadVersionError,
     Check,
     Create,
@@ -18,6 +19,7 @@ from bk_spark.metadata.store import (
     StoreChange,
     StoreError,
     TransactionFailedError,
+    Version,
     Versioned,
     check_sizes,
     name_of,
@@ -94,7 +96,7 @@ class MemoryStore:
         self._notify(path, names=False)
         return written
 
-    def delete(self, path: str, version: int | None = None) -> None:
+    def delete(self, path: str, version: Version = ANY_VERSION) -> None:
         with self._tree.lock:
             self._check_delete(path, version)
             self._remove(path)
@@ -180,12 +182,12 @@ class MemoryStore:
         if path in self._tree.nodes:
             raise NodeExistsError(path)
 
-    def _check_version(self, path: str, version: int | None) -> None:
-        if version is not None and self._node(path).version != version:
+    def _check_version(self, path: str, version: Version) -> None:
+        if version is not ANY_VERSION and self._node(path).version != version:
             raise BadVersionError(path)
         self._node(path)
 
-    def _check_delete(self, path: str, version: int | None) -> None:
+    def _check_delete(self, path: str, version: Version) -> None:
         self._check_version(path, version)
         if self._node(path).children:
             raise NotEmptyError(path)

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from benchmarks.speed.measure import Entrant, Result, Sample, Setting, alternate, workload
 from bk_spark import BookKeeper, LocalCluster
 from bk_spark.client.ledger.write_handle import WriteHandle
+from bk_spark.metadata.store import ANY_VERSION
 
 THREADS = 8
 LEDGERS, SMALL_LEDGERS = 200, 20
@@ -64,7 +65,7 @@ def znodes_turn(client: BookKeeper, watch: Stopwatch, value: bytes) -> Sample:
     watch.run("open", lambda number: store.get(paths[number]))
     watch.run("close", lambda number: store.set(paths[number], value, 0))
     watch.run("open closed", lambda number: store.get(paths[number]))
-    watch.run("delete", lambda number: store.delete(paths[number]))
+    watch.run("delete", lambda number: store.delete(paths[number], ANY_VERSION))
     return watch.sample()
 
 

@@ -26,7 +26,7 @@ from bk_spark.client.topic.roots import PulsarRoot, pulsar_root
 from bk_spark.client.topic.topic import Topic
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
 from bk_spark.embedded.join import resolve
-from bk_spark.errors import ConfigError, MetadataUnavailableError, UnauthorizedAccessError
+from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import RegisteredBookie, list_bookies, open_root
 from bk_spark.metadata.store import MetadataStore
@@ -36,6 +36,9 @@ from bk_spark.wire.messages import AdministerReply, AdminOperation, BookieDescri
 
 MAX_CREATE_TRIES = 5
 """Tries to create one ledger while the outcome stays unknown, before the caller gets the error."""
+
+_DELETE_TRIES = 10
+"""Each further try means that somebody changed the ledger's metadata, which happens a few times in its life."""
 
 
 class BookKeeper:
@@ -166,15 +169,19 @@ class BookKeeper:
         """Delete a ledger for good. Raises NoSuchLedgerError.
 
         Without ``force``, raises ConfigError for a ledger that was written for a log, listed or not: the log may need it. So
-        it does for a ledger of an application that ``of_application`` does not name.
+        it does for a ledger of an application that ``of_application`` does not name. A ledger that a log adopts at the same
+        moment is the log's, or gone before: never both. Raises MetadataConflictError if the ledger changes all the time.
         """
-        metadata = self.ledger_metadata(ledger_id)
-        metadata.check_may_change(of_application)
-        log = metadata.custom(LOG_TAG)
-        if log is not None and not force:
-            remedy = f"it belongs to the log with uid {log.decode(errors='replace')}: delete the log, or force it"
-            raise ConfigError("ledger to delete", ledger_id, remedy)
-        self._ledgers.delete(ledger_id)
+        for _ in range(_DELETE_TRIES):
+            metadata = self.ledger_metadata(ledger_id)
+            metadata.check_may_change(of_application)
+            log = metadata.custom(LOG_TAG)
+            if log is not None and not force:
+                remedy = f"it belongs to the log with uid {log.decode(errors='replace')}: delete the log, or force it"
+                raise ConfigError("ledger to delete", ledger_id, remedy)
+            if self._ledgers.delete(metadata):
+                return
+        raise MetadataConflictError(f"ledger {ledger_id}", f"{_DELETE_TRIES} tries to delete it met a change: close it first")
 
     # Bookies
 

@@ -19,7 +19,7 @@ from bk_spark.local.security import command_options
 from bk_spark.metadata.ledger_ids import next_ledger_id, raise_ledger_ids
 from bk_spark.metadata.ledger_layout import LedgerLayout
 from bk_spark.metadata.registration import initialise_cluster, instance_id, intended_root, list_bookies
-from bk_spark.metadata.store import NoNodeError, find_children
+from bk_spark.metadata.store import BadVersionError, NoNodeError, find_children
 from bk_spark.telemetry.logging_setup import set_up_logging
 from bk_spark.wire.messages import HIGHEST_LEDGER_ID, AdminOperation
 
@@ -76,7 +76,8 @@ def _raise_ledger_ids(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client:
         store, znodes = client.metadata_store, client.znodes
         store.sync(znodes.root)
-        marks = find_children(store, znodes.ids_above)
+        names = find_children(store, znodes.ids_above)
+        marks = dict(zip(names, store.get_many([znodes.ids_above_of(name) for name in names]), strict=True))
         bookies = sorted({*find_children(store, znodes.cookies), *(one.bookie_id for one in client.list_bookies())})
         held = {bookie_id: _highest_ledger_id(client, bookie_id) for bookie_id in bookies}
         silent = [bookie_id for bookie_id, highest in held.items() if highest is None]
@@ -89,9 +90,10 @@ def _raise_ledger_ids(args: argparse.Namespace) -> None:
         highest = max([-1 if args.held is None else args.held, *(one for one in held.values() if one is not None)])
         before = next_ledger_id(store, znodes)
         after = raise_ledger_ids(store, znodes, highest)
-        for bookie_id in marks:
-            with suppress(NoNodeError):
-                store.delete(znodes.ids_above_of(bookie_id))
+        for bookie_id, mark in marks.items():
+            with suppress(NoNodeError, BadVersionError):  # a mark that is newer than the answers stays
+                if mark is not None:
+                    store.delete(znodes.ids_above_of(bookie_id), mark.version)
     record = {"highest_held": highest, "next_id_before": before, "next_id": after}
     counts = {"bookies_asked": len(bookies) - len(silent), "bookies_silent": len(silent), "bookies_released": len(marks)}
     print_record({**record, **counts}, as_json=args.json)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from bk_spark.errors import ConfigError, MetadataUnavailableError
 from bk_spark.metadata.ledger_layout import LARGEST_INT, Cut, LedgerLayout
-from bk_spark.metadata.store import MetadataStore, NoNodeError, find, find_children, name_of, parent_of
+from bk_spark.metadata.store import ANY_VERSION, MetadataStore, NoNodeError, find, find_children, name_of, parent_of
 from bk_spark.metadata.znodes import Znodes
 
 _BUCKET = re.compile(r"HOB-([0-9]{10})")
@@ -63,7 +63,7 @@ def issue_ledger_id(store: MetadataStore, znodes: Znodes) -> IssuedId:
 def forget(store: MetadataStore, issued: IssuedId) -> None:
     """Delete an id's znode."""
     with suppress(NoNodeError, MetadataUnavailableError):  # it is ephemeral, and goes with this session at the latest
-        store.delete(issued.path)
+        store.delete(issued.path, ANY_VERSION)
 
 
 def highest_issued_id(store: MetadataStore, znodes: Znodes) -> int:

@@ -21,7 +21,14 @@ import uuid
 
 from bk_spark.errors import CorruptionError
 from bk_spark.metadata.protobuf_text import from_text, to_text
-from bk_spark.metadata.store import MetadataStore, NodeExistsError, NoNodeError, Versioned, find_children
+from bk_spark.metadata.store import (
+    BadVersionError,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    Versioned,
+    find_children,
+)
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto.under_replication_pb2 import LockDataFormat
 
@@ -53,7 +60,7 @@ class LedgerLocks:
             try:
                 self._store.create(path, value, ephemeral=True, make_parents=True)
             except NodeExistsError:
-                if not self._is_own(path):
+                if self._own(path) is None:
                     return False
                 # An earlier call created it, or failed to delete it, and never got the answer.
             self._held.add(ledger_id)
@@ -67,15 +74,16 @@ class LedgerLocks:
         path = self._znodes.under_replicated_lock(ledger_id)
         with self._mutex:
             self._held.discard(ledger_id)
-            if self._is_own(path):
-                with contextlib.suppress(NoNodeError):
-                    self._store.delete(path)
+            found = self._own(path)
+            if found is not None:
+                with contextlib.suppress(NoNodeError, BadVersionError):
+                    self._store.delete(path, found.version)
 
     def holds_lock(self, ledger_id: int) -> bool:
         """Ask the store whether the lock that ``try_lock`` took still exists."""
         path = self._znodes.under_replicated_lock(ledger_id)
         self._store.sync(path)
-        return self._is_own(path)
+        return self._own(path) is not None
 
     def locks(self) -> dict[int, str]:
         """The locked ledgers of the whole cluster, with the owners of their locks."""
@@ -84,11 +92,13 @@ class LedgerLocks:
         found = self._store.get_many([f"{directory}/{name}" for name in names])
         return {int(name[3:]): _owner(value) for name, value in zip(names, found, strict=True) if value is not None}
 
-    def _is_own(self, path: str) -> bool:
+    def _own(self, path: str) -> Versioned | None:
+        """The lock, if it is this object's."""
         try:
-            return self._store.get(path).value.rstrip().endswith(f'#{self._token}"'.encode())
+            found = self._store.get(path)
         except NoNodeError:
-            return False
+            return None
+        return found if found.value.rstrip().endswith(f'#{self._token}"'.encode()) else None
 
 
 def _owner(value: Versioned) -> str:

@@ -21,7 +21,17 @@ from google.protobuf.message import DecodeError
 from bk_spark.config import DEFAULT_RACK
 from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
 from bk_spark.metadata.ledger_layout import LedgerLayout
-from bk_spark.metadata.store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError, Versioned, find, name_of
+from bk_spark.metadata.store import (
+    ANY_VERSION,
+    BadVersionError,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    Version,
+    Versioned,
+    find,
+    name_of,
+)
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
 
@@ -183,7 +193,7 @@ def register(
             _remove(store, path, other.version)
         elif other is not None and not pause():
             raise MetadataConflictError(f"the registration of bookie {address.bookie_id}", _held_by(path, other))
-    _remove(store, znodes.registration(address.bookie_id, read_only=not read_only))
+    _remove(store, znodes.registration(address.bookie_id, read_only=not read_only), ANY_VERSION)
 
 
 def withdraw(store: MetadataStore, znodes: Znodes, address: BookieAddress) -> None:
@@ -198,7 +208,7 @@ def withdraw(store: MetadataStore, znodes: Znodes, address: BookieAddress) -> No
 def unregister(store: MetadataStore, znodes: Znodes, bookie_id: str) -> None:
     """Remove the registration of a bookie that is known to be dead, without waiting for its session to expire."""
     for read_only in (False, True):
-        _remove(store, znodes.registration(bookie_id, read_only=read_only))
+        _remove(store, znodes.registration(bookie_id, read_only=read_only), ANY_VERSION)
 
 
 def list_bookies(store: MetadataStore, znodes: Znodes) -> list[RegisteredBookie]:
@@ -265,7 +275,7 @@ def _try_register(store: MetadataStore, path: str, value: bytes) -> bool:
     return True
 
 
-def _remove(store: MetadataStore, path: str, version: int | None = None) -> None:
+def _remove(store: MetadataStore, path: str, version: Version) -> None:
     with contextlib.suppress(NoNodeError, BadVersionError):
         store.delete(path, version)
 

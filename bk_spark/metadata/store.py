@@ -1,8 +1,8 @@
 """The interface of the metadata store: small values under paths, with versions.
 
-Every change is a compare-and-set on a value's version, or a transaction of such changes that happens as a whole or not at
-all. An operation that ends in ``MetadataUnavailableError`` may have happened: the caller reads again and compares, and never
-assumes. Stores are safe to call from several threads.
+Every change is a compare-and-set on a value's version, unless it says ``ANY_VERSION``, or a transaction of such changes that
+happens as a whole or not at all. An operation that ends in ``MetadataUnavailableError`` may have happened: the caller reads
+again and compares, and never assumes. Stores are safe to call from several threads.
 
 ``znodes.py`` has the paths, ``zookeeper.py`` the implementation on ZooKeeper.
 """
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from enum import Enum
+from typing import Final, Protocol
 
 from bk_spark.errors import ConfigError
 
@@ -20,6 +21,19 @@ MAX_VALUE_BYTES = 512 * 1024
 
 MAX_TRANSACTION_BYTES = 960 * 1024
 """The largest sum of paths and values in one transaction: ZooKeeper's limit minus room for its operations' headers."""
+
+
+class AnyVersion(Enum):
+    """The type of ``ANY_VERSION``."""
+
+    ANY_VERSION = "any version"
+
+
+ANY_VERSION: Final = AnyVersion.ANY_VERSION
+"""In the place of a version: change or check whatever is there. A decision on a value that was read must not end in this, for
+the value may be another one by then. ``tests/unit/check_then_act`` lists each use with its reason."""
+
+Version = int | AnyVersion
 
 
 class StoreError(Exception):
@@ -86,15 +100,15 @@ class SetValue:
 @dataclass(frozen=True, slots=True)
 class Delete:
     path: str
-    version: int | None = None
+    version: Version
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Refuses the transaction unless the path exists, with this version if one is given."""
+    """Refuses the transaction unless the path exists with this version; with ``ANY_VERSION``, unless it exists."""
 
     path: str
-    version: int | None = None
+    version: Version
 
 
 StoreChange = Create | SetValue | Delete | Check
@@ -138,8 +152,8 @@ class MetadataStore(Protocol):
     def set(self, path: str, value: bytes, version: int) -> int:
         """Replace the value if it still has ``version``. Returns the new version. Raises BadVersionError, NoNodeError."""
 
-    def delete(self, path: str, version: int | None = None) -> None:
-        """Delete ``path`` if it has ``version`` (any, if None). Raises NoNodeError, BadVersionError, NotEmptyError."""
+    def delete(self, path: str, version: Version) -> None:
+        """Delete ``path`` if it has ``version``. Raises NoNodeError, BadVersionError, NotEmptyError."""
 
     def children(self, path: str) -> list[str]:
         """The names directly below ``path``, sorted. Raises NoNodeError."""

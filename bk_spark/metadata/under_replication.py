@@ -27,6 +27,7 @@ from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
 from bk_spark.metadata.ledger_locks import LedgerLocks
 from bk_spark.metadata.protobuf_text import from_text, to_text
 from bk_spark.metadata.store import (
+    ANY_VERSION,
     BadVersionError,
     Check,
     Create,
@@ -140,8 +141,8 @@ class UnderReplication(LedgerLocks):
         took the ledger's lock. If it is gone, so is the lock: False again. True if somebody else removed the mark.
         """
         path = self._znodes.under_replicated(mark.ledger_id)
-        checks: list[StoreChange] = [Check(guard)] if guard else []
-        for deletions in ([Delete(path, mark.version), Delete(parent_of(path))], [Delete(path, mark.version)]):
+        checks: list[StoreChange] = [Check(guard, ANY_VERSION)] if guard else []
+        for deletions in ([Delete(path, mark.version), Delete(parent_of(path), ANY_VERSION)], [Delete(path, mark.version)]):
             try:
                 self._store.transaction([*checks, *deletions])
             except TransactionFailedError as failure:
@@ -162,7 +163,7 @@ class UnderReplication(LedgerLocks):
     def enable(self) -> None:
         """Undo ``disable``. May be repeated."""
         with contextlib.suppress(NoNodeError):
-            self._store.delete(self._znodes.under_replication_disabled)
+            self._store.delete(self._znodes.under_replication_disabled, ANY_VERSION)
 
     def disable(self) -> None:
         """Until ``enable``, auditors mark no lost bookies and workers begin no ledger, in any process. May be repeated."""
@@ -229,7 +230,7 @@ class UnderReplication(LedgerLocks):
                 self._store.ensure_path(parent_of(parent_of(path)))
         elif isinstance(failure.reason, NodeExistsError) and failure.index == 0:
             with contextlib.suppress(NoNodeError, NotEmptyError):
-                self._store.delete(parent_of(path))
+                self._store.delete(parent_of(path), ANY_VERSION)
 
     def _remove_empty(self, directory: str) -> None:
         """Delete directories without marks. The store refuses to delete one that just got a mark; ``_make_way`` creates a
@@ -237,7 +238,7 @@ class UnderReplication(LedgerLocks):
         """
         with contextlib.suppress(NoNodeError, NotEmptyError):
             while directory != self._znodes.under_replicated_ledgers and self._store.get(directory).children == 0:
-                self._store.delete(directory)
+                self._store.delete(directory, ANY_VERSION)
                 directory = parent_of(directory)
 
     def _marked_ids(self, path: str = "", digits: str = "") -> Iterator[int]:

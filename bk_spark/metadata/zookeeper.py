@@ -35,6 +35,7 @@ from kazoo.retry import KazooRetry
 from bk_spark.config import check_zookeeper_auth
 from bk_spark.errors import ConfigError, MetadataUnavailableError
 from bk_spark.metadata.store import (
+    ANY_VERSION,
     BadVersionError,
     Check,
     Create,
@@ -46,6 +47,7 @@ from bk_spark.metadata.store import (
     StoreChange,
     StoreError,
     TransactionFailedError,
+    Version,
     Versioned,
     check_sizes,
 )
@@ -213,7 +215,7 @@ class ZooKeeperStore:
         check_sizes([SetValue(path, value, version)])
         return int(self._once(path, lambda: self._client.set_async(path, value, _exactly(path, version))).version)
 
-    def delete(self, path: str, version: int | None = None) -> None:
+    def delete(self, path: str, version: Version) -> None:
         self._once(path, lambda: self._client.delete_async(path, _exactly(path, version)))
 
     def children(self, path: str) -> list[str]:
@@ -396,11 +398,13 @@ class ZooKeeperStore:
                 raise TransactionFailedError(index, reason) if isinstance(reason, StoreError) else reason
 
 
-def _exactly(path: str, version: int | None) -> int:
+def _exactly(path: str, version: Version) -> int:
     # ZooKeeper takes -1 for "any version", so it must not result from arithmetic.
-    if version is not None and version < 0:
+    if version is ANY_VERSION:
+        return -1
+    if version < 0:
         raise BadVersionError(path)
-    return -1 if version is None else version
+    return version
 
 
 def _add_to(request: Any, change: StoreChange) -> None:

@@ -29,7 +29,16 @@ from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.digest import Digester
 from bk_spark.errors import BookKeeperError, InternalError, MetadataConflictError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
-from bk_spark.metadata.store import BadVersionError, Check, NoNodeError, SetValue, TransactionFailedError, Versioned, find
+from bk_spark.metadata.store import (
+    ANY_VERSION,
+    BadVersionError,
+    Check,
+    NoNodeError,
+    SetValue,
+    TransactionFailedError,
+    Versioned,
+    find,
+)
 from bk_spark.wire.apache.version_3 import covered_by_proof
 from bk_spark.wire.messages import (
     AddReply,
@@ -347,7 +356,7 @@ class Runner:
         if not command.guard:
             return store.set(path, value, version)
         try:
-            store.transaction([Check(command.guard), SetValue(path, value, version)])
+            store.transaction([Check(command.guard, ANY_VERSION), SetValue(path, value, version)])
         except TransactionFailedError as failure:
             if failure.index == 0:
                 raise MetadataConflictError(f"the session that changes {path}", f"{command.guard} is gone with it") from None

@@ -15,6 +15,8 @@ from bk_spark.errors import BookKeeperError, ConfigError, LedgerExistsError, Met
 from bk_spark.metadata.ledger_ids import IssuedId, forget, issue_ledger_id, ledger_ids
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import (
+    ANY_VERSION,
+    BadVersionError,
     Create,
     Delete,
     MetadataStore,
@@ -105,7 +107,7 @@ class LedgerStore:
 
         Thousands of ids share a parent, so it is created only when it is missed.
         """
-        end = [] if issued is None else [Delete(issued.path)]
+        end = [] if issued is None else [Delete(issued.path, ANY_VERSION)]
         try:
             self._store.transaction([*changes, *end])
         except TransactionFailedError as failure:
@@ -116,12 +118,23 @@ class LedgerStore:
             if issued is not None:
                 forget(self._store, issued)
 
-    def delete(self, ledger_id: int) -> None:
-        """Raises NoSuchLedgerError."""
+    def delete(self, seen: LedgerMetadata) -> bool:
+        """Delete the ledger if its metadata is still what the caller has seen. False if it is not: look at it again.
+
+        Raises NoSuchLedgerError.
+        """
+        path = self._znodes.ledger(seen.ledger_id)
+        self._store.sync(path)  # a server that lags behind would answer with the old metadata, and then refuse the version
+        found, version = self.versioned(seen.ledger_id)
+        if found != seen:
+            return False
         try:
-            self._store.delete(self._znodes.ledger(ledger_id))
+            self._store.delete(path, version)
+        except BadVersionError:
+            return False
         except NoNodeError:
-            raise NoSuchLedgerError(ledger_id) from None
+            raise NoSuchLedgerError(seen.ledger_id) from None
+        return True
 
     def _is_mine(self, metadata: LedgerMetadata) -> bool:
         """Whether this very creation took effect: then the stored value carries its token."""

@@ -28,7 +28,7 @@ from google.protobuf.message import DecodeError
 from bk_spark.client.replication.lost_bookies import Observation
 from bk_spark.errors import CorruptionError, MetadataConflictError
 from bk_spark.metadata.protobuf_text import from_text, to_text
-from bk_spark.metadata.store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError, Versioned, find
+from bk_spark.metadata.store import ANY_VERSION, BadVersionError, MetadataStore, NodeExistsError, NoNodeError, Versioned, find
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto.under_replication_pb2 import AuditorVoteFormat, CheckAllLedgersFormat
 
@@ -103,8 +103,10 @@ class AuditorZnodes:
     def withdraw_report(self) -> None:
         """Remove the report. Call this before the vote is withdrawn."""
         if self._reported:
-            with contextlib.suppress(NoNodeError):
-                self._store.delete(self._znodes.auditor_report)
+            found = find(self._store, self._znodes.auditor_report)
+            if found is not None and found.value == self._reported:  # otherwise another auditor has reported since
+                with contextlib.suppress(NoNodeError, BadVersionError):
+                    self._store.delete(self._znodes.auditor_report, found.version)
             self._reported = b""
 
     def start_check_interval(self) -> None:
@@ -217,7 +219,7 @@ class AuditorElection:
         for path, value in _votes(self._store, self._znodes).items():
             if value == self._value:
                 with contextlib.suppress(NoNodeError):
-                    self._store.delete(path)
+                    self._store.delete(path, ANY_VERSION)
 
 
 def current_auditor(store: MetadataStore, znodes: Znodes) -> str | None:

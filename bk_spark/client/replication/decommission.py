@@ -36,7 +36,7 @@ from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.metadata.ledger_ids import ledger_pages
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.registration import no_cookie, remove_cookie
-from bk_spark.metadata.store import NodeExistsError, NoNodeError
+from bk_spark.metadata.store import BadVersionError, NodeExistsError, NoNodeError, find
 
 PAGE_LEDGERS = 1_000
 """Ledgers that are listed and re-replicated at a time. Of all others that named the bookie only the ids are kept."""
@@ -201,9 +201,10 @@ class _Decommissioning:
     def _withdraw_read_only(self) -> None:
         """Remove this process's registration. If the store does not answer, it disappears with the session."""
         path = self._znodes.registration(self._bookie_id, read_only=True)
-        with suppress(NoNodeError, BookKeeperError):
-            if self._read_only_ms is not None and self._store.get(path).modified_ms == self._read_only_ms:
-                self._store.delete(path)
+        with suppress(NoNodeError, BadVersionError, BookKeeperError):
+            found = find(self._store, path)
+            if found is not None and found.modified_ms == self._read_only_ms:
+                self._store.delete(path, found.version)
 
     def _await_stop(self) -> None:
         self._say(f"everything that can be copied while bookie {self._bookie_id} runs is copied: stop it now")

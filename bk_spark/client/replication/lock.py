@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.errors import MetadataUnavailableError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
-from bk_spark.metadata.store import MetadataStore, NoNodeError
+from bk_spark.metadata.store import ANY_VERSION, MetadataStore, NoNodeError
 from bk_spark.metadata.under_replication import Mark, UnderReplication
 from bk_spark.metadata.znodes import Znodes
 
@@ -93,7 +93,7 @@ class ReplicationLock:
         self._forget_guard(guard)
         try:
             with contextlib.suppress(NoNodeError):
-                self._store.delete(guard)
+                self._store.delete(guard, ANY_VERSION)
         except MetadataUnavailableError as problem:
             self._leave_locked(ledger_id, problem)
         else:

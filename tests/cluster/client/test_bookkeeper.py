@@ -26,7 +26,7 @@ from bk_spark.errors import (
     UnauthorizedAccessError,
 )
 from bk_spark.local.cluster import LocalCluster
-from bk_spark.metadata.ledger_metadata import LedgerState
+from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from bk_spark.metadata.store import StoreChange
 from tests.cluster.live_ledgers import killed, payloads, suspended
 
@@ -204,6 +204,28 @@ def test_ledgers_are_listed_and_deleted(client: BookKeeper) -> None:
     assert writer.ledger_id not in list(client.list_ledgers())
     with pytest.raises(NoSuchLedgerError):
         client.open_ledger(writer.ledger_id)
+
+
+def test_a_ledger_that_a_log_adopts_while_it_is_to_be_deleted_stays_in_the_log(
+    client: BookKeeper, cluster: LocalCluster
+) -> None:
+    """The log takes it between the look at its metadata and the deletion."""
+    with client.create_ledger() as writer:
+        writer.append_batch([b"a", b"b"])
+    log = client.open_log(f"adopts-{writer.ledger_id}", create=True)
+    with BookKeeper(cluster.metadata_uri) as cleaner:
+        look = cleaner.ledger_metadata
+
+        def look_and_be_overtaken(ledger_id: int) -> LedgerMetadata:
+            found = look(ledger_id)
+            if not log.ledgers():
+                log.append_ledgers([ledger_id])
+            return found
+
+        cleaner.ledger_metadata = look_and_be_overtaken  # type: ignore[method-assign]
+        with pytest.raises(ConfigError, match="it belongs to the log"):
+            cleaner.delete_ledger(writer.ledger_id)
+    assert [payload for batch in log.read() for payload in batch.column("payload").to_pylist()] == [b"a", b"b"]
 
 
 def test_close_ends_the_ledger_once_and_for_all(client: BookKeeper) -> None:

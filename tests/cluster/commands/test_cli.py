@@ -23,6 +23,7 @@ from bk_spark.bookie.logs.record import RecordKind
 from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.metadata.store import ANY_VERSION
 from bk_spark.metadata.under_replication import UnderReplication
 
 
@@ -80,7 +81,7 @@ def absent(cluster: LocalCluster) -> Iterator[dict[str, str]]:
             yield ids
         finally:
             for name in ("lost", "apache"):
-                store.delete(znodes.cookie(ids[name]))
+                store.delete(znodes.cookie(ids[name]), ANY_VERSION)
             mark = marks.mark_of(4_000_000)
             assert mark is not None
             marks.remove(mark)

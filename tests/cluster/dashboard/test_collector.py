@@ -15,6 +15,7 @@ from bk_spark.dashboard import collector as collector_module
 from bk_spark.dashboard.collector import Collector
 from bk_spark.dashboard.ledgers import MAX_SCANNED, ledger_page
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.metadata.store import ANY_VERSION
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +120,7 @@ def test_a_page_in_one_state_looks_at_a_bounded_number_of_ledgers_and_says_where
     assert [row["id"] for row in rest["rows"]] == ["16", "17", "18", "19"]  # type: ignore[attr-defined]
     assert rest["next"] is None
     for path in paths:
-        store.delete(path)
+        store.delete(path, ANY_VERSION)
 
 
 def test_damaged_metadata_of_a_ledger_is_told_and_is_no_outage(collector: Collector, client: BookKeeper) -> None:
@@ -128,7 +129,7 @@ def test_damaged_metadata_of_a_ledger_is_told_and_is_no_outage(collector: Collec
     ledger, page = collector.ledger(7), collector.ledgers(6, 10, "")
     assert (ledger["problem"], "metadata of ledger 7" in str(ledger["value"])) == ("", True)
     assert [row["state"] for row in page["value"]["rows"]] == ["UNREADABLE"]  # type: ignore[index]
-    store.delete(path)
+    store.delete(path, ANY_VERSION)
 
 
 def _count(client: BookKeeper, monkeypatch: pytest.MonkeyPatch, name: str, calls: Counter[str]) -> None:

@@ -22,6 +22,7 @@ from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.local.process import LocalProcess
 from bk_spark.local.zookeeper_server import find_java, find_zookeeper_jars
 from bk_spark.metadata.registration import list_bookies, lookup
+from bk_spark.metadata.store import ANY_VERSION
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
 
@@ -167,7 +168,7 @@ def test_a_bookie_that_may_not_start_is_reported_with_the_end_of_its_log(own: Lo
     added = own.add_bookie()
     added.stop()
     cookie = store.get(ZNODES.cookie(added.bookie_id)).value
-    store.delete(ZNODES.cookie(added.bookie_id))
+    store.delete(ZNODES.cookie(added.bookie_id), ANY_VERSION)
     with pytest.raises(ProcessFailedError, match=r"ended with exit status 1 before it was ready") as caught:
         added.start()
     assert f"{added.bookie_id} has no cookie" in str(caught.value)

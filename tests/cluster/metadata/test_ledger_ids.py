@@ -13,7 +13,7 @@ from bk_spark.errors import ConfigError
 from bk_spark.metadata.ledger_ids import forget, highest_issued_id, issue_ledger_id, ledger_ids, raise_ledger_ids
 from bk_spark.metadata.ledger_layout import LARGEST_INT, LedgerLayout
 from bk_spark.metadata.registration import initialise_cluster
-from bk_spark.metadata.store import MetadataStore
+from bk_spark.metadata.store import ANY_VERSION, MetadataStore
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
 from tests.memory_store import MemoryStore, MemoryTree
@@ -134,7 +134,7 @@ def test_a_flat_cluster_without_more_ids_says_so_and_gives_none_twice() -> None:
 @pytest.mark.parametrize("layout", HIERARCHIES)
 def test_ids_begin_at_0_where_apaches_tools_made_the_cluster_and_no_client_came_yet(layout: LedgerLayout) -> None:
     numbers = Numbers(layout)
-    numbers.store.delete(numbers.znodes.id_generator)
+    numbers.store.delete(numbers.znodes.id_generator, ANY_VERSION)
     assert numbers.take(2) == [0, 1]
 
 
@@ -142,7 +142,7 @@ def test_ids_begin_at_0_where_apaches_tools_made_the_cluster_and_no_client_came_
 def test_ids_do_not_begin_at_0_again_where_ledgers_exist(layout: LedgerLayout) -> None:
     numbers = Numbers(layout)
     numbers.store.create(numbers.znodes.ledger(4), make_parents=True)
-    numbers.store.delete(numbers.znodes.id_generator)
+    numbers.store.delete(numbers.znodes.id_generator, ANY_VERSION)
     with pytest.raises(ConfigError, match=r"ledger 4 exists: run bk-spark cluster raise-ledger-ids"):
         numbers.take()
     assert raise_ledger_ids(numbers.store, numbers.znodes, held=4) == 5
@@ -152,7 +152,7 @@ def test_ids_do_not_begin_at_0_again_where_ledgers_exist(layout: LedgerLayout) -
 def test_a_session_that_lags_asks_for_the_latest_list_before_it_begins_ids_at_0(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a sync a listing does not prove that there is no ledger."""
     numbers = Numbers(LedgerLayout.HIERARCHICAL)
-    numbers.store.delete(numbers.znodes.id_generator)
+    numbers.store.delete(numbers.znodes.id_generator, ANY_VERSION)
 
     def catch_up(_: str) -> None:
         numbers.store.create(numbers.znodes.ledger(4), make_parents=True)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bk_spark.errors import ConfigError, CorruptionError
-from bk_spark.metadata.store import NoNodeError, StoreChange
+from bk_spark.metadata.store import ANY_VERSION, NoNodeError, StoreChange
 from bk_spark.metadata.under_replication import Mark, UnderReplication
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
@@ -102,7 +102,7 @@ def test_a_mark_made_anew_survives_a_worker_that_lost_its_session_though_version
     store.create(guard, ephemeral=True)
     marks.mark(5, ["b1"])
     seen = mark_of(marks, 5)
-    store.delete(guard)  # the session expires
+    store.delete(guard, ANY_VERSION)  # the session expires
     other.remove(seen)
     other.mark(5, ["b1"])
     assert mark_of(marks, 5).version == seen.version
@@ -260,7 +260,7 @@ def test_who_lost_the_lock_with_the_session_neither_holds_it_nor_takes_it_from_t
     marks: UnderReplication, znodes: Znodes, store: ZooKeeperStore, other: UnderReplication
 ) -> None:
     assert marks.try_lock(8, "late")
-    store.delete(znodes.under_replicated_lock(8))  # as the server does when it expires the session
+    store.delete(znodes.under_replicated_lock(8), ANY_VERSION)  # as the server does when it expires the session
     assert not marks.holds_lock(8)
     assert other.try_lock(8, "heir")
     assert not marks.holds_lock(8)

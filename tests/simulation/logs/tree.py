@@ -14,6 +14,7 @@ from enum import Enum
 
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.metadata.store import (
+    ANY_VERSION,
     BadVersionError,
     Check,
     Create,
@@ -25,6 +26,7 @@ from bk_spark.metadata.store import (
     StoreChange,
     StoreError,
     TransactionFailedError,
+    Version,
     Versioned,
     check_sizes,
 )
@@ -101,11 +103,11 @@ class Tree:
             assert isinstance(change, Check)
 
 
-def _checked(state: State, path: str, version: int | None) -> _Node:
+def _checked(state: State, path: str, version: Version) -> _Node:
     node = state.get(path)
     if node is None:
         raise NoNodeError(path)
-    if version is not None and node.version != version:
+    if version is not ANY_VERSION and node.version != version:
         raise BadVersionError(path)
     return node
 
@@ -155,7 +157,7 @@ class Session:
     # --- reads
 
     def get(self, path: str) -> Versioned:
-        return _versioned(_checked(self._read(f"get {path}"), path, None))
+        return _versioned(_checked(self._read(f"get {path}"), path, ANY_VERSION))
 
     def get_many(self, paths: Sequence[str]) -> list[Versioned | None]:
         state = self._read(f"get {', '.join(paths)}")
@@ -192,7 +194,7 @@ class Session:
         self._write_one(SetValue(path, value, version))
         return version + 1
 
-    def delete(self, path: str, version: int | None = None) -> None:
+    def delete(self, path: str, version: Version = ANY_VERSION) -> None:
         self._write_one(Delete(path, version))
 
     def ensure_path(self, path: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.store import (
+    ANY_VERSION,
     MAX_TRANSACTION_BYTES,
     MAX_VALUE_BYTES,
     BadVersionError,
@@ -105,7 +106,7 @@ def test_a_negative_version_matches_nothing(session: MetadataStore, root: str) -
     with pytest.raises(BadVersionError):
         session.delete(f"{root}/a", -1)
     with pytest.raises(TransactionFailedError) as caught:
-        session.transaction([Check(root), SetValue(f"{root}/a", b"two", -1)])
+        session.transaction([Check(root, ANY_VERSION), SetValue(f"{root}/a", b"two", -1)])
     assert (caught.value.index, type(caught.value.reason)) == (1, BadVersionError)
     assert session.get(f"{root}/a").value == b"one"
 
@@ -118,13 +119,13 @@ def test_setting_a_missing_path_is_refused(session: MetadataStore, root: str) ->
 def test_deletion_obeys_version_children_and_absence(session: MetadataStore, root: str) -> None:
     session.create(f"{root}/a/b", b"x", make_parents=True)
     with pytest.raises(NotEmptyError):
-        session.delete(f"{root}/a")
+        session.delete(f"{root}/a", ANY_VERSION)
     with pytest.raises(BadVersionError):
         session.delete(f"{root}/a/b", 7)
     session.delete(f"{root}/a/b", 0)
-    session.delete(f"{root}/a")
+    session.delete(f"{root}/a", ANY_VERSION)
     with pytest.raises(NoNodeError):
-        session.delete(f"{root}/a")
+        session.delete(f"{root}/a", ANY_VERSION)
 
 
 def test_children_are_the_sorted_names_right_below(session: MetadataStore, root: str) -> None:
@@ -188,7 +189,7 @@ def test_a_transaction_does_all_operations(session: MetadataStore, root: str) ->
         [
             Check(f"{root}/set", 0),
             SetValue(f"{root}/set", b"new", 0),
-            Delete(f"{root}/gone"),
+            Delete(f"{root}/gone", ANY_VERSION),
             Create(f"{root}/made", b"x"),
             Create(f"{root}/made/below", b"y"),
         ]
@@ -202,13 +203,13 @@ def test_a_transaction_does_all_operations(session: MetadataStore, root: str) ->
     ("operation", "reason"),
     [
         (Check("/a", 9), BadVersionError),
-        (Check("/missing"), NoNodeError),
+        (Check("/missing", ANY_VERSION), NoNodeError),
         (SetValue("/a", b"z", 9), BadVersionError),
         (Create("/a"), NodeExistsError),
         (Create("/missing/b"), NoNodeError),
         (Delete("/a", 9), BadVersionError),
-        (Delete("/full"), NotEmptyError),
-        (Delete("/missing"), NoNodeError),
+        (Delete("/full", ANY_VERSION), NotEmptyError),
+        (Delete("/missing", ANY_VERSION), NoNodeError),
     ],
 )
 def test_a_refused_transaction_changes_nothing_and_names_the_operation(

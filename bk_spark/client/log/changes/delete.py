@@ -1,9 +1,9 @@
 """Deletes a log, in an order that survives a concurrent commit and a crash at any step.
 
-1. The head says *deleting*: from then on no commit succeeds and no job begins.
-2. The name is deleted, so that a new log may have it.
-3. Every job ends, and its ledgers are deleted.
-4. The rest is deleted, the head last.
+1. The head says *deleting*: from then on no commit succeeds and no job begins. In the same transaction the name is deleted, so
+   that a new log may have it. Apart from that, a second deletion could delete a new log's name: its znode has the same version.
+2. Every job ends, and its ledgers are deleted.
+3. The rest is deleted, the head last.
 
 Each step can be repeated, and as long as the head exists a second call finds what the first one left. A ledger is deleted
 before whatever points to it.
@@ -14,19 +14,26 @@ commit, or was opened by that commit, or, once a vacuum has deleted that record,
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
 from bk_spark.client.log.changes.jobs import WriteJob, WriteJobs, decode_state
 from bk_spark.client.log.changes.ledgers import LogLedgers
 from bk_spark.client.log.stored.checkpoint import CheckpointState
-from bk_spark.client.log.stored.names import LogNames
+from bk_spark.client.log.stored.names import LogNames, decode_name
 from bk_spark.client.log.stored.paths import LogPaths
 from bk_spark.client.log.stored.tree import READS_AT_ONCE, children_of, chunks, grandchildren_of, number_of, remove_tree
 from bk_spark.client.log.stored.values import Head, LogVersion, Page
 from bk_spark.errors import MetadataConflictError, NoSuchLogError
-from bk_spark.metadata.store import BadVersionError, Delete, MetadataStore, NoNodeError, TransactionFailedError
+from bk_spark.metadata.store import (
+    ANY_VERSION,
+    Delete,
+    MetadataStore,
+    NoNodeError,
+    SetValue,
+    StoreChange,
+    TransactionFailedError,
+)
 from bk_spark.metadata.znodes import Znodes
 
 _TRIES = 100
@@ -50,9 +57,7 @@ class LogDeleter:
         """
         named = self._names.find(name)
         if named is not None and uid in (None, named):
-            with contextlib.suppress(NoSuchLogError):  # marked already, or gone
-                self._names.change_head(name, named, lambda head: replace(head, deleting=True))
-            self._remove_name(name, named)
+            self._mark(name, named)
         else:
             named = None
         marked = [one for one in self._marked(name) if uid in (None, one)]
@@ -61,13 +66,23 @@ class LogDeleter:
         for one in marked:
             self._remove(name, one)
 
-    def _remove_name(self, name: str, uid: str) -> None:
-        """Unless the name points to another log already."""
-        path = self._znodes.log_name(name)
-        with contextlib.suppress(NoNodeError, BadVersionError):
-            version = self._store.get(path).version
-            if self._names.find(name) == uid:
-                self._store.delete(path, version)
+    def _mark(self, name: str, uid: str) -> None:
+        """Step 1, unless the name is gone or points to another log already."""
+        head, pointer = self._names.paths(uid).head, self._znodes.log_name(name)
+        for _ in range(_TRIES):
+            self._store.sync(head)
+            stored, pointing = self._store.get_many([head, pointer])  # in this order: a name outlives its head only by damage
+            if pointing is None or decode_name(f"the name of log '{name}'", pointing.value) != uid:
+                return None
+            changes: list[StoreChange] = [Delete(pointer, pointing.version)]
+            if stored is not None:
+                marked = replace(Head.decode(f"the head of log '{name}'", stored.value), deleting=True)
+                changes.append(SetValue(head, marked.encode(), stored.version))
+            try:
+                return self._store.transaction(changes)
+            except TransactionFailedError:
+                continue  # a commit, or another deletion
+        raise MetadataConflictError(f"log '{name}'", f"{_TRIES} commits came between: stop its writers for a moment, try again")
 
     def _marked(self, name: str) -> list[str]:
         """The uids of logs that had this name and whose deletion has begun and not ended."""
@@ -118,7 +133,7 @@ class LogDeleter:
     def _remove_head(self, paths: LogPaths) -> bool:
         """Delete the head and the log's directory together: nobody would find a directory without a head."""
         try:
-            self._store.transaction([Delete(paths.head), Delete(paths.root)])
+            self._store.transaction([Delete(paths.head, ANY_VERSION), Delete(paths.root, ANY_VERSION)])
         except TransactionFailedError as failure:
             return isinstance(failure.reason, NoNodeError)
         return True

@@ -23,6 +23,7 @@ from bk_spark.client.log.stored.tree import grandchildren_of, number_of, remove_
 from bk_spark.client.log.stored.values import JOB_TAG, LOG_TAG, JobState
 from bk_spark.errors import ConfigError, JobEndedError, MetadataConflictError, MetadataUnavailableError, NoSuchLogError
 from bk_spark.metadata.store import (
+    ANY_VERSION,
     BadVersionError,
     Check,
     Create,
@@ -117,7 +118,7 @@ class WriteJobs:
         """
         paths = self.paths(job)
         self._make_bucket(job, paths.ledger_bucket(ledger_id))
-        return [Check(paths.running), Create(paths.ledger(ledger_id))]
+        return [Check(paths.running, ANY_VERSION), Create(paths.ledger(ledger_id))]
 
     def explain(self, job: WriteJob, failure: TransactionFailedError) -> JobEndedError | None:
         """The error, if the creation of a ledger failed because the job has ended; None if it failed for another reason."""
@@ -161,7 +162,7 @@ class WriteJobs:
         was_begun = False
         for _ in range(_TRIES):
             try:
-                self._store.delete(self.paths(job).running)
+                self._store.delete(self.paths(job).running, ANY_VERSION)
                 return True
             except NoNodeError:
                 state = self.state(job)

@@ -16,6 +16,7 @@ from bk_spark.client.log.stored.values import JOB_TAG, LOG_TAG, CommittedLedger,
 from bk_spark.errors import ConfigError, LedgerNotClosedError, MetadataConflictError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import (
+    ANY_VERSION,
     BadVersionError,
     Delete,
     MetadataStore,
@@ -108,7 +109,11 @@ class LogLedgers:
 
     def _present(self, ids: Sequence[int], index: Callable[[int], str]) -> list[StoreChange]:
         paths = [index(ledger_id) for ledger_id in ids]
-        return [Delete(path) for path, value in zip(paths, self._store.get_many(paths), strict=True) if value is not None]
+        return [
+            Delete(path, ANY_VERSION)
+            for path, value in zip(paths, self._store.get_many(paths), strict=True)
+            if value is not None
+        ]
 
     def _claim(self, claim: Claim, ledger: CommittedLedger, found: tuple[LedgerMetadata, int] | None) -> None:
         for _ in range(_TRIES):

@@ -14,7 +14,7 @@ from bk_spark.client.log.changes.plan import CommitPlan, CommitRequest
 from bk_spark.client.log.stored.names import LogNames
 from bk_spark.client.log.stored.paths import BUCKET, LogPaths
 from bk_spark.client.log.stored.values import ApplicationState, Head, JobState
-from bk_spark.metadata.store import Create, Delete, SetValue, StoreChange, Versioned
+from bk_spark.metadata.store import ANY_VERSION, Create, Delete, SetValue, StoreChange, Versioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def _end_of_job(names: LogNames, job: WriteJob, basis: Basis, number: int) -> li
     own = names.paths(job.uid).job(job.job_id)
     changes: list[StoreChange] = [
         SetValue(own.root, JobState(None, basis.uid, number).encode(), basis.job.version),
-        Delete(own.running),
+        Delete(own.running, ANY_VERSION),
     ]
     if basis.job_here is not None:
         here = basis.paths.job(job.job_id).root

@@ -30,7 +30,15 @@ from bk_spark.client.log.stored.tree import READS_AT_ONCE, children_of, chunks, 
 from bk_spark.client.log.stored.values import Head, JobState
 from bk_spark.client.progress import Progress, no_progress
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, FormatVersionError, NoSuchLogError
-from bk_spark.metadata.store import BadVersionError, Delete, NoNodeError, NotEmptyError, TransactionFailedError, Versioned
+from bk_spark.metadata.store import (
+    ANY_VERSION,
+    BadVersionError,
+    Delete,
+    NoNodeError,
+    NotEmptyError,
+    TransactionFailedError,
+    Versioned,
+)
 
 OLDER_THAN_S = 24 * 3600
 """Tasks set ``running`` every few minutes for as long as they write."""
@@ -269,7 +277,7 @@ class Orphans:
         for name in self._store.children(paths.root):
             directory = f"{paths.root}/{name}"
             found += [f"{directory}/{child}" for child in children_of(self._store, directory)] + [directory]
-        self._store.transaction([Delete(path) for path in [*found, paths.root]])
+        self._store.transaction([Delete(path, ANY_VERSION) for path in [*found, paths.root]])
 
 
 def _is_clean(root: Versioned, state: JobState) -> bool:

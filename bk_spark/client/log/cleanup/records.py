@@ -18,7 +18,7 @@ from bk_spark.client.log.stored.snapshot import LogReader
 from bk_spark.client.log.stored.tree import children_of, chunks, grandchildren_of, number_of, remove_tree
 from bk_spark.client.log.stored.values import Head, LogVersion
 from bk_spark.client.progress import Progress
-from bk_spark.metadata.store import Delete, NoNodeError, NotEmptyError, StoreChange, TransactionFailedError
+from bk_spark.metadata.store import ANY_VERSION, Delete, NoNodeError, NotEmptyError, StoreChange, TransactionFailedError
 
 JOB_MEMORY_S = 7 * 24 * 3600
 """Records younger than this stay, however many there are: a driver that was suspended for days in the middle of its commit
@@ -66,7 +66,7 @@ class LogRecords:
                 progress("records deleted", deleted, head.oldest_record)
             if (bucket + 1) * BUCKET <= head.oldest_record:
                 with suppress(NoNodeError, NotEmptyError):  # another vacuum is at it
-                    self._store.delete(paths.version_bucket(bucket * BUCKET))
+                    self._store.delete(paths.version_bucket(bucket * BUCKET), ANY_VERSION)
         return deleted
 
     def _delete(self, name: str, uid: str, versions: Sequence[int]) -> None:
@@ -123,5 +123,5 @@ def _transactions(records: Sequence[LogVersion]) -> Iterator[list[LogVersion]]:
 
 def _deletions(paths: LogPaths, record: LogVersion) -> list[StoreChange]:
     job = paths.job(record.job_id)
-    pages = [Delete(job.page(index)) for index in range(record.pages)]
-    return [*pages, Delete(job.pages), Delete(job.root), Delete(paths.version(record.version))]
+    pages = [job.page(index) for index in range(record.pages)]
+    return [Delete(path, ANY_VERSION) for path in (*pages, job.pages, job.root, paths.version(record.version))]

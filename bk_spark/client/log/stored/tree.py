@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from bk_spark.errors import MetadataConflictError
-from bk_spark.metadata.store import Delete, MetadataStore, NoNodeError, NotEmptyError, TransactionFailedError
+from bk_spark.metadata.store import ANY_VERSION, Delete, MetadataStore, NoNodeError, NotEmptyError, TransactionFailedError
 
 READS_AT_ONCE = 1000
 """Ledger metadata is below 1 KiB as a rule: a megabyte in flight."""
@@ -47,7 +47,7 @@ def remove_tree(store: MetadataStore, root: str) -> None:
         try:
             for names in chunks(store.children(root), DELETES_AT_ONCE):
                 _remove_children(store, [f"{root}/{name}" for name in names])
-            return store.delete(root)
+            return store.delete(root, ANY_VERSION)
         except NoNodeError:
             return None
         except NotEmptyError:
@@ -57,7 +57,7 @@ def remove_tree(store: MetadataStore, root: str) -> None:
 
 def _remove_children(store: MetadataStore, paths: list[str]) -> None:
     try:
-        store.transaction([Delete(path) for path in paths])
+        store.transaction([Delete(path, ANY_VERSION) for path in paths])
     except TransactionFailedError:
         for path in paths:
             remove_tree(store, path)

@@ -17,7 +17,7 @@ from bk_spark.client.log.stored.names import LogNames
 from bk_spark.client.log.stored.values import Head
 from bk_spark.client.log.stream.positions import StreamPosition, position_of_offset
 from bk_spark.errors import ConfigError, MetadataConflictError
-from bk_spark.metadata.store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError
+from bk_spark.metadata.store import ANY_VERSION, BadVersionError, MetadataStore, NodeExistsError, NoNodeError
 
 MAX_CURSORS = 1000
 """Cursors of one log: they stand in one directory and are shown as one list."""
@@ -86,7 +86,7 @@ class LogCursors:
     def remove(self, log: str, uid: str, name: str) -> None:
         """Forget a named cursor whose query will not run again. Raises ConfigError if there is none."""
         try:
-            self._store.delete(self._names.paths(uid).cursor(name))
+            self._store.delete(self._names.paths(uid).cursor(name), ANY_VERSION)
         except NoNodeError:
             raise ConfigError("cursor", name, f"log '{log}' has no such cursor: 'bk-spark log show {log}' lists them") from None
 

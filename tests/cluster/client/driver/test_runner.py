@@ -51,7 +51,7 @@ from bk_spark.entries.digest import Digester, master_key
 from bk_spark.errors import ConfigError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.metadata.ledger_metadata import Fragment, new_ledger
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, list_bookies, register, unregister
-from bk_spark.metadata.store import MAX_VALUE_BYTES, NoNodeError, Versioned
+from bk_spark.metadata.store import ANY_VERSION, MAX_VALUE_BYTES, NoNodeError, Versioned
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
@@ -354,7 +354,7 @@ def test_a_ledger_that_a_lagging_server_does_not_show_yet_is_not_gone(session: S
     session.create(path, METADATA.encode(), make_parents=True)
     session.stale = {path: None}
     assert answer(context, ReadMetadata()) == MetadataRead(METADATA, 0)
-    session.delete(path)
+    session.delete(path, ANY_VERSION)
     assert answer(context, ReadMetadata()) == MetadataGone()
 
 

@@ -21,6 +21,7 @@ from bk_spark.client.replication.auditor_znodes import auditor_report, candidate
 from bk_spark.client.replication.ledger_audit import LedgerAudit
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
+from bk_spark.metadata.store import ANY_VERSION
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
 from bk_spark.telemetry.metrics import IS_AUDITOR, LOST_BOOKIES
@@ -201,7 +202,7 @@ def test_while_autorecovery_is_disabled_nothing_is_marked_and_its_time_does_not_
         eventually(lambda: looks[-1] > gone_s + 0.6)
         assert cluster.marked() == {}
         assert is_requested(cluster.store, cluster.znodes)
-        cluster.store.delete(cluster.znodes.audit_request)
+        cluster.store.delete(cluster.znodes.audit_request, ANY_VERSION)
         enabled_s = time.monotonic()
         cluster.marks.enable()
         eventually(lambda: cluster.marked() == {2: ("b4",)})
@@ -250,8 +251,8 @@ def test_a_store_in_which_something_is_missing_is_looked_at_again(
     with elected(cluster, QUICK) as process:
         cookies = cluster.store.children(cluster.znodes.cookies)
         for name in cookies:
-            cluster.store.delete(cluster.znodes.cookie(name))
-        cluster.store.delete(cluster.znodes.cookies)
+            cluster.store.delete(cluster.znodes.cookie(name), ANY_VERSION)
+        cluster.store.delete(cluster.znodes.cookies, ANY_VERSION)
         cluster.go("b4")
         gone_s = time.monotonic()
         eventually(lambda: looks[-1] > gone_s + 0.4)

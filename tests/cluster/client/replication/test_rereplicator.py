@@ -16,6 +16,7 @@ from bk_spark.entries.digest import master_key
 from bk_spark.errors import LedgerClosedError, LedgerFencedError
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
+from bk_spark.metadata.store import ANY_VERSION
 from bk_spark.metadata.under_replication import UnderReplication
 from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
 from tests.cluster.live_ledgers import BRISK, DEADLINE_S, bookies_of, killed, payloads, result_of
@@ -320,7 +321,7 @@ def test_the_session_of_a_copier_that_stood_still_changes_nothing_any_more(
     def taken_and_lost(ledger_id: int) -> object:
         taken = take(ledger_id)
         assert taken is not None
-        client.metadata_store.delete(taken.guard)
+        client.metadata_store.delete(taken.guard, ANY_VERSION)
         return taken
 
     monkeypatch.setattr(rereplicator._lock, "take", taken_and_lost)

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_handle import WriteHandle
-from bk_spark.metadata.store import NodeExistsError
+from bk_spark.metadata.store import ANY_VERSION, NodeExistsError
 from bk_spark.proto.pulsar_pb2 import (
     IndexEntry,
     KeyValue,
@@ -89,7 +89,7 @@ class WrittenTopic:
 
     def delete(self) -> None:
         """Delete the topic and its ledgers."""
-        self._store.delete(self._path)
+        self._store.delete(self._path, ANY_VERSION)
         for ledger_id in self.ledger_ids:
             self._bookkeeper.delete_ledger(ledger_id, of_application="pulsar")
 

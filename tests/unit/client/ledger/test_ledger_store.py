@@ -11,7 +11,7 @@ from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import ConfigError, JobEndedError, LedgerExistsError, MetadataUnavailableError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
-from bk_spark.metadata.store import Check, StoreChange, TransactionFailedError, Versioned
+from bk_spark.metadata.store import ANY_VERSION, Check, StoreChange, TransactionFailedError, Version, Versioned
 from bk_spark.metadata.znodes import Znodes
 from tests.memory_store import MemoryStore, MemoryTree
 
@@ -109,9 +109,9 @@ def test_a_creation_that_did_not_arrive_is_unknown(store: FlakyStore, ledgers: L
 def test_a_refused_operation_beside_the_creation_is_explained(ledgers: LedgerStore) -> None:
     ended = JobEndedError("orders", "job")
     with pytest.raises(JobEndedError):
-        ledgers.create(_metadata(), [Check("/gone")], lambda failure: ended)
+        ledgers.create(_metadata(), [Check("/gone", ANY_VERSION)], lambda failure: ended)
     with pytest.raises(TransactionFailedError):
-        ledgers.create(_metadata(), [Check("/gone")], lambda failure: None)
+        ledgers.create(_metadata(), [Check("/gone", ANY_VERSION)], lambda failure: None)
     with pytest.raises(NoSuchLedgerError):
         ledgers.metadata(7)
 
@@ -156,7 +156,7 @@ def test_a_store_that_does_not_answer_is_not_asked_to_delete_an_id_too(store: Fl
 def test_a_ledger_is_created_after_its_ids_znode_went_with_the_session(store: FlakyStore, ledgers: LedgerStore) -> None:
     store.ensure_path(IDS)
     with ledgers.new_id() as issued:
-        store.delete(issued.path)
+        store.delete(issued.path, ANY_VERSION)
         ledgers.create(_metadata(), [], lambda failure: None, issued)
     assert ledgers.metadata(7) == _metadata()
 
@@ -169,7 +169,7 @@ def test_the_first_ledger_below_a_path_makes_it(store: FlakyStore, ledgers: Ledg
     assert list(ledgers.ids()) == [70_001]
     assert store.children(IDS) == []
     with pytest.raises(TransactionFailedError):
-        ledgers.create(_metadata(2_000_000_000), [Check("/gone")], lambda failure: None)
+        ledgers.create(_metadata(2_000_000_000), [Check("/gone", ANY_VERSION)], lambda failure: None)
     assert list(ledgers.ids()) == [70_001]
 
 
@@ -179,11 +179,35 @@ def test_ledgers_are_listed_ascending_and_deleted(ledgers: LedgerStore) -> None:
     ids = list(ledgers.ids())
     assert ids == sorted(ids)
     assert len(ids) == 3
-    ledgers.delete(3)
+    seen = ledgers.metadata(3)
+    assert ledgers.delete(seen)
     assert 3 not in list(ledgers.ids())
     with pytest.raises(NoSuchLedgerError):
-        ledgers.delete(3)
+        ledgers.delete(seen)
     assert [found.ledger_id for found in ledgers.existing([3, 70_001])] == [70_001]
+
+
+def test_a_ledger_that_changed_since_it_was_looked_at_is_not_deleted(ledgers: LedgerStore, store: FlakyStore) -> None:
+    _create(ledgers, _metadata())
+    seen = ledgers.metadata(7)
+    store.set(ZNODES.ledger(7), seen.with_custom("log", b"uid").encode(), 0)
+    assert not ledgers.delete(seen)
+    assert ledgers.metadata(7).custom("log") == b"uid"
+    assert ledgers.delete(ledgers.metadata(7))
+
+
+def test_a_change_between_the_last_look_and_the_deletion_keeps_the_ledger(ledgers: LedgerStore, store: FlakyStore) -> None:
+    _create(ledgers, _metadata())
+    seen = ledgers.metadata(7)
+    delete = store.delete
+
+    def adopt_then_delete(path: str, version: Version) -> None:
+        store.set(path, seen.with_custom("log", b"uid").encode(), 0)
+        delete(path, version)
+
+    store.delete = adopt_then_delete  # type: ignore[assignment,method-assign]
+    assert not ledgers.delete(seen)
+    assert ledgers.metadata(7).custom("log") == b"uid"
 
 
 @pytest.mark.parametrize("ledger_id", [None, "1", 1.5, True])

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bk_spark.client.log.changes import commit, plan, transaction
+from bk_spark.client.log.changes.delete import LogDeleter
 from bk_spark.client.log.changes.jobs import WriteJob, WriteJobs
 from bk_spark.client.log.changes.ledgers import LogLedgers
 from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.stored.values import CommitKind, Head, Totals
+from bk_spark.client.log.stored.values import CommitKind, Totals
 from bk_spark.errors import (
     ConfigError,
     JobEndedError,
@@ -20,7 +20,7 @@ from bk_spark.errors import (
     MetadataUnavailableError,
     NoSuchLogError,
 )
-from bk_spark.metadata.store import Create, Delete, NoNodeError, StoreChange, TransactionFailedError
+from bk_spark.metadata.store import ANY_VERSION, Create, Delete, NoNodeError, StoreChange, TransactionFailedError
 from tests.unit.client.log.log_case import CutOff, Died, Interposed, LogCases, Scene, die, ended, log_exists, must
 
 CASES = LogCases()
@@ -70,7 +70,7 @@ def a_task_creates_its_ledger_after_the_abort(scene: Scene) -> None:
 def _absence_ends_a_job(patch: pytest.MonkeyPatch) -> None:
     def end(self: WriteJobs, job: WriteJob) -> bool:
         try:
-            self._store.delete(self.paths(job).running)
+            self._store.delete(self.paths(job).running, ANY_VERSION)
         except NoNodeError:
             state = self.state(job)
             return self._leave_tombstone(job) if state is None else state.version is None
@@ -193,7 +193,9 @@ def an_empty_batch_is_followed_by_its_late_repetition(scene: Scene) -> None:
 def _claim_and_delete_whatever_is_named(patch: pytest.MonkeyPatch) -> None:
     def all_of_them(self: LogLedgers, ids: Sequence[int], tag: str, value: str) -> list[StoreChange]:
         stored = self._store.get_many([self._znodes.ledger(one) for one in ids])
-        return [Delete(self._znodes.ledger(one)) for one, found in zip(ids, stored, strict=True) if found is not None]
+        return [
+            Delete(self._znodes.ledger(one), ANY_VERSION) for one, found in zip(ids, stored, strict=True) if found is not None
+        ]
 
     patch.setattr(LogLedgers, "_check_free", lambda self, claim, metadata: None)
     patch.setattr(LogLedgers, "_deletions", all_of_them)
@@ -224,21 +226,20 @@ def a_ledger_is_appended_twice(scene: Scene) -> None:
 # --- rule 10
 
 
-def _commit_to_what_is_being_deleted(patch: pytest.MonkeyPatch) -> None:
-    decode = Head.decode
-    patch.setattr(Head, "decode", lambda what, value: replace(decode(what, value), deleting=False))
+def _delete_the_name_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogDeleter, "_mark", lambda self, name, uid: self._store.delete(self._znodes.log_name(name), ANY_VERSION))
 
 
-@CASES.add(10, _commit_to_what_is_being_deleted, "the head says that the log is being deleted, and no commit succeeds then")
+@CASES.add(10, _delete_the_name_alone, "the head says that the log is being deleted, and no commit succeeds then")
 def a_commit_comes_during_a_deletion(scene: Scene) -> None:
     scene.write(LOG)
     job = scene.logs.jobs.begin(LOG)
     request = CommitRequest(CommitKind.APPEND, (scene.job_ledger(job),))
-    store = Interposed(scene.new_session())
-    store.before("delete", f"/{LOG}", die)
-    assert ended(lambda: scene.log_store(store).deleter.delete(LOG), Died)
-    is_refused = ended(lambda: scene.logs.commit(job, request), NoSuchLogError)
-    scene.logs.deleter.delete(LOG)
+    deleting, committing = Interposed(scene.new_session()), Interposed(scene.new_session())
+    deleting.before("sync", scene.znodes.log_data, die)
+    committing.before("transaction", "/head", lambda: ended(lambda: scene.log_store(deleting).deleter.delete(LOG), Died))
+    is_refused = ended(lambda: scene.log_store(committing).commit(job, request), NoSuchLogError)
+    ended(lambda: scene.logs.deleter.delete(LOG), NoSuchLogError)
     must(is_refused, "a commit succeeded after the deletion of its log had begun: its rows are deleted")
 
 

@@ -54,6 +54,20 @@ def test_a_registration_that_nobody_can_read_is_a_bookie_that_is_there(store: Me
     assert observe_bookies(store, ZNODES, 0).registered == {"b1"}
 
 
+# --- the report
+
+
+def test_an_auditor_that_ends_late_leaves_the_report_of_its_successor(tree: MemoryTree, store: MemoryStore) -> None:
+    former, successor = AuditorZnodes(store, ZNODES), AuditorZnodes(MemoryStore(tree), ZNODES)
+    former.report({"auditor": "a"})
+    store.delete(ZNODES.auditor_report)  # its session expired
+    successor.report({"auditor": "b"})
+    former.withdraw_report()
+    assert (auditor_report(store, ZNODES) or {})["auditor"] == "b"
+    successor.withdraw_report()
+    assert auditor_report(store, ZNODES) is None
+
+
 # --- the election: situation 78
 
 

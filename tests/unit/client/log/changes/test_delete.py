@@ -75,6 +75,28 @@ def test_deleting_a_log_that_another_first_job_joined_deletes_that_job_s_ledgers
     assert not world.ledger_exists(won)
 
 
+def test_a_deletion_that_another_one_overtakes_leaves_the_new_log_of_that_name_alone(world):
+    """The znode of the new log's name has the same version as that of the old one."""
+    world.logs.open("orders", create=True)
+    session = world.new_session()
+
+    def overtaken(real):
+        def call(*arguments):
+            session.transaction, session.delete = session.real
+            world.logs.deleter.delete("orders")
+            world.logs.open("orders", create=True)
+            return real(*arguments)
+
+        return call
+
+    session.real = session.transaction, session.delete
+    session.transaction, session.delete = map(overtaken, session.real)
+    with contextlib.suppress(NoSuchLogError):
+        world.log_store(session).deleter.delete("orders")
+    assert world.logs.names.all() == ["orders"]
+    world.logs.names.fresh_head("orders", world.logs.names.uid("orders"))
+
+
 def test_deleting_what_is_not_there_is_an_error(world):
     with pytest.raises(NoSuchLogError, match="there is no log 'orders'"):
         world.logs.deleter.delete("orders")
@@ -125,15 +147,15 @@ def test_a_committer_of_the_old_log_does_not_commit_to_a_new_one_of_its_name(wor
 def test_a_commit_that_comes_first_is_deleted_with_the_log(world):
     write(world, "orders")
     session = world.new_session()
-    real = session.set
+    real = session.transaction
     late = []
 
-    def beaten(path, value, version):
-        session.set = real
+    def beaten(changes):
+        session.transaction = real
         late.extend(write(world, "orders"))
-        return real(path, value, version)
+        return real(changes)
 
-    session.set = beaten
+    session.transaction = beaten
     world.log_store(session).deleter.delete("orders")
     assert late
     assert not any(world.ledger_exists(one) for one in late)
@@ -192,10 +214,23 @@ def test_a_deletion_cut_short_anywhere_is_finished_when_called_again(world, step
     assert world.store.children(world.znodes.log_data) == []
 
 
-def test_a_log_half_deleted_is_neither_read_nor_written_nor_made_anew(world):
+def test_a_log_half_deleted_is_neither_read_nor_written(world):
     ledgers = write(world, "orders")
+    job = world.logs.jobs.begin("orders")
     with pytest.raises(RuntimeError):
         dying(world, 1).deleter.delete("orders")
+    with pytest.raises(NoSuchLogError):
+        world.logs.reader.snapshot("orders")
+    with pytest.raises(NoSuchLogError):
+        world.logs.jobs.begin("orders", job.uid)
+    with pytest.raises(NoSuchLogError):
+        world.logs.jobs.ensure(job)
+    assert world.ledger_exists(ledgers[0])
+
+
+def test_a_log_that_is_being_deleted_and_still_has_its_name_is_neither_read_nor_written_nor_made_anew(world):
+    ledgers = write(world, "orders")
+    world.logs.names.change_head("orders", world.logs.names.uid("orders"), lambda head: replace(head, deleting=True))
     with pytest.raises(NoSuchLogError):
         world.logs.reader.snapshot("orders")
     with pytest.raises(MetadataConflictError, match="it is being deleted"):
@@ -203,12 +238,14 @@ def test_a_log_half_deleted_is_neither_read_nor_written_nor_made_anew(world):
     with pytest.raises(MetadataConflictError, match="it is being deleted"):
         world.logs.open("orders", create=True)
     assert world.ledger_exists(ledgers[0])
+    world.logs.deleter.delete("orders")
+    assert not world.ledger_exists(ledgers[0])
 
 
 def test_the_name_is_free_for_a_new_log_while_the_old_one_s_ledgers_still_go(world):
     old = write(world, "orders")
     with pytest.raises(RuntimeError):
-        dying(world, 2).deleter.delete("orders")
+        dying(world, 1).deleter.delete("orders")
     uid = world.logs.open("orders", create=True)
     new = write(world, "orders")
     world.logs.deleter.delete("orders", uid)
