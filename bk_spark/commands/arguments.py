@@ -18,10 +18,10 @@ from typing import NoReturn, TypeAlias
 from bk_spark.client.log.log import LogPosition
 from bk_spark.config import MAX_SETTING, ZOOKEEPER_AUTH_VARIABLE
 from bk_spark.datasource.option_values import size
+from bk_spark.datasource.passwords import password_in_file
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.ledger_layout import MAX_LEDGER_ID
 from bk_spark.metadata.znodes import is_bookie_id
-from bk_spark.tls.files import warn_of_open_file
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Handler = Callable[[argparse.Namespace], None]
@@ -30,8 +30,6 @@ MAX_ERROR_CHARACTERS = 1_000
 """Limit of an error about wrong usage, which repeats what was typed: a screenful."""
 
 _parse_size = size(0, 2**62)
-MAX_PASSWORD_BYTES = 65_536
-"""The longest line that is read: no password is as long, and a wrong file may have a line without an end."""
 
 OF_A_LOG = "the password of its ledgers"
 
@@ -95,17 +93,7 @@ def password(args: argparse.Namespace) -> bytes:
     name = args.password_file
     if name is None:
         return str(args.password).encode()
-    try:
-        with open(name, "rb") as file:
-            line = file.readline(MAX_PASSWORD_BYTES + 1)
-    except OSError as problem:
-        raise ConfigError("--password-file", name, f"it cannot be read ({problem.strerror})") from None
-    found = line.rstrip(b"\r\n")
-    if not found or len(line) > MAX_PASSWORD_BYTES:
-        remedy = f"its first line must be the password, of 1 to {MAX_PASSWORD_BYTES} bytes with the line's end"
-        raise ConfigError("--password-file", name, remedy)
-    warn_of_open_file(name)
-    return found
+    return password_in_file("--password-file", name)
 
 
 def count(text: str) -> int:

@@ -26,7 +26,7 @@ from bk_spark.commands.arguments import (
 )
 from bk_spark.commands.connect import bookkeeper, client_config, metadata_uri, spark_options
 from bk_spark.commands.output import ProgressBar, print_record, print_records, readable, say
-from bk_spark.errors import ConfigError
+from bk_spark.datasource.passwords import as_option
 
 RETENTION = {
     "version_retention_s": (count, "old versions, and ledgers that only they list, stay N seconds (at first 604800, 7 days)"),
@@ -126,12 +126,8 @@ def _truncate(args: argparse.Namespace) -> None:
 
 
 def _password_option(args: argparse.Namespace) -> dict[str, str]:
-    """Raises ConfigError for a password that is not UTF-8: an option of Spark is a text."""
-    try:
-        given = password(args).decode()
-    except UnicodeDecodeError:
-        raise ConfigError("--password-file", args.password_file, "its first line must be UTF-8, as Spark takes it") from None
-    return {"password": given} if given else {}
+    given = password(args)
+    return {"password": as_option(given)} if given else {}
 
 
 def _compact(args: argparse.Namespace) -> None:

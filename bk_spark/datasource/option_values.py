@@ -107,14 +107,6 @@ def digest_type(name: str, value: str) -> DigestType:
     return DigestType[value.upper()]
 
 
-def password(_name: str, value: str) -> bytes:
-    """Any text. No error shows it."""
-    try:
-        return value.encode()
-    except UnicodeEncodeError:
-        raise ConfigError("option 'password'", "(not shown)", "it must be text that UTF-8 can write") from None
-
-
 def ledger_ids(name: str, value: str) -> tuple[int, ...]:
     """``7``, ``3,5`` or ``3-9``, in the order given."""
     ids: list[int] = []

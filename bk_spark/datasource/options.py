@@ -18,6 +18,7 @@ from typing import Any, Literal
 from bk_spark.config import KIB, MAX_ENTRY_BYTES, MIB, TLS_NAMES, ZOOKEEPER_AUTH_VARIABLE, ClientConfig, DigestType
 from bk_spark.datasource import option_values as values
 from bk_spark.datasource.option_values import EARLIEST, LATEST
+from bk_spark.datasource.passwords import password, password_in_file
 from bk_spark.embedded.join import settled
 from bk_spark.errors import ConfigError
 from bk_spark.quorum import check_quorums
@@ -46,6 +47,7 @@ OF_TOPICS_TOO = frozenset(
     {
         "metadata",
         "password",
+        "passwordFile",
         "maxBytesPerPartition",
         "minPartitions",
         "startingOffsets",
@@ -189,7 +191,8 @@ OPTIONS: tuple[Option, ...] = (
         values.digest_type,
         "`CRC32C`, `HMAC`, `CRC32` or `DUMMY`: proves entries to readers",
     ),
-    Option("password", "all", "", values.password, "authenticates adds and reads; never shown"),
+    Option("password", "all", "", password, "authenticates adds and reads; never shown: text, or `0x…`"),
+    Option("passwordFile", "all", "", values.text, "the same as the first line of a file, which the driver reads"),
     Option("compression", "write", COMPRESSION, _COMPRESSION, "of row payloads: `none`, `lz4` or `zstd`", rows_only=True),
     Option(
         "maxRowsPerEntry",
@@ -305,6 +308,7 @@ class SourceOptions:
     ack_quorum: int = 2
     digest_type: DigestType = DigestType.CRC32C
     password: bytes = field(default=b"", repr=False)
+    password_file: str | None = None
     compression: str = COMPRESSION
     max_rows_per_entry: int = MAX_ROWS_PER_ENTRY
     max_bytes_per_entry: int = MAX_BYTES_PER_ENTRY
@@ -451,6 +455,7 @@ def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = o
         raise ConfigError("option 'path'", None, _GIVE_PATH + dropped)
     of_topics = {o.key for o in OPTIONS if o.name in ("topic", "topics", "topicsPattern")} & given.keys()
     parsed = {o.attribute: _parsed(o, given[o.key], of_topics=bool(of_topics)) for o in OPTIONS if o.key in given}
+    _add_password(parsed)
     if _PATHS in given:
         _add_paths(parsed, given[_PATHS])
     for option in OPTIONS:
@@ -475,6 +480,15 @@ def _placed(option: Option, value: str, parsed: Mapping[str, Any]) -> int:
     if "time_zone" not in parsed:
         raise ConfigError(f"option '{option.name}'", value, NO_ZONE)
     return values.milliseconds(parsed[option.attribute], time_zone(parsed["time_zone"]))
+
+
+def _add_password(parsed: dict[str, Any]) -> None:
+    """The first line of ``passwordFile`` is the password."""
+    if "password_file" not in parsed:
+        return
+    if "password" in parsed:
+        raise ConfigError("option 'passwordFile'", parsed["password_file"], "'password' gives one too: give one of the two")
+    parsed["password"] = password_in_file("option 'passwordFile'", parsed["password_file"])
 
 
 def _add_paths(parsed: dict[str, Any], value: str) -> None:

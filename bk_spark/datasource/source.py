@@ -136,7 +136,8 @@ class BookKeeperDataSource(DataSource):
     writeQuorum          write       3                        how many bookies store each entry
     ackQuorum            write       2                        how many bookies must have an entry on disk to confirm it
     digestType           all         CRC32C                   `CRC32C`, `HMAC`, `CRC32` or `DUMMY`: proves entries to readers
-    password             all         (none)                   authenticates adds and reads; never shown
+    password             all         (none)                   authenticates adds and reads; never shown: text, or `0x…`
+    passwordFile         all         (none)                   the same as the first line of a file, which the driver reads
     compression          write       zstd                     of row payloads: `none`, `lz4` or `zstd`
     maxRowsPerEntry      write       65536                    most rows of an entry; smaller batches are joined
     maxBytesPerEntry     write       1m                       most bytes of an entry, before compression

@@ -81,7 +81,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "datasource/spark_schema": ("rows", "client/log/stored"),
     "datasource/option_values": ("client/bookkeeper", "pulsar", "rows"),
     "datasource/connection": ("client/bookkeeper", "process_memory"),
-    "datasource/options": ("datasource/option_values", "rows", "embedded/join"),
+    "datasource/passwords": ("errors", "tls"),
+    "datasource/options": ("datasource/option_values", "datasource/passwords", "rows", "embedded/join"),
     "datasource/read": ("datasource/options", "datasource/connection", "datasource/plain_errors", "datasource/spark_schema"),
     "datasource/write": ("datasource/options", "datasource/connection", "datasource/plain_errors", "datasource/spark_schema"),
     "datasource/topics": ("datasource/read",),
@@ -178,7 +179,7 @@ USES = {
 }
 """Package → who may import it beside the joiners. ``client/protocol`` uses none of the machine."""
 
-OPENS_FILES = ("bookie/disk", *JOINERS)
+OPENS_FILES = ("datasource/passwords", "bookie/disk", *JOINERS)
 
 GRAPH = {module: imported_modules(path) for module, path in MODULES.items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -151,6 +152,17 @@ def _(world: World) -> None:
     assert world.read(password="secret") == [1]
     with pytest.raises(UnauthorizedAccessError):
         world.read()
+
+
+@case("passwordFile")
+def _(world: World) -> None:
+    with tempfile.NamedTemporaryFile() as file:  # only its owner may read it
+        file.write(b"\xff\x00\n")
+        file.flush()
+        world.write(1, passwordFile=file.name)
+        assert world.read(passwordFile=file.name) == [1]
+    assert world.read(password="0xff00") == [1]
+    assert world.metadata().password == b"\xff\x00"
 
 
 @case("compression")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.commands.arguments import MAX_PASSWORD_BYTES, add_password, password
+from bk_spark.commands.arguments import add_password, password
+from bk_spark.datasource.passwords import MAX_PASSWORD_BYTES
 from bk_spark.errors import ConfigError
 
 

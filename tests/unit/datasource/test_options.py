@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
 from bk_spark.config import MIB, ClientConfig, DigestType
 from bk_spark.datasource.options import OPTIONS, SourceOptions, parse_options
+from bk_spark.datasource.passwords import as_option
 from bk_spark.errors import ConfigError
 
 URI = "zk://127.0.0.1:2181/ledgers"
@@ -280,6 +282,39 @@ def test_the_password_is_in_no_text() -> None:
     with pytest.raises(ConfigError) as refused:
         parse(password="s3cret", ledger="1")
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("sésame", "sésame".encode()), ("0xff00C3", b"\xff\x00\xc3"), ("0X41", b"0X41"), ("ff00c3", b"ff00c3")],
+)
+def test_a_password_is_text_or_the_bytes_behind_0x(text: str, expected: bytes) -> None:
+    assert parse(password=text).password == expected
+
+
+def test_every_password_has_a_spelling_as_an_option() -> None:
+    for given in (b"\xff\x00\xc3", b"0x41", b"\n", bytes(range(256))):
+        assert parse(password=as_option(given)).password == given
+
+
+@pytest.mark.parametrize("text", ["0x", "0x4", "0xsesame", "0x41 42"])
+def test_what_begins_with_0x_and_is_not_hexadecimal_is_refused_without_being_shown(text: str) -> None:
+    sentence = "pairs of hexadecimal digits; give a text that begins so with 'passwordFile'"
+    with pytest.raises(ConfigError, match=rf"option 'password' is '\(not shown\)': .*{sentence}"):
+        parse(password=text)
+
+
+def test_a_password_of_any_bytes_comes_from_the_first_line_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.touch(mode=0o600)
+    file.write_bytes(b"0x\xff\x00\nanother line\n")
+    options = parse(passwordFile=str(file))
+    assert options.password == b"0x\xff\x00"
+    assert repr(options.password)[2:-1] not in repr(options)
+    with pytest.raises(ConfigError, match=r"option 'passwordFile' is '.*': 'password' gives one too"):
+        parse(passwordFile=str(file), password="x")
+    with pytest.raises(ConfigError, match=r"option 'passwordFile' is '.*nothing': it cannot be read"):
+        parse(passwordFile=str(tmp_path / "nothing"))
 
 
 def test_options_pickle_with_reader_and_writer() -> None:

@@ -26,7 +26,8 @@ from bk_spark.client.log.stored.names import decode_name
 from bk_spark.client.log.stored.schema import decode_schema, parse_schema
 from bk_spark.client.log.stored.values import ApplicationState, Head, JobState, LogVersion, Page
 from bk_spark.config import DigestType
-from bk_spark.datasource.option_values import ledger_ids, password
+from bk_spark.datasource.option_values import ledger_ids
+from bk_spark.datasource.passwords import password
 from bk_spark.entries.batch import MAX_ENTRY_ID, BatchHeader
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
