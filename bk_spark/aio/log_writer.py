@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 from bk_spark.aio.append_line import AppendLine
 from bk_spark.aio.calls import Calls
 from bk_spark.aio.writer import AsyncClosedAfterBlock
 from bk_spark.client.driver.user_loop import LoopFuture
-from bk_spark.client.ledger.write_handle import Payloads, checked_payload, checked_payloads
+from bk_spark.client.ledger.payloads import (
+    Payload,
+    Payloads,
+    checked_payload,
+    checked_payloads,
+    taken_payload,
+    taken_payloads,
+)
 from bk_spark.client.log.entry_range import LogPosition
 from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
-from bk_spark.entries.digest import payload_sizes
 
 
 class AsyncLogWriteHandle(AsyncClosedAfterBlock):
@@ -40,26 +47,24 @@ class AsyncLogWriteHandle(AsyncClosedAfterBlock):
         """The number of this leadership: it grows with each change of the leader."""
         return self._handle.epoch
 
-    async def append(self, payload: bytes) -> LogPosition:
+    def append(self, payload: Payload) -> Coroutine[Any, Any, LogPosition]:
         """Append one entry. Returns its place once it is confirmed."""
-        position: LogPosition = await self._line.outcome(self._begin(payload))
-        return position
+        return self._append(taken_payload(payload))
 
-    async def append_async(self, payload: bytes) -> asyncio.Future[LogPosition]:
+    def append_async(self, payload: Payload) -> Coroutine[Any, Any, asyncio.Future[LogPosition]]:
         """Append one entry. Returns once there is room for it; the future holds its place once it is confirmed."""
-        return await self._line.entered(self._begin(payload))
+        return self._append_async(taken_payload(payload))
 
-    async def append_batch(self, payloads: Payloads) -> tuple[LogPosition, LogPosition]:
+    def append_batch(self, payloads: Payloads) -> Coroutine[Any, Any, tuple[LogPosition, LogPosition]]:
         """Append many entries, at least one, to one ledger, with nothing else between them.
 
         Returns the first and the last place, inclusive, once all are confirmed.
         """
-        first_and_last: tuple[LogPosition, LogPosition] = await self._line.outcome(self._begin_many(payloads))
-        return first_and_last
+        return self._append_batch(taken_payloads(payloads))
 
-    async def append_batch_async(self, payloads: Payloads) -> asyncio.Future[tuple[LogPosition, LogPosition]]:
+    def append_batch_async(self, payloads: Payloads) -> Coroutine[Any, Any, asyncio.Future[tuple[LogPosition, LogPosition]]]:
         """As ``append_batch``, but returns once there is room; the future holds the places once all entries are confirmed."""
-        return await self._line.entered(self._begin_many(payloads))
+        return self._append_batch_async(taken_payloads(payloads))
 
     async def roll(self) -> None:
         """Go on in a new ledger, as ``LogWriteHandle.roll``. A cancelled roll may go on."""
@@ -73,6 +78,20 @@ class AsyncLogWriteHandle(AsyncClosedAfterBlock):
         """
         await self._calls.in_thread(self._handle.close)
 
+    async def _append(self, payload: bytes) -> LogPosition:
+        position: LogPosition = await self._line.outcome(self._begin(payload))
+        return position
+
+    async def _append_async(self, payload: bytes) -> LoopFuture[LogPosition]:
+        return await self._line.entered(self._begin(payload))
+
+    async def _append_batch(self, payloads: Payloads) -> tuple[LogPosition, LogPosition]:
+        first_and_last: tuple[LogPosition, LogPosition] = await self._line.outcome(self._begin_many(payloads))
+        return first_and_last
+
+    async def _append_batch_async(self, payloads: Payloads) -> LoopFuture[tuple[LogPosition, LogPosition]]:
+        return await self._line.entered(self._begin_many(payloads))
+
     def _begin(self, payload: bytes) -> LoopFuture[Any]:
         self._calls.check()
         checked = checked_payload(payload)
@@ -80,9 +99,8 @@ class AsyncLogWriteHandle(AsyncClosedAfterBlock):
 
     def _begin_many(self, payloads: Payloads) -> LoopFuture[Any]:
         self._calls.check()
-        checked = checked_payloads(payloads)
-        nbytes = int(payload_sizes(checked).sum()) + len(checked) * ENTRY_OVERHEAD_BYTES
-        return self._line.stand(nbytes, lambda: self._handle.append_batch_async(checked))
+        checked = checked_payloads(payloads)  # its memory was copied when the call was made
+        return self._line.stand(checked.nbytes, lambda: self._handle.append_batch_async(checked))
 
     @property
     def _title(self) -> str:

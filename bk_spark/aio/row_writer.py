@@ -10,7 +10,7 @@ writer holds is one buffer, one more that is being encoded, and the window.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from bk_spark.client.log.leader.log_write_handle import submit
 from bk_spark.client.log.rows.row_buffer import RowBuffer, RowCall
 from bk_spark.client.log.rows.row_entries import RowAppend, RowGroup, RowLeader
 from bk_spark.errors import LedgerClosedError
+from bk_spark.rows.own_memory import taken_rows
 
 FEW_ROWS = 100
 """Rows of Python objects that are converted at once: about as long as it takes to hand them to a thread."""
@@ -67,8 +68,22 @@ class AsyncRowWriteHandle(AsyncClosedAfterBlock):
         """The ledger that rows go to; a roll changes it."""
         return self._leader.handle.ledger_id
 
-    async def append(self, rows: Any) -> LogPosition:
-        """Append rows. Returns the entry that holds the last of them, once all are confirmed."""
+    def append(self, rows: Any) -> Coroutine[Any, Any, LogPosition]:
+        """Append rows. Returns the entry that holds the last of them, once all are confirmed.
+
+        As with all appends here, Arrow data and a few Python objects are taken when the call is made. Other rows, such as a
+        pandas DataFrame or more than FEW_ROWS dicts, are read while it is awaited: do not change them meanwhile.
+        """
+        return self._append(self._taken(rows))
+
+    def append_async(self, rows: Any) -> Coroutine[Any, Any, asyncio.Future[LogPosition]]:
+        """Append rows, as ``RowWriteHandle.append_async``. Returns once there is room for them.
+
+        The future holds the entry of the last row, once all are confirmed.
+        """
+        return self._enter(self._taken(rows), at_once=False)
+
+    async def _append(self, rows: Any) -> LogPosition:
         future = await self._enter(rows, at_once=True)
         try:
             position: LogPosition = await self._calls.wait(future)
@@ -77,13 +92,6 @@ class AsyncRowWriteHandle(AsyncClosedAfterBlock):
                 self._untold = None
             raise
         return position
-
-    async def append_async(self, rows: Any) -> asyncio.Future[LogPosition]:
-        """Append rows, as ``RowWriteHandle.append_async``. Returns once there is room for them.
-
-        The future holds the entry of the last row, once all are confirmed.
-        """
-        return await self._enter(rows, at_once=False)
 
     async def flush(self) -> None:
         """Wait until all rows that were appended before the call are confirmed. Raises as ``RowWriteHandle.flush``."""
@@ -130,9 +138,19 @@ class AsyncRowWriteHandle(AsyncClosedAfterBlock):
                 raise LedgerClosedError(self.ledger_id)
             return self._put(batches, at_once=at_once)
 
+    def _taken(self, rows: Any) -> Any:
+        """Rows in memory that nobody else changes, as far as that takes no long; an error, for the coroutine to raise."""
+        try:
+            return self._leader.form.of(rows) if _are_few(rows) else taken_rows(rows)
+        except Exception as problem:
+            return problem
+
     async def _conformed(self, rows: Any) -> list[pa.RecordBatch]:
-        if isinstance(rows, dict) or (isinstance(rows, list) and len(rows) <= FEW_ROWS):
-            return self._leader.form.of(rows)
+        """Of what was taken."""
+        if isinstance(rows, Exception):
+            raise rows
+        if isinstance(rows, list) and all(isinstance(row, pa.RecordBatch) for row in rows):
+            return rows
         return await self._calls.in_thread(lambda: self._leader.form.of(rows))
 
     def _put(self, batches: list[pa.RecordBatch], *, at_once: bool) -> LoopFuture[Any]:
@@ -208,6 +226,10 @@ class AsyncRowWriteHandle(AsyncClosedAfterBlock):
         untold, self._untold = self._untold, None
         if untold is not None:
             raise untold
+
+
+def _are_few(rows: Any) -> bool:
+    return isinstance(rows, dict) or (isinstance(rows, list) and len(rows) <= FEW_ROWS)
 
 
 def _tell(futures: Sequence[LoopFuture[Any]], done: LoopFuture[Any]) -> None:

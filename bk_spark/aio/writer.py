@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Coroutine
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +16,15 @@ from typing import Any, Self
 from bk_spark.aio.calls import Calls
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.user_loop import LoopFuture
-from bk_spark.client.ledger.write_handle import LedgerWriter, Payloads, check_entry_id, checked_payload, checked_payloads
+from bk_spark.client.ledger.payloads import (
+    Payload,
+    Payloads,
+    checked_payload,
+    checked_payloads,
+    taken_payload,
+    taken_payloads,
+)
+from bk_spark.client.ledger.write_handle import LedgerWriter, check_entry_id
 from bk_spark.client.ledger.write_line import Key, WriteLine
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import AddLimits
@@ -74,14 +83,16 @@ class _AsyncLedgerWriter(LedgerWriter, AsyncClosedAfterBlock):
 
     def _begin_one(self, payload: bytes, entry_id: int | None) -> LoopFuture[int]:
         self._calls.check()
+        if entry_id is not None:
+            check_entry_id(entry_id, 1)
         return self._queue.append_one_of(self._calls.loop, checked_payload(payload), entry_id)
 
     def _begin_many(self, payloads: Payloads, first_entry_id: int | None) -> Future[tuple[int, int]]:
         self._calls.check()
-        array = checked_payloads(payloads)
+        checked = checked_payloads(payloads)
         if first_entry_id is not None:
-            check_entry_id(first_entry_id, len(array))
-        return self._queue.append_many(array, first_entry_id)
+            check_entry_id(first_entry_id, len(checked))
+        return self._queue.append_many(checked, first_entry_id)
 
     async def _append_one(self, payload: bytes, entry_id: int | None) -> int:
         future = self._begin_one(payload, entry_id)
@@ -90,6 +101,12 @@ class _AsyncLedgerWriter(LedgerWriter, AsyncClosedAfterBlock):
         except asyncio.CancelledError:
             self._queue.withdraw(future)
             raise
+
+    async def _append_one_async(self, payload: bytes, entry_id: int | None) -> LoopFuture[int]:
+        future = self._begin_one(payload, entry_id)
+        if self._queue.has_line or self._calls.is_turn_due():
+            await self._entered(future, future)
+        return future
 
     async def _append_many(self, payloads: Payloads, first_entry_id: int | None) -> tuple[int, int]:
         call = self._begin_many(payloads, first_entry_id)
@@ -125,27 +142,24 @@ class AsyncWriteHandle(_AsyncLedgerWriter):
     After the first failure of the writer itself every further append fails with the same error.
     """
 
-    async def append(self, payload: bytes) -> int:
+    def append(self, payload: Payload) -> Coroutine[Any, Any, int]:
         """Append one entry. Returns its id once it is confirmed. Entries appended at the same time travel together."""
-        return await self._append_one(payload, None)
+        return self._append_one(taken_payload(payload), None)
 
-    async def append_async(self, payload: bytes) -> asyncio.Future[int]:
+    def append_async(self, payload: Payload) -> Coroutine[Any, Any, asyncio.Future[int]]:
         """Append one entry. Returns once there is room for it; the future holds its id once it is confirmed.
 
         So one task has many appends on their way, at a fraction of the price of a task for each.
         """
-        future = self._begin_one(payload, None)
-        if self._queue.has_line or self._calls.is_turn_due():
-            await self._entered(future, future)
-        return future
+        return self._append_one_async(taken_payload(payload), None)
 
-    async def append_batch(self, payloads: Payloads) -> tuple[int, int]:
+    def append_batch(self, payloads: Payloads) -> Coroutine[Any, Any, tuple[int, int]]:
         """Append many entries, at least one. Returns the first and the last id, inclusive, once all are confirmed."""
-        return await self._append_many(payloads, None)
+        return self._append_many(taken_payloads(payloads), None)
 
-    async def append_batch_async(self, payloads: Payloads) -> asyncio.Future[tuple[int, int]]:
+    def append_batch_async(self, payloads: Payloads) -> Coroutine[Any, Any, asyncio.Future[tuple[int, int]]]:
         """As ``append_batch``, but returns once there is room; the future holds the ids once all entries are confirmed."""
-        return await self._append_many_async(payloads, None)
+        return self._append_many_async(taken_payloads(payloads), None)
 
 
 class AsyncAdvWriteHandle(_AsyncLedgerWriter):
@@ -155,26 +169,23 @@ class AsyncAdvWriteHandle(_AsyncLedgerWriter):
     appends are as those of AsyncWriteHandle; one that leaves a gap has to be made again. All else is as with AdvWriteHandle.
     """
 
-    async def append(self, entry_id: int, payload: bytes) -> int:
+    def append(self, entry_id: int, payload: Payload) -> Coroutine[Any, Any, int]:
         """Append one entry. Returns its id once it and all entries below it are confirmed."""
-        check_entry_id(entry_id, 1)
-        return await self._append_one(payload, entry_id)
+        return self._append_one(taken_payload(payload), entry_id)
 
-    async def append_async(self, entry_id: int, payload: bytes) -> asyncio.Future[int]:
+    def append_async(self, entry_id: int, payload: Payload) -> Coroutine[Any, Any, asyncio.Future[int]]:
         """Append one entry. Returns once there is room; the future holds its id once it and all below it are confirmed."""
-        check_entry_id(entry_id, 1)
-        future = self._begin_one(payload, entry_id)
-        if self._queue.has_line or self._calls.is_turn_due():
-            await self._entered(future, future)
-        return future
+        return self._append_one_async(taken_payload(payload), entry_id)
 
-    async def append_batch(self, first_entry_id: int, payloads: Payloads) -> tuple[int, int]:
+    def append_batch(self, first_entry_id: int, payloads: Payloads) -> Coroutine[Any, Any, tuple[int, int]]:
         """Append consecutive entries, at least one. Returns the first and the last id once all are confirmed.
 
         A large batch is cut: if it fails with DuplicateEntryError, entries below the error's id may have been appended.
         """
-        return await self._append_many(payloads, first_entry_id)
+        return self._append_many(taken_payloads(payloads), first_entry_id)
 
-    async def append_batch_async(self, first_entry_id: int, payloads: Payloads) -> asyncio.Future[tuple[int, int]]:
+    def append_batch_async(
+        self, first_entry_id: int, payloads: Payloads
+    ) -> Coroutine[Any, Any, asyncio.Future[tuple[int, int]]]:
         """As ``append_batch``, but returns once there is room; the future holds the ids once all entries are confirmed."""
-        return await self._append_many_async(payloads, first_entry_id)
+        return self._append_many_async(taken_payloads(payloads), first_entry_id)

@@ -7,30 +7,21 @@ ConfigError. A future cannot be cancelled: what was appended cannot be taken bac
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Generic, Self, TypeAlias, TypeVar
-
-import pyarrow as pa
+from typing import Generic, Self, TypeVar
 
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
+from bk_spark.client.ledger.payloads import Payload, Payloads, checked_payload, checked_payloads
 from bk_spark.client.ledger.write_line import WriteLine
 from bk_spark.client.ledger.write_queue import WriteQueue
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import AddLimits
-from bk_spark.config import MAX_ENTRY_BYTES
-from bk_spark.entries.batch import binaries
-from bk_spark.entries.digest import payload_sizes
-from bk_spark.errors import BookKeeperError, ConfigError, EntryTooLargeError
+from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
-Payloads: TypeAlias = "Sequence[bytes] | pa.BinaryArray | pa.ChunkedArray"
-
 MAX_ENTRY_ID = 2**63 - 1
-
-_BYTES = (bytes, bytearray, memoryview)
 
 _Place = TypeVar("_Place")
 
@@ -66,14 +57,17 @@ class InOrderWriter(ClosedAfterBlock, Generic[_Place]):
     An entry's place is its id in the ledger, or its LogPosition in the log. Appends are confirmed in the order they were made.
     """
 
-    def append(self, payload: bytes) -> _Place:
+    def append(self, payload: Payload) -> _Place:
         """Append one entry. Returns its place once it is confirmed."""
         check_may_wait(EventLoop.get())
         return self.append_async(payload).result()
 
     @abstractmethod
-    def append_async(self, payload: bytes) -> Future[_Place]:
-        """Append one entry. The future holds its place once it is confirmed. Entries made close together travel together."""
+    def append_async(self, payload: Payload) -> Future[_Place]:
+        """Append one entry. The future holds its place once it is confirmed. Entries made close together travel together.
+
+        The bytes are taken during the call: memory that was handed over may be changed after it, here and in all appends.
+        """
 
     def append_batch(self, payloads: Payloads) -> tuple[_Place, _Place]:
         """Append many entries, at least one. Returns the first and the last place, inclusive, once all are confirmed.
@@ -162,7 +156,7 @@ class WriteHandle(_BlockingWriter, InOrderWriter[int]):
     outcome of what was not confirmed is unknown.
     """
 
-    def append_async(self, payload: bytes) -> Future[int]:
+    def append_async(self, payload: Payload) -> Future[int]:
         return self._queue.append_one(checked_payload(payload))
 
     def append_batch_async(self, payloads: Payloads) -> Future[tuple[int, int]]:
@@ -178,12 +172,12 @@ class AdvWriteHandle(_BlockingWriter):
     for which there is no room raises AppendWindowFullError. Close ends the ledger before the first gap.
     """
 
-    def append(self, entry_id: int, payload: bytes) -> int:
+    def append(self, entry_id: int, payload: Payload) -> int:
         """Append one entry. Returns its id once it and all entries below it are confirmed."""
         check_may_wait(EventLoop.get())
         return self.append_async(entry_id, payload).result()
 
-    def append_async(self, entry_id: int, payload: bytes) -> Future[int]:
+    def append_async(self, entry_id: int, payload: Payload) -> Future[int]:
         """Append one entry. The future holds its id once it and all entries below it are confirmed."""
         check_entry_id(entry_id, 1)
         return self._queue.append_one(checked_payload(payload), entry_id)
@@ -198,49 +192,11 @@ class AdvWriteHandle(_BlockingWriter):
 
     def append_batch_async(self, first_entry_id: int, payloads: Payloads) -> Future[tuple[int, int]]:
         """As ``append_batch``; the future holds the ids once all entries are confirmed."""
-        array = checked_payloads(payloads)
-        check_entry_id(first_entry_id, len(array))
-        return self._queue.append_many(array, first_entry_id)
+        checked = checked_payloads(payloads)
+        check_entry_id(first_entry_id, len(checked))
+        return self._queue.append_many(checked, first_entry_id)
 
 
 def check_entry_id(entry_id: object, count: int) -> None:
     if not isinstance(entry_id, int) or isinstance(entry_id, bool) or not 0 <= entry_id <= MAX_ENTRY_ID - count:
         raise ConfigError("an entry id", entry_id, f"it must be a whole number from 0 to {MAX_ENTRY_ID - count}")
-
-
-def checked_payload(payload: object) -> bytes:
-    checked = _as_bytes(payload)
-    if len(checked) > MAX_ENTRY_BYTES:
-        raise EntryTooLargeError(len(checked), MAX_ENTRY_BYTES)
-    return checked
-
-
-def checked_payloads(payloads: Payloads) -> pa.BinaryArray:
-    array = _binary_array(payloads)
-    if len(array) == 0:
-        raise ConfigError("payloads", [], "append at least one entry")
-    largest = int(payload_sizes(array).max())
-    if largest > MAX_ENTRY_BYTES:
-        raise EntryTooLargeError(largest, MAX_ENTRY_BYTES)
-    return array
-
-
-def _binary_array(payloads: Payloads) -> pa.BinaryArray:
-    array = payloads
-    if not isinstance(array, (pa.Array, pa.ChunkedArray)):
-        if isinstance(array, (str, *_BYTES)) or not isinstance(array, Sequence):
-            raise ConfigError("payloads", payloads, "it must be a sequence of bytes, one for each entry")
-        array = binaries(array if set(map(type, array)) <= {bytes} else [_as_bytes(payload) for payload in array])
-    elif not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
-        raise ConfigError("payloads", f"an array of {array.type}", "it must be an array of binary")
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else binaries([])
-    if array.null_count:
-        raise ConfigError("payloads", f"{array.null_count} nulls", "an entry's payload may be empty, not null")
-    return array if array.type == pa.binary() else array.cast(pa.binary())
-
-
-def _as_bytes(payload: object) -> bytes:
-    if not isinstance(payload, _BYTES):
-        raise ConfigError("a payload", payload, "it must be bytes")
-    return bytes(payload)

@@ -14,11 +14,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.user_loop import LoopFuture, UserLoop, wake
 from bk_spark.client.ledger.append_future import AppendFuture
+from bk_spark.client.ledger.payloads import CheckedPayloads
 from bk_spark.client.ledger.write_items import Call, Force, Item, Singles, new_future
 from bk_spark.client.ledger.write_queue import WriteQueue
 from bk_spark.client.protocol.add_entries import AddEntries
@@ -68,9 +67,9 @@ class WriteLine(WriteQueue):
                 self._items.append(Singles(nbytes, [payload], [future], entry_id, loop))
         return future
 
-    def append_many(self, payloads: pa.BinaryArray, first_entry_id: int | None = None) -> Future[tuple[int, int]]:
+    def append_many(self, payloads: CheckedPayloads, first_entry_id: int | None = None) -> Future[tuple[int, int]]:
         call = Call(new_future())
-        self._stand(call.future, self._pieces(payloads, call, first_entry_id))
+        self._stand(call.future, list(self._pieces(payloads, call, first_entry_id)))
         return call.future
 
     @property

@@ -21,21 +21,21 @@ from __future__ import annotations
 import heapq
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
 import numpy as np
-import pyarrow as pa
 
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.runner import Runner
 from bk_spark.client.ledger.append_future import AppendFuture
+from bk_spark.client.ledger.payloads import CheckedPayloads
 from bk_spark.client.ledger.write_items import Call, CallPart, Force, Item, Singles, Token, new_future
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
-from bk_spark.entries.digest import DIGEST_BYTES, payload_sizes
+from bk_spark.entries.digest import DIGEST_BYTES
 from bk_spark.errors import AppendWindowFullError, BookKeeperError, ConfigError, InternalError
 
 MAX_REQUESTS = 16
@@ -133,17 +133,20 @@ class WriteQueue:
             self._order.release()
         return future
 
-    def append_many(self, payloads: pa.BinaryArray, first_entry_id: int | None = None) -> Future[tuple[int, int]]:
+    def append_many(self, payloads: CheckedPayloads, first_entry_id: int | None = None) -> Future[tuple[int, int]]:
         """The entries of one call get consecutive ids: no append of another thread comes between its pieces.
 
         If the application chooses the ids a call enters the window as a whole or not at all.
         """
         call = Call(new_future())
-        items = self._pieces(payloads, call, first_entry_id)
+        pieces = self._pieces(payloads, call, first_entry_id)
         self._enter_order()
         try:
-            for together in [items] if first_entry_id is not None else [[item] for item in items]:
-                self._put(together)
+            if first_entry_id is not None:
+                self._put(list(pieces))
+            else:
+                for piece in pieces:  # copied one by one, each as it comes to wait for room
+                    self._put([piece])
         finally:
             self._order.release()
         return call.future
@@ -176,21 +179,18 @@ class WriteQueue:
             self._context.loop.call_soon_threadsafe(self._runner.post, sm.CloseRequested())
         return closed
 
-    def _pieces(self, payloads: pa.BinaryArray, call: Call, first_entry_id: int | None) -> list[CallPart]:
-        """Cut into batches of about ``add_batch_bytes``, none of more than MAX_BATCH_ENTRIES."""
+    def _pieces(self, payloads: CheckedPayloads, call: Call, first_entry_id: int | None) -> Iterator[CallPart]:
+        """Cut into batches of about ``add_batch_bytes``, none of more than MAX_BATCH_ENTRIES, in memory of our own."""
         column_bytes = DIGEST_BYTES[self._machine.metadata.digest_type] + OFFSET_BYTES
-        ends = np.cumsum(payload_sizes(payloads) + column_bytes)
-        items: list[CallPart] = []
+        ends = np.cumsum(payloads.sizes + column_bytes)
         start, before = 0, 0
         while start < len(payloads):
             end = int(np.searchsorted(ends, before + self._batch_bytes + self._batch_bytes // COLUMNS_SHARE, side="right"))
             end = min(max(end, start + 1), start + MAX_BATCH_ENTRIES)
             first = None if first_entry_id is None else first_entry_id + start
             nbytes = int(ends[end - 1]) - before + (end - start) * (ENTRY_OVERHEAD_BYTES - column_bytes)
-            piece = payloads.slice(start, end - start)
-            items.append(CallPart(nbytes, piece, call, end == len(payloads), first))
+            yield CallPart(nbytes, payloads.part(start, end), call, end == len(payloads), first)
             start, before = end, int(ends[end - 1])
-        return items
 
     def _enter_order(self) -> None:
         """Let one call at a time put its pieces; the others wait, in no particular order."""

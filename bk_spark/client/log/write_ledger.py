@@ -14,6 +14,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from bk_spark.client.ledger.payloads import own_payloads
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.log.stored.values import CommittedLedger
 from bk_spark.entries.digest import payload_bytes
@@ -31,9 +32,9 @@ def write_ledgers(
 ) -> tuple[CommittedLedger, ...]:
     """Write arrays of payloads, each with its lane and the number of its rows: those of each lane to a new, closed ledger.
 
-    Returns the ledgers by lane; a lane without payloads has none. At most ``window_bytes`` of several ledgers together are sent
-    and not confirmed, beside one array. Raises what ``payloads`` and a ledger raise; what was written then belongs to the job,
-    whose end deletes it.
+    The payloads are in memory that nobody changes. Returns the ledgers by lane; a lane without payloads has none. At most
+    ``window_bytes`` of several ledgers together are sent and not confirmed, beside one array. Raises what ``payloads`` and a
+    ledger raise; what was written then belongs to the job, whose end deletes it.
     """
     ledgers: dict[int, _LaneLedger] = {}
     sent: deque[tuple[Future[tuple[int, int]], int]] = deque()
@@ -69,7 +70,7 @@ class _LaneLedger:
     last: Future[tuple[int, int]] | None = None
 
     def append(self, array: pa.BinaryArray, rows: int) -> Future[tuple[int, int]]:
-        self.last = self.handle.append_batch_async(array)
+        self.last = self.handle.append_batch_async(own_payloads(array))
         self.rows += rows
         return self.last
 

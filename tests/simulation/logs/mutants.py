@@ -103,7 +103,7 @@ def commit_ignores_the_epoch() -> Iterator[None]:
 
 
 def roll_does_not_wait_for_the_old_ledger() -> AbstractContextManager[object]:
-    return patch.object(RollLog, "_is_queueing", False)
+    return patch.object(RollLog, "is_queueing", False)
 
 
 @contextmanager

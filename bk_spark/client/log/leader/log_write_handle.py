@@ -15,19 +15,17 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pyarrow as pa
-
 from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
-from bk_spark.client.ledger.write_handle import InOrderWriter, Payloads, WriteHandle, checked_payload, checked_payloads
+from bk_spark.client.ledger.payloads import CheckedPayloads, Payload, Payloads, checked_payload, checked_payloads
+from bk_spark.client.ledger.write_handle import InOrderWriter, WriteHandle
 from bk_spark.client.ledger.write_items import new_future
 from bk_spark.client.log.entry_range import LogPosition
 from bk_spark.client.log.leader.leadership import CreatedLedger, Leadership
 from bk_spark.client.log.leader.roll_log import RollLimits, RollLog, RollState
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
-from bk_spark.entries.digest import payload_sizes
 from bk_spark.errors import BookKeeperError, InternalError, LedgerClosedError, LedgerFencedError
 
 logger = logging.getLogger(__name__)
@@ -37,7 +35,7 @@ logger = logging.getLogger(__name__)
 class LogAppend:
     """One call of the application. Its arguments are checked before, so a later failure is one of the writer."""
 
-    payload: bytes | pa.BinaryArray
+    payload: bytes | CheckedPayloads
     """One entry; or several, which go to one ledger with nothing else between them."""
     nbytes: int
     """As windows and rolls count it: payloads, with ENTRY_OVERHEAD_BYTES for each entry."""
@@ -48,6 +46,10 @@ class LogAppend:
         if isinstance(self.payload, bytes):
             return ledger.append_async(self.payload)
         return ledger.append_batch_async(self.payload)
+
+    def owned(self) -> LogAppend:
+        """The same call, for a ledger that takes it once the call is over: in memory of our own."""
+        return self if isinstance(self.payload, bytes) else replace(self, payload=self.payload.owned())
 
     def confirm(self, ledger_id: int, result: Any) -> None:
         """``result`` is what the future of ``send`` held."""
@@ -94,13 +96,13 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
         """The number of this leadership: it grows with each change of the leader."""
         return self._leadership.epoch
 
-    def append_async(self, payload: bytes) -> Future[LogPosition]:
+    def append_async(self, payload: Payload) -> Future[LogPosition]:
         checked = checked_payload(payload)
         return self._append(LogAppend(checked, len(checked) + ENTRY_OVERHEAD_BYTES))
 
     def append_batch_async(self, payloads: Payloads) -> Future[tuple[LogPosition, LogPosition]]:
         checked = checked_payloads(payloads)
-        return self._append(LogAppend(checked, int(payload_sizes(checked).sum()) + len(checked) * ENTRY_OVERHEAD_BYTES))
+        return self._append(LogAppend(checked, checked.nbytes))
 
     def roll(self) -> None:
         """Go on in a new ledger. On return all that was appended before the call is confirmed, in ledgers that are CLOSED.
@@ -148,6 +150,7 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
                 check_may_wait(EventLoop.get())
                 self._changed.wait_for(lambda: self._rolls.admits(append.nbytes))
             refusal = self._rolls.refusal
+            append = append.owned() if self._rolls.is_queueing else append
             ledger = None if refusal is not None else self._rolls.append(append, append.nbytes)
             is_roll_due = self._rolls.is_roll_due
             if is_roll_due:

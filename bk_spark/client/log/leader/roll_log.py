@@ -81,7 +81,7 @@ class RollLog(Generic[_Ledger, _Append]):
 
     def admits(self, nbytes: int) -> bool:
         """Whether an append of this size may be made now. If not, the roll under way will make room."""
-        if self.refusal is not None or not self._is_queueing:
+        if self.refusal is not None or not self.is_queueing:
             return True
         return not self._queue or self._queued_bytes + nbytes <= self._limits.window_bytes
 
@@ -91,7 +91,7 @@ class RollLog(Generic[_Ledger, _Append]):
         Call it only while ``refusal`` is None, and after ``admits`` returned True.
         """
         assert self.refusal is None
-        if self._is_queueing:
+        if self.is_queueing:
             self._queue.append((append, nbytes))
             self._queued_bytes += nbytes
             return None
@@ -162,7 +162,8 @@ class RollLog(Generic[_Ledger, _Append]):
         self._move(RollState.CLOSING, RollState.STEADY)
 
     @property
-    def _is_queueing(self) -> bool:
+    def is_queueing(self) -> bool:
+        """Whether an append that is made now waits for the next ledger."""
         return self.state in (RollState.DRAINING, RollState.RELEASING)
 
     def _sent(self, nbytes: int) -> _Ledger:

@@ -27,6 +27,7 @@ from bk_spark.errors import BookKeeperError, ConfigError, SchemaMismatchError
 from bk_spark.rows.arrow_types import Conversion
 from bk_spark.rows.codec import PayloadFormat
 from bk_spark.rows.lanes import in_lanes
+from bk_spark.rows.own_memory import in_own_memory
 from bk_spark.rows.payload_defaults import COMPRESSION, COMPRESSIONS, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
 from bk_spark.rows.writing import row_payloads
 
@@ -115,7 +116,7 @@ def append_rows(
     job = logs.jobs.begin(target.name, target.uid)
     try:
         with JobRefresh(lambda: logs.jobs.refresh(job)) as refresh:
-            batches = map(conversion.of, until_ended(stream, refresh))
+            batches = map(in_own_memory, map(conversion.of, until_ended(stream, refresh)))
             split = in_lanes(batches, lanes.columns, lanes.count)
             payloads = row_payloads(target.name, conversion.stored, target.cut, split, target.add_bytes)
             ledgers = write_ledgers(lambda: create_ledger(job), payloads, target.window_bytes)

@@ -9,6 +9,7 @@ import pyarrow as pa
 from bk_spark.client.log.rows.append_rows import stream_of
 from bk_spark.errors import ConfigError, SchemaMismatchError
 from bk_spark.rows.arrow_types import Conversion
+from bk_spark.rows.own_memory import in_own_memory
 from bk_spark.rows.widening import differs_in_nulls, read_as
 
 
@@ -21,6 +22,8 @@ class RowForm:
 
     def of(self, rows: Any) -> list[pa.RecordBatch]:
         """Arrow data, a pandas DataFrame, a dict or a list of dicts as record batches of the schema, none of them empty.
+
+        They are in memory of our own: what was given may be changed after the call.
 
         Raises ConfigError and SchemaMismatchError as ``RowWriteHandle.append_async``.
         """
@@ -36,7 +39,7 @@ class RowForm:
             return [self._from_python(rows)]
         stream = stream_of(rows)
         conversion = Conversion(stream.schema)
-        return [conversion.of(batch) for batch in stream]
+        return [in_own_memory(conversion.of(batch)) for batch in stream]
 
     def _from_python(self, rows: list[Any]) -> pa.RecordBatch:
         names = {name for row in rows for name in row}

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-import pyarrow as pa
 import pytest
 
 from bk_spark.client.driver.user_loop import UserLoop
+from bk_spark.client.ledger.payloads import checked_payloads
 from bk_spark.client.ledger.write_items import CallPart, Force, Singles
 from bk_spark.client.ledger.write_line import WriteLine
 from bk_spark.client.protocol.add_entries import AddEntries
@@ -93,8 +93,8 @@ def test_an_append_that_is_withdrawn_was_never_made_and_those_behind_it_move_up(
 def test_a_call_of_several_batches_enters_piece_by_piece_and_goes_on_once_one_has_entered() -> None:
     async def test(loop: UserLoop) -> None:
         queue = queue_of(replace(ROOM_FOR_THREE, add_batch_bytes=ENTRY_BYTES))
-        call = queue.append_many(pa.array([PAYLOAD] * 5, pa.binary()))
-        behind = queue.append_many(pa.array([b"behind"], pa.binary()))
+        call = queue.append_many(checked_payloads([PAYLOAD] * 5))
+        behind = queue.append_many(checked_payloads([b"behind"]))
         assert queued(queue) == 3
         queue.withdraw(call)
         queue.withdraw(behind)
@@ -155,7 +155,7 @@ def test_a_closed_client_refuses_every_call() -> None:
     async def test(loop: UserLoop) -> None:
         queue = queue_of()
         queue._context.check_open.side_effect = ConfigError("this client", "closed", "open another")  # type: ignore[attr-defined]
-        array = pa.array([b"x"], pa.binary())
+        array = checked_payloads([b"x"])
         for call in (lambda: queue.append_one_of(loop, b"x"), lambda: queue.append_many(array), lambda: queue.append_one(b"x")):
             with pytest.raises(ConfigError):
                 call()  # type: ignore[no-untyped-call]

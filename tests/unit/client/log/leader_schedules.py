@@ -115,7 +115,7 @@ def a_reader_comes_between_a_roll_and_the_close_of_the_old_ledger(scene: Scene) 
 
 
 def _send_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RollLog, "_is_queueing", False)
+    patch.setattr(RollLog, "is_queueing", False)
 
 
 @CASES.add(3, _send_at_once, "after a roll appends wait until every append to the old ledger is confirmed")

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from bk_spark.client.ledger.payloads import CheckedPayloads
 from bk_spark.client.log.stored.values import CommittedLedger
 from bk_spark.client.log.write_ledger import write_ledgers
 from bk_spark.errors import LedgerClosedError
@@ -52,9 +53,9 @@ class Ledger:
     def length(self) -> int:
         return sum(map(len, self.payloads))
 
-    def append_batch_async(self, array: pa.BinaryArray) -> Append:
-        self.payloads += array.to_pylist()
-        nbytes = sum(map(len, array.to_pylist()))
+    def append_batch_async(self, payloads: CheckedPayloads) -> Append:
+        self.payloads += payloads.array.to_pylist()
+        nbytes = int(payloads.sizes.sum())
         self._bookies.unconfirmed += nbytes
         self._bookies.most_unconfirmed = max(self._bookies.most_unconfirmed, self._bookies.unconfirmed)
         return Append(self._bookies, nbytes, len(self.payloads) - 1)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bk_spark.client.ledger.payloads import CheckedPayloads
 from bk_spark.client.ledger.write_items import new_future
 from bk_spark.client.log.changes.jobs import WriteJob
 from bk_spark.client.log.changes.plan import CommitRequest
@@ -54,8 +55,8 @@ class HandLedger:
     def append_async(self, payload: bytes) -> Future[int]:
         return self._append([payload], is_batch=False)
 
-    def append_batch_async(self, payloads: pa.BinaryArray) -> Future[tuple[int, int]]:
-        return self._append(payloads.to_pylist(), is_batch=True)
+    def append_batch_async(self, payloads: CheckedPayloads) -> Future[tuple[int, int]]:
+        return self._append(payloads.array.to_pylist(), is_batch=True)
 
     def confirm(self, count: int | None = None) -> None:
         """Confirm the next ``count`` calls, by default all."""

@@ -71,7 +71,7 @@ def test_appends_after_the_roll_s_commit_wait_for_every_add_to_the_old_ledger_an
 class WithoutQueue(RollLog[HandLedger, object]):
     """Log rule 3 without its first half: appends go to the next ledger as soon as it is listed."""
 
-    _is_queueing = False  # type: ignore[assignment]
+    is_queueing = False  # type: ignore[assignment]
 
 
 class WithoutFailure(RollLog[HandLedger, object]):

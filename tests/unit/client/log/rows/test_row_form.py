@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
 from bk_spark.client.log.rows.row_form import RowForm
 from bk_spark.errors import ConfigError, SchemaMismatchError
+from bk_spark.rows.own_memory import taken_rows
 
 SCHEMA = pa.schema([("id", pa.int64()), ("item", pa.string())])
 
@@ -63,3 +66,39 @@ def test_a_column_of_nulls_goes_with_every_type_also_inside_of_others() -> None:
 def test_rows_that_do_not_fit_are_refused(rows: Any, says: str) -> None:
     with pytest.raises((SchemaMismatchError, ConfigError), match=says):
         RowForm("orders", SCHEMA).of(rows)
+
+
+# --- memory that the caller changes after the call
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("kind", ["table", "batch", "pandas", "stream of another library"])
+def test_rows_are_what_was_handed_over_though_their_memory_changes(kind: str, read_only: bool) -> None:
+    memory = np.zeros(4, np.int64)
+    view = memory.view()
+    view.flags.writeable = not read_only
+    table = pa.table({"id": view, "item": list("abcd")}).slice(1, 2)
+    given: dict[str, Any] = {
+        "table": table,
+        "batch": table.to_batches()[0],
+        "pandas": pd.DataFrame({"id": view, "item": list("abcd")}, copy=False)[1:3],
+        "stream of another library": SimpleNamespace(__arrow_c_stream__=table.__arrow_c_stream__),
+    }
+    taken, taken_later = RowForm("orders", SCHEMA).of(given[kind]), taken_rows(table)
+    memory[:] = 7
+    assert [row["id"] for batch in taken for row in batch.to_pylist()] == [0, 0]
+    assert taken_later.column("id").to_pylist() == [0, 0]
+
+
+def test_dicts_are_what_was_handed_over_though_they_change() -> None:
+    row = {"id": 1, "item": "a"}
+    taken = RowForm("orders", SCHEMA).of([row])
+    row["id"] = 2
+    assert taken[0].to_pylist() == [{"id": 1, "item": "a"}]
+
+
+@pytest.mark.parametrize("kind", [pa.dictionary(pa.int8(), pa.string()), pa.string_view(), pa.large_string()])
+def test_rows_of_types_that_are_converted_later_are_taken_as_they_are(kind: pa.DataType) -> None:
+    table = pa.table({"item": pa.chunked_array([["a", None], ["b"]]).cast(kind)})
+    assert taken_rows(table).equals(table)
+    assert taken_rows(table.to_batches()[0]).to_pylist() == [{"item": "a"}, {"item": None}]
