@@ -143,6 +143,11 @@ class ClientConfig:
     quarantine_s: float = 60.0
     """How long a bookie is left out; the time an operator needs to restart it."""
 
+    min_racks_per_write_quorum: int = 1
+    """Racks that hold copies of each entry, at least. With fewer no ledger is created, and no bookie is replaced by another.
+
+    Copies go to as many racks as there are in any case; 1 asks for no more. A smaller write quorum needs that many racks."""
+
     add_window_bytes: int = 16 * MIB
     """Unacked bytes of one writer; appends wait above it. It bounds the writer's memory, and covers 100 ms at 160 MB/s."""
 

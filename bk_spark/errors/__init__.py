@@ -110,8 +110,15 @@ class NotEnoughBookiesError(BookKeeperError):
     purpose: str
     read_only: int = 0
     """Registered bookies that take no adds."""
+    of_racks: bool = False
+    """Whether ``needed`` and ``available`` count the racks of a write set."""
 
     def __str__(self) -> str:
+        if self.of_racks:
+            return (
+                f"{self.purpose} needs {self.needed} racks in each write set and finds {self.available}: start writable "
+                "bookies in other racks ('bk-spark bookie list' shows them), or lower min_racks_per_write_quorum"
+            )
         refusing = f", {self.read_only} more are read-only ('bk-spark bookie status' says why)" if self.read_only else ""
         return (
             f"{self.purpose} needs {self.needed} bookies and {self.available} can be used{refusing}: "

@@ -21,7 +21,10 @@ from bk_spark.client.driver.channels import Channels
 from bk_spark.client.driver.connections import describe_failure
 from bk_spark.client.driver.event_loop import BEAT_MS, EventLoop, PatientClock, check_may_wait
 from bk_spark.client.protocol.limits import milliseconds
-from bk_spark.client.protocol.placement import Candidate, Choose, Quarantine, choose_ensemble, choose_replacements
+from bk_spark.client.protocol.placement.arrange_racks import Choose
+from bk_spark.client.protocol.placement.choose_bookies import Candidate, Terms, choose_ensemble, choose_replacements
+from bk_spark.client.protocol.placement.quarantine import Quarantine
+from bk_spark.client.protocol.placement.rack_spread import Spread
 from bk_spark.client.protocol.state_machine import ChooseReplacements, ReplacementsChosen
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError, NotEnoughBookiesError
@@ -36,6 +39,9 @@ logger = logging.getLogger(__name__)
 METADATA_THREADS = 8
 """Threads for blocking calls to the metadata store, started when they are first needed. The store syncs concurrent writes
 together."""
+
+MAX_BOOKIES = 1000
+"""Bookies whose racks are remembered after they went, more than clusters have."""
 
 AVOID_S = 30.0
 """How long a bookie that did not answer a read is asked last: as long as an operator's restart takes."""
@@ -53,6 +59,8 @@ class EnsembleChoice:
         self._config = config
         self._choose = choose
         self._quarantine = Quarantine(config.quarantine_errors, milliseconds(config.quarantine_s))
+        self._racks: dict[str, str] = {}
+        """The racks of bookies that are registered, or were. A bookie that is gone still holds copies in its rack."""
         self._has_warned_of_racks = False
 
     def report_failure(self, bookie_id: str, now_ms: int) -> None:
@@ -65,8 +73,10 @@ class EnsembleChoice:
         self, registered: Sequence[RegisteredBookie], ensemble_size: int, write_quorum: int, now_ms: int
     ) -> tuple[str, ...]:
         """The bookies of a new ledger. Raises NotEnoughBookiesError."""
-        chosen = choose_ensemble(self._candidates(registered, now_ms), ensemble_size, write_quorum, self._choose)
-        self._warn_of_racks(chosen.is_spread, chosen.bookies)
+        candidates = self._candidates(registered, now_ms)
+        terms = Terms(write_quorum, self._config.min_racks_per_write_quorum)
+        chosen = choose_ensemble(candidates, ensemble_size, terms, self._choose)
+        self._warn_of_racks(candidates, chosen.spread, write_quorum, chosen.bookies)
         return chosen.bookies
 
     def replacements(
@@ -74,23 +84,37 @@ class EnsembleChoice:
     ) -> ReplacementsChosen:
         """The answer to a ChooseReplacements."""
         candidates = self._candidates(registered, now_ms)
+        here = {candidate.bookie_id for candidate in candidates}
+        gone = [bookie_id for bookie_id in wanted.ensemble if bookie_id in self._racks and bookie_id not in here]
+        known = candidates + [Candidate(bookie_id, self._racks[bookie_id], is_read_only=True) for bookie_id in gone]
         excluded = wanted.excluded | self._quarantine.bookies(now_ms) if wanted.must_be_sound else wanted.excluded
-        chosen = choose_replacements(
-            candidates, wanted.ensemble, wanted.slots, excluded, write_quorum=write_quorum, choose=self._choose
-        )
-        self._warn_of_racks(chosen.is_spread, tuple(bookie_id for _, bookie_id in chosen.bookies))
+        terms = Terms(write_quorum, self._config.min_racks_per_write_quorum, wanted.must_widen)
+        chosen = choose_replacements(known, wanted.ensemble, wanted.slots, excluded, terms=terms, choose=self._choose)
+        bookies = tuple(bookie_id for _, bookie_id in chosen.bookies)
+        if bookies:
+            self._warn_of_racks(candidates, chosen.spread, write_quorum, bookies)
         return ReplacementsChosen(wanted.request_id, chosen.bookies, str(chosen.problem or ""))
 
     def _candidates(self, registered: Sequence[RegisteredBookie], now_ms: int) -> list[Candidate]:
         out = self._quarantine.bookies(now_ms)
+        for bookie in registered:
+            self._racks.pop(bookie.bookie_id, None)
+            self._racks[bookie.bookie_id] = bookie.rack
+        while len(self._racks) > max(MAX_BOOKIES, len(registered)):
+            del self._racks[next(iter(self._racks))]
         return [Candidate(bookie.bookie_id, bookie.rack, bookie.bookie_id in out, bookie.read_only) for bookie in registered]
 
-    def _warn_of_racks(self, is_spread: bool, bookies: tuple[str, ...]) -> None:
+    def _warn_of_racks(
+        self, candidates: Sequence[Candidate], spread: Spread, write_quorum: int, bookies: tuple[str, ...]
+    ) -> None:
         """Warn once in a client's life: the same is true for every new ledger until bookies are added."""
-        if not is_spread and not self._has_warned_of_racks:
+        possible = min(write_quorum, len({candidate.rack for candidate in candidates}))
+        if spread.fewest_racks < possible and not self._has_warned_of_racks:
             self._has_warned_of_racks = True
-            advice = "start writable bookies in other racks"
-            logger.warning("with %s some entries have all their copies in one rack: %s", ", ".join(bookies), advice)
+            what = (
+                "with %s some entries have their copies in %d racks where %d are wanted: start writable bookies in other racks"
+            )
+            logger.warning(what, ", ".join(bookies), spread.fewest_racks, possible)
 
 
 class EndsWithClient(Protocol):

@@ -120,6 +120,8 @@ class ChooseReplacements(Command):
     """A cached list of registered bookies will do: a bookie that has gone since then only costs another choice."""
     must_be_sound: bool = False
     """Only bookies that are not in quarantine: they are to take the place of others that are perhaps merely slow."""
+    must_widen: bool = False
+    """Only bookies with which the write sets span more zones or racks than with those that are in the slots now."""
 
 
 @dataclass(frozen=True, slots=True)

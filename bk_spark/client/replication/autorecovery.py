@@ -55,7 +55,12 @@ def run_autorecovery(uri: str, config: AutoRecoveryConfig, place: AutoRecoveryPl
         failed.set()
         until.set()
 
-    settings = replace(place.client, session_timeout_s=config.session_timeout_s, connect_timeout_s=config.connect_timeout_s)
+    settings = replace(
+        place.client,
+        session_timeout_s=config.session_timeout_s,
+        connect_timeout_s=config.connect_timeout_s,
+        min_racks_per_write_quorum=config.min_racks_per_write_quorum,
+    )
     with BookKeeper(uri, settings) as client, contextlib.ExitStack() as undo:
         marks = UnderReplication(client.metadata_store, client.znodes)
         auditor = AuditorProcess(client.context, config, marks=marks, auditor_id=place.name, on_failure=on_failure)

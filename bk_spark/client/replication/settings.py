@@ -42,6 +42,9 @@ class AutoRecoveryConfig:
     retry_s: float = 30.0
     """A ledger that could not be made whole is tried again after this long; so is one that somebody else has locked."""
 
+    min_racks_per_write_quorum: int = 1
+    """Racks that hold copies of each entry, at least: a bookie that would leave fewer takes no lost one's place."""
+
     session_timeout_s: float = 10.0
     """ZooKeeper session: after this long without contact another process becomes the auditor and may take the locks."""
 

@@ -16,6 +16,7 @@ SAMPLES: dict[str, object] = {
     "tuple[str, ...]": ("a: timeout", "b: refused"),
     "int | None": 5,
     "str | None": "text",
+    "bool": False,
 }
 
 

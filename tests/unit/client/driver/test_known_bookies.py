@@ -130,3 +130,25 @@ def test_a_silent_bookie_is_replaced_by_none_that_failed_lately_itself() -> None
     assert len(known.replacements(registered, replace(wanted, must_be_sound=False), 3, 0).bookies) == 2
     later_ms = milliseconds(config.quarantine_s)
     assert len(known.replacements(registered, wanted, 3, later_ms).bookies) == 2
+
+
+def _in_racks(*racks: str) -> list[RegisteredBookie]:
+    addresses = [BookieAddress(f"b{n}", "127.0.0.1", n, rack) for n, rack in enumerate(racks, 1)]
+    return [RegisteredBookie(address.bookie_id, address, False) for address in addresses]
+
+
+def test_a_bookie_that_is_gone_still_holds_its_copies_in_its_rack() -> None:
+    """b2 was seen in rack /b: the copy that b3 held goes to /c, not to /b, where b2 has one and will have it again."""
+    known, registered = EnsembleChoice(ClientConfig(), lambda count: 0), _in_racks("/a", "/b", "/c", "/b", "/c")
+    known.ensemble(registered, 3, 3, 0)
+    wanted = ChooseReplacements(1, ("b1", "b2", "b3"), (2,), frozenset({"b3"}))
+    assert known.replacements([one for one in registered if one.bookie_id != "b2"], wanted, 3, 0).bookies == ((2, "b5"),)
+
+
+def test_a_client_that_asks_for_more_racks_than_there_are_creates_no_ledger_and_replaces_no_bookie() -> None:
+    known, registered = EnsembleChoice(ClientConfig(min_racks_per_write_quorum=3), lambda count: 0), _in_racks(*"ababab")
+    with pytest.raises(NotEnoughBookiesError, match="needs 3 racks in each write set and finds 2"):
+        known.ensemble(registered, 3, 3, 0)
+    answer = known.replacements(registered, ChooseReplacements(1, ("b1", "b2", "b3"), (2,), frozenset({"b3"})), 3, 0)
+    assert answer.bookies == ()
+    assert "needs 3 racks in each write set and finds 2" in answer.detail

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client.protocol import placement
-from bk_spark.client.protocol.placement import Quarantine
+from bk_spark.client.protocol.placement import quarantine
+from bk_spark.client.protocol.placement.quarantine import Quarantine
 
 PERIOD_MS = 60_000
 
@@ -47,7 +47,7 @@ def test_what_fails_while_the_bookie_is_out_does_not_keep_it_out_longer(three_fa
 
 
 def test_no_more_than_a_bounded_number_of_bookies_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "MAX_BOOKIES", 2)
+    monkeypatch.setattr(quarantine, "MAX_BOOKIES", 2)
     first_error = Quarantine(1, PERIOD_MS)
     for now_ms, bookie_id in enumerate("abac"):
         first_error.report(bookie_id, now_ms)
