@@ -25,6 +25,12 @@ MAX_BATCH_BYTES = MAX_ENTRY_BYTES + MIB
 MAX_BATCH_ENTRIES = 65_536
 """The most ids that a batch may span, so that a look-up by id visits a bounded part of the index (docs/formats.md)."""
 
+APACHE_FRAME_BYTES = 5 * MIB
+"""The largest frame that Apache's clients and bookies take by default (``nettyMaxFrameSizeBytes``)."""
+
+_LEAST_FRAME_BYTES = 64 * KIB
+"""Below it hardly a batch of small entries would fit, and rows would have to be cut into thousands of entries."""
+
 DEFAULT_RACK = "/default-rack"
 """The rack of a bookie whose settings name none."""
 
@@ -160,6 +166,9 @@ class ClientConfig:
     read_ahead_requests: int = 2
     """How many times ``read_batch_bytes`` may wait for the application before reading pauses."""
 
+    apache_frame_bytes: int = APACHE_FRAME_BYTES
+    """The largest frame of Apache's bookies, their ``nettyMaxFrameSizeBytes``: they are sent no entry that does not fit."""
+
     tls_ca: str = ""
     """A PEM file of the authorities that sign bookies' certificates; if set, connections to bookies use TLS."""
 
@@ -179,6 +188,7 @@ class ClientConfig:
         if self.add_batch_bytes > self.add_window_bytes:
             remedy = f"it must not exceed add_window_bytes ({self.add_window_bytes})"
             raise ConfigError("add_batch_bytes", self.add_batch_bytes, remedy)
+        _check_frames(self)
         _check_security(self)
         if self.tls_certificate and not self.tls_ca:
             remedy = "a client's certificate is of no use without tls_ca (tlsCa, --tls-ca): give it, or none of the three"
@@ -288,6 +298,9 @@ class BookieConfig:
     apache_port: int = 0
     """The port for Apache BookKeeper's clients, such as Pulsar's brokers: 0 takes a free port, -1 serves none."""
 
+    apache_frame_bytes: int = APACHE_FRAME_BYTES
+    """The largest frame that Apache's clients take, their ``nettyMaxFrameSizeBytes``: ``apache_port`` refuses larger adds."""
+
     apache_clear_clients: bool = False
     """True: with TLS files, ``apache_port`` also serves clients without TLS. Meant for the time in which clients move to it."""
 
@@ -319,6 +332,7 @@ class BookieConfig:
         _check_extra_port("apache_port", self.apache_port)
         _check_memory(self)
         _check_fractions(self)
+        _check_frames(self)
         _check_security(self)
         _check_epochs(self)
         if self.tls_ca and not self.tls_certificate:
@@ -331,7 +345,13 @@ class BookieConfig:
         Without ``tls_ca`` the client cannot verify them, and shows no certificate.
         """
         certificate, key = (self.tls_certificate, self.tls_key) if self.tls_ca else ("", "")
-        return ClientConfig(tls_ca=self.tls_ca, tls_certificate=certificate, tls_key=key, zookeeper_auth=self.zookeeper_auth)
+        return ClientConfig(
+            apache_frame_bytes=self.apache_frame_bytes,
+            tls_ca=self.tls_ca,
+            tls_certificate=certificate,
+            tls_key=key,
+            zookeeper_auth=self.zookeeper_auth,
+        )
 
 
 def _check_rack(rack: str) -> None:
@@ -363,6 +383,12 @@ def _check_fractions(config: BookieConfig) -> None:
     for lower, upper in pairs:
         if getattr(config, lower) > getattr(config, upper):
             raise ConfigError(lower, getattr(config, lower), f"it must not exceed {upper} ({getattr(config, upper)})")
+
+
+def _check_frames(config: ClientConfig | BookieConfig) -> None:
+    if config.apache_frame_bytes < _LEAST_FRAME_BYTES:
+        remedy = f"it must be {_LEAST_FRAME_BYTES} at least, and best the nettyMaxFrameSizeBytes of Apache's side"
+        raise ConfigError("apache_frame_bytes", config.apache_frame_bytes, remedy)
 
 
 def _check_epochs(config: BookieConfig) -> None:

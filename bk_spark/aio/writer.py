@@ -19,8 +19,6 @@ from bk_spark.client.driver.user_loop import LoopFuture
 from bk_spark.client.ledger.payloads import (
     Payload,
     Payloads,
-    checked_payload,
-    checked_payloads,
     taken_payload,
     taken_payloads,
 )
@@ -64,7 +62,7 @@ class _AsyncLedgerWriter(LedgerWriter, AsyncClosedAfterBlock):
 
     def __init__(self, context: ClientContext, calls: Calls, metadata: LedgerMetadata, *, deferred_sync: bool) -> None:
         machine = AddEntries(metadata, 0, AddLimits.of(context.config), deferred_sync=deferred_sync)
-        LedgerWriter.__init__(self, machine)
+        LedgerWriter.__init__(self, context, machine)
         self._calls = calls
         self._queue = WriteLine(context, machine)
 
@@ -85,11 +83,11 @@ class _AsyncLedgerWriter(LedgerWriter, AsyncClosedAfterBlock):
         self._calls.check()
         if entry_id is not None:
             check_entry_id(entry_id, 1)
-        return self._queue.append_one_of(self._calls.loop, checked_payload(payload), entry_id)
+        return self._queue.append_one_of(self._calls.loop, self._checked(payload), entry_id)
 
     def _begin_many(self, payloads: Payloads, first_entry_id: int | None) -> Future[tuple[int, int]]:
         self._calls.check()
-        checked = checked_payloads(payloads)
+        checked = self._checked_many(payloads)
         if first_entry_id is not None:
             check_entry_id(first_entry_id, len(checked))
         return self._queue.append_many(checked, first_entry_id)

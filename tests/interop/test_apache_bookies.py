@@ -6,19 +6,25 @@ import pytest
 
 from benchmarks.peers.bookkeeper_cluster import BookKeeperCluster
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.driver.apache.framing import MOST_PAYLOAD_BYTES
-from bk_spark.errors import BookKeeperError
+from bk_spark.config import APACHE_FRAME_BYTES
+from bk_spark.errors import EntryTooLargeError
+from bk_spark.wire.apache.frame_limits import most_payload_bytes
 from tests.interop.apache import read_all
 
 COUNT = 700
 
 pytestmark = pytest.mark.timeout(1200)
 
+MOST_PAYLOAD_BYTES = most_payload_bytes(APACHE_FRAME_BYTES)
+
 
 def test_an_entry_that_apaches_bookies_do_not_take_is_refused_with_its_size_and_theirs(client: BookKeeper) -> None:
     refused = rf"{MOST_PAYLOAD_BYTES + 1} bytes, the maximum is {MOST_PAYLOAD_BYTES}"
-    with client.create_ledger(3, 3, 2) as writer, pytest.raises(BookKeeperError, match=refused):
-        writer.append(bytes(MOST_PAYLOAD_BYTES + 1))
+    with client.create_ledger(3, 3, 2) as writer:
+        for append in (writer.append, lambda payload: writer.append_batch([b"", payload])):
+            with pytest.raises(EntryTooLargeError, match=refused):
+                append(bytes(MOST_PAYLOAD_BYTES + 1))
+        assert writer.append(b"the writer goes on") == 0
 
 
 def test_bookies_say_what_they_are_and_how_much_space_they_have(client: BookKeeper) -> None:

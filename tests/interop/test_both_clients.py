@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.driver.apache.framing import MOST_PAYLOAD_BYTES
-from bk_spark.config import ClientConfig
+from bk_spark.config import APACHE_FRAME_BYTES, ClientConfig
 from bk_spark.errors import LedgerFencedError
+from bk_spark.wire.apache.frame_limits import most_payload_bytes
 from tests.interop.apache import IS_ALL, ON_BOTH, ApacheError, JavaClient, payload, read_all, summary
 
 DIGESTS = ["CRC32C", "CRC32", "HMAC", "DUMMY"]
@@ -102,7 +102,7 @@ def test_an_open_ledger_of_ours_that_java_recovers_is_closed_with_all_that_we_co
 def test_the_largest_entries_are_written_and_read_and_recovered_by_both(
     java: JavaClient, java_3: JavaClient, client: BookKeeper, shape
 ) -> None:
-    sizes = [0, 1, 1 << 20, MOST_PAYLOAD_BYTES] if IS_ALL else [MOST_PAYLOAD_BYTES]
+    sizes = [0, 1, 1 << 20, most_payload_bytes(APACHE_FRAME_BYTES)] if IS_ALL else [most_payload_bytes(APACHE_FRAME_BYTES)]
     for size in sizes:
         theirs = java.create(*shape)
         java.add(theirs, 3, size)
@@ -114,6 +114,33 @@ def test_the_largest_entries_are_written_and_read_and_recovered_by_both(
             for reader in (java, java_3):
                 reader.open(writer.ledger_id, recover=reader is java)
                 assert reader.read(writer.ledger_id, 0, 2) == summary(payloads)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_java_client_gets_no_entry_confirmed_that_it_could_not_read_or_recover(
+    request: pytest.FixtureRequest, java: JavaClient, version: int
+) -> None:
+    """The writer fails at once, and another client recovers the ledger with what was confirmed before."""
+    writer = java if version == 2 else request.getfixturevalue("java_3")
+    for size in (APACHE_FRAME_BYTES + 4096, APACHE_FRAME_BYTES - 1):
+        ledger_id = writer.create(3, 3, 2)
+        writer.add(ledger_id, 2, 100)
+        began = time.monotonic()
+        with pytest.raises(ApacheError):
+            writer.add(ledger_id, 1, size)
+        assert time.monotonic() - began < 10
+        reader = java if version == 3 else request.getfixturevalue("java_3")
+        assert reader.open(ledger_id)["last"] == 1
+        assert reader.read(ledger_id, 0, 1) == summary([payload(ledger_id, one, 100) for one in range(2)])
+
+
+def test_an_entry_just_below_the_limit_is_recovered_by_another_java_client(java: JavaClient, java_3: JavaClient) -> None:
+    size = most_payload_bytes(APACHE_FRAME_BYTES)
+    for writer, reader in ((java, java_3), (java_3, java)):
+        ledger_id = writer.create(3, 3, 2)
+        writer.add(ledger_id, 2, size)
+        assert reader.open(ledger_id)["last"] == 1
+        assert reader.read(ledger_id, 0, 1) == summary([payload(ledger_id, one, size) for one in range(2)])
 
 
 def test_an_explicit_last_add_confirmed_of_either_writer_is_seen_by_readers_of_the_other(

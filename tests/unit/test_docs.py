@@ -47,7 +47,15 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 MANUAL = [README, *GUIDE, *DEPLOYMENT]
 MANIFESTS = sorted((ROOT / "docs" / "deployment" / "kubernetes").glob("*.yaml"))
 MAX_README_LINES = 150
-OTHER_NAMES = {"partitionBy", "insertInto", "foreachBatch", "superDigest", "bookkeeperExplicitLacIntervalInMills"}
+OTHER_NAMES = {
+    "nettyMaxFrameSizeBytes",
+    "maxMessageSize",
+    "partitionBy",
+    "insertInto",
+    "foreachBatch",
+    "superDigest",
+    "bookkeeperExplicitLacIntervalInMills",
+}
 """Names of this form that are Spark's, ZooKeeper's or Pulsar's."""
 
 

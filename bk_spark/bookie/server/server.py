@@ -138,7 +138,7 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         files = TlsFiles.of(config)
         self._tls = TlsSource(files) if files else None
         security = Security(ServerContexts(self._tls) if self._tls else None, config.apache_clear_clients)
-        bounds = Bounds(self._connections, config.memory_limit_bytes, waiting_adds)
+        bounds = Bounds(self._connections, config.memory_limit_bytes, waiting_adds, config.apache_frame_bytes)
         self.apache = ApacheListener(self.requests, bounds, security) if config.apache_port >= 0 else None
         self._apache_address = host, config.apache_port
         self.apache_port: ApachePort | None = None

@@ -38,10 +38,10 @@ OneProtocol = BookieConnection | ApacheBookie
 class Bookies:
     """Every method runs on the event loop."""
 
-    def __init__(self, lookup: Lookup, channels: Channels) -> None:
+    def __init__(self, lookup: Lookup, channels: Channels, framing: Framing) -> None:
         self._lookup = lookup
         self._channels = channels
-        self._framing = Framing()
+        self._framing = framing
         self._bookies: dict[str, BookieClient] = {}
         self._closed = False
 

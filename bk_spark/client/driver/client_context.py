@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 import grpc.aio
 
+from bk_spark.client.driver.apache.framing import Framing
 from bk_spark.client.driver.bookies import Bookies
 from bk_spark.client.driver.channels import Channels
 from bk_spark.client.driver.connections import describe_failure
@@ -27,7 +28,7 @@ from bk_spark.client.protocol.placement.quarantine import Quarantine
 from bk_spark.client.protocol.placement.rack_spread import Spread
 from bk_spark.client.protocol.state_machine import ChooseReplacements, ReplacementsChosen
 from bk_spark.config import ClientConfig
-from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError, NotEnoughBookiesError
+from bk_spark.errors import BookKeeperError, ConfigError, EntryTooLargeError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.metadata.registration import BookieAddress, RegisteredBookie, list_bookies, lookup, watch_bookies
 from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.under_replication import UnderReplication
@@ -137,7 +138,10 @@ class ClientContext:
         self.appends_stand_in_line = False
         """Whether an append of a new writer without room stands in line. Otherwise the thread that makes it waits."""
         self._executor = ThreadPoolExecutor(METADATA_THREADS, thread_name_prefix="bk_spark-metadata")
-        self.bookies = Bookies(self._lookup, channels)
+        self._framing = Framing(config.apache_frame_bytes)
+        self.bookies = Bookies(self._lookup, channels, self._framing)
+        self._apaches: frozenset[str] = frozenset()
+        """Apache's bookies among those that were registered at the last look. Replaced as a whole; any thread may read it."""
         self._writers: WeakSet[EndsWithClient] = WeakSet()
         """Used on the event loop only."""
         self._closed = False
@@ -191,6 +195,12 @@ class ClientContext:
             listing = self._registered = self.loop.create_task(self._watch_and_list_bookies())
             listing.add_done_callback(self._forget_failed)
         return await asyncio.shield(listing)
+
+    def check_payload_size(self, nbytes: int, ensemble: Iterable[str]) -> None:
+        """Raise EntryTooLargeError for a payload that a bookie of the ensemble would not take. Any thread may call this."""
+        most = self._framing.most_payload_bytes
+        if nbytes > most and not self._apaches.isdisjoint(ensemble):
+            raise EntryTooLargeError(nbytes, most)
 
     def report_failure(self, bookie_id: str) -> None:
         """Count a failed request: after many, new ensembles do without the bookie for a while. On the event loop only."""
@@ -287,7 +297,9 @@ class ClientContext:
         self._registered = None
 
     async def _list_bookies(self) -> list[RegisteredBookie]:
-        return await self.blocking(lambda: list_bookies(self.store, self.znodes))
+        registered = await self.blocking(lambda: list_bookies(self.store, self.znodes))
+        self._apaches = frozenset(bookie.bookie_id for bookie in registered if bookie.is_apache)
+        return registered
 
     async def _lookup(self, bookie_id: str) -> BookieAddress | None:
         return await self.blocking(lambda: lookup(self.store, self.znodes, bookie_id))

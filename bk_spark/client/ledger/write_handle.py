@@ -13,7 +13,7 @@ from typing import Generic, Self, TypeVar
 
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
-from bk_spark.client.ledger.payloads import Payload, Payloads, checked_payload, checked_payloads
+from bk_spark.client.ledger.payloads import CheckedPayloads, Payload, Payloads, checked_payload, checked_payloads
 from bk_spark.client.ledger.write_line import WriteLine
 from bk_spark.client.ledger.write_queue import WriteQueue
 from bk_spark.client.protocol.add_entries import AddEntries
@@ -83,10 +83,23 @@ class InOrderWriter(ClosedAfterBlock, Generic[_Place]):
 
 
 class LedgerWriter:
-    """What all writers of a ledger tell of it."""
+    """What all writers of a ledger tell of it, and ask of a payload."""
 
-    def __init__(self, machine: AddEntries) -> None:
+    def __init__(self, context: ClientContext, machine: AddEntries) -> None:
+        self._context = context
         self._machine = machine
+
+    def _checked(self, payload: object) -> bytes:
+        """Raises ConfigError, EntryTooLargeError."""
+        checked = checked_payload(payload)
+        self._context.check_payload_size(len(checked), self.metadata.fragments[-1].ensemble)
+        return checked
+
+    def _checked_many(self, payloads: Payloads) -> CheckedPayloads:
+        """Raises ConfigError, EntryTooLargeError."""
+        checked = checked_payloads(payloads)
+        self._context.check_payload_size(int(checked.sizes.max()), self.metadata.fragments[-1].ensemble)
+        return checked
 
     @property
     def ledger_id(self) -> int:
@@ -121,7 +134,7 @@ class _BlockingWriter(LedgerWriter, ClosedAfterBlock):
     """What the writers of threads have in common."""
 
     def __init__(self, context: ClientContext, metadata: LedgerMetadata, version: int, *, deferred_sync: bool = False) -> None:
-        super().__init__(AddEntries(metadata, version, AddLimits.of(context.config), deferred_sync=deferred_sync))
+        super().__init__(context, AddEntries(metadata, version, AddLimits.of(context.config), deferred_sync=deferred_sync))
         kind = WriteLine if context.appends_stand_in_line else WriteQueue
         self._queue = kind(context, self._machine)
 
@@ -157,10 +170,10 @@ class WriteHandle(_BlockingWriter, InOrderWriter[int]):
     """
 
     def append_async(self, payload: Payload) -> Future[int]:
-        return self._queue.append_one(checked_payload(payload))
+        return self._queue.append_one(self._checked(payload))
 
     def append_batch_async(self, payloads: Payloads) -> Future[tuple[int, int]]:
-        return self._queue.append_many(checked_payloads(payloads))
+        return self._queue.append_many(self._checked_many(payloads))
 
 
 class AdvWriteHandle(_BlockingWriter):
@@ -180,7 +193,7 @@ class AdvWriteHandle(_BlockingWriter):
     def append_async(self, entry_id: int, payload: Payload) -> Future[int]:
         """Append one entry. The future holds its id once it and all entries below it are confirmed."""
         check_entry_id(entry_id, 1)
-        return self._queue.append_one(checked_payload(payload), entry_id)
+        return self._queue.append_one(self._checked(payload), entry_id)
 
     def append_batch(self, first_entry_id: int, payloads: Payloads) -> tuple[int, int]:
         """Append consecutive entries, at least one. Returns the first and the last id once all are confirmed.
@@ -192,7 +205,7 @@ class AdvWriteHandle(_BlockingWriter):
 
     def append_batch_async(self, first_entry_id: int, payloads: Payloads) -> Future[tuple[int, int]]:
         """As ``append_batch``; the future holds the ids once all entries are confirmed."""
-        checked = checked_payloads(payloads)
+        checked = self._checked_many(payloads)
         check_entry_id(first_entry_id, len(checked))
         return self._queue.append_many(checked, first_entry_id)
 

@@ -26,7 +26,7 @@ from bk_spark.local.security import command_options
 from bk_spark.local.zookeeper_server import LocalZooKeeper
 from bk_spark.metadata.ledger_ids import ledger_ids
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, list_bookies, lookup, register
-from bk_spark.metadata.store import Create, SetValue
+from bk_spark.metadata.store import ANY_VERSION, Create, SetValue
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
 
@@ -130,7 +130,7 @@ def test_nothing_that_may_not_be_seen_is_taken_for_absent(metadata_uri: str, zno
                 lambda: stranger.get(znodes.ledger(7)),
                 lambda: stranger.get_many([znodes.ledger(8), znodes.ledger(7)]),
                 lambda: stranger.children(znodes.available),
-                lambda: stranger.delete(znodes.ledger(7)),
+                lambda: stranger.delete(znodes.ledger(7), ANY_VERSION),
                 lambda: stranger.set(znodes.ledger(7), b"other", 0),
                 lambda: stranger.create(znodes.ledger(8)),
                 lambda: stranger.create_sequential(znodes.id_prefix),

@@ -19,6 +19,7 @@ from bk_spark.bookie.whole_read import FoundEntry, WholeReads
 from bk_spark.client.driver.apache.bookie import confirmed_reply
 from bk_spark.client.driver.apache.framing import Framing
 from bk_spark.client.driver.apache.reading import RangeRead
+from bk_spark.config import APACHE_FRAME_BYTES
 from bk_spark.entries.digest import APACHE_KEY_BYTES, whole_key
 from bk_spark.entries.whole_entries import stretches
 from bk_spark.proto import apache_wire_pb2 as pb
@@ -103,7 +104,7 @@ class _Connections:
         frame = memoryview(version_2.pack_batch_read(ledger_id, first, 1, most_entries, most_bytes))
         read, _ = version_2_server.take(frame, 0, len(frame))
         assert isinstance(read, version_2_server.EntriesRead)
-        return version_2.unpack(serve_entries(self._whole, read).answers[version_2.SIZE_BYTES :])
+        return version_2.unpack(serve_entries(self._whole, read, APACHE_FRAME_BYTES).answers[version_2.SIZE_BYTES :])
 
     async def numbered(self) -> _Connections:
         return self

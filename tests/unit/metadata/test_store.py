@@ -152,7 +152,7 @@ def test_sequential_numbers_rise_and_are_never_given_twice(new_session: Connect,
     numbers = [int(path[-10:]) for path in paths]
     assert numbers == sorted(set(numbers))
     assert paths[0].startswith(f"{root}/ID-")
-    sessions[0].delete(paths[3])
+    sessions[0].delete(paths[3], ANY_VERSION)
     assert int(sessions[1].create_sequential(f"{root}/ID-")[-10:]) > numbers[3]
 
 
@@ -253,7 +253,7 @@ def test_a_watch_reports_each_change_of_the_names_below(new_session: Connect, ro
     for change in (
         lambda: other.create(f"{root}/a"),
         lambda: other.create(f"{root}/e", ephemeral=True),
-        lambda: other.delete(f"{root}/a"),
+        lambda: other.delete(f"{root}/a", ANY_VERSION),
         lambda: other.transaction([Create(f"{root}/t")]),
         other.close,
     ):
@@ -308,7 +308,7 @@ def test_a_watch_of_a_value_reports_its_changes_and_that_the_path_comes_and_goes
         lambda: other.create(f"{root}/a", b"0"),
         lambda: other.set(f"{root}/a", b"1", 0),
         lambda: other.transaction([SetValue(f"{root}/a", b"2", 1)]),
-        lambda: other.delete(f"{root}/a"),
+        lambda: other.delete(f"{root}/a", ANY_VERSION),
         lambda: other.create(f"{root}/a", b"3", ephemeral=True),
         other.close,
     ):

@@ -6,6 +6,9 @@ Ref: DESIGN.md, "Two wires, one ledger"; docs/rules.md, protocol rules 32 to 35 
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import math
 from functools import partial
 from typing import Protocol
 
@@ -13,12 +16,18 @@ from bk_spark.bookie.server.apache.connection import Connection
 from bk_spark.bookie.server.request_metrics import count_refused_add
 from bk_spark.bookie.server.requests import Requests
 from bk_spark.bookie.server.waiting_adds import BUSY, WaitingAdds
-from bk_spark.entries.digest import payload_bytes, whole_key
+from bk_spark.entries.digest import payload_bytes, payload_sizes, whole_key
 from bk_spark.entries.whole_entries import WholeEntries, encode_whole, stretches
 from bk_spark.errors import BookKeeperError
 from bk_spark.quorum import DENSE, IdPattern
+from bk_spark.wire.apache.frame_limits import most_entry_bytes
 from bk_spark.wire.frames import pack_reply, unpack_add
 from bk_spark.wire.messages import AddReply, AddRequest, StagedReply, Status
+
+TOLD_S = 60.0
+"""Between two warnings of entries that are too large."""
+
+logger = logging.getLogger(__name__)
 
 
 class AddRun(Protocol):
@@ -40,9 +49,12 @@ class AddRun(Protocol):
 class Adds:
     """Stores the adds of all connections."""
 
-    def __init__(self, requests: Requests, waiting: WaitingAdds) -> None:
+    def __init__(self, requests: Requests, waiting: WaitingAdds, frame_bytes: int) -> None:
+        """Entries that do not fit into frames of ``frame_bytes`` are refused: Apache's clients could not read them back."""
         self._requests = requests
         self._waiting = waiting
+        self._most_entry_bytes = most_entry_bytes(frame_bytes)
+        self._told_s = -math.inf
 
     def take(self, connection: Connection, run: AddRun) -> None:
         """Have a run made durable, then answered. The connection takes nothing more while the run waits for its place."""
@@ -99,12 +111,26 @@ class Adds:
             self._put_rows(connection, run, rows, pattern)
 
     def _put_rows(self, connection: Connection, run: AddRun, rows: slice, pattern: IdPattern) -> None:
+        largest = int(payload_sizes(run.whole.select(rows).entries).max())
+        if largest > self._most_entry_bytes:
+            self._tell(run.ledger_id, largest)
+            self._refused(connection, run, rows)
+            return
         try:
             request = stored_as(run, rows, pattern, self._requests.bookie.bookie_id)
         except BookKeeperError:
             self._refused(connection, run, rows)
         else:
             self._requests.sync_thread.put(request, partial(self._answer, connection, run, rows))
+
+    def _tell(self, ledger_id: int, nbytes: int) -> None:
+        """Of a client that writes too large entries one warning a minute is enough."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._told_s + TOLD_S:
+            self._told_s = now_s
+            text = "an entry of %d bytes for ledger %d is refused, as Apache's clients could not read more than %d back: %s"
+            remedy = "for larger ones raise apache_frame_bytes here, and nettyMaxFrameSizeBytes of every client, to one number"
+            logger.warning(text, nbytes, ledger_id, self._most_entry_bytes, remedy)
 
     def _refused(self, connection: Connection, run: AddRun, rows: slice) -> None:
         """A batch was refused, and nothing of it stored. Its adds are tried one by one: each stands for itself."""

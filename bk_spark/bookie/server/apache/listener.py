@@ -88,6 +88,8 @@ class Bounds:
     """Resident memory of the process."""
     waiting_adds: WaitingAdds
     """Those of both ports."""
+    frame_bytes: int
+    """The largest frame that clients take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,8 @@ class ApacheListener:
 
     def __init__(self, requests: Requests, bounds: Bounds, security: Security) -> None:
         self._audit = requests.audit
-        self._readers = Readers(requests)
-        self._adds = Adds(requests, bounds.waiting_adds)
+        self._readers = Readers(requests, bounds.frame_bytes)
+        self._adds = Adds(requests, bounds.waiting_adds, bounds.frame_bytes)
         self._steps, self._turns = Steps(), Turns()
         self._version_2 = Version2Requests(self._adds)
         self._version_3 = Version3Requests(self._adds, self._readers)

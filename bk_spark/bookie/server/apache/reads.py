@@ -34,9 +34,6 @@ AT_ONCE = 100
 AT_ONCE_BYTES = MIB
 """With more bytes the other ones wait for their turn."""
 
-MOST_FRAME_BYTES = 5 * MIB
-"""The largest frame that Apache's clients take by default."""
-
 MOST_URGENT = 32
 """Fences and urgent reads of one connection at a time: as many as fill a group commit."""
 
@@ -62,8 +59,10 @@ _Answer = TypeVar("_Answer")
 class Readers:
     """Serves the reads of all connections."""
 
-    def __init__(self, requests: Requests) -> None:
+    def __init__(self, requests: Requests, frame_bytes: int) -> None:
+        """``frame_bytes``: the largest frame of a batch read that clients take."""
         self.requests = requests
+        self._frame_bytes = frame_bytes
         bookie = requests.bookie
         self.whole = WholeReads(bookie.storage, bookie.admission, lambda rows: bookie.report_damage(rows))
         self._loop = asyncio.get_running_loop()
@@ -107,7 +106,7 @@ class Readers:
         began_s = self._loop.time()
         first = reads[0]
         if isinstance(first, EntriesRead):
-            served = await self._loop.run_in_executor(pool, serve_entries, self.whole, first)
+            served = await self._loop.run_in_executor(pool, serve_entries, self.whole, first, self._frame_bytes)
         else:
             served = await self._loop.run_in_executor(pool, serve_single, self.whole, reads)
         count_whole_reads(served.statuses, served.entries, len(served.answers), self._loop.time() - began_s)
@@ -123,10 +122,10 @@ class Served:
     entries: int
 
 
-def serve_entries(whole: WholeReads, read: EntriesRead) -> Served:
-    """Any thread may call this."""
+def serve_entries(whole: WholeReads, read: EntriesRead, frame_bytes: int) -> Served:
+    """Any thread may call this. The answer is within ``frame_bytes``, unless one entry alone is larger."""
     most = min(read.most_entries, MAX_BATCH_ENTRIES) if read.most_entries > 0 else MAX_BATCH_ENTRIES
-    most_bytes = min(read.most_bytes, MOST_FRAME_BYTES) - ENTRIES_HEAD_BYTES
+    most_bytes = min(read.most_bytes, frame_bytes) - ENTRIES_HEAD_BYTES
     status, found = whole.run(read.ledger_id, read.first, most, most_bytes)
     return Served(pack_entries(read, status, sized(found)), [status], sum(map(len, found)))
 

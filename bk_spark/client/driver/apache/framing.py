@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from bk_spark.config import APACHE_FRAME_BYTES
 from bk_spark.entries.batch import EncodedBatch, decode
 from bk_spark.entries.digest import APACHE_KEY_BYTES, payload_sizes
 from bk_spark.errors import EntryTooLargeError
 from bk_spark.wire.apache import version_2
+from bk_spark.wire.apache.frame_limits import most_payload_bytes
 from bk_spark.wire.messages import AddRequest
-
-MOST_PAYLOAD_BYTES = (5 << 20) - 128
-"""Of an entry: with what stands before it, it fills the largest frame that Apache's bookies take by default. A larger one would
-end the connection, and all adds on it."""
 
 ADDS_AT_ONCE = 250
 """ADDs of one write: enough that a write costs little beside them, and a twentieth of those that may be unanswered."""
@@ -28,7 +26,9 @@ Frames = list[tuple[int, bytes]]
 class Framing:
     """Of one client. Runs on the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, frame_bytes: int = APACHE_FRAME_BYTES) -> None:
+        """``frame_bytes``: the largest frame that Apache's bookies take. A larger one ends a connection, and all adds on it."""
+        self.most_payload_bytes = most_payload_bytes(frame_bytes)
         self._kept: OrderedDict[tuple[int, bytes, bool], tuple[EncodedBatch, Frames]] = OrderedDict()
         """By the identity of the batch, which is kept with its frames, so that no other batch can have it."""
 
@@ -36,18 +36,18 @@ class Framing:
         """An ADD for each entry, in pieces that are written at once. Raises EntryTooLargeError."""
         key = id(request.batch), request.master_key, request.recovery
         if key not in self._kept:
-            self._kept[key] = request.batch, _frames(request)
+            self._kept[key] = request.batch, _frames(request, self.most_payload_bytes)
             if len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
         return self._kept[key][1]
 
 
-def _frames(request: AddRequest) -> Frames:
+def _frames(request: AddRequest, most_bytes: int) -> Frames:
     batch, digest_type = decode(request.batch), request.batch.header.digest_type
     assert digest_type is not None  # no client adds whole entries
     largest = int(payload_sizes(batch.payloads).max())
-    if largest > MOST_PAYLOAD_BYTES:
-        raise EntryTooLargeError(largest, MOST_PAYLOAD_BYTES)
+    if largest > most_bytes:
+        raise EntryTooLargeError(largest, most_bytes)
     flags = version_2.Flag.RECOVERY_ADD | version_2.Flag.HIGH_PRIORITY if request.recovery else version_2.Flag.NONE
     pieces = [batch.slice(start, ADDS_AT_ONCE) for start in range(0, len(batch), ADDS_AT_ONCE)]
     key = request.master_key[:APACHE_KEY_BYTES]

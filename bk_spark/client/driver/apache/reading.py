@@ -25,7 +25,8 @@ from bk_spark.wire.apache import version_3
 from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
 
 MOST_FRAME_BYTES = 4 << 20
-"""Asked for in one batch read: below the 5 MiB that Apache's bookies and clients take by default as the largest frame."""
+"""Asked for in one batch read: below the 5 MiB that Apache's bookies take by default as the largest frame. One that takes less
+answers with less."""
 
 MOST_SINGLE_READS = 128
 """Single reads under way for one read: enough to keep the bookie busy for several round trips."""

@@ -6,6 +6,8 @@ Ref: Apache BookKeeper's RequestDecoder, BookieProtoEncoding and AuthHandler.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -22,6 +24,7 @@ from tests.cluster.bookie.apache_client import (
     Version3,
     add_2,
     add_3,
+    batch_read_2,
     entry,
     read_2,
     read_3,
@@ -194,9 +197,58 @@ def test_a_frame_that_is_too_large_ends_the_connection_before_it_has_come(apache
     assert apache.version_2().add(entry(1, 0)) == "OK"
 
 
-@pytest.mark.parametrize("size", [(5 << 20) - 128, 5 << 20])
-def test_an_entry_of_the_largest_size_that_apaches_clients_send_is_taken(either, size: int) -> None:
-    """5 MiB, as Pulsar's brokers send with room for the header above it."""
-    sent = struct.pack(">4q", 1, 0, -1, size) + bytes(4) + b"x" * size
-    assert either.add(sent) == "OK"
-    assert either.read(1, 0) == ("OK", sent)
+FRAME = 5 << 20
+
+
+def sized(entry_id: int, nbytes: int) -> bytes:
+    """An entry of so many bytes."""
+    return struct.pack(">4q", 1, entry_id, -1, 0) + bytes(nbytes - 32)
+
+
+def test_an_entry_just_below_the_limit_of_a_frame_is_taken_and_read_back_by_either_version(v2: Version2, v3: Version3) -> None:
+    sent = sized(0, FRAME - 88)
+    assert v2.add(sent) == "OK"
+    v2.send(read_2(1, 0))
+    v3.send(v3.request(pb.READ_ENTRY, readRequest=read_3(1, 0)).SerializeToString())
+    for client in (v2, v3):
+        assert FRAME - 64 <= len(client.receive()) + 4 <= FRAME
+        assert client.read(1, 0) == ("OK", sent)
+
+
+@pytest.mark.parametrize("nbytes", [FRAME - 87, FRAME + 4096, 16 << 20])
+def test_an_entry_that_apaches_clients_could_not_read_back_is_refused_and_the_connection_goes_on(either, nbytes: int) -> None:
+    """A Java client with defaults breaks its connection at a larger frame, and can then not even recover the ledger."""
+    assert either.add(entry(1, 0)) == "OK"
+    assert either.add(sized(1, nbytes)) == "BADREQ"
+    assert either.read(1, 1) == ("NOENTRY", b"")
+    assert either.add(entry(1, 1)) == "OK"
+
+
+def test_of_adds_that_come_together_those_that_are_too_large_alone_are_refused(v2: Version2) -> None:
+    v2.send(*(add_2(one) for one in (entry(1, 0), sized(1, FRAME), entry(1, 2))))
+    answers = {(answer := unpack_2(v2.receive(), ADD))[2]: STATUSES_2[answer[0]] for _ in range(3)}
+    assert answers == {0: "OK", 1: "BADREQ", 2: "OK"}
+
+
+def test_a_batch_read_stays_within_the_frame(v2: Version2) -> None:
+    for entry_id in range(4):
+        assert v2.add(sized(entry_id, 2 << 20)) == "OK"
+    v2.send(batch_read_2(1, 0, 9, size=1 << 40))
+    answer = v2.receive()
+    assert 4 << 20 <= len(answer) + 4 <= FRAME
+
+
+@pytest.fixture
+def bookie_of_pulsar(harness) -> Iterator[ApacheServed]:
+    harness.config = replace(harness.config, apache_frame_bytes=FRAME + (10 << 10))
+    made = ApacheServed(harness)
+    yield made
+    made.close()
+
+
+def test_a_raised_limit_takes_what_pulsars_brokers_send_at_their_defaults(bookie_of_pulsar: ApacheServed) -> None:
+    """Messages of 5 MiB, in frames of up to 10 KiB more: nettyMaxFrameSizeBytes in Pulsar's settings of bookies."""
+    for entry_id, client in enumerate((bookie_of_pulsar.version_2(), bookie_of_pulsar.version_3())):
+        sent = sized(entry_id, FRAME + 36)
+        assert client.add(sent) == "OK"
+        assert client.read(1, entry_id) == ("OK", sent)

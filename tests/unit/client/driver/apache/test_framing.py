@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.client.driver.apache.framing import ADDS_AT_ONCE, MOST_KEPT, MOST_PAYLOAD_BYTES, Framing
+from bk_spark.client.driver.apache.framing import ADDS_AT_ONCE, MOST_KEPT, Framing
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import EncodedBatch, EntryBatch, binaries, encode, seal
 from bk_spark.entries.digest import Digester
@@ -62,6 +62,7 @@ def test_the_frames_of_the_last_few_batches_are_kept() -> None:
 
 def test_an_entry_that_no_bookie_of_apache_takes_is_refused() -> None:
     framing = Framing()
-    with pytest.raises(EntryTooLargeError, match=f"{MOST_PAYLOAD_BYTES + 1} bytes, the maximum is {MOST_PAYLOAD_BYTES}"):
-        framing.frames(request([b"", bytes(MOST_PAYLOAD_BYTES + 1)]))
-    assert len(framing.frames(request([bytes(MOST_PAYLOAD_BYTES)]))) == 1
+    most = framing.most_payload_bytes
+    with pytest.raises(EntryTooLargeError, match=f"{most + 1} bytes, the maximum is {most}"):
+        framing.frames(request([b"", bytes(most + 1)]))
+    assert len(framing.frames(request([bytes(most)]))) == 1
