@@ -46,6 +46,7 @@ from bk_spark.errors import (
     StorageError,
     UnauthorizedAccessError,
     UnreadableMessagesError,
+    WrongValueError,
 )
 from bk_spark.version import VERSION as __version__
 
@@ -117,6 +118,7 @@ __all__ = [
     "StorageError",
     "UnauthorizedAccessError",
     "UnreadableMessagesError",
+    "WrongValueError",
     "__version__",
     "compact_log",
     "register",

@@ -22,7 +22,7 @@ from bk_spark.commands.ledger import entry_line
 from bk_spark.commands.log_changes import log_command
 from bk_spark.commands.output import print_record, print_records, say
 from bk_spark.errors import ConfigError
-from bk_spark.rows.codec import without_text
+from bk_spark.rows.validity import without_text
 
 SHOWN = 100
 """Rows that a person is shown unless ``--limit`` says another number; files take all."""

@@ -4,7 +4,7 @@
 
     BookKeeperError
     ├── ConfigError ── MetadataAccessError
-    ├── FormatVersionError, CorruptionError, UnauthorizedAccessError
+    ├── FormatVersionError, CorruptionError, WrongValueError, UnauthorizedAccessError
     ├── StorageError ── MissingLogError
     ├── NotOpenedError
     ├── MetadataUnavailableError, MetadataConflictError
@@ -135,6 +135,21 @@ class CorruptionError(BookKeeperError):
 
     def __str__(self) -> str:
         return f"{self.what} is damaged: {_cut(self.problem)}"
+
+
+@dataclass(eq=False)
+class WrongValueError(BookKeeperError):
+    """A row holds a value that its type does not have, such as the time 24:00:00. Nothing else of the log is affected."""
+
+    what: str
+    """The payload that holds the row, with its entry and ledger."""
+    place: str
+    value: str
+    kind: str
+    sentence = (
+        "{what} holds {value} in column '{place}', which no {kind} can be: whoever wrote it did not check its values. "
+        "All else can be read: leave the column out, or leave the row out with where"
+    )
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Spark's types and Arrow's: the schema of a log as Arrow shows it, and Arrow data in the form in which a log stores it.
+"""Spark's types and Arrow's: the schema of a log as Arrow shows it, and Arrow's as a log stores it.
 
 A log stores its schema as Spark's JSON. Spark exchanges each type in one form of Arrow, in UTC; payloads are stored in it.
 
@@ -15,7 +15,7 @@ void, variant                                   null, struct of two binaries tha
 =============================================== ================================================================
 
 Other types of Arrow are written if nothing is lost: uint8 becomes smallint, uint16 int, uint32 bigint, uint64 decimal(20,0),
-halffloat float; other units of time become the one above, dictionaries their values, large and view types the plain ones.
+halffloat float; other units of time become the one above, encodings of values the values (conversion.py).
 
 Ref: pyspark.sql.pandas.types; docs/guide/python.md, "Types".
 """
@@ -90,14 +90,20 @@ _SPARK_NAMES: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
 )
 
 
+_LISTS = (of.is_list, of.is_large_list, of.is_fixed_size_list, of.is_list_view, of.is_large_list_view)
+
+
 def arrow_schema(schema: dict[str, Any]) -> pa.Schema:
     """The Arrow form of a stored schema, which is Spark's JSON of a StructType. Raises ConfigError for a type without one."""
     return pa.schema([_arrow_field(field) for field in schema["fields"]])
 
 
 def spark_schema(schema: pa.Schema) -> dict[str, Any]:
-    """Spark's JSON for Arrow's columns, all nullable. Raises ConfigError for a type that Spark does not have."""
-    return {"type": "struct", "fields": [_spark_field(field, field.name) for field in schema]}
+    """Spark's JSON for Arrow's columns, all nullable.
+
+    Raises ConfigError for a type that Spark does not have, and for names of columns, or of fields, that it cannot tell apart.
+    """
+    return {"type": "struct", "fields": _spark_fields(list(schema), "")}
 
 
 def has_collation(schema: pa.Schema, path: Sequence[str]) -> bool:
@@ -112,7 +118,11 @@ def has_collation(schema: pa.Schema, path: Sequence[str]) -> bool:
 
 def _comments(field: pa.Field) -> dict[str, Any]:
     comments = (field.metadata or {}).get(_COMMENTS)
-    return {} if comments is None else dict(json.loads(comments))
+    try:
+        return {} if comments is None else dict(json.loads(comments))
+    except (ValueError, TypeError):
+        remedy = f"it must be a JSON object, as Spark writes it: remove '{_COMMENTS.decode()}' from the field's metadata"
+        raise ConfigError(f"the comment of column '{field.name}'", repr(comments)[:200], remedy) from None
 
 
 def _arrow_field(field: dict[str, Any]) -> pa.Field:
@@ -144,50 +154,46 @@ def _arrow_atom(kind: str, column: str) -> pa.DataType:
     raise ConfigError(f"the type of column '{column}'", kind, "Arrow has no form of it: leave the column out (columns=…)")
 
 
-def _spark_field(field: pa.Field, column: str) -> dict[str, Any]:
-    return {"name": field.name, "type": _spark_type(field.type, column), "nullable": True, "metadata": _comments(field)}
+def _spark_fields(fields: list[pa.Field], place: str) -> list[dict[str, Any]]:
+    """``place`` is that of the struct, with a dot behind it; empty for columns."""
+    _check_names([field.name for field in fields], place)
+    return [
+        {
+            "name": field.name,
+            "type": _spark_type(field.type, f"{place}{field.name}"),
+            "nullable": True,
+            "metadata": _comments(field),
+        }
+        for field in fields
+    ]
+
+
+def _check_names(names: list[str], place: str) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.get(name.lower())) is not None:
+            what = f"the fields of column '{place[:-1]}'" if place else "the columns"
+            raise ConfigError(what, f"'{other}' and '{name}'", "Spark cannot tell such names apart: rename one")
+        seen[name.lower()] = name
 
 
 def _spark_type(kind: pa.DataType, column: str) -> Any:
-    if of.is_dictionary(kind):
+    """``column`` is its name, or its place inside of one: ``visits.element.page``."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _spark_type(kind.storage_type, column)
+    if of.is_dictionary(kind) or of.is_run_end_encoded(kind):
         return _spark_type(kind.value_type, column)
     if of.is_map(kind):
-        key, value = _spark_type(kind.key_type, column), _spark_type(kind.item_type, column)
+        key, value = _spark_type(kind.key_type, f"{column}.key"), _spark_type(kind.item_type, f"{column}.value")
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     if of.is_struct(kind):
         is_variant = any((field.metadata or {}).get(b"variant") == b"true" for field in kind)
-        return "variant" if is_variant else {"type": "struct", "fields": [_spark_field(field, column) for field in kind]}
-    if of.is_list(kind) or of.is_large_list(kind) or of.is_fixed_size_list(kind):
-        return {"type": "array", "elementType": _spark_type(kind.value_type, column), "containsNull": True}
+        return "variant" if is_variant else {"type": "struct", "fields": _spark_fields(list(kind), f"{column}.")}
+    if any(is_one(kind) for is_one in _LISTS):
+        return {"type": "array", "elementType": _spark_type(kind.value_type, f"{column}.element"), "containsNull": True}
     if of.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
         return f"decimal({kind.precision},{kind.scale})"
     name = next((name for name, is_one in _SPARK_NAMES if is_one(kind)), None)
     if name is None:
         raise ConfigError(f"the type of column '{column}'", str(kind), "Spark has no such type: cast the column before")
     return name
-
-
-class Conversion:
-    """Brings batches with the columns of ``given`` into the form in which a log stores them, ``stored``."""
-
-    def __init__(self, given: pa.Schema) -> None:
-        self.schema = spark_schema(given)
-        """Spark's JSON."""
-        self.stored = arrow_schema(self.schema)
-        self._fits = given.equals(self.stored) and not any(of.is_time(field.type) for field in given)
-
-    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same rows. Raises ConfigError where a value would be changed, such as a time with nanoseconds."""
-        if self._fits:
-            return batch
-        columns = [self._column(batch.column(index), field) for index, field in enumerate(self.stored)]
-        return pa.RecordBatch.from_arrays(columns, schema=self.stored)
-
-    def _column(self, column: pa.Array, field: pa.Field) -> pa.Array:
-        try:
-            if column.type == pa.time64("ns"):
-                column = column.cast(pa.time64("us"))  # Spark's has microseconds; raises where there are nanoseconds
-            return column if column.type.equals(field.type) else column.cast(field.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
-            remedy = f"it cannot be stored as {field.type} without loss ({problem}): cast or round the column before"
-            raise ConfigError(f"a value of column '{field.name}'", str(column.type), remedy) from None

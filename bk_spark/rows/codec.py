@@ -34,15 +34,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.entries.arrow_message import metadata_end, record_batch_facts
-from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError
+from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError, WrongValueError
 from bk_spark.rows.statistics import ColumnStatistics, decode_statistics, encode_statistics
-from bk_spark.rows.widening import is_readable, read_as, statistics_as
+from bk_spark.rows.validity import is_sound, wrong_value
+from bk_spark.rows.widening import TooLargeToWiden, is_readable, read_as, statistics_as
 
 MAGIC = b"BKRW"
 VERSION = 1
@@ -143,37 +144,46 @@ class RowEncoder:
         raise SchemaMismatchError(self._log, f"Spark sent the columns {theirs}, planned were {mine}")
 
 
+Wanted: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Rows → some of them, with some of their columns."""
+
+
 class RowDecoder:
     """Decodes payloads to rows in ``schema``: columns are picked by name, and are null where a payload lacks them.
 
-    A column of a payload may have a narrower type than ``schema``: widening.py says which.
+    A column of a payload may have a narrower type than ``schema``: widening.py says which. Without ``checks_values`` rows are
+    given whatever their values are (validity.py): who copies rows keeps them.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, *, checks_values: bool = True) -> None:
         self._schema = schema
+        self._checks_values = checks_values
         self._stored = pa.schema([])
         self._message: pa.Buffer | None = None
         self._options = pa.ipc.IpcReadOptions(use_threads=False)
 
-    def decode(self, payload: pa.Buffer, what: str) -> pa.RecordBatch:
-        """The rows of one payload, which errors call ``what``.
+    def decode(self, payload: pa.Buffer, what: str, wanted: Wanted | None = None) -> pa.RecordBatch:
+        """The rows of one payload, which errors call ``what``; of them, and of their columns, those that are ``wanted``.
 
         Raises CorruptionError for bytes that are no payload or have a column that cannot be read as the schema's type,
-        FormatVersionError for a newer format.
+        FormatVersionError for a newer format, and WrongValueError where what is wanted has a value that its type does not have.
         """
         opened = _open(payload, what)
         try:
             self._follow(opened.schema_message, what)
             _check_claims(opened, what)
             found = pa.ipc.open_stream(opened.stream, options=self._options).read_next_batch()
-            _validate(found)
+            found.validate()  # a cast relies on what this looks at
+            unsound = [name for name, column in zip(found.schema.names, found.columns, strict=True) if not is_sound(column)]
         except (pa.ArrowException, OSError, StopIteration, UnicodeDecodeError) as problem:
             raise CorruptionError(what, f"not Arrow rows ({problem})") from None
-        try:
-            columns = [self._column(found, field) for field in self._schema]
-        except pa.ArrowInvalid as problem:
-            raise CorruptionError(what, f"its columns cannot be read as the log's types ({problem})") from None
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        columns = [self._column(found, field, what) for field in self._schema]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        if wanted is not None:
+            rows = wanted(rows)
+        if self._checks_values:
+            _check_values(rows, unsound, what)
+        return rows
 
     def statistics(self, payload: pa.Buffer, what: str, columns: Collection[str]) -> tuple[int, Mapping[str, ColumnStatistics]]:
         """The payload's number of rows, and the statistics of those of ``columns`` that are known, without decoding a row.
@@ -215,9 +225,18 @@ class RowDecoder:
         self._stored = stored
         self._message = schema_message
 
-    def _column(self, found: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    def _column(self, found: pa.RecordBatch, field: pa.Field, what: str) -> pa.Array:
         index = found.schema.get_field_index(field.name)
-        return read_as(found.column(index), field.type) if index >= 0 else pa.nulls(found.num_rows, field.type)
+        if index < 0:
+            return pa.nulls(found.num_rows, field.type)
+        try:
+            return read_as(found.column(index), field.type)
+        except TooLargeToWiden as problem:
+            raise CorruptionError(what, f"its column '{field.name}' cannot be read as {field.type} ({problem})") from None
+        except pa.ArrowInvalid as problem:
+            wrong = wrong_value(found.column(index), field.name)
+            value = wrong.value if wrong else f"a value that is too large ({problem})"
+            raise WrongValueError(what, wrong.place if wrong else field.name, value, str(field.type)) from None
 
 
 def row_count(payload: pa.Buffer, what: str) -> int:
@@ -244,21 +263,12 @@ def layout(kind: pa.DataType) -> pa.DataType:
     return _rebuilt(kind, layout)
 
 
-@cache
-def without_text(kind: pa.DataType) -> pa.DataType:
-    """The same type with bytes in place of text."""
-    return pa.binary() if kind == pa.string() else _rebuilt(kind, without_text)
-
-
-def _validate(rows: pa.RecordBatch) -> None:
-    """Raise ArrowInvalid if the buffers are malformed. Text may be any bytes: a STRING of Spark need not be UTF-8."""
-    rows.validate()  # a cast relies on what this looks at
-    for column in rows.columns:
-        try:
-            column.validate(full=True)
-        except pa.ArrowInvalid:
-            # Only where it must be: what a cast makes of a struct of nulls in a list is malformed, though the column is not.
-            column.cast(without_text(column.type)).validate(full=True)
+def _check_values(rows: pa.RecordBatch, unsound: Collection[str], what: str) -> None:
+    """Raise WrongValueError for the first wrong value of the columns ``unsound``, as far as they are among ``rows``."""
+    for name in rows.schema.names:
+        found = wrong_value(rows.column(name), name) if name in unsound else None
+        if found is not None:
+            raise WrongValueError(what, found.place, found.value, str(found.kind))
 
 
 def without_large(kind: pa.DataType) -> pa.DataType:

@@ -25,16 +25,19 @@ Added: TypeAlias = Mapping[str, Callable[[int, int], Any]]
 """Columns that do not come from payloads: name → the value for all rows of an entry, given its ledger id and entry id."""
 
 
-def rows_as(schema: pa.Schema, added: Added | None = None, where: RowFilter | None = None) -> Converter:
+def rows_as(
+    schema: pa.Schema, added: Added | None = None, where: RowFilter | None = None, *, checks_values: bool = True
+) -> Converter:
     """Decodes the rows that match ``where`` into ``schema``, which may have some of the columns ``added``.
 
-    A payload whose statistics exclude every match is not decoded.
+    A payload whose statistics exclude every match is not decoded. Only values that are given are checked, unless
+    ``checks_values`` is False (codec.py).
     """
     values = {name: value for name, value in (added or {}).items() if name in schema.names}
     wanted = {field.name: field for field in schema if field.name not in values}
     tested = {field.name: field for field in where.columns} if where else {}
     decoded = {**tested, **wanted}
-    decoder = RowDecoder(pa.schema(list(decoded.values())))
+    decoder = RowDecoder(pa.schema(list(decoded.values())), checks_values=checks_values)
 
     def rows_of(payload: pa.Buffer, what: str) -> pa.RecordBatch | None:
         if not decoded:  # a batch without columns does not know how many rows it has
@@ -43,7 +46,10 @@ def rows_as(schema: pa.Schema, added: Added | None = None, where: RowFilter | No
             return decoder.decode(payload, what)
         if not where.may_match(*decoder.statistics(payload, what, tested)):
             return None
-        return where.matching(decoder.decode(payload, what))
+        return decoder.decode(payload, what, lambda rows: chosen(where.matching(rows)))
+
+    def chosen(rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows.select(list(wanted)) if wanted else pa.record_batch([pa.nulls(rows.num_rows)], ["rows"])
 
     def convert(ledger_id: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for entry_id, payload in zip(batch.column("entry_id").to_pylist(), batch.column("payload"), strict=True):

@@ -37,6 +37,10 @@ _INTEGERS = tuple(_INTEGER_DIGITS)
 _DAY_US = 86_400_000_000
 
 
+class TooLargeToWiden(Exception):
+    """The values of one field would take more than MAX_WIDENED_BYTES."""
+
+
 def is_readable(stored: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether ``read_as`` gives a column of type ``stored`` as ``wanted``. Both are normalised (codec.py)."""
     if stored.equals(wanted):
@@ -53,8 +57,8 @@ def is_readable(stored: pa.DataType, wanted: pa.DataType) -> bool:
 def read_as(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     """The same values as ``wanted``, which ``is_readable``; buffers that stay the same are not copied.
 
-    Raises ArrowInvalid for a date beyond the timestamps of 64 bits, which end in the years -290308 and 294247, and where
-    the values of one field would take more than MAX_WIDENED_BYTES.
+    Raises ArrowInvalid for a date beyond the timestamps of 64 bits, which end in the years -290308 and 294247, and
+    TooLargeToWiden where the values of one field would take more than MAX_WIDENED_BYTES.
     """
     if column.type.equals(wanted):
         return column
@@ -128,10 +132,10 @@ def _nulls(count: int, kind: pa.DataType) -> pa.Array:
 
 
 def _check_size(values: int, wanted: pa.DataType) -> None:
-    """Raise ArrowInvalid before Arrow allocates too much for ``values`` new values."""
+    """Raise TooLargeToWiden before Arrow allocates too much for ``values`` new values."""
     nbytes = values * pa.nulls(64, wanted).nbytes // 64
     if nbytes > MAX_WIDENED_BYTES:
-        raise pa.ArrowInvalid(f"{values} values as {wanted} take {nbytes} bytes, the maximum is {MAX_WIDENED_BYTES}")
+        raise TooLargeToWiden(f"{values} values as {wanted} take {nbytes} bytes, the maximum is {MAX_WIDENED_BYTES}")
 
 
 def _with_child(column: pa.Array, wanted: pa.DataType, child: pa.Array) -> pa.Array:

@@ -37,8 +37,8 @@ from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Conte
 from bk_spark.client.log.stream.order import FAIL, Describe
 from bk_spark.config import MIB, DigestType, LedgerOptions
 from bk_spark.errors import ConfigError, NoSuchLogError
-from bk_spark.rows.arrow_types import Conversion
 from bk_spark.rows.codec import RowEncoder
+from bk_spark.rows.conversion import Conversion
 from bk_spark.rows.payload_defaults import COMPRESSION, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
 
 __all__ = ["DEFAULT_ROLL_BYTES", "LedgerAccess", "Log", "LogPosition"]
@@ -288,7 +288,7 @@ class Log:
         options = self._options(ensemble_size, write_quorum, ack_quorum, digest_type)
         target = self._row_target(compression)
         limits = RowLimits(self.name, max_rows, max_bytes, max_delay_s)
-        conversion = Conversion(self.schema if schema is None else schema)
+        conversion = Conversion(self.name, self.schema if schema is None else schema)
         numbers = RowNumbers(json.dumps(conversion.schema), merge_schema)
         target.check(numbers.schema_json, merge=merge_schema)
         create = self._access.create_ledger

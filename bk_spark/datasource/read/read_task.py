@@ -66,6 +66,8 @@ class Reading:
     options: SourceOptions
     schema: StructType
     where: RowFilter | None = None
+    checks_values: bool = True
+    """False for who copies rows, whatever their values are."""
 
     @property
     def lanes(self) -> LaneChoice:
@@ -96,7 +98,12 @@ class Reading:
         convert = (
             entries_as(stored)
             if options.reads_entries
-            else rows_as(stored, sources.columns() if options.include_metadata and sources else None, self.where)
+            else rows_as(
+                stored,
+                sources.columns() if options.include_metadata and sources else None,
+                self.where,
+                checks_values=self.checks_values,
+            )
         )
         for stretch in stretches:
             with opened(bookkeeper, options, stretch.ledger_id) as handle:

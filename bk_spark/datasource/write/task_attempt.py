@@ -23,6 +23,7 @@ from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.spark_schema import to_arrow
 from bk_spark.errors import ConfigError
 from bk_spark.rows.codec import PayloadFormat
+from bk_spark.rows.conversion import check_values
 from bk_spark.rows.gathering import gathered_entries
 from bk_spark.rows.lanes import in_lanes
 from bk_spark.rows.writing import row_payloads
@@ -39,6 +40,8 @@ class Attempt:
     job: WriteJob
     schema: StructType | None
     lanes: Lanes = PLAIN
+    checks_values: bool = True
+    """False for who copies rows, whatever their values are."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> tuple[CommittedLedger, ...]:
         """Write the rows of each lane to a new ledger and close it. A lane without rows has no ledger.
@@ -69,8 +72,14 @@ class Attempt:
         cut = PayloadFormat(
             compression=options.compression, max_rows=options.max_rows_per_entry, max_bytes=options.max_bytes_per_entry
         )
-        split = in_lanes(batches, self.lanes.columns, self.lanes.count)
+        checked = self._checked(batches) if self.checks_values else batches
+        split = in_lanes(checked, self.lanes.columns, self.lanes.count)
         yield from row_payloads(self.job.log_name, to_arrow(self.schema), cut, split, options.client.add_batch_bytes)
+
+    def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            check_values(self.job.log_name, batch, batch.columns)
+            yield batch
 
 
 def entry_payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.BinaryArray]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
 import bk_spark
@@ -23,6 +25,7 @@ from bk_spark.errors import (
     NoSuchLogError,
     UnauthorizedAccessError,
 )
+from bk_spark.rows import conversion
 from bk_spark.wire.messages import AdminOperation
 from tests.cluster.small_commits import SCHEMA, entry_ledgers, one_row_commits
 
@@ -178,6 +181,19 @@ def test_rows_of_older_schemas_come_back_in_the_log_s_schema(spark, logs, log):
     logs.write(spark.sql("SELECT 2 AS id, 'x' AS text"), log, mergeSchema=True)
     compact_log(spark, logs.uri, log)
     assert rows_of(logs.read(log)) == [(1, None), (2, "x")]
+
+
+def test_rows_with_a_wrong_value_are_copied_as_they_are_and_all_else_is_read(spark, logs, bookkeeper, log, monkeypatch):
+    """As a program wrote them that did not look at its values."""
+    monkeypatch.setattr(conversion, "is_sound", lambda column: True)
+    prices = (pa.array([Decimal(one)]).cast(pa.decimal128(4, 2), safe=False) for one in ("1.50", "123.45"))
+    for number, price in enumerate(prices):
+        bookkeeper.open_log(log, create=True).append_rows(pa.table({"id": [number], "price": price}))
+    assert compact_log(spark, logs.uri, log).added.ledgers == 1
+    assert rows_of(logs.read(log, "id bigint")) == [(0,), (1,)]
+    assert rows_of(logs.read(log, where="price <= 99.99")) == [(0, Decimal("1.50"))]
+    with pytest.raises(Exception, match=r"holds 123.45 in column 'price', which no decimal128\(4, 2\) can be"):
+        logs.read(log).collect()
 
 
 def test_new_ledgers_are_like_the_newest_one_and_options_change_that(spark, logs, bookkeeper, log):

@@ -11,7 +11,7 @@ import pytest
 
 from bk_spark.rows.codec import without_large
 from bk_spark.rows.statistics import ColumnStatistics, decode_statistics, encode_statistics, kind_of
-from bk_spark.rows.widening import differs_in_nulls, is_readable, read_as, statistics_as
+from bk_spark.rows.widening import TooLargeToWiden, differs_in_nulls, is_readable, read_as, statistics_as
 
 NAN = float("nan")
 NTZ = pa.timestamp("us")
@@ -190,7 +190,7 @@ def test_fields_of_structs_that_take_no_byte_do_not_make_a_reader_allocate_witho
     many = 2**31 - 1
     empty = pa.StructArray.from_arrays([pa.nulls(many)], names=["x"])
     column = pa.ListArray.from_arrays(pa.array([0, many], pa.int32()), empty)
-    with pytest.raises(pa.ArrowInvalid, match="the maximum is 1073741824"):
+    with pytest.raises(TooLargeToWiden, match="the maximum is 1073741824"):
         read_as(column, listed(pa.struct([("x", pa.null()), ("new", pa.int64())])))
 
 

@@ -24,8 +24,8 @@ from bk_spark.client.log.stored.schema import appended_schema, parse_schema
 from bk_spark.client.log.stored.values import CommitKind, Content, Head, LogVersion
 from bk_spark.client.log.write_ledger import JobRefresh, until_ended, write_ledgers
 from bk_spark.errors import BookKeeperError, ConfigError, SchemaMismatchError
-from bk_spark.rows.arrow_types import Conversion
 from bk_spark.rows.codec import PayloadFormat
+from bk_spark.rows.conversion import Conversion
 from bk_spark.rows.lanes import in_lanes
 from bk_spark.rows.own_memory import in_own_memory
 from bk_spark.rows.payload_defaults import COMPRESSION, COMPRESSIONS, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
@@ -108,7 +108,7 @@ def append_rows(
     stream = stream_of(rows)
     if not len(stream.schema):
         raise ConfigError("rows", str(stream.schema), "they have no column, there is nothing to write")
-    conversion = Conversion(stream.schema)
+    conversion = Conversion(target.name, stream.schema)
     schema_json = json.dumps(conversion.schema)
     head = target.check(schema_json, merge=merge_schema)
     lanes = asked.appended(head, parse_schema(target.name, schema_json))

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from bk_spark.client.log.rows.append_rows import stream_of
 from bk_spark.errors import ConfigError, SchemaMismatchError
-from bk_spark.rows.arrow_types import Conversion
+from bk_spark.rows.conversion import Conversion
 from bk_spark.rows.own_memory import in_own_memory
 from bk_spark.rows.widening import differs_in_nulls, read_as
 
@@ -38,7 +38,7 @@ class RowForm:
         if isinstance(rows, list):
             return [self._from_python(rows)]
         stream = stream_of(rows)
-        conversion = Conversion(stream.schema)
+        conversion = Conversion(self._log, stream.schema)
         return [in_own_memory(conversion.of(batch)) for batch in stream]
 
     def _from_python(self, rows: list[Any]) -> pa.RecordBatch:

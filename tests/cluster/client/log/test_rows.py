@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from decimal import Decimal
 
 import pandas as pd
 import pyarrow as pa
@@ -25,8 +26,10 @@ from bk_spark.errors import (
     LogReplacedError,
     NoSuchLogError,
     SchemaMismatchError,
+    WrongValueError,
 )
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.rows import conversion
 
 DEADLINE_S = 20.0
 
@@ -259,6 +262,45 @@ def test_a_column_of_nulls_goes_with_every_type_and_takes_one_with_merge_schema(
         next(tail)
     rows = [row["note"] for one in log.tail_rows(tail.position, timeout_s=0) for row in one.to_pylist()]
     assert rows == ["late", None, None, None]
+
+
+@pytest.fixture
+def unchecked(monkeypatch) -> None:
+    """Values are written as by a program that does not look at them."""
+    monkeypatch.setattr(conversion, "is_sound", lambda column: True)
+
+
+WRONG = pa.table({"id": [2], "price": pa.array([Decimal("123.45")]).cast(pa.decimal128(4, 2), safe=False)})
+RIGHT = pa.table({"id": [1], "price": pa.array([Decimal("1.50")], pa.decimal128(4, 2))})
+
+
+def test_a_value_that_no_reader_takes_is_refused_at_every_call(log):
+    log.append_rows(RIGHT)
+    with log.open_row_writer() as writer:
+        for write in (log.append_rows, writer.append_async):
+            with pytest.raises(ConfigError, match=rf"column 'price' for log '{log.name}' is '123.45': no decimal128\(4, 2\)"):
+                write(WRONG)
+    assert log.read_rows().read_all() == RIGHT
+
+
+def test_a_log_that_holds_a_wrong_value_is_readable_but_for_it(log, unchecked):
+    for rows in (RIGHT, WRONG, RIGHT):
+        log.append_rows(rows)
+    named = r"the payload of entry 0 of ledger \d+ holds 123.45 in column 'price', which no decimal128\(4, 2\) can be"
+    with pytest.raises(WrongValueError, match=named):
+        log.read_rows().read_all()
+    assert log.read_rows(["id"]).read_all().to_pydict() == {"id": [1, 2, 1]}
+    assert log.read_rows(where="id = 1").read_all() == pa.concat_tables([RIGHT, RIGHT])
+    tail = log.tail_rows("earliest", timeout_s=0)
+    assert next(tail).to_pylist() == RIGHT.to_pylist()
+    with pytest.raises(WrongValueError, match=named):
+        next(tail)
+    assert ids_of_tail(log.tail_rows(tail.position, ["id"], timeout_s=0)) == [2, 1]
+    assert ids_of_tail(log.tail_rows(tail.position, where="price <= 99.99", timeout_s=0)) == [1]
+
+
+def ids_of_tail(tail) -> list[int]:
+    return [row["id"] for batch in tail for row in batch.to_pylist()]
 
 
 def test_an_append_that_fails_on_the_way_leaves_nothing(log, client):

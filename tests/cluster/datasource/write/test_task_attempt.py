@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, StructField, StructType, TimeType
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.changes.jobs import WriteJobs
@@ -40,6 +41,14 @@ def test_what_was_written_is_in_one_closed_ledger(attempt: Attempt, bookkeeper: 
     assert ledger == CommittedLedger(metadata.ledger_id, 0, metadata.length, 3)
     assert metadata.is_closed
     assert metadata.last_entry_id == 0
+
+
+def test_a_value_that_no_reader_takes_fails_the_attempt(attempt: Attempt) -> None:
+    """Spark itself lets such times through."""
+    rows = pa.record_batch({"at": pa.array([86_400 * 10**9], pa.int64()).view(pa.time64("ns"))})
+    times = replace(attempt, schema=StructType([StructField("at", TimeType(6))]))
+    with pytest.raises(ConfigError, match=r"a value of column 'at' for log '.*' is '24:00:00'"):
+        times.write(iter([rows]))
 
 
 def test_an_attempt_that_fails_leaves_its_ledger_closed(attempt: Attempt, bookkeeper: BookKeeper) -> None:

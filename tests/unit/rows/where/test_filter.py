@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bk_spark.rows.codec import PayloadFormat, RowDecoder, RowEncoder
+from bk_spark.rows.codec import PayloadFormat, RowDecoder, RowEncoder, Wanted
 from bk_spark.rows.reading import rows_as
 from bk_spark.rows.where.condition import parse_where
 from bk_spark.rows.where.filter import bind
@@ -31,9 +31,9 @@ def decodes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     decoded: list[str] = []
     decode = RowDecoder.decode
 
-    def counted(self: RowDecoder, payload: pa.Buffer, what: str) -> pa.RecordBatch:
+    def counted(self: RowDecoder, payload: pa.Buffer, what: str, wanted: Wanted | None = None) -> pa.RecordBatch:
         decoded.append(what)
-        return decode(self, payload, what)
+        return decode(self, payload, what, wanted)
 
     monkeypatch.setattr(RowDecoder, "decode", counted)
     return decoded

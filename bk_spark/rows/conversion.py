@@ -1,0 +1,142 @@
+"""Arrow data as programs hand it over → the form in which a log stores it, with the same values; or an error that names one.
+
+Encodings of Arrow become plain columns, at any depth: dictionaries, runs, views, lists in views, large and fixed sizes. An
+extension type is stored as what it is made of: ``arrow.uuid`` as its 16 bytes, ``arrow.json`` as its text.
+
+What a read refuses is refused here, by the same check (validity.py).
+
+Ref: docs/guide/python.md, "Types".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as of
+
+from bk_spark.errors import ConfigError
+from bk_spark.rows.arrow_types import arrow_schema, spark_schema
+from bk_spark.rows.validity import entries_of, has_time, is_sound, ranged_leaves, time_text, wrong_value
+
+_MAX_ELEMENTS = 2**31 - 1
+"""Of the arrays of one batch: a stored list has offsets of 32 bits."""
+
+_CORRECT = "correct it, cast the column to another type, or leave the row out"
+
+
+class Conversion:
+    """Brings batches with the columns of ``given`` into the form in which ``log`` stores them, ``stored``.
+
+    Raises ConfigError for types that a log does not have, and for columns whose names Spark cannot tell apart.
+    """
+
+    def __init__(self, log: str, given: pa.Schema) -> None:
+        self._log = log
+        try:
+            self.schema = spark_schema(given)
+            """Spark's JSON."""
+            self.stored = arrow_schema(self.schema)
+        except ConfigError as problem:
+            raise ConfigError(f"{problem.what} for log '{log}'", problem.value, problem.remedy) from None
+        self._fits = given.equals(self.stored)
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same rows. Raises ConfigError where a value would be changed, or is none of its type."""
+        if not self._fits:
+            columns = [self._column(column, field) for column, field in zip(batch.columns, self.stored, strict=True)]
+            stored = pa.RecordBatch.from_arrays(columns, schema=self.stored)
+        else:
+            stored = batch
+        check_values(self._log, stored, batch.columns)
+        return stored
+
+    def _column(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        if column.type.equals(field.type):
+            return column
+        _is_sound(self._log, field.name, column)
+        try:
+            return converted(column, field.type)
+        except pa.ArrowException as problem:
+            remedy = f"it cannot be stored as {field.type} without loss ({problem}): cast or round the column before"
+            raise ConfigError(_value_of(self._log, field.name), str(column.type), remedy) from None
+
+
+def check_values(log: str, stored: pa.RecordBatch, given: Sequence[pa.Array]) -> None:
+    """Raise ConfigError for a value that no reader takes. ``stored`` has the values of ``given`` in their stored form."""
+    for name, column, before in zip(stored.schema.names, stored.columns, given, strict=True):
+        found = None if _is_sound(log, name, before) else wrong_value(column, name)
+        if found is not None:
+            raise ConfigError(_value_of(log, found.place), found.value, f"no {found.kind} can be that: {_CORRECT}")
+        _check_times(log, name, column)
+
+
+def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The same values as ``wanted``, a stored form of the column's type. Raises ArrowException where that is not possible."""
+    kind = column.type
+    if kind.equals(wanted):
+        return column
+    if isinstance(column, pa.ExtensionArray):
+        return converted(column.storage, wanted)
+    if of.is_run_end_encoded(kind):
+        return _of_runs(column, wanted)
+    if of.is_dictionary(kind):
+        return converted(column.dictionary, wanted).take(column.indices)
+    if of.is_map(wanted):
+        entries = pa.struct([wanted.key_field, wanted.item_field])
+        return _maps_of(_as_list(entries_of(column), pa.list_(pa.field("entries", entries, nullable=False))), wanted)
+    if of.is_list(wanted):
+        return _as_list(column, wanted)
+    if of.is_struct(wanted):
+        children = [converted(column.field(place), field.type) for place, field in enumerate(wanted)]
+        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=column.is_null())
+    return column.cast(wanted)
+
+
+def _as_list(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    offsets = np.zeros(len(column) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    if offsets[-1] > _MAX_ELEMENTS:
+        raise pa.ArrowInvalid(f"{offsets[-1]} elements in one batch, the maximum is {_MAX_ELEMENTS}: give fewer rows at a time")
+    values = converted(column.flatten(), wanted.value_type)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=wanted, mask=column.is_null())
+
+
+def _maps_of(entries: pa.ListArray, wanted: pa.DataType) -> pa.Array:
+    """The maps whose keys and values ``entries`` lists."""
+    return pa.Array.from_buffers(wanted, len(entries), entries.buffers()[:2], offset=entries.offset, children=[entries.values])
+
+
+def _of_runs(runs: pa.RunEndEncodedArray, wanted: pa.DataType) -> pa.Array:
+    """The value of each row. A slice of runs has the runs of the whole, and an offset."""
+    places = np.arange(runs.offset, runs.offset + len(runs))
+    return converted(runs.values, wanted).take(pa.array(np.searchsorted(runs.run_ends, places, side="right")))
+
+
+def _is_sound(log: str, name: str, column: pa.Array) -> bool:
+    try:
+        return is_sound(column)
+    except pa.ArrowInvalid as problem:
+        remedy = f"its buffers do not fit together ({problem}): whatever made it has a fault, and nothing of it was written"
+        raise ConfigError(f"column '{name}' for log '{log}'", str(column.type), remedy) from None
+
+
+def _check_times(log: str, name: str, column: pa.Array) -> None:
+    """Raise ConfigError for a time with nanoseconds: Spark's has microseconds."""
+    for place, leaf in ranged_leaves(column, name) if has_time(column.type) else ():
+        if not of.is_time64(leaf.type):
+            continue
+        try:
+            leaf.cast(pa.time64("us"))
+        except pa.ArrowInvalid:
+            numbers = leaf.view(pa.int64()).to_numpy(zero_copy_only=False)
+            value = time_text(int(numbers[np.flatnonzero(numbers % 1000)[0]]))
+            remedy = "a time has microseconds, not nanoseconds: cast or round it before"
+            raise ConfigError(_value_of(log, place), value, remedy) from None
+
+
+def _value_of(log: str, place: str) -> str:
+    return f"a value of column '{place}' for log '{log}'"

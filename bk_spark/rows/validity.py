@@ -1,0 +1,164 @@
+"""Whether the values of a column are values of its type: one check for rows that are written and for rows that are read.
+
+A column that Arrow's full validation refuses is one of two things. It is *malformed* if its buffers do not fit together: then
+nothing in it can be trusted. Or it holds a *wrong value*: a time of day beyond 24 hours, or a decimal with more digits than its
+precision, which other programs hand over. Then all other values are what they are.
+
+Text may be any bytes: a STRING of Spark need not be UTF-8. What lies behind a null does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from functools import cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as of
+
+DAY_NS = 86_400_000_000_000
+_EXACT = Context(prec=76)
+_BYTES: dict[pa.DataType, pa.DataType] = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WrongValue:
+    """A value that its type does not have."""
+
+    place: str
+    """Its column and what it is inside of: ``visits.element.at``."""
+    value: str
+    kind: pa.DataType
+
+
+def is_sound(column: pa.Array) -> bool:
+    """Whether no value of the column can be wrong. Raises ArrowInvalid for a malformed one."""
+    try:
+        _seen_as(column, without_text(column.type)).validate(full=True)
+    except pa.ArrowInvalid:
+        _seen_as(column, _without_ranges(column.type)).validate(full=True)
+        return False
+    return True
+
+
+def wrong_value(column: pa.Array, name: str) -> WrongValue | None:
+    """The first wrong value of a column that is not malformed, in a stored form (codec.py); None if there is none."""
+    for place, leaf in ranged_leaves(column, name):
+        find = _wrong_time if of.is_time64(leaf.type) else _wrong_decimal
+        value = find(leaf)
+        if value is not None:
+            return WrongValue(place, value, leaf.type)
+    return None
+
+
+def ranged_leaves(column: pa.Array, place: str) -> Iterator[tuple[str, pa.Array]]:
+    """The times and decimals in a column, each with its place; without those behind a null of what they are inside of."""
+    kind = column.type
+    if of.is_struct(kind):
+        for field, child in zip(kind, column.flatten(), strict=True):
+            yield from ranged_leaves(child, f"{place}.{field.name}")
+    elif of.is_map(kind):
+        entries = entries_of(column).flatten()
+        yield from ranged_leaves(entries.field(0), f"{place}.key")
+        yield from ranged_leaves(entries.field(1), f"{place}.value")
+    elif of.is_list(kind):
+        yield from ranged_leaves(column.flatten(), f"{place}.element")
+    elif has_range(kind):
+        yield place, column.drop_null()
+
+
+def has_range(kind: pa.DataType) -> bool:
+    """Whether a type does not have all values that its bits could hold."""
+    return bool(of.is_time(kind) or of.is_decimal(kind))
+
+
+@cache
+def has_time(kind: pa.DataType) -> bool:
+    """Whether a type is, or holds, a time of day."""
+    return bool(of.is_time(kind)) or any(has_time(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def entries_of(maps: pa.MapArray) -> pa.ListArray:
+    """The maps as lists of structs of their keys and values."""
+    fields = [maps.type.key_field, maps.type.item_field]
+    entries = pa.StructArray.from_arrays([maps.keys, maps.items], fields=fields)
+    return pa.Array.from_buffers(pa.list_(entries.type), len(maps), maps.buffers()[:2], offset=maps.offset, children=[entries])
+
+
+@cache
+def without_text(kind: pa.DataType) -> pa.DataType:
+    """The same type with bytes in place of text, at any depth."""
+    return _BYTES.get(kind) or _rebuilt(kind, without_text)
+
+
+@cache
+def _without_ranges(kind: pa.DataType) -> pa.DataType:
+    """The same type with bytes in place of text, times and decimals."""
+    if has_range(kind):
+        return pa.binary(kind.bit_width // 8)
+    return _BYTES.get(kind) or _rebuilt(kind, _without_ranges)
+
+
+def _seen_as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same buffers as another type; as they are where Arrow cannot, such as a slice of structs of nulls."""
+    if column.type.equals(kind):
+        return column
+    try:
+        return column.view(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return column
+
+
+def _rebuilt(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    if of.is_struct(kind):
+        return pa.struct([field.with_type(change(field.type)) for field in kind])
+    if of.is_map(kind):
+        return pa.map_(change(kind.key_type), kind.item_field.with_type(change(kind.item_type)))
+    if of.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, change(kind.value_type), kind.ordered)
+    if of.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(change(kind.value_type)), kind.list_size)
+    for is_one, make in _LISTS:
+        if is_one(kind):
+            return make(kind.value_field.with_type(change(kind.value_type)))
+    return kind
+
+
+_LISTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field], pa.DataType]], ...] = (
+    (of.is_list, pa.list_),
+    (of.is_large_list, pa.large_list),
+    (of.is_list_view, pa.list_view),
+    (of.is_large_list_view, pa.large_list_view),
+)
+
+
+def _wrong_time(leaf: pa.Array) -> str | None:
+    numbers = leaf.view(pa.int64())
+    is_wrong = pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, DAY_NS))
+    place = is_wrong.index(True).as_py()
+    return None if place < 0 else time_text(numbers[place].as_py())
+
+
+def _wrong_decimal(leaf: pa.Array) -> str | None:
+    try:
+        leaf.validate(full=True)
+    except pa.ArrowInvalid:
+        limit = 10**leaf.type.precision
+        numbers = (int.from_bytes(one, "little", signed=True) for one in leaf.view(pa.binary(16)).to_pylist())
+        wrong = next((number for number in numbers if not -limit < number < limit), None)
+        return None if wrong is None else str(Decimal(wrong).scaleb(-leaf.type.scale, _EXACT))
+    return None
+
+
+def time_text(nanoseconds: int) -> str:
+    """A time of day as SQL spells it, also one beyond 24 hours."""
+    seconds, rest = divmod(abs(nanoseconds), 1_000_000_000)
+    sign = "-" if nanoseconds < 0 else ""
+    fraction = f".{rest:09}".rstrip("0") if rest else ""
+    return f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"
