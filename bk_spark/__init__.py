@@ -1,7 +1,30 @@
-"""bk_spark: a replicated log store for Spark users.
+"""A replicated log store for Spark users.
 
-These are the public names; ``bk_spark.aio`` has those for asyncio. All but the errors are loaded at their first use, because
-every Spark worker imports this package and few need all of it.
+Spark reads, writes and streams logs with ``format("bookkeeper")``. Programs without Spark use the client:
+
+    from bk_spark import BookKeeper
+
+    with BookKeeper("zk://host:2181/ledgers") as bookkeeper:   # or "embedded:DIR": bookies of this machine
+        log = bookkeeper.open_log("events", create=True)
+        log.append_rows({"id": [1], "item": ["apples"]})
+        print(log.read_rows().read_all())
+
+========================== ===============================================================
+BookKeeper                 a client: creates, opens, lists and deletes ledgers and logs
+ClientConfig               its settings
+LocalCluster               ZooKeeper and bookies on this machine, for as long as a block
+register(spark)            makes the format known where Spark does not find it by itself
+compact_log(spark, …)      joins the small ledgers of a log
+LogPosition, LogVersion,   values that calls take and give
+CommittedLedger,
+Retention, DigestType
+BookieConfig               the settings of a bookie
+aio                        the same client for asyncio
+errors                     what calls raise: BookKeeperError and its subclasses
+__version__
+========================== ===============================================================
+
+``help(bk_spark.BookKeeper)`` says more on a name, ``bk_spark.errors`` has the errors, which are names of this package, too.
 """
 
 from __future__ import annotations
@@ -10,6 +33,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from bk_spark import errors
 from bk_spark.errors import (
     AddQuorumTimeoutError,
     AppendWindowFullError,
@@ -130,12 +154,20 @@ __all__ = [
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 
+# All but the errors are loaded at their first use: every Spark worker imports this package, and few need all of it.
+
+
 def __getattr__(name: str) -> Any:
+    if name == "aio":
+        return importlib.import_module("bk_spark.aio")
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'bk_spark' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    """The public names alone, for completion and ``help``, also those that are not loaded yet."""
-    return list(__all__)
+    """The public names, for completion and ``help``, also those that are not loaded yet.
+
+    Of the errors only the module, ``bk_spark.errors``: ``help`` shows each class with all that exceptions inherit, 100 KB.
+    """
+    return sorted({"aio", "errors", *(name for name in __all__ if getattr(errors, name, None) is None)})

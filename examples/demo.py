@@ -23,7 +23,7 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from bk_spark import LocalCluster
+from bk_spark import LocalCluster, register
 
 RATINGS = Path(pyspark.__file__).parent / "data" / "mllib" / "als" / "sample_movielens_ratings.txt"
 
@@ -193,6 +193,7 @@ def session(scratch: Path) -> Iterator[SparkSession]:
         .config("spark.eventLog.dir", (scratch / "events").as_uri())
     )
     spark = builder.getOrCreate()
+    register(spark)
     try:
         yield spark
     finally:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from bk_spark import LocalCluster
+from bk_spark import LocalCluster, register
 
 BATCHES = 3
 ROWS_PER_BATCH = 20
@@ -26,7 +26,9 @@ ROWS_PER_BATCH = 20
 
 def session() -> SparkSession:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.log.level", "FATAL")
-    return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    register(spark)
+    return spark
 
 
 def orders(spark: SparkSession) -> DataFrame:

@@ -75,6 +75,9 @@ class AsyncBookKeeper:
         self._calls = calls
         self._closed: Future[None] | None = None
 
+    def __repr__(self) -> str:
+        return f"<AsyncBookKeeper at {self._client.metadata_store.uri}, {'open' if self._closed is None else 'closed'}>"
+
     @property
     def config(self) -> ClientConfig:
         return self._client.config

@@ -47,6 +47,9 @@ class AsyncLog:
         self._open_ledger = open_ledger
         self._window_bytes = window_bytes
 
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._log).removeprefix('<')}"
+
     async def retention(self) -> Retention:
         """What ``bk-spark log vacuum`` removes of this log."""
         return await self._calls.in_thread(lambda: self._log.retention)

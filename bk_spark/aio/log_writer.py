@@ -105,3 +105,7 @@ class AsyncLogWriteHandle(AsyncClosedAfterBlock):
     @property
     def _title(self) -> str:
         return f"the writer of log '{self._name}'"
+
+    @property
+    def _standing(self) -> str:
+        return self._handle._standing

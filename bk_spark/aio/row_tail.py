@@ -125,6 +125,9 @@ class AsyncRowTail:
         self._following = _Following(begin, pace, calls)
         self._batches = self._following.batches()
 
+    def __repr__(self) -> str:
+        return f"<AsyncRowTail at {self.position}>"
+
     @property
     def position(self) -> str:
         """Behind the last row that was given: ``start`` of a later tail. ``start`` itself before the first step."""

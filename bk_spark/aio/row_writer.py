@@ -121,6 +121,10 @@ class AsyncRowWriteHandle(AsyncClosedAfterBlock):
     def _title(self) -> str:
         return f"the row writer of log '{self._leader.limits.log}'"
 
+    @property
+    def _standing(self) -> str:
+        return "closed" if self._is_closed else self._leader.handle._standing
+
     # --- the line and the buffer
 
     async def _enter(self, rows: Any, *, at_once: bool) -> LoopFuture[Any]:

@@ -38,8 +38,16 @@ class AsyncClosedAfterBlock(ABC):
     def _title(self) -> str:
         """What a message calls this writer."""
 
+    @property
+    @abstractmethod
+    def _standing(self) -> str:
+        """How it stands, for whoever looks at it."""
+
     @abstractmethod
     async def close(self) -> None: ...
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._title}, {self._standing}>"
 
     async def __aenter__(self) -> Self:
         return self

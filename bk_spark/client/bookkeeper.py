@@ -84,6 +84,9 @@ class BookKeeper:
         self._pulsars: dict[PulsarRoot, MetadataStore] = {}
         self._pulsars_lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        return f"<BookKeeper at {self._uri}, {'closed' if self.context.is_closed else 'open'}>"
+
     # Ledgers
 
     def create_ledger(

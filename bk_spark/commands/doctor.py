@@ -18,6 +18,7 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.commands.arguments import Commands, command
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import print_records
+from bk_spark.datasource.worker_python import DEFAULT, VARIABLE, why_unfit
 from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.metadata.registration import RegisteredBookie
 from bk_spark.wire.messages import AdminOperation, Status
@@ -78,14 +79,14 @@ def _pyspark() -> Diagnosis:
 
 def _workers() -> Diagnosis:
     """Spark's workers run PYSPARK_PYTHON, or else python3 on the PATH, and need this package there."""
-    python = os.environ.get("PYSPARK_PYTHON") or shutil.which("python3") or "python3"
-    try_imports = [python, "-c", "import bk_spark, pyspark_bookkeeper"]
-    try:
-        done = subprocess.run(try_imports, capture_output=True, text=True, timeout=ANSWER_S, check=False)
-    except OSError as problem:
-        return Diagnosis("Spark workers", False, f"{python} cannot be run ({problem}): set PYSPARK_PYTHON={sys.executable}")
-    remedy = f"workers would run {python}, which has no bk_spark: set PYSPARK_PYTHON={sys.executable}"
-    return Diagnosis("Spark workers", done.returncode == 0, python if done.returncode == 0 else remedy)
+    python = os.environ.get(VARIABLE) or shutil.which(DEFAULT) or DEFAULT
+    problem = why_unfit(python)
+    if problem is None:
+        return Diagnosis("Spark workers", True, python)
+    remedy = f"set {VARIABLE}={sys.executable}, or activate its environment"
+    if VARIABLE not in os.environ:
+        remedy += "; with a local master, bk_spark.register(spark) is enough"
+    return Diagnosis("Spark workers", False, f"workers would run {python}, {problem}: {remedy}")
 
 
 def _discovery() -> Diagnosis:

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import parse_options
 from bk_spark.datasource.plain_errors import plain_errors
+from bk_spark.datasource.worker_python import is_classic, use_this_python
 from bk_spark.errors import BookKeeperError
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> None:
     """Make the format ``bookkeeper`` known to ``spark``, where Spark cannot find it by itself:
 
+    - the program runs in a virtual environment that is not activated. Spark's workers then take the first ``python3`` of PATH,
+      or ``PYSPARK_PYTHON``. If neither that nor ``spark.pyspark.python`` is set, and the master is local, they take this
+      process's Python from now on. With another master, a warning says where that Python has no bk_spark;
     - the package is in a zip given with ``--py-files``;
     - its files were added after Spark first looked for formats;
     - it is not installed on the server of Spark Connect (send it: ``spark.addArtifacts("bk_spark.zip", pyfile=True)``);
@@ -39,18 +43,17 @@ def register(spark: SparkSession) -> None:
 
     ``spark`` may be a session of Spark Connect. The package must be importable on the executors too.
     """
+    use_this_python(spark)
     spark.dataSource.register(BookKeeperDataSource)
-    _activate(spark)
+    if is_classic(spark):
+        _activate(spark)
 
 
 def _activate(spark: SparkSession) -> None:
     """Make ``spark`` the session of the calling thread, where a write of Spark 4.3 looks for Python formats."""
-    from pyspark.sql import SparkSession
-
-    if isinstance(spark, SparkSession):  # those of Spark Connect are of another class, and belong to no thread
-        jvm = spark.sparkContext._jvm
-        assert jvm is not None
-        jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 class BookKeeperDataSource(DataSource):
@@ -173,9 +176,10 @@ class BookKeeperDataSource(DataSource):
     Example, with a cluster that lives as long as the ``with`` block::
 
         from pyspark.sql import SparkSession
-        from bk_spark.local.cluster import LocalCluster
+        from bk_spark import LocalCluster, register
 
         spark = SparkSession.builder.master("local[2]").getOrCreate()
+        register(spark)
         with LocalCluster(bookies=3) as cluster:
             orders = spark.range(1000).selectExpr("id", "id * 1.5 AS price", "array(id, id + 1) AS items")
             orders.write.format("bookkeeper").option("metadata", cluster.metadata_uri).mode("append").save("orders")

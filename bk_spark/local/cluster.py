@@ -102,6 +102,10 @@ class LocalCluster:
             self._start(bookie_ports + [None] * (bookies - len(bookie_ports)))
             self._undo = undo.pop_all()
 
+    def __repr__(self) -> str:
+        standing = "closed" if self._closed else f"{len(self._bookies)} bookies"
+        return f"<LocalCluster at {self.metadata_uri} in {self.data_dir}, {standing}>"
+
     @property
     def metadata_uri(self) -> str:
         """What clients and Spark's option ``metadata`` take."""

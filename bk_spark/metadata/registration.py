@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError
 from bk_spark.config import DEFAULT_RACK
 from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
 from bk_spark.metadata.ledger_layout import LedgerLayout
+from bk_spark.metadata.other_roots import not_initialised
 from bk_spark.metadata.store import (
     ANY_VERSION,
     BadVersionError,
@@ -124,7 +125,7 @@ def open_root(store: MetadataStore, root: str) -> Znodes:
     """The paths of the cluster at ``root``. Raises ConfigError if none is initialised there, or with an unknown layout."""
     layout = _stored_layout(store, root)
     if layout is None:
-        raise _not_initialised(store)
+        raise not_initialised(store, root)
     return Znodes(root, layout)
 
 
@@ -150,7 +151,7 @@ def instance_id(store: MetadataStore, znodes: Znodes) -> str:
     try:
         return store.get(znodes.instance_id).value.decode()
     except NoNodeError:
-        raise _not_initialised(store) from None
+        raise not_initialised(store, znodes.root) from None
 
 
 def sync_same_cluster(store: MetadataStore, znodes: Znodes, expected: str) -> None:
@@ -262,7 +263,7 @@ def _names(store: MetadataStore, znodes: Znodes, path: str) -> list[str]:
     try:
         return store.children(path)
     except NoNodeError:
-        raise _not_initialised(store) from None
+        raise not_initialised(store, znodes.root) from None
 
 
 def _try_register(store: MetadataStore, path: str, value: bytes) -> bool:
@@ -357,11 +358,6 @@ def _stored_layout(store: MetadataStore, root: str) -> LedgerLayout | None:
 def _other_layout(store: MetadataStore, found: bytes, problem: str) -> ConfigError:
     remedy = f"{problem}: choose another root and run 'bk-spark cluster init' there"
     return ConfigError(f"the ledger layout of {store.uri}", found.decode(errors="replace"), remedy)
-
-
-def _not_initialised(store: MetadataStore) -> ConfigError:
-    init = f"for a new cluster run 'bk-spark cluster init --metadata {store.uri}'"
-    return ConfigError("the metadata URI", store.uri, f"no cluster is initialised there: check the URI, or {init}")
 
 
 def remove_cookie(store: MetadataStore, znodes: Znodes, bookie_id: str, version: int | None = None) -> None:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,9 +32,19 @@ DEADLINE_S = 500
 
 
 def _run(code: list[str], cwd: Path, given: str = "") -> str:
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    """As a newcomer does it: the environment is not activated, so the first ``python3`` of PATH is another one."""
+    with tempfile.TemporaryDirectory() as first:
+        other = Path(first, "python3")
+        other.write_text("#!/bin/sh\nexec /bin/false\n")
+        other.chmod(0o755)
+        environment = {**os.environ, "PATH": f"{first}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+        environment.pop("PYSPARK_PYTHON", None)
+        return _output([sys.executable, *code], cwd, environment, given)
+
+
+def _output(command: list[str], cwd: Path, environment: dict[str, str], given: str) -> str:
     done = subprocess.run(
-        [sys.executable, *code],
+        command,
         cwd=cwd,
         env=environment,
         input=given,

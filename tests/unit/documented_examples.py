@@ -19,6 +19,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from bk_spark import register
 from tests.checkout import ROOT
 from tests.unit.documented_commands import blocks_with_lines
 
@@ -53,7 +54,9 @@ def run(page: Path, names: dict[str, Any], replaced: dict[str, str]) -> dict[str
 
 def session() -> SparkSession:
     quiet = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
-    return quiet.config("spark.ui.showConsoleProgress", "false").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    spark = quiet.config("spark.ui.showConsoleProgress", "false").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    register(spark)
+    return spark
 
 
 def main(task: dict[str, Any]) -> None:

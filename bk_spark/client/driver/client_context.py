@@ -247,6 +247,10 @@ class ClientContext:
         except (grpc.aio.AioRpcError, BookKeeperError, OSError) as failure:
             return AdministerReply(Status.UNKNOWN, f"no answer: {describe_failure(failure)}")
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     def check_open(self) -> None:
         """Raise ConfigError after ``close``."""
         if self._closed:

@@ -43,6 +43,10 @@ class LedgerView:
         self._last_add_confirmed = NO_ENTRY
         self._learn(metadata, NO_ENTRY)
 
+    def __repr__(self) -> str:
+        standing = "closed" if self.is_closed else "not closed"
+        return f"<{type(self).__name__}: ledger {self.ledger_id}, {standing}, last add confirmed {self.last_add_confirmed}>"
+
     @property
     def ledger_id(self) -> int:
         return self._metadata.ledger_id

@@ -18,7 +18,7 @@ from bk_spark.client.ledger.write_line import WriteLine
 from bk_spark.client.ledger.write_queue import WriteQueue
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import AddLimits
-from bk_spark.errors import BookKeeperError, ConfigError
+from bk_spark.errors import BookKeeperError, ConfigError, LedgerClosedError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 MAX_ENTRY_ID = 2**63 - 1
@@ -34,8 +34,16 @@ class ClosedAfterBlock(ABC):
     def _title(self) -> str:
         """What a message calls this writer."""
 
+    @property
+    @abstractmethod
+    def _standing(self) -> str:
+        """How it stands, for whoever looks at it."""
+
     @abstractmethod
     def close(self) -> None: ...
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._title}, {self._standing}>"
 
     def __enter__(self) -> Self:
         return self
@@ -80,6 +88,13 @@ class InOrderWriter(ClosedAfterBlock, Generic[_Place]):
     @abstractmethod
     def append_batch_async(self, payloads: Payloads) -> Future[tuple[_Place, _Place]]:
         """As ``append_batch``; the future holds the places once all entries are confirmed."""
+
+
+def standing_after(error: BaseException | None) -> str:
+    """How a writer stands whose further appends fail with ``error``; None while it takes them."""
+    if error is None:
+        return "open"
+    return "closed" if isinstance(error, LedgerClosedError) else f"ended by {type(error).__name__}"
 
 
 class LedgerWriter:
@@ -128,6 +143,10 @@ class LedgerWriter:
     @property
     def _title(self) -> str:
         return f"ledger {self.ledger_id}"
+
+    @property
+    def _standing(self) -> str:
+        return f"{standing_after(self._machine.error)}, last add confirmed {self.last_add_confirmed}"
 
 
 class _BlockingWriter(LedgerWriter, ClosedAfterBlock):

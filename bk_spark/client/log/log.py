@@ -73,6 +73,9 @@ class Log:
         self._logs = logs
         self._access = access
 
+    def __repr__(self) -> str:
+        return f"<Log '{self.name}' at {self._logs.store.uri}>"
+
     @property
     def retention(self) -> Retention:
         """What ``bk-spark log vacuum`` removes of this log."""

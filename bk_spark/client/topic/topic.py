@@ -30,6 +30,9 @@ class Topic:
         self._ledgers = TopicLedgers(access)
         self._ledgers.store.partitions(self._name)
 
+    def __repr__(self) -> str:
+        return f"<Topic '{self.name}'>"
+
     @property
     def name(self) -> str:
         """The whole name, such as ``persistent://public/default/orders``."""

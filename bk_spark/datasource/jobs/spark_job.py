@@ -17,6 +17,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from bk_spark.datasource.worker_python import use_this_python
 from bk_spark.errors import JobFailedError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class SparkJob:
 
     def run(self, spark: SparkSession, count: int) -> list[Any]:
         """Run the tasks 0 to ``count`` - 1 and return all their rows, in any order. Raises JobFailedError."""
+        use_this_python(spark)
         frame = spark.range(0, count, 1, count).mapInArrow(self._rows, from_arrow_schema(self.result))
         try:
             return frame.collect()

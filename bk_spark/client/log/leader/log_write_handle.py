@@ -20,7 +20,7 @@ from typing import Any
 
 from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
 from bk_spark.client.ledger.payloads import CheckedPayloads, Payload, Payloads, checked_payload, checked_payloads
-from bk_spark.client.ledger.write_handle import InOrderWriter, WriteHandle
+from bk_spark.client.ledger.write_handle import InOrderWriter, WriteHandle, standing_after
 from bk_spark.client.ledger.write_items import new_future
 from bk_spark.client.log.entry_range import LogPosition
 from bk_spark.client.log.leader.leadership import CreatedLedger, Leadership
@@ -143,6 +143,10 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
     @property
     def _title(self) -> str:
         return f"the writer of log '{self._name}'"
+
+    @property
+    def _standing(self) -> str:
+        return f"ledger {self.ledger_id}, {standing_after(self._rolls.refusal)}"
 
     def _append(self, append: LogAppend) -> Future[Any]:
         with self._changed:

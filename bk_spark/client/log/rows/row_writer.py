@@ -124,6 +124,10 @@ class RowWriteHandle(ClosedAfterBlock):
     def _title(self) -> str:
         return f"the row writer of log '{self._leader.limits.log}'"
 
+    @property
+    def _standing(self) -> str:
+        return "closed" if self._is_closed else self._leader.handle._standing
+
     def _flush_when_due(self) -> None:
         """The thread: it ends with the writer."""
         while True:

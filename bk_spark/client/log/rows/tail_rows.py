@@ -32,6 +32,9 @@ class RowTail:
         self._pace = pace
         self._batches = self._follow()
 
+    def __repr__(self) -> str:
+        return f"<RowTail at {self.position}>"
+
     @property
     def position(self) -> str:
         """Behind the last row that was given: ``start`` of a later tail, or ``startingOffsets`` of a stream of Spark."""
