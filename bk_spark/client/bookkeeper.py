@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.ledger.ledger_store import LedgerStore
@@ -16,10 +16,10 @@ from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
 from bk_spark.client.log.changes.jobs import WriteJob
 from bk_spark.client.log.cleanup.orphans import OLDER_THAN_S, Orphan, Orphans
 from bk_spark.client.log.cleanup.vacuum import LogVacuum, VacuumReport
-from bk_spark.client.log.log import LedgerAccess, Log
+from bk_spark.client.log.log import LedgerAccess, Log, create_with_rows
 from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.rows.count_rows import count_rows
-from bk_spark.client.log.stored.values import LOG_TAG
+from bk_spark.client.log.stored.values import LOG_TAG, LogVersion
 from bk_spark.client.progress import Progress, no_progress
 from bk_spark.client.topic.access import TopicAccess
 from bk_spark.client.topic.roots import PulsarRoot, pulsar_root
@@ -209,7 +209,30 @@ class BookKeeper:
     def open_log(self, name: str, create: bool = False, password: bytes = b"") -> Log:
         """Open a log; ``create`` makes a missing one, empty. ``password`` is that of its ledgers. Raises NoSuchLogError."""
         uid = self.logs.open(name, create=create)
-        access = LedgerAccess(
+        return Log(self.logs, name, uid, self._log_access(password))
+
+    def append_rows(
+        self,
+        name: str,
+        rows: Any,
+        application: tuple[str, int] | None = None,
+        *,
+        create: bool = False,
+        merge_schema: bool = False,
+        password: bytes = b"",
+    ) -> LogVersion:
+        """Append rows to the log ``name`` in one atomic commit; with ``create`` the same commit makes a missing log.
+
+        So an append that fails leaves no empty log, as ``open_log(name, create=True)`` before it would. Arguments and errors
+        are those of ``open_log`` and ``Log.append_rows``.
+        """
+        if create and self.logs.names.find_usable(name) is None:
+            access = self._log_access(password)
+            return create_with_rows(self.logs, name, access, rows, application, merge_schema=merge_schema)
+        return self.open_log(name, password=password).append_rows(rows, application, merge_schema=merge_schema)
+
+    def _log_access(self, password: bytes) -> LedgerAccess:
+        return LedgerAccess(
             lambda ledger_id: self.open_ledger(ledger_id, password, recover=False),
             lambda options, job: WriteHandle(self.context, self._create(options, job), version=0),
             password,
@@ -217,7 +240,6 @@ class BookKeeper:
             self.config.add_batch_bytes,
             existing_ledgers=self.existing_ledgers,
         )
-        return Log(self.logs, name, uid, access)
 
     def list_logs(self) -> list[str]:
         """The names of all logs, ascending."""

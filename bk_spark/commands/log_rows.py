@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 import argparse
-import base64
 import contextlib
 import itertools
-import json
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 
+from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.log import Log
+from bk_spark.client.log.stored.schema import Schema
 from bk_spark.client.log.stored.values import Content
 from bk_spark.commands.arguments import OF_A_LOG, Commands, add_password, application, count, password
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.ledger import entry_line
 from bk_spark.commands.log_changes import log_command
-from bk_spark.commands.output import print_record, print_records, say
-from bk_spark.errors import ConfigError
-from bk_spark.rows.validity import without_text
+from bk_spark.commands.output import ProgressBar, print_record, print_records, say
+from bk_spark.commands.row_files.append_files import AppendedFiles, read_files
+from bk_spark.commands.row_files.json_values import plain
+from bk_spark.commands.row_files.named_file import FORMATS, named_files
+from bk_spark.commands.row_files.type_names import column_types
+from bk_spark.commands.row_files.written import write_arrow, write_csv, write_json, write_parquet, write_tsv
+from bk_spark.errors import ConfigError, NoSuchLogError, SchemaMismatchError
 
 SHOWN = 100
 """Rows that a person is shown unless ``--limit`` says another number; files take all."""
-
-_SUFFIXES = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-}
-_DATASET_FORMATS = {"parquet": "parquet", "csv": "csv", "json": "json", "arrow": "ipc"}
 
 
 def add(group: Commands) -> None:
@@ -49,11 +44,23 @@ def add(group: Commands) -> None:
     read.add_argument("--limit", type=count, metavar="N", help=text)
     read.add_argument("--output", metavar="FILE", help="write there instead of to stdout")
     add_password(read, OF_A_LOG)
-    append = log_command(group, "append", "append files as rows, all of them in one commit", _append)
-    append.add_argument("files", nargs="+", metavar="FILE", help="Parquet, CSV, JSON lines or Arrow files, all of one kind")
-    append.add_argument("--format", choices=sorted(_DATASET_FORMATS), metavar="F", help="default: by the files' names")
+    append = log_command(
+        group, "append", "append files as rows, all of them in one commit: every column of every file, or nothing", _append
+    )
+    text = (
+        "Parquet, Arrow, CSV, TSV or JSON lines, the texts also compressed, such as .csv.gz; - reads an Arrow stream from "
+        "standard input"
+    )
+    append.add_argument("files", nargs="+", metavar="FILE", help=text)
+    append.add_argument("--format", choices=FORMATS, metavar="F", help="of all files; default: by each file's name")
     append.add_argument("--create", action="store_true", help="create the log if it does not exist")
-    append.add_argument("--merge-schema", action="store_true", help="add columns that the log lacks")
+    append.add_argument("--merge-schema", action="store_true", help="add columns that the log, or some of the files, lack")
+    text = (
+        "types of columns of CSV and JSON, such as zip:string,price:decimal(10,2) (default: the log's, or what all values fit)"
+    )
+    append.add_argument("--types", type=_types, metavar="COLUMN:TYPE,…", help=text)
+    text = "texts of CSV, without quotes, that are null, such as NA,- (default: only the empty one, which always is)"
+    append.add_argument("--null-values", metavar="A,B", help=text)
     text = "drop the commit if the log has this version of this application, or a later one"
     append.add_argument("--application", type=application, metavar="ID:VERSION", help=text)
     add_password(append, OF_A_LOG)
@@ -134,21 +141,34 @@ def _opened(path: str | None, form: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(_replaced(Path(path).resolve()))
+        except OSError as problem:
+            raise ConfigError("--output", path, f"it cannot be written: {problem.strerror}") from None
+        yield file
+
+
+@contextlib.contextmanager
+def _replaced(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of ``path`` once it is whole: what is cut off on the way is never taken for all rows."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as device:
+            yield device
+        return
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
-        with Path(path).open("wb") as file:
+        with unfinished.open("wb") as file:
             yield file
-    except OSError as problem:
-        raise ConfigError("--output", path, f"it cannot be written: {problem.strerror}") from None
-
-
-def _write_json(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO) -> None:
-    for batch in batches:
-        lines = (json.dumps({name: _plain(value) for name, value in row.items()}, default=str) for row in _listed(batch))
-        out.write("".join(f"{line}\n" for line in lines).encode())
+        if path.exists():
+            unfinished.chmod(stat.S_IMODE(path.stat().st_mode))
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _write_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO) -> None:
-    records = [{name: _plain(value) for name, value in row.items()} for batch in batches for row in _listed(batch)]
+    records = [row for batch in batches for row in plain(batch.to_struct_array())]
     with contextlib.redirect_stdout(_Text(out)):
         print_records(records, schema.names, as_json=False)
 
@@ -166,115 +186,54 @@ class _Text:
         self._out.flush()
 
 
-def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO) -> None:
-    from pyarrow import csv
-
-    flat = pa.schema([pa.field(field.name, pa.string() if _is_not_flat(field.type) else field.type) for field in schema])
-    with csv.CSVWriter(out, flat) as writer:
-        for batch in batches:
-            columns = [_flat(column) for column in batch.columns]
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=flat))
-
-
-def _is_not_flat(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_duration(kind) or pa.types.is_null(kind))
-
-
-def _flat(column: pa.Array) -> pa.Array:
-    """CSV knows no nested values: they become JSON, bytes base64."""
-    if not _is_not_flat(column.type):
-        return column
-    is_nested = pa.types.is_nested(column.type)
-    plain = [_plain(value) for value in column.to_pylist()]
-    texts = [None if one is None else json.dumps(one, default=str) if is_nested else str(one) for one in plain]
-    return pa.array(texts, pa.string())
-
-
-def _write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO) -> None:
-    from pyarrow import parquet
-
-    with parquet.ParquetWriter(out, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-
-
-def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO) -> None:
-    with pa.ipc.new_file(out, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-
-
 _WRITERS: dict[str, Callable[[Iterable[pa.RecordBatch], pa.Schema, BinaryIO], None]] = {
-    "arrow": _write_arrow,
-    "csv": _write_csv,
-    "json": _write_json,
-    "parquet": _write_parquet,
+    "arrow": write_arrow,
+    "csv": write_csv,
+    "json": write_json,
+    "parquet": write_parquet,
     "table": _write_table,
+    "tsv": write_tsv,
 }
-
-
-def _listed(rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Text is given as bytes if some of the rows' text is no UTF-8."""
-    try:
-        return list(rows.to_pylist())
-    except UnicodeDecodeError:
-        plain = [column.cast(without_text(column.type)) for column in rows.columns]
-        return list(pa.record_batch(plain, rows.schema.names).to_pylist())
-
-
-def _plain(value: object) -> object:
-    """A value that JSON can hold: bytes as base64; what else JSON lacks becomes text later."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    return value
 
 
 # --- append
 
 
 def _append(args: argparse.Namespace) -> None:
-    form = args.format or _format_of(args.files)
-    with bookkeeper(args) as client:
-        log = client.open_log(args.name, create=args.create, password=password(args))
-        is_empty = log.snapshot().content is None
-        # Texts have no types of their own: they are read as what the log has, if it has a schema.
-        schema = None if is_empty or form not in ("csv", "json") else log.schema
-        rows = _dataset(args.files, form, schema)
-        try:
-            version = log.append_rows(rows, args.application, merge_schema=args.merge_schema)
-        except (pa.ArrowException, OSError) as problem:
-            raise _unreadable(args.files, form, problem) from None
-        record = {"log": args.name, "version": version.version, "rows": version.added.rows}
-        if version.duplicate_of is not None:
-            record = {"log": args.name, "version": version.version, "rows": 0, "duplicate_of": version.duplicate_of}
-        print_record(record, as_json=args.json)
+    files = named_files(args.files, args.format)
+    nulls = () if args.null_values is None else tuple(args.null_values.split(","))
+    with bookkeeper(args) as client, ProgressBar() as progress:
+        stored = _stored_schema(client, args)
+        call = AppendedFiles(args.name, stored, files, args.types or {}, nulls, args.merge_schema)
+        version = client.append_rows(
+            args.name,
+            read_files(call, progress),
+            args.application,
+            create=args.create,
+            merge_schema=args.merge_schema,
+            password=password(args),
+        )
+    record = {"log": args.name, "version": version.version, "rows": version.added.rows}
+    if version.duplicate_of is not None:
+        record = {"log": args.name, "version": version.version, "rows": 0, "duplicate_of": version.duplicate_of}
+    print_record(record, as_json=args.json)
 
 
-def _format_of(files: list[str]) -> str:
-    kinds = {_SUFFIXES.get(Path(file).suffix.lower()) for file in files}
-    kind = next(iter(kinds))
-    if len(kinds) != 1 or kind is None:
-        known = ", ".join(sorted(_SUFFIXES))
-        raise ConfigError("FILE", ", ".join(files), f"their names must all end in one kind of {known}, or give --format")
-    return kind
-
-
-def _dataset(files: list[str], form: str, schema: pa.Schema | None) -> pa.RecordBatchReader:
-    from pyarrow import dataset
-
-    for file in files:
-        if not Path(file).is_file():
-            raise ConfigError("FILE", file, "there is no such file")
+def _types(text: str) -> dict[str, pa.DataType]:
     try:
-        found = dataset.dataset(files, format=_DATASET_FORMATS[form], schema=schema)
-        return found.scanner().to_reader()
-    except (pa.ArrowException, OSError) as problem:
-        raise _unreadable(files, form, problem) from None
+        return column_types(text)
+    except ConfigError as problem:
+        raise argparse.ArgumentTypeError(problem.remedy) from None
 
 
-def _unreadable(files: list[str], form: str, problem: Exception) -> ConfigError:
-    return ConfigError("FILE", ", ".join(files), f"it cannot be read as {form}: {problem}")
+def _stored_schema(client: BookKeeper, args: argparse.Namespace) -> Schema | None:
+    """Of the log, in Spark's JSON; None without a log or without content. Raises NoSuchLogError unless one is to be created."""
+    uid = client.logs.names.find_usable(args.name)
+    if uid is None:
+        if args.create:
+            return None
+        raise NoSuchLogError(args.name)
+    head = client.logs.names.head(args.name, uid)
+    if head.content is Content.ENTRIES:
+        raise SchemaMismatchError(args.name, "the log holds entries, the data is rows: write them to another log")
+    return None if head.schema_id is None else client.logs.reader.schema(args.name, uid, head.schema_id)

@@ -41,7 +41,7 @@ from bk_spark.rows.codec import RowEncoder
 from bk_spark.rows.conversion import Conversion
 from bk_spark.rows.payload_defaults import COMPRESSION, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
 
-__all__ = ["DEFAULT_ROLL_BYTES", "LedgerAccess", "Log", "LogPosition"]
+__all__ = ["DEFAULT_ROLL_BYTES", "LedgerAccess", "Log", "LogPosition", "create_with_rows"]
 
 DEFAULT_ROLL_BYTES = 1024**3
 """Space is given back by whole ledgers, so a leader that stays for long must roll, or nothing that it wrote could be deleted.
@@ -362,3 +362,17 @@ def tail_plan(log: Log, query: RowQuery, start: str, overwrites: str) -> TailPla
     access = log._access
     tailed = TailedLog(log.name, log.uid, log._logs, access.open_ledger, access.existing_ledgers, overwrites)
     return TailPlan(tailed, query, start)
+
+
+def create_with_rows(
+    logs: LogStore, name: str, access: LedgerAccess, rows: Any, application: tuple[str, int] | None, *, merge_schema: bool
+) -> LogVersion:
+    """Append rows to a log that does not exist: their commit creates it. A log that somebody else made meanwhile takes them.
+
+    Arguments and errors as ``Log.append_rows``. After an error there is no log.
+    """
+    options = LedgerOptions(password=access.password)
+    target = RowTarget(logs, name, None, access.batch_bytes, access.window_bytes)
+    create = access.create_ledger
+    asked = AskedLanes.of(None, None)
+    return append_rows(target, rows, lambda job: create(options, job), application, asked, merge_schema=merge_schema)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import decimal
+import io
 import json
 import uuid
 from collections.abc import Iterator
@@ -100,6 +102,81 @@ def test_texts_are_appended_as_the_types_that_the_log_has(log, tmp_path, capsys)
     ]
 
 
+EVERY_TYPE = pa.table(
+    {
+        "flag": [True, None],
+        "n": pa.array([-(2**63), None], pa.int64()),
+        "small": pa.array([0.1, float("nan")], pa.float32()),
+        "x": [float("-inf"), -0.0],
+        "price": pa.array([decimal.Decimal("-1.10"), None], pa.decimal128(38, 2)),
+        "text": ["", None],
+        "word": ["NA, null\n\\N", '"'],
+        "raw": [b"", b"\x00\xff"],
+        "day": pa.array([-(2**31), None], pa.int32()).view(pa.date32()),
+        "time": pa.array([datetime.time(23, 59, 59, 999_999), None], pa.time64("us")),
+        "at": pa.array([2**63 - 1, -1], pa.int64()).view(pa.timestamp("us", "UTC")),
+        "local": pa.array([-(2**63), None], pa.int64()).view(pa.timestamp("us")),
+        "took": pa.array([-1, None], pa.int64()).view(pa.duration("us")),
+        "tags": [[None, ""], None],
+        "by": pa.array(
+            [[(datetime.date(2026, 1, 31), [{"a": None}])], None],
+            pa.map_(pa.date32(), pa.list_(pa.struct([("a", pa.binary())]))),
+        ),
+        "nothing": pa.nulls(2),
+    }
+)
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "tsv", "parquet", "arrow"])
+def test_what_is_read_in_any_format_is_appended_to_a_log_of_the_same_schema_as_the_same_rows(log, tmp_path, form, capsys):
+    log.append_rows(EVERY_TYPE)
+    assert run("append", log.name, str(written(log, form, tmp_path))) == 0
+    stored = log.read_rows().read_all()
+    first, second = stored.slice(0, 2).combine_chunks(), stored.slice(2).combine_chunks()
+    assert second.num_rows == 2
+    for name in stored.schema.names:
+        assert str(second[name].combine_chunks()) == str(first[name].combine_chunks()), name
+
+
+def test_a_failed_append_leaves_nothing_not_even_the_log_that_it_was_to_create(log, cluster, tmp_path, capsys):
+    name = f"{log.name}-new"
+    (tmp_path / "1.csv").write_text("id\n1\n")
+    for bad in ("id,paid\n1,2\n", "ID\n1\n", "id\n00501\n", 'id\n"1'):
+        (tmp_path / "2.csv").write_text(bad)
+        assert run("append", name, str(tmp_path / "1.csv"), str(tmp_path / "2.csv"), "--create", "--types", "id:bigint") == 1
+        assert "2.csv" in capsys.readouterr().err
+    with BookKeeper(cluster.metadata_uri) as client:
+        assert name not in client.list_logs()
+        (tmp_path / "2.csv").write_text("id\n2\n")
+        assert run("append", name, str(tmp_path / "1.csv"), str(tmp_path / "2.csv"), "--create", "--password", "p") == 0
+        assert client.open_log(name, password=b"p").read_rows().read_all().to_pydict() == {"id": [1, 2]}
+        assert len(client.open_log(name).versions()) == 1
+
+
+def test_standard_input_is_an_arrow_stream(log, capsys, monkeypatch):
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, pa.schema([("id", pa.int64())])) as writer:
+        for number in range(3):
+            writer.write_batch(pa.record_batch({"id": [number]}))
+    for data, code in ((out.getvalue()[:-8], 1), (out.getvalue(), 0)):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+        assert run("append", log.name, "-") == code
+    assert "perhaps cut off" in capsys.readouterr().err
+    assert log.read_rows().read_all().to_pydict() == {"id": [0, 1, 2]}
+
+
+def test_a_file_is_written_whole_or_not_at_all(log, tmp_path, capsys):
+    log.append_rows(pa.table({"text": pa.array([b"\xff"]).view(pa.string())}))
+    path = tmp_path / "rows.csv"
+    path.write_text("before")
+    assert run("read", log.name, "--format", "csv", "--output", str(path)) == 1
+    assert "is not UTF-8" in capsys.readouterr().err
+    assert path.read_text() == "before"
+    assert [one.name for one in tmp_path.iterdir()] == ["rows.csv"]
+    assert run("read", log.name, "--format", "json", "--output", str(path)) == 0
+    assert json.loads(path.read_text()) == {"text": "\udcff"}
+
+
 def test_several_files_are_one_commit_and_an_application_version_goes_in_once(log, tmp_path, capsys):
     for number in (1, 2):
         parquet.write_table(pa.table({"id": [number]}), tmp_path / f"{number}.parquet")
@@ -116,7 +193,7 @@ def test_several_files_are_one_commit_and_an_application_version_goes_in_once(lo
         (("append", "NAME", "nothing.parquet"), "there is no such file"),
         (("append", "NAME", "broken.parquet"), "it cannot be read as parquet"),
         (("append", "NAME", "broken.jsonl"), "it cannot be read as json"),
-        (("append", "NAME", "a.csv", "b.parquet"), "or give --format"),
+        (("append", "NAME", "broken.txt"), "or give --format"),
         (("append", "no such log", "broken.jsonl"), "there is no log"),
         (("read", "NAME", "--columns", "price"), "has the columns id"),
         (("read", "NAME", "--where", "id LIKES 1"), "where"),
@@ -127,7 +204,7 @@ def test_several_files_are_one_commit_and_an_application_version_goes_in_once(lo
 def test_what_cannot_be_done_is_one_line(log, tmp_path, capsys, monkeypatch, arguments, says):
     monkeypatch.chdir(tmp_path)
     log.append_rows(pa.table({"id": [1]}))
-    for name in ("broken.parquet", "broken.jsonl"):
+    for name in ("broken.parquet", "broken.jsonl", "broken.txt"):
         (tmp_path / name).write_text("{[")
     assert run(*(log.name if one == "NAME" else one for one in arguments)) == 1
     told = capsys.readouterr().err

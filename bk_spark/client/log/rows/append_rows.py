@@ -40,7 +40,8 @@ class RowTarget:
 
     logs: LogStore
     name: str
-    uid: str
+    uid: str | None
+    """None: there was no log of this name, and the commit creates it with its first rows."""
     add_bytes: int
     """Payloads travel together up to so many bytes: ``ClientConfig.add_batch_bytes``."""
     window_bytes: int
@@ -59,6 +60,8 @@ class RowTarget:
     def check(self, schema_json: str, *, merge: bool) -> Head:
         """The head of the log. Raises SchemaMismatchError where the log would refuse rows of this schema."""
         given = parse_schema(self.name, schema_json)
+        if self.uid is None:
+            return Head(self.name)
         head = self.logs.names.head(self.name, self.uid)
         if head.content is Content.ENTRIES:
             raise SchemaMismatchError(self.name, "the log holds entries, the data is rows: write them to another log")

@@ -1,0 +1,186 @@
+"""Reads CSV, and texts with tabs. All columns are texts at first; what they mean is decided for the whole column."""
+
+from __future__ import annotations
+
+import csv as python_csv
+import io
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from bk_spark.commands.row_files import text_values
+from bk_spark.commands.row_files.guessed_types import GuessedColumn
+from bk_spark.commands.row_files.named_file import NamedFile
+from bk_spark.commands.row_files.reading import BLOCK_BYTES, MAX_ROW_BYTES, in_column, reading
+from bk_spark.errors import ConfigError
+
+
+class CsvSource:
+    """A text whose first row names the columns. A text without quotes may be null, a quoted one never is."""
+
+    def __init__(self, file: NamedFile, null_values: tuple[str, ...]) -> None:
+        self.file = file
+        self._delimiter = "\t" if file.form == "tsv" else ","
+        self._convert_nulls = ["", *null_values]
+        with reading(file), closing(file.open()) as opened:
+            self.names, empty_lines = _header(opened, self._delimiter)
+        self._header_rows = 1 + empty_lines if len(self.names) == 1 else 1
+        """An empty line is a row of a file with one column: its null."""
+        twice = next((name for name in self.names if self.names.count(name) > 1), None)
+        if twice is not None:
+            raise ConfigError("FILE", file.path, f"it has the column '{twice}' twice: rename one")
+
+    def guess(self, columns: Mapping[str, GuessedColumn]) -> Iterator[int]:
+        """Show each of ``columns`` all of its texts; yields numbers of rows on the way."""
+        wanted = [(self.names.index(name), guessed) for name, guessed in columns.items() if name in self.names]
+        if not wanted:
+            return
+        for batch in self._texts():
+            for place, guessed in wanted:
+                guessed.see(batch.column(place))
+            yield batch.num_rows
+
+    def batches(self, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+        kinds = [types[name] for name in self.names]
+        for batch in self._texts():
+            with reading(self.file):
+                columns = [
+                    _converted(_with_nulls(texts, kind), kind, name)
+                    for texts, kind, name in zip(batch.columns, kinds, self.names, strict=True)
+                ]
+            yield pa.RecordBatch.from_arrays(columns, names=self.names)
+
+    def _texts(self) -> Iterator[pa.RecordBatch]:
+        """All columns as texts. A row that is longer than a block begins a new reading with larger ones."""
+        done, block_bytes = 0, BLOCK_BYTES
+        while True:
+            try:
+                for batch in self._read(block_bytes, done):
+                    yield batch
+                    done += batch.num_rows
+                self.file.check()
+                return
+            except _RowTooLong:
+                block_bytes *= 8
+                if block_bytes > MAX_ROW_BYTES:
+                    problem = f"one row has more than {MAX_ROW_BYTES} bytes: perhaps a quote is never closed"
+                    raise ConfigError("FILE", self.file.path, problem) from None
+
+    def _read(self, block_bytes: int, skip: int) -> Iterator[pa.RecordBatch]:
+        places = [str(place) for place in range(len(self.names))]
+        end = uuid.uuid4().hex
+        with reading(self.file), closing(self.file.open()) as opened:
+            marked = _WithLastRow(opened, self._delimiter.join([end] * len(places)).encode())
+            try:
+                read = csv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=places)
+                parse = csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=len(places) > 1)
+                convert = csv.ConvertOptions(
+                    column_types=dict.fromkeys(places, pa.string()),
+                    null_values=self._convert_nulls,
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                )
+                reader = csv.open_csv(pa.PythonFile(marked, "r"), read, parse, convert)
+                yield from self._without_last_row(_skipped(reader, self._header_rows + skip), end)
+            except pa.ArrowInvalid as problem:
+                if "straddl" in str(problem):
+                    raise _RowTooLong from None
+                raise
+
+    def _without_last_row(self, batches: Iterator[pa.RecordBatch], end: str) -> Iterator[pa.RecordBatch]:
+        held: pa.RecordBatch | None = None
+        for batch in batches:
+            if held is not None:
+                yield held
+            held = batch if batch.num_rows else held
+        last = [] if held is None or not held.num_rows else [column[-1].as_py() for column in held.columns]
+        if held is None or last != [end] * len(self.names):
+            raise ConfigError("FILE", self.file.path, "a quote is open at its end: it is cut off, or a quote is missing")
+        if held.num_rows > 1:
+            yield held.slice(0, held.num_rows - 1)
+
+
+class _RowTooLong(Exception):
+    """A row of CSV does not fit into a block."""
+
+
+class _WithLastRow(io.RawIOBase):
+    """A text with one row more. It comes back as a row unless a quote is open at the text's end."""
+
+    def __init__(self, opened: Any, row: bytes) -> None:
+        self._opened = opened
+        self._row = row + b"\n"
+        """What is left of the last row."""
+        self._last = b"\n"
+        self._has_ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """``size`` bytes unless the text ends before: Arrow takes what one call returns for a block."""
+        found = b""
+        while len(found) < size and not self._has_ended:
+            more = cast("bytes", self._opened.read(size - len(found)))
+            if more:
+                self._last = more[-1:]
+            else:
+                self._has_ended = True
+                self._row = self._row if self._last in b"\r\n" else b"\n" + self._row
+            found += more
+        rest = size - len(found)
+        found, self._row = found + self._row[:rest], self._row[rest:]
+        return found
+
+
+def _header(opened: Any, delimiter: str) -> tuple[list[str], int]:
+    """The names of the columns, and how many empty lines are before them."""
+    text = io.TextIOWrapper(cast("Any", _Buffered(opened)), "utf-8-sig", newline="")
+    for skipped, names in enumerate(python_csv.reader(text, delimiter=delimiter)):
+        if names:
+            return names, skipped
+    raise ValueError("it is empty: its first row must name the columns")
+
+
+class _Buffered(io.BufferedReader):
+    def __init__(self, opened: Any) -> None:
+        super().__init__(_Raw(opened))
+
+
+class _Raw(io.RawIOBase):
+    def __init__(self, opened: Any) -> None:
+        self._opened = opened
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._opened.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+
+def _skipped(batches: Any, rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if rows >= batch.num_rows:
+            rows -= batch.num_rows
+            continue
+        yield batch.slice(rows)
+        rows = 0
+
+
+def _with_nulls(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """An empty text in quotes, as some programs write a missing number, is null where it can be nothing else."""
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return texts
+    return pc.if_else(pc.equal(texts, ""), None, texts)
+
+
+def _converted(texts: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    with in_column(name):
+        return text_values.from_texts(texts, kind)
