@@ -21,7 +21,8 @@ from bk_spark.commands.row_files.named_file import NamedFile
 from bk_spark.commands.row_files.one_schema import FileColumns, in_schema, one_schema
 from bk_spark.commands.row_files.typed_source import TypedSource
 from bk_spark.errors import ConfigError
-from bk_spark.rows.arrow_types import Conversion, arrow_schema
+from bk_spark.rows.arrow_types import arrow_schema
+from bk_spark.rows.conversion import Conversion
 
 Source = TypedSource | CsvSource | JsonSource
 
@@ -83,7 +84,7 @@ class _Append:
         for place, source in enumerate(self._sources):
             if isinstance(source, TypedSource):
                 found[place] = {one.name: one.type for one in source.schema}
-        typed = {one.name: one.type for own in found.values() for one in Conversion(_schema_of(own)).stored}
+        typed = {one.name: one.type for own in found.values() for one in Conversion(self._call.log, _schema_of(own)).stored}
         self._known = {name: kind for name, kind in typed.items() if not pa.types.is_null(kind)} | self._known
         found |= self._json_types()
         found |= self._csv_types()
@@ -143,7 +144,7 @@ class _Append:
             raise ConfigError("FILE", path, "it has no column: there is nothing to append")
         schema = source.schema if isinstance(source, TypedSource) else _schema_of(own)
         try:
-            return parse_schema(self._call.log, json.dumps(Conversion(schema).schema))
+            return parse_schema(self._call.log, json.dumps(Conversion(self._call.log, schema).schema))
         except ConfigError as problem:
             raise ConfigError("FILE", path, f"{problem}") from None
 
@@ -157,7 +158,7 @@ class _Append:
 
     def _batches(self, source: Source, own: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
         if isinstance(source, TypedSource):
-            conversion = Conversion(source.schema)
+            conversion = Conversion(self._call.log, source.schema)
             for batch in source.batches():
                 try:
                     stored = conversion.of(batch)

@@ -12,11 +12,11 @@ from bk_spark.commands.output import ProgressBar
 from bk_spark.commands.row_files.append_files import AppendedFiles, read_files
 from bk_spark.commands.row_files.named_file import named_files
 from bk_spark.commands.row_files.type_names import column_types
-from bk_spark.rows.arrow_types import Conversion
+from bk_spark.rows.conversion import Conversion
 
 
 def stored(schema: pa.Schema | None) -> dict[str, Any] | None:
-    return None if schema is None else json.loads(json.dumps(Conversion(schema).schema))
+    return None if schema is None else json.loads(json.dumps(Conversion("log", schema).schema))
 
 
 def appended(
