@@ -2,11 +2,12 @@
 
 Spark reads, writes and streams logs with ``format("bookkeeper")``. Programs without Spark use the client:
 
+    import pyarrow
     from bk_spark import BookKeeper
 
     with BookKeeper("zk://host:2181/ledgers") as bookkeeper:   # or "embedded:DIR": bookies of this machine
-        log = bookkeeper.open_log("events", create=True)
-        log.append_rows({"id": [1], "item": ["apples"]})
+        log = bookkeeper.open_log("orders", create=True)
+        log.append_rows(pyarrow.table({"id": [1], "item": ["apples"]}))
         print(log.read_rows().read_all())
 
 ========================== ===============================================================

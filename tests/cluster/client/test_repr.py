@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import textwrap
 
 import pyarrow as pa
 
+import bk_spark
 from bk_spark import aio
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
@@ -74,3 +76,9 @@ def test_the_objects_of_asyncio_say_the_same(cluster: LocalCluster) -> None:
     assert leader.startswith("<AsyncLogWriteHandle: the writer of log 'shown by asyncio', ledger ")
     assert writer.startswith("<AsyncWriteHandle: ledger ")
     assert writer.endswith("open, last add confirmed -1>")
+
+
+def test_the_example_of_the_package_s_help_runs_as_it_stands(cluster, capsys) -> None:
+    code = "\n".join(line for line in (bk_spark.__doc__ or "").splitlines() if line.startswith("    "))
+    exec(textwrap.dedent(code).replace("zk://host:2181/ledgers", cluster.metadata_uri), {})
+    assert "apples" in capsys.readouterr().out
