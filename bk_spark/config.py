@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from bk_spark.errors import ConfigError
+from bk_spark.host_port import parse_host
 from bk_spark.quorum import check_quorums
 
 KIB = 1024
@@ -328,6 +329,7 @@ class BookieConfig:
     def __post_init__(self) -> None:
         _check_positive(self)
         _check_rack(self.rack)
+        _check_host("http_host", self.http_host)
         _check_extra_port("http_port", self.http_port)
         _check_extra_port("apache_port", self.apache_port)
         _check_memory(self)
@@ -358,6 +360,14 @@ def _check_rack(rack: str) -> None:
     if not isinstance(rack, str) or not re.fullmatch(r"(/[^/\s]+)+", rack) or len(rack) > MAX_RACK_CHARACTERS:
         form = f"it must look like /zone/rack, without spaces, of at most {MAX_RACK_CHARACTERS} characters"
         raise ConfigError("rack", rack, form)
+
+
+def _check_host(name: str, host: str) -> None:
+    try:
+        if host:
+            parse_host(host)
+    except (TypeError, ValueError, AttributeError) as problem:
+        raise ConfigError(name, host, str(problem)) from None
 
 
 def _check_extra_port(name: str, port: int) -> None:

@@ -20,6 +20,7 @@ from bk_spark.config import MAX_SETTING, ZOOKEEPER_AUTH_VARIABLE
 from bk_spark.datasource.option_values import size
 from bk_spark.datasource.passwords import password_in_file
 from bk_spark.errors import ConfigError
+from bk_spark.host_port import is_any_address, parse_host
 from bk_spark.metadata.ledger_layout import MAX_LEDGER_ID
 from bk_spark.metadata.znodes import is_bookie_id
 
@@ -130,11 +131,20 @@ def positive_number(text: str) -> float:
     return number
 
 
+def host(text: str) -> str:
+    """A host name or address, of IPv6 with brackets or without."""
+    try:
+        return parse_host(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+
+
 def client_host(text: str) -> str:
     """A host name or address that clients can connect to."""
-    if not text.strip() or text in ("0.0.0.0", "::"):
+    found = host(text)
+    if is_any_address(found):
         raise argparse.ArgumentTypeError(f"{text!r} is no address that clients can connect to: name one of this machine's")
-    return text
+    return found
 
 
 def port(text: str) -> int:

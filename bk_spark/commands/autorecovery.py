@@ -13,7 +13,7 @@ from functools import partial
 from bk_spark.client.replication.auditor_znodes import auditor_report, candidates, current_auditor, is_requested, request_audit
 from bk_spark.client.replication.autorecovery import AutoRecoveryPlace, run_autorecovery
 from bk_spark.client.replication.settings import AutoRecoveryConfig
-from bk_spark.commands.arguments import Commands, Handler, add_log_option, command, group_of, positive_number
+from bk_spark.commands.arguments import Commands, Handler, add_log_option, command, group_of, host, positive_number
 from bk_spark.commands.connect import client_config, metadata_store, metadata_uri, stop_signal
 from bk_spark.commands.output import ProgressBar, print_pages, print_record
 from bk_spark.commands.settings import add_fields, given_fields
@@ -60,7 +60,7 @@ def _add_run(group: Commands, text: str, handler: Handler) -> None:
     parser = command(group, "run", text, handler)
     parser.add_argument("--name", metavar="NAME", help="who this is, in votes, locks and logs (default: host name and process)")
     parser.add_argument(
-        "--http-host", default="127.0.0.1", metavar="HOST", help="where --http-port listens (default %(default)s)"
+        "--http-host", type=host, default="127.0.0.1", metavar="HOST", help="where --http-port listens (default %(default)s)"
     )
     add_log_option(parser)
     settings = parser.add_argument_group(

@@ -68,7 +68,7 @@ def _registered(client: BookKeeper, bookie: RegisteredBookie, *, as_json: bool) 
     free = description.free_bytes if description else None
     record = {
         "bookie_id": bookie.bookie_id,
-        "address": f"{bookie.address.host}:{bookie.address.port}",
+        "address": str(bookie.address.place),
         "kind": "Apache" if bookie.is_apache else "bk_spark",
         "rack": bookie.rack,
         "mode": READ_ONLY if bookie.read_only else WRITABLE,

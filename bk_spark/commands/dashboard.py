@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bk_spark.commands.arguments import Commands, add_log_option, command, port
+from bk_spark.commands.arguments import Commands, add_log_option, command, host, port
 from bk_spark.commands.connect import bookkeeper, stop_signal
 from bk_spark.commands.output import print_record, say
 from bk_spark.dashboard.server import Dashboard
@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
     parser = command(commands, "dashboard", "serve the cluster as a web page, which changes nothing", _run)
     parser.description = ABOUT
     text = "the address to listen at; 0.0.0.0 shows the cluster to all who reach this machine (default %(default)s)"
-    parser.add_argument("--host", default="127.0.0.1", help=text)
+    parser.add_argument("--host", type=host, default="127.0.0.1", help=text)
     text = "the port; 0 takes a free one (default %(default)s)"
     parser.add_argument("--port", type=port, default=DEFAULT_PORT, metavar="P", help=text)
     text = "a further host name under which browsers ask for the page, such as that of a proxy; may be given several times"

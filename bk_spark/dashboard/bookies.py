@@ -11,6 +11,7 @@ from bk_spark.dashboard.advice import Recovery, about_absent, about_registered
 from bk_spark.dashboard.cluster import LOST, NEW, READ_ONLY, WRITABLE, ClusterLook
 from bk_spark.dashboard.snapshots import Record, Snapshot
 from bk_spark.dashboard.space import BookieSpace, sharing
+from bk_spark.host_port import HostPort
 from bk_spark.metadata.registration import RegisteredBookie
 from bk_spark.metadata.under_replication import Mark
 from bk_spark.wire.messages import BookieDirectory
@@ -72,18 +73,14 @@ def _registered(bookie: RegisteredBookie, figures: Snapshot[Record] | None) -> R
         "mode": READ_ONLY if bookie.read_only else WRITABLE,
         "registered_ms": bookie.registered_ms,
         "is_apache": bookie.is_apache,
-        "address": _joined(address.host, address.port),
-        "apache_address": None if address.apache is None else _joined(address.host, address.apache.port),
+        "address": str(address.place),
+        "apache_address": None if address.apache is None else str(HostPort(address.host, address.apache.port)),
         "apache_tls": address.apache is not None and address.apache.has_tls,
         "rack": bookie.rack,
         "metrics_address": bookie.http,
         **(found.value or {}),
         **found.about(),
     }
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _marked(bookie_id: str, cluster: ClusterLook) -> Record:

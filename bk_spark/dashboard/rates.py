@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from bk_spark.host_port import HostPort
+
 WINDOW_S = 30.0
 """Latencies cover the last half minute: on a quiet cluster a few seconds hold too few requests."""
 
@@ -82,8 +84,8 @@ def quantile(buckets: Sequence[tuple[float, float]], share: float) -> float | No
 
 def scrape(address: str, now_s: float) -> Counters | None:
     """The counters that ``host:port`` serves, as of ``now_s``; None if it does not answer, or not with metrics."""
-    host, _, port = address.rpartition(":")
-    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_S)
+    place = HostPort.parse(address)
+    connection = http.client.HTTPConnection(place.host, place.port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", "/metrics")
         response = connection.getresponse()

@@ -18,6 +18,7 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.dashboard import ledgers, logs
 from bk_spark.dashboard.collector import Collector
 from bk_spark.dashboard.snapshots import Record
+from bk_spark.host_port import HostPort
 from bk_spark.telemetry.http_endpoint import HttpEndpoint, Response, Route
 from bk_spark.telemetry.served_hosts import ServedHosts
 
@@ -62,8 +63,7 @@ class Dashboard:
 
     @property
     def url(self) -> str:
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._endpoint.port}/"
+        return f"http://{HostPort(self._host, self._endpoint.port)}/"
 
     def start(self) -> None:
         self._collector.start()

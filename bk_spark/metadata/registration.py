@@ -11,7 +11,6 @@ protocol rule 48.
 from __future__ import annotations
 
 import contextlib
-import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from bk_spark.config import DEFAULT_RACK
 from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
+from bk_spark.host_port import HostPort, parse_host
 from bk_spark.metadata.ledger_layout import LedgerLayout
 from bk_spark.metadata.other_roots import not_initialised
 from bk_spark.metadata.store import (
@@ -51,9 +51,6 @@ HTTP_PROTOCOL = "http"
 RESTORE = "restore the metadata store, and do not initialise it anew: an empty one would be another cluster"
 """What to do about a metadata store that lacks a cluster which there was."""
 
-_HOST = re.compile(r"[^\s/,]{1,255}")
-"""Host names and addresses. gRPC would take other texts for other kinds of addresses, such as Unix sockets."""
-
 RACK_PROPERTY = "rack"
 """The property of a registration that names the bookie's rack."""
 
@@ -75,10 +72,15 @@ class BookieAddress:
     port: int
     rack: str = DEFAULT_RACK
     http: str | None = None
-    """``host:port`` of its metrics and health; None if it has none."""
+    """``host:port`` of its metrics and health, as ``HostPort`` writes it; None if it has none."""
     protocol: str = PROTOCOL
     """What it speaks there: PROTOCOL or APACHE_PROTOCOL."""
     apache: ApachePort | None = None
+
+    @property
+    def place(self) -> HostPort:
+        return HostPort(self.host, self.port)
+
     """Where it takes requests of Apache's clients besides; None if it does not."""
 
 
@@ -288,8 +290,8 @@ def _encode(address: BookieAddress) -> bytes:
         apache.extensions.extend([TLS_EXTENSION] if address.apache.has_tls else [])
         endpoints.append(apache)
     if address.http is not None:
-        host, _, port = address.http.rpartition(":")
-        endpoints.append(_endpoint("http", host, int(port), HTTP_PROTOCOL))
+        monitored = HostPort.parse(address.http)
+        endpoints.append(_endpoint("http", monitored.host, monitored.port, HTTP_PROTOCOL))
     info = BookieServiceInfoFormat(endpoints=endpoints, properties={RACK_PROPERTY: address.rack})
     return info.SerializeToString(deterministic=True)
 
@@ -309,26 +311,37 @@ def _decode(bookie_id: str, path: str, value: bytes) -> BookieAddress | None:
     by_protocol = {endpoint.protocol: endpoint for endpoint in reversed(info.endpoints)}
     rack = info.properties.get(RACK_PROPERTY, DEFAULT_RACK)
     known = {name: by_protocol[name] for name in (PROTOCOL, APACHE_PROTOCOL, HTTP_PROTOCOL) if name in by_protocol}
-    for host, port in ((endpoint.host, endpoint.port) for endpoint in known.values()):
-        if not isinstance(host, str) or not _HOST.fullmatch(host) or not 0 < port < 65536:
-            raise CorruptionError(f"the registration {path}", f"it names the host {host!r:.100} and port {port}")
+    places = {name: _place(path, endpoint.host, endpoint.port) for name, endpoint in known.items()}
     if not isinstance(rack, str):  # protobuf 2 returns strings that are not UTF-8 as bytes
         raise CorruptionError(f"the registration {path}", f"it names the rack {rack!r:.100}")
-    http = known.pop(HTTP_PROTOCOL, None)
-    monitored = f"{http.host}:{http.port}" if http is not None else None
-    found = next(iter(known.items()), None)  # ours first: it carries whole batches
+    http = places.pop(HTTP_PROTOCOL, None)
+    found = next(iter(places.items()), None)  # ours first: it carries whole batches
     if found is None:
         return None
     other = known.get(APACHE_PROTOCOL) if found[0] == PROTOCOL else None
     apache = ApachePort(other.port, TLS_EXTENSION in other.extensions) if other is not None else None
+    monitored = None if http is None else str(http)
     return BookieAddress(bookie_id, found[1].host, found[1].port, rack, monitored, found[0], apache)
+
+
+def _place(path: str, host: object, port: int) -> HostPort:
+    """Where an endpoint is. Protobuf 2 returns strings that are not UTF-8 as bytes."""
+    try:
+        if isinstance(host, str) and 0 < port < 65_536:
+            return HostPort(parse_host(host), port)
+        raise ValueError
+    except ValueError:
+        raise CorruptionError(f"the registration {path}", f"it names the host {host!r:.100} and port {port}") from None
 
 
 def _legacy(bookie_id: str) -> BookieAddress | None:
     """An old bookie of Apache's registers without a value: its id is where it listens."""
-    host, _, port = bookie_id.rpartition(":")
-    is_address = _HOST.fullmatch(host) is not None and port.isdecimal() and 0 < int(port) < 65536
-    return BookieAddress(bookie_id, host, int(port), protocol=APACHE_PROTOCOL) if is_address else None
+    host, _, port = bookie_id.rpartition(":")  # an id has no brackets
+    try:
+        place = HostPort.parse(f"[{host}]:{port}" if ":" in host else bookie_id)
+    except ValueError:
+        return None
+    return BookieAddress(bookie_id, place.host, place.port, protocol=APACHE_PROTOCOL)
 
 
 def _is_at(address: BookieAddress, path: str, other: Versioned) -> bool:
@@ -339,7 +352,7 @@ def _is_at(address: BookieAddress, path: str, other: Versioned) -> bool:
 
 def _held_by(path: str, other: Versioned) -> str:
     address = _decode("", path, other.value)
-    where = f"at {address.host}:{address.port}" if address else "of another kind"
+    where = f"at {address.place}" if address else "of another kind"
     return f"a process {where} holds it: stop that one, or wait for its session to expire"
 
 
@@ -373,7 +386,7 @@ def remove_cookie(store: MetadataStore, znodes: Znodes, bookie_id: str, version:
         raise no_cookie(bookie_id, store)
     address = lookup(store, znodes, bookie_id)
     if address is not None:
-        where = f"registered at {address.host}:{address.port}"
+        where = f"registered at {address.place}"
         raise ConfigError(f"bookie {bookie_id}", where, "stop it first, or wait for its session to expire")
     try:
         store.delete(path, found.version if version is None else version)

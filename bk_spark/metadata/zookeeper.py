@@ -34,6 +34,7 @@ from kazoo.retry import KazooRetry
 
 from bk_spark.config import check_zookeeper_auth
 from bk_spark.errors import ConfigError, MetadataUnavailableError
+from bk_spark.host_port import HostPort
 from bk_spark.metadata.store import (
     ANY_VERSION,
     BadVersionError,
@@ -64,8 +65,7 @@ from bk_spark.metadata.zookeeper_session import ConnectionState, SessionState, W
 T = TypeVar("T")
 
 _URI = re.compile(r"zk://(?P<hosts>[^/]+)(?P<root>(/[^/]+)+)")
-_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):(?P<port>\d{1,5})")
-_URI_FORM = "write it as zk://host:port[,host:port]/root, such as zk://127.0.0.1:2181/ledgers"
+_URI_FORM = "write it as zk://host:port[,host:port]/root, such as zk://127.0.0.1:2181/ledgers or zk://[::1]:2181/ledgers"
 
 _WINDOW = 128
 """Concurrent reads in get_many. A few tens hide the round trip; more than some 270 gain nothing, because that is how many
@@ -95,11 +95,15 @@ logger.addFilter(hide_requests)
 def parse_uri(uri: str) -> tuple[str, str]:
     """``zk://host:port[,host:port]/root`` → (``host:port,host:port``, ``/root``). Raises ConfigError."""
     match = _URI.fullmatch(uri) if isinstance(uri, str) else None
-    if match is None or not all(_is_host(host) for host in match["hosts"].split(",")):
+    if match is None:
         raise ConfigError("the metadata URI", uri, _URI_FORM)
+    try:
+        hosts = ",".join(str(HostPort.parse(host)) for host in match["hosts"].split(","))
+    except ValueError as problem:
+        raise ConfigError("the metadata URI", uri, f"{_URI_FORM} ({problem})") from None
     if any(name in (".", "..", "zookeeper") for name in match["root"].split("/")):
         raise ConfigError("the root of the metadata URI", uri, f"ZooKeeper does not allow that path: {_URI_FORM}")
-    return match["hosts"], match["root"]
+    return hosts, match["root"]
 
 
 def connect(uri: str, *, connect_timeout_s: float, session_timeout_s: float, auth: str = "") -> ZooKeeperStore:
@@ -115,11 +119,6 @@ def connect(uri: str, *, connect_timeout_s: float, session_timeout_s: float, aut
     if auth:
         store.check_access(root)
     return store
-
-
-def _is_host(text: str) -> bool:
-    match = _HOST.fullmatch(text)
-    return match is not None and 0 < int(match["port"]) < 65536
 
 
 class ZooKeeperStore:

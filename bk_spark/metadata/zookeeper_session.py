@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 
 from bk_spark.errors import MetadataAccessError, MetadataUnavailableError
+from bk_spark.host_port import HostPort
 
 if TYPE_CHECKING:
     from kazoo.protocol.states import WatchedEvent
@@ -127,7 +128,7 @@ class ZooKeeperSockets(SequentialThreadingHandler):  # type: ignore[misc]
         if address is None:
             return ""
         host, port = address[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return str(HostPort(host, port))
 
     def cut(self) -> None:
         if self._socket is not None:

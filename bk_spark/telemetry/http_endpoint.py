@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from bk_spark.errors import BookKeeperError, ConfigError
+from bk_spark.host_port import HostPort, parse_host
 from bk_spark.telemetry.served_hosts import ServedHosts
 
 WORKERS = 8
@@ -126,6 +127,10 @@ class _Server(socketserver.TCPServer):
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         try:
+            host = parse_host(host) if host else host
+        except ValueError as problem:
+            raise ConfigError("the HTTP address to listen at", host, str(problem)) from None
+        try:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
             self.address_family = family
             super().__init__((str(address[0]), int(address[1])), _Handler)
@@ -133,7 +138,7 @@ class _Server(socketserver.TCPServer):
             reason = getattr(problem, "strerror", None) or str(problem)
             remedy = "stop what listens there, or choose another host and port"
             problem_text = f"it cannot be taken ({reason}): {remedy}"
-            raise ConfigError("the HTTP address to listen at", f"{host}:{port}", problem_text) from problem
+            raise ConfigError("the HTTP address to listen at", str(HostPort(host, port)), problem_text) from problem
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:

@@ -13,6 +13,7 @@ import socket
 import ssl
 from pathlib import Path
 
+from bk_spark.host_port import HostPort
 from bk_spark.tls.client_contexts import client_context
 from bk_spark.tls.files import TlsFiles
 
@@ -36,7 +37,7 @@ def diagnose(host: str, port: int, files: TlsFiles | None) -> str | None:
             problem = _without_tls(connection) if files is None else _with_tls(connection, host, files)
     except (OSError, ValueError):  # the bookie does not answer, or a file is being replaced
         return None
-    return problem and f"the bookie at {host}:{port} {problem}"
+    return problem and f"the bookie at {HostPort(host, port)} {problem}"
 
 
 def _without_tls(connection: socket.socket) -> str | None:

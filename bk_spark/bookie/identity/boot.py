@@ -183,7 +183,7 @@ def fix_cookies(identity: Identity, metadata: MetadataPlace, disk: Disk) -> tupl
     """
     address = lookup(metadata.store, metadata.znodes, identity.bookie_id)
     if address is not None:
-        where = f"registered at {address.host}:{address.port}"
+        where = f"registered at {address.place}"
         raise ConfigError(f"bookie {identity.bookie_id}", where, "stop it, or wait for its session to expire")
     repaired = tuple(str(mismatch.error) for mismatch in identity.mismatches)
     former = _former(identity)

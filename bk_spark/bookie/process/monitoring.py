@@ -28,6 +28,7 @@ from bk_spark.bookie.process.background import RunningBookie
 from bk_spark.bookie.process.figures import bookie_figures, session_figures, start_figures
 from bk_spark.bookie.progress import Progress
 from bk_spark.config import BookieConfig
+from bk_spark.host_port import HostPort, is_any_address, parse_host
 from bk_spark.metadata.zookeeper_session import SessionState
 from bk_spark.telemetry import metrics
 from bk_spark.telemetry.http_endpoint import HttpEndpoint, Response, text_response
@@ -39,8 +40,6 @@ ANSWER_S = 3.0
 
 STARTS = "it starts"
 STOPS = "it stops"
-
-_EVERYWHERE = ("", "0.0.0.0", "::")
 
 OTHER = "other"
 
@@ -56,8 +55,9 @@ class Monitoring:
 
         The ``with`` statement starts to listen, if ``config`` names a port; it raises ConfigError if it cannot.
         """
-        self._host, self._port = config.http_host or bookie_host, config.http_port
-        self._known_host = bookie_host if config.http_host in _EVERYWHERE else config.http_host
+        self._host, self._port = parse_host(config.http_host or bookie_host), config.http_port
+        is_known = config.http_host and not is_any_address(self._host)
+        self._known_host = self._host if is_known else parse_host(bookie_host)
         self._session = session
         self._running: RunningBookie | None = None
         """None while the bookie does not serve."""
@@ -75,8 +75,7 @@ class Monitoring:
             routes = {"/metrics": self._metrics, "/health": self._health, "/ready": self._ready}
             self._endpoint = HttpEndpoint(self._host, self._port, routes)
             self._endpoint.start()
-            host = f"[{self._known_host}]" if ":" in self._known_host else self._known_host
-            self.address = f"{host}:{self._endpoint.port}"
+            self.address = str(HostPort(self._known_host, self._endpoint.port))
         return self
 
     def __exit__(self, *_: object) -> None:

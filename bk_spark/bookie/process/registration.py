@@ -64,7 +64,7 @@ def await_others(
         if (other.host, other.port) == (address.host, address.port):
             return
         if time.monotonic() >= deadline:
-            problem = f"a process at {other.host}:{other.port} serves it: stop that one, or wait for its session to expire"
+            problem = f"a process at {other.place} serves it: stop that one, or wait for its session to expire"
             raise MetadataConflictError(f"bookie {address.bookie_id}", f"{problem}; a copy of its directories is no bookie")
         pause(PAUSE_S)
 

@@ -47,6 +47,7 @@ from bk_spark.bookie.storage.open_storage import OpenOptions
 from bk_spark.bookie.storage.stored_ledgers import DURABLE_WAIT_S
 from bk_spark.config import BookieConfig
 from bk_spark.errors import MetadataUnavailableError, StorageError
+from bk_spark.host_port import HostPort
 from bk_spark.metadata.ledger_ids import highest_issued_id, ledger_ids
 from bk_spark.metadata.registration import BookieAddress
 from bk_spark.metadata.znodes import Znodes
@@ -294,7 +295,7 @@ class _Process:
         """Register, start the background, and watch the disks until the storage is to be opened anew."""
         availability = Availability(running.bookie, running.watch, registration, self._may_boot)
         await asyncio.get_running_loop().run_in_executor(None, registration.keep)
-        logger.info("bookie %s serves on %s:%d", running.bookie_id, self.place.host, self.place.port)
+        logger.info("bookie %s serves on %s", running.bookie_id, HostPort(self.place.host, self.place.port))
         if is_frozen:  # nothing may change; and disks that seem to have space, and have not, cost a replay at each try
             await asyncio.sleep(REOPEN_PAUSE_S)
         else:

@@ -15,6 +15,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
+from bk_spark.host_port import HostPort
+
 _FILES = Path("/proc/self/fd")
 _ACKNOWLEDGED = struct.Struct("=120xQ")
 """``tcpi_bytes_acked`` in Linux's ``struct tcp_info``."""
@@ -57,5 +59,8 @@ def _connections(wanted: Collection[tuple[str, int]]) -> Iterator[tuple[tuple[st
 
 def _address(peer: str) -> tuple[str, int]:
     """``ipv4:127.0.0.1:4711`` or ``ipv6:%5B::1%5D:4711``."""
-    host, _, port = unquote(peer).partition(":")[2].rpartition(":")
-    return host.strip("[]"), int(port) if port.isdecimal() else 0
+    try:
+        place = HostPort.parse(unquote(peer).partition(":")[2])
+    except ValueError:  # another kind of connection
+        return "", 0
+    return place.host, place.port

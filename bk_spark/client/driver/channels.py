@@ -66,7 +66,7 @@ class Channels:
         return self._source.content() if self._source else None
 
     def open(self, address: BookieAddress, content: TlsContent | None) -> grpc.aio.Channel:
-        target = f"{address.host}:{address.port}"
+        target = str(address.place)
         if content is None:
             return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
         return grpc.aio.secure_channel(target, channel_credentials(content), options=CHANNEL_OPTIONS)

@@ -30,6 +30,7 @@ from bk_spark.client.driver.queued_add import QueuedAdd
 from bk_spark.config import KIB
 from bk_spark.entries.whole_entries import taken_apart
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
+from bk_spark.host_port import HostPort
 from bk_spark.metadata.registration import BookieAddress
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.tls.diagnosis import SPEAKS_NO_TLS, SPEAKS_TLS
@@ -257,7 +258,7 @@ class BookieConnection:
         contexts = self._channels.contexts
         if address.apache.has_tls != (contexts is not None):
             problem = SPEAKS_TLS if contexts is None else SPEAKS_NO_TLS
-            raise ConnectionError(f"the bookie at {address.host}:{address.apache.port} {problem}")
+            raise ConnectionError(f"the bookie at {HostPort(address.host, address.apache.port)} {problem}")
         connection = await open_framed(replace(address, port=address.apache.port), contexts, AddConnection())
         self._is_doubtful = False
         return connection

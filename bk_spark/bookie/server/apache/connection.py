@@ -18,6 +18,7 @@ from bk_spark.bookie.server.apache.steps import Steps
 from bk_spark.bookie.server.apache.turns import Turns
 from bk_spark.bookie.server.audit import Who
 from bk_spark.errors import BookKeeperError
+from bk_spark.host_port import HostPort
 from bk_spark.wire.apache.version_2_server import frame_end
 from bk_spark.wire.messages import MAX_MESSAGE_BYTES
 
@@ -79,7 +80,7 @@ class Connection(asyncio.Protocol):
         self._may_write.set()
         self._tasks: set[asyncio.Task[Any]] = set()
         """Its steps under way."""
-        self.peer = ""
+        self._place = HostPort("", 0)
         self.owed = 0
         """Entries of adds that are not answered yet."""
         self.heard_s: float | None = None
@@ -94,7 +95,7 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.goes_over(transport)
         host, port, *_ = transport.get_extra_info("peername") or ("", 0)
-        self.peer = f"{host}:{port}"
+        self._place = HostPort(host, port)
         keep_alive(transport.get_extra_info("socket"))
         if not self._handler.begun(self):
             transport.abort()
@@ -127,6 +128,11 @@ class Connection(asyncio.Protocol):
         self._go_on()
 
     # What handlers use.
+
+    @property
+    def peer(self) -> str:
+        """The client's address and port."""
+        return str(self._place)
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -212,11 +218,10 @@ class Connection(asyncio.Protocol):
 
     def who(self) -> Who:
         """Its client, for the audit log."""
-        host, _, port = self.peer.rpartition(":")
         shown = self.transport.get_extra_info("peercert") or {}
         names = [value for part in shown.get("subject", ()) for name, value in part if name == "commonName"]
         names += [value for _, value in shown.get("subjectAltName", ())]
-        return Who(host, port, names[0] if names else "")
+        return Who(self._place.host, str(self._place.port), names[0] if names else "")
 
     async def taken(self) -> None:
         """Wait until the client has taken nearly all answers."""

@@ -29,6 +29,7 @@ from bk_spark.bookie.server.open_calls import ENDED_SHARE, LOOK_S, REQUEST_TIMEO
 from bk_spark.bookie.server.requests import Requests
 from bk_spark.bookie.server.waiting_adds import WaitingAdds
 from bk_spark.errors import ConfigError
+from bk_spark.host_port import HostPort
 from bk_spark.process_memory import give_back, resident_bytes
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.tls.server_contexts import ServerContexts
@@ -134,7 +135,7 @@ class ApacheListener:
             self._server = await self._loop.create_server(self._connection, host, port, backlog=1024)
         except OSError as problem:
             remedy = "stop what listens there, or choose another apache_port"
-            address = f"{host}:{port}"
+            address = str(HostPort(host, port))
             text = f"it cannot be taken ({problem.strerror or problem}): {remedy}"
             raise ConfigError("the address for Apache's clients", address, text) from problem
         self._watching = self._loop.create_task(self._watch())

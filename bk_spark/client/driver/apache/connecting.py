@@ -37,9 +37,9 @@ async def open_version_3(address: BookieAddress, contexts: ClientContexts | None
         _, connection = await asyncio.wait_for(connecting, STEP_S)
         return await _begun(connection, address, contexts)
     except TimeoutError:
-        raise ConnectionError(f"the bookie at {address.host}:{address.port} did not answer within {STEP_S:g} s") from None
+        raise ConnectionError(f"the bookie at {address.place} did not answer within {STEP_S:g} s") from None
     except _RefusedError as refused:
-        raise ConnectionError(f"the bookie at {address.host}:{address.port} {refused}") from refused
+        raise ConnectionError(f"the bookie at {address.place} {refused}") from refused
 
 
 async def _begun(connection: Version3, address: BookieAddress, contexts: ClientContexts | None) -> Version3:
