@@ -74,7 +74,7 @@ class DigestType(Enum):
             return given
         try:
             return DigestType[given.upper()]
-        except KeyError:
+        except (KeyError, AttributeError):
             raise ConfigError(
                 "digest type (digestType)", given, f"it must be one of {', '.join(DigestType.__members__)}"
             ) from None

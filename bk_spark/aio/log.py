@@ -19,7 +19,7 @@ from bk_spark.aio.row_writer import AsyncRowWriteHandle
 from bk_spark.aio.side_by_side import AsyncSideBySide
 from bk_spark.client.log.entry_range import LogPosition, LogRange, with_ledger_id
 from bk_spark.client.log.log import DEFAULT_ROLL_BYTES, Log, row_reader, tail_plan
-from bk_spark.client.log.rows.append_rows import checked_stream
+from bk_spark.client.log.rows.given_rows import checked_stream
 from bk_spark.client.log.rows.read_rows import RowQuery, RowReader
 from bk_spark.client.log.rows.row_buffer import MAX_DELAY_S
 from bk_spark.client.log.rows.row_writer import leader_of
@@ -209,7 +209,7 @@ class AsyncLog:
         """
         return await self._calls.in_long_thread(
             lambda check_wanted: self._log.append_rows(
-                checked_stream(rows, check_wanted),
+                checked_stream(self.name, rows, check_wanted),
                 application,
                 merge_schema=merge_schema,
                 partition_key=partition_key,

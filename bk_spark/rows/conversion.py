@@ -35,6 +35,9 @@ class Conversion:
 
     def __init__(self, log: str, given: pa.Schema) -> None:
         self._log = log
+        if not isinstance(given, pa.Schema) or not len(given):
+            shown = str(given)[:200] if isinstance(given, pa.Schema) else type(given).__name__
+            raise ConfigError(f"the schema for log '{log}'", shown, "it must be a pyarrow.Schema with at least one column")
         try:
             self.schema = spark_schema(given)
             """Spark's JSON."""

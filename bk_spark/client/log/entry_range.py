@@ -123,6 +123,8 @@ def place_of(
     """A position as (index in the listing, entry id). Raises ConfigError if the log does not list its ledger."""
     if position is None:
         return None
+    if not isinstance(position, LogPosition):
+        raise ConfigError(what, position, "it must be a LogPosition: an entry's ledger id and entry id")
     for index, ledger in enumerate(ledgers):
         if ledger.ledger_id == position.ledger_id:
             return index, position.entry_id

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from bk_spark.client.log.stored.json_values import check_integer
 from bk_spark.client.log.stored.lanes import PLAIN, Lanes
 from bk_spark.client.log.stored.listing import position_of
-from bk_spark.client.log.stored.schema import Schema, appended_schema, encode_schema
+from bk_spark.client.log.stored.schema import MERGE_OPTION, Schema, appended_schema, encode_schema
 from bk_spark.client.log.stored.values import (
     CommitKind,
     CommittedLedger,
@@ -61,6 +61,8 @@ class CommitRequest:
     APPEND or OVERWRITE displaces a leader and closes its ledgers."""
     before: int | None = None
     """TRUNCATE only: the ledger that becomes the first."""
+    merge_option: str = MERGE_OPTION
+    """What the user of ``merge_schema`` calls it."""
 
     @property
     def displaces(self) -> bool:
@@ -83,8 +85,7 @@ class CommitRequest:
         if foreign is not None:
             raise ConfigError(f"lane of ledger {foreign.ledger_id}", foreign.lane, f"it was written for {self.lanes}")
         self._check_leader()
-        if self.application is not None:
-            _check_application(*self.application)
+        check_application(self.application)
 
     def _check_leader(self) -> None:
         nothing_else = self.kind is CommitKind.APPEND and not self.ledgers
@@ -102,7 +103,13 @@ def _check_distinct(what: str, ids: Sequence[int]) -> None:
         seen.add(one)
 
 
-def _check_application(application_id: str, version: int) -> None:
+def check_application(application: tuple[str, int] | None) -> None:
+    """Raise ConfigError for what is neither None nor an id and a version."""
+    if application is None:
+        return
+    if not isinstance(application, tuple) or len(application) != 2:
+        raise ConfigError("application", application, "it must be an id and a version, such as ('loader', 7)")
+    application_id, version = application
     if not isinstance(application_id, str) or not 1 <= len(application_id) <= _MAX_APPLICATION_ID:
         raise ConfigError("application id", application_id, f"it must have 1 to {_MAX_APPLICATION_ID} characters")
     check_integer("application version", version, 0)
@@ -153,7 +160,7 @@ def plan_schema(head: Head, request: CommitRequest, given: Schema | None, stored
         return SchemaPlan(content, None, lanes=lanes)
     schema = given
     if request.kind is CommitKind.APPEND and stored is not None:
-        schema = appended_schema(head.name, stored, given, merge=request.merge_schema)
+        schema = appended_schema(head.name, stored, given, merge=request.merge_schema, option=request.merge_option)
     if schema == stored:
         return SchemaPlan(content, head.schema_id, lanes=lanes)
     if head.schema_count >= _MAX_SCHEMAS:

@@ -24,6 +24,7 @@ from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.log.changes.jobs import WriteJob
 from bk_spark.client.log.changes.plan import CommitRequest
 from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.stored.schema import MERGE_ARGUMENT
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
 
 
@@ -99,7 +100,10 @@ class Leadership:
     @property
     def _schema(self) -> dict[str, Any]:
         """What a commit to a log of rows says of them."""
-        return {} if self._rows is None else {"schema_json": self._rows.schema_json, "merge_schema": self._rows.merge_schema}
+        if self._rows is None:
+            return {}
+        merge = self._rows.merge_schema
+        return {"schema_json": self._rows.schema_json, "merge_schema": merge, "merge_option": MERGE_ARGUMENT}
 
 
 def end_of(ledger: WriteHandle, rows: int | None = None) -> CommittedLedger:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.log.changes.jobs import WriteJob
-from bk_spark.client.log.changes.plan import CommitRequest
+from bk_spark.client.log.changes.plan import CommitRequest, check_application
 from bk_spark.client.log.log_store import LogStore
+from bk_spark.client.log.rows.given_rows import batches_of, stream_of
 from bk_spark.client.log.rows.key_lanes import AskedLanes
-from bk_spark.client.log.stored.schema import appended_schema, parse_schema
+from bk_spark.client.log.stored.schema import MERGE_ARGUMENT, appended_schema, parse_schema
 from bk_spark.client.log.stored.values import CommitKind, Content, Head, LogVersion
 from bk_spark.client.log.write_ledger import JobRefresh, until_ended, write_ledgers
 from bk_spark.errors import BookKeeperError, ConfigError, SchemaMismatchError
@@ -67,35 +66,8 @@ class RowTarget:
             raise SchemaMismatchError(self.name, "the log holds entries, the data is rows: write them to another log")
         if head.schema_id is not None:
             stored = self.logs.reader.schema(self.name, self.uid, head.schema_id)
-            appended_schema(self.name, stored, given, merge=merge)
+            appended_schema(self.name, stored, given, merge=merge, option=MERGE_ARGUMENT)
         return head
-
-
-def stream_of(rows: Any) -> pa.RecordBatchReader:
-    """Arrow data in any form, or a pandas DataFrame (without its index), as a stream of record batches."""
-    if isinstance(rows, pa.RecordBatchReader):
-        return rows
-    if isinstance(rows, pa.RecordBatch):
-        return pa.RecordBatchReader.from_batches(rows.schema, [rows])
-    if type(rows).__module__.partition(".")[0] == "pandas":
-        return pa.Table.from_pandas(rows, preserve_index=False).to_reader()
-    if hasattr(rows, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(rows)
-    kinds = "a pyarrow Table, RecordBatch or RecordBatchReader, a pandas DataFrame, or anything with __arrow_c_stream__"
-    raise ConfigError("rows", type(rows).__name__, f"they must be {kinds}")
-
-
-def checked_stream(rows: Any, check: Callable[[], None]) -> pa.RecordBatchReader:
-    """The same as ``stream_of``; ``check`` is called before each batch, and may end the stream by an error."""
-    stream = stream_of(rows)
-
-    def checked() -> Iterator[pa.RecordBatch]:
-        check()
-        for batch in stream:
-            yield batch
-            check()
-
-    return pa.RecordBatchReader.from_batches(stream.schema, checked())
 
 
 def append_rows(
@@ -108,9 +80,8 @@ def append_rows(
     merge_schema: bool,
 ) -> LogVersion:
     """See Log.append_rows."""
-    stream = stream_of(rows)
-    if not len(stream.schema):
-        raise ConfigError("rows", str(stream.schema), "they have no column, there is nothing to write")
+    check_application(application)
+    stream = stream_of(target.name, rows)
     conversion = Conversion(target.name, stream.schema)
     schema_json = json.dumps(conversion.schema)
     head = target.check(schema_json, merge=merge_schema)
@@ -119,14 +90,16 @@ def append_rows(
     job = logs.jobs.begin(target.name, target.uid)
     try:
         with JobRefresh(lambda: logs.jobs.refresh(job)) as refresh:
-            batches = map(in_own_memory, map(conversion.of, until_ended(stream, refresh)))
+            batches = map(in_own_memory, map(conversion.of, until_ended(batches_of(target.name, stream), refresh)))
             split = in_lanes(batches, lanes.columns, lanes.count)
             payloads = row_payloads(target.name, conversion.stored, target.cut, split, target.add_bytes)
             ledgers = write_ledgers(lambda: create_ledger(job), payloads, target.window_bytes)
     except BaseException:
         _abort(logs, job)
         raise
-    request = CommitRequest(CommitKind.APPEND, ledgers, schema_json, merge_schema, lanes, application=application)
+    request = CommitRequest(
+        CommitKind.APPEND, ledgers, schema_json, merge_schema, lanes, application=application, merge_option=MERGE_ARGUMENT
+    )
     return logs.commit_or_abort(job, request)
 
 

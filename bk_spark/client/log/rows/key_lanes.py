@@ -47,7 +47,10 @@ class AskedLanes:
     @staticmethod
     def of(partition_key: str | Sequence[str] | None, lanes: int | None) -> AskedLanes:
         """As arguments of a program without Spark. Raises ConfigError."""
-        names = [partition_key] if isinstance(partition_key, str) else list(partition_key or ())
+        try:
+            names = [partition_key] if isinstance(partition_key, str) else list(partition_key or ())
+        except TypeError:
+            raise ConfigError("partition_key", partition_key, "it must be the name of a column, or a list of names") from None
         if partition_key is not None and not (names and all(isinstance(one, str) and one for one in names)):
             raise ConfigError("partition_key", partition_key, "it must be the name of a column, or a list of names")
         return AskedLanes(tuple(names), lanes, "partition_key", "lanes")

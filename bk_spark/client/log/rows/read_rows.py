@@ -66,12 +66,24 @@ class RowQuery:
     def bound(self, log: str, stored: pa.Schema) -> BoundQuery:
         """Raises ConfigError for a column that the log does not have, and for a condition that is not understood."""
         zone = None if self.zone is None else _zone(self.zone)
-        where = None if self.where is None else bind(parse_where("where", self.where), log, stored, zone)
+        where = None if self.where is None else self._condition(self.where, log, stored, zone)
         for path in where.compared() if where is not None else ():
             if has_collation(stored, path):
                 remedy = f"column '{'.'.join(path)}' has a collation of its own: filter the rows after reading"
                 raise ConfigError("where", self.where, remedy)
         return BoundQuery(_chosen(log, stored, self.columns), where, LaneChoice(self._lanes, where, "lane"))
+
+    @staticmethod
+    def _condition(text: str, log: str, stored: pa.Schema, zone: tzinfo | None) -> RowFilter:
+        if not isinstance(text, str):
+            raise ConfigError("where", text, 'it must be a text, such as "id > 5 AND name IS NOT NULL"')
+        try:
+            return bind(parse_where("where", text), log, stored, zone)
+        except ConfigError as problem:  # in the words of Spark's users
+            remedy = problem.remedy.replace("option 'timeZone'", "time_zone").replace(
+                "DataFrame.where()", "a filter after the read"
+            )
+            raise ConfigError("where", problem.value, remedy) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +189,10 @@ class RowReader:
 def _chosen(log: str, stored: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
     if columns is None:
         return stored
-    names = [columns] if isinstance(columns, str) else list(columns)
+    try:
+        names = [columns] if isinstance(columns, str) else list(columns)
+    except TypeError:
+        raise ConfigError("columns", columns, "it must be a list of names") from None
     for name in names:
         if name not in stored.names:
             raise ConfigError("columns", name, f"log '{log}' has the columns {', '.join(stored.names)}")
@@ -189,5 +204,5 @@ def _chosen(log: str, stored: pa.Schema, columns: Sequence[str] | None) -> pa.Sc
 def _zone(text: str) -> tzinfo:
     try:
         return time_zone(text)
-    except ValueError:
+    except (ValueError, AttributeError):
         raise ConfigError("time_zone", text, "it must be a zone such as Europe/Berlin, UTC or +01:00") from None

@@ -6,7 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from bk_spark.client.log.rows.append_rows import stream_of
+from bk_spark.client.log.rows.given_rows import batches_of, stream_of
+from bk_spark.client.log.rows.python_rows import batch_of_dicts, check_columns
 from bk_spark.errors import ConfigError, SchemaMismatchError
 from bk_spark.rows.conversion import Conversion
 from bk_spark.rows.own_memory import in_own_memory
@@ -29,31 +30,23 @@ class RowForm:
         """
         batches = [self._with_all_columns(batch) for batch in self._batches(rows) if batch.num_rows]
         if not batches:
-            raise ConfigError("rows", rows if isinstance(rows, list) else str(rows)[:200], "at least one row is expected")
+            what = f"the data for log '{self._log}'"
+            raise ConfigError(what, rows if isinstance(rows, list) else str(rows)[:200], "at least one row is expected")
         return batches
 
     def _batches(self, rows: Any) -> list[pa.RecordBatch]:
         if isinstance(rows, dict):
             rows = [rows]
         if isinstance(rows, list):
-            return [self._from_python(rows)]
-        stream = stream_of(rows)
+            return [batch_of_dicts(self._log, self.schema, rows)]
+        stream = stream_of(self._log, rows)
         conversion = Conversion(self._log, stream.schema)
-        return [in_own_memory(conversion.of(batch)) for batch in stream]
-
-    def _from_python(self, rows: list[Any]) -> pa.RecordBatch:
-        names = {name for row in rows for name in row}
-        self._check_columns(names)
-        try:
-            return pa.RecordBatch.from_pylist(rows, schema=self.schema)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as problem:
-            remedy = f"they do not fit the columns {', '.join(self.schema.names)}: {problem}"
-            raise ConfigError("rows", str(rows[0])[:200], remedy) from None
+        return [in_own_memory(conversion.of(batch)) for batch in batches_of(self._log, stream)]
 
     def _with_all_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.schema.equals(self.schema):
             return batch
-        self._check_columns(set(batch.schema.names))
+        check_columns(self._log, self.schema, set(batch.schema.names))
         columns = []
         for wanted in self.schema:
             index = batch.schema.get_field_index(wanted.name)
@@ -63,9 +56,3 @@ class RowForm:
                 raise SchemaMismatchError(self._log, problem)
             columns.append(read_as(column, wanted.type))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-    def _check_columns(self, names: set[str]) -> None:
-        extra = sorted(names - set(self.schema.names))
-        if extra:
-            problem = f"the writer has no column '{extra[0]}', its columns are {', '.join(self.schema.names)}"
-            raise SchemaMismatchError(self._log, f"{problem}: open it with a schema that has it, and merge_schema=True")

@@ -19,6 +19,8 @@ from bk_spark.metadata.store import MAX_VALUE_BYTES
 Schema = dict[str, Any]
 """Spark's JSON of a StructType, parsed."""
 
+MERGE_OPTION, MERGE_ARGUMENT = "option 'mergeSchema'", "merge_schema=True"
+"""What users of Spark, and of Python, call what an append needs that changes the schema."""
 _SIMPLE_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
@@ -50,8 +52,11 @@ def parse_schema(log: str, schema_json: str) -> Schema:
     return dict(nullable)
 
 
-def appended_schema(log: str, stored: Schema, given: Schema, *, merge: bool) -> Schema:
-    """The log's schema after data with the schema ``given`` was appended. Raises SchemaMismatchError."""
+def appended_schema(log: str, stored: Schema, given: Schema, *, merge: bool, option: str = MERGE_OPTION) -> Schema:
+    """The log's schema after data with the schema ``given`` was appended. ``option`` is what its user calls ``merge``.
+
+    Raises SchemaMismatchError.
+    """
     known = {column["name"] for column in stored["fields"]}
     added = [column for column in given["fields"] if column["name"] not in known]
     try:
@@ -61,21 +66,21 @@ def appended_schema(log: str, stored: Schema, given: Schema, *, merge: bool) -> 
     except ClashingNames as clash:
         raise SchemaMismatchError(log, f"Spark cannot tell the columns {clash.names} apart: rename one") from None
     if not merge:
-        _check_unmerged(log, stored, given, added)
+        _check_unmerged(log, stored, given, added, option)
         return stored
     return {**stored, "fields": fields}
 
 
-def _check_unmerged(log: str, stored: Schema, given: Schema, added: list[Any]) -> None:
-    """Raise SchemaMismatchError if the append needs option ``mergeSchema``."""
+def _check_unmerged(log: str, stored: Schema, given: Schema, added: list[Any], option: str) -> None:
+    """Raise SchemaMismatchError if the append needs ``merge``."""
     here = {column["name"]: column["type"] for column in stored["fields"]}
     for column in given["fields"]:
         name, there = column["name"], column["type"]
         if name in here and bare(here[name]) != bare(filled(there, here[name])):
-            raise _mismatch(log, name, here[name], there, "cast it, or let the log take both with option 'mergeSchema'")
+            raise _mismatch(log, name, here[name], there, f"cast it, or let the log take both with {option}")
     if added:
         extra = ", ".join(f"'{column['name']}' ({type_name(column['type'])})" for column in added)
-        remedy = "drop it, or add it with option 'mergeSchema'"
+        remedy = f"drop it, or add it with {option}"
         raise SchemaMismatchError(log, f"the log has no column {extra}, its schema is {type_name(stored)}: {remedy}")
 
 

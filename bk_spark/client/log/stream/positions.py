@@ -162,6 +162,6 @@ def parse_position(text: str, name: str, uid: str, what: str) -> StreamPosition:
     """As ``position_of_offset``, for an offset as a user writes it. ``what`` names the option in errors."""
     try:
         offset = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ConfigError(what, text[:200], f"it is not JSON; {_FORM}") from None
+    except (ValueError, RecursionError, TypeError):
+        raise ConfigError(what, str(text)[:200], f"it is not JSON; {_FORM}") from None
     return position_of_offset(offset, name, uid, what)

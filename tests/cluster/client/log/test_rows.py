@@ -120,7 +120,7 @@ def test_what_is_read_is_chosen_by_columns_conditions_places_versions_and_times(
     [
         ({"columns": ["price"]}, "columns is 'price': log '.*' has the columns id, item"),
         ({"columns": []}, "it must name at least one column"),
-        ({"where": "id LIKES 5"}, "option 'where'"),
+        ({"where": "id LIKES 5"}, "^where is 'id LIKES 5'"),
         ({"version": 77}, "has the versions 0 to 1"),
         ({"timestamp": 5}, "it must be a datetime with a time zone"),
         ({"timestamp": datetime.datetime(2026, 1, 1)}, "it must be a datetime with a time zone"),
@@ -154,8 +154,8 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_written(log):
     for rows, says in (
         (pa.table({"id": ["a"]}), "column 'id' is bigint in the log and string in the data"),
         (pa.table({"id": [1], "price": [2]}), "no column 'price'"),
-        (pa.table({}), "they have no column"),
-        ([1, 2], "they must be a pyarrow Table"),
+        (pa.table({}), "it has no column"),
+        ([1, 2], "it must be a pyarrow Table"),
     ):
         with pytest.raises((SchemaMismatchError, ConfigError), match=says):
             log.append_rows(rows)
@@ -262,6 +262,30 @@ def test_a_column_of_nulls_goes_with_every_type_and_takes_one_with_merge_schema(
         next(tail)
     rows = [row["note"] for one in log.tail_rows(tail.position, timeout_s=0) for row in one.to_pylist()]
     assert rows == ["late", None, None, None]
+
+
+def test_wrong_arguments_are_refused_in_the_words_of_python(log):
+    log.append_rows(table(0, 3))
+    calls = [
+        (lambda: log.append_rows(pa.table({"price": [1]})), "drop it, or add it with merge_schema=True"),
+        (lambda: log.append_rows(pa.table({"id": pa.array([1], pa.int8())})), "take both with merge_schema=True"),
+        (lambda: log.open_row_writer(pa.schema([("price", pa.int64())])), "drop it, or add it with merge_schema=True"),
+        (lambda: log.open_row_writer("id int"), "the schema for log '.*' is 'str': it must be a pyarrow.Schema"),
+        (lambda: log.open_row_writer(pa.schema([])), "it must be a pyarrow.Schema with at least one column"),
+        (lambda: log.append_rows(table(0, 1), application="x"), "application is 'x': it must be an id and a version"),
+        (lambda: log.append_rows(table(0, 1), partition_key=5), "partition_key is 5"),
+        (lambda: log.append_rows(table(0, 1), digest_type=7), "digest type .* is 7"),
+        (lambda: log.read_rows(5), "columns is 5: it must be a list of names"),
+        (lambda: log.read_rows(where=5), "^where is 5: it must be a text"),
+        (lambda: log.read_rows(where="price > 5"), "^where is 'price > 5': log '.*' has no column 'price'"),
+        (lambda: log.read_rows(time_zone=5), "time_zone is 5"),
+        (lambda: log.read_rows(start=5), "start is 5: it must be a LogPosition"),
+        (lambda: log.tail_rows(5), "start is '5'"),
+    ]
+    for call, says in calls:
+        with pytest.raises((ConfigError, SchemaMismatchError), match=says):
+            call()
+    assert len(log.versions()) == 1
 
 
 @pytest.fixture
@@ -417,7 +441,7 @@ def test_a_writer_refuses_rows_that_do_not_fit_and_goes_on(log):
     with log.open_row_writer(table(0).schema) as writer:
         for rows, says in (
             ({"price": 5}, "the writer has no column 'price'"),
-            ({"id": "five"}, "they do not fit the columns id, item"),
+            ({"id": "five"}, "a value of column 'id' .* is 'five': it is no int64"),
             (pa.table({"id": ["five"]}), "column 'id' is int64 in the log and string in the data"),
             (table(0, 0), "at least one row is expected"),
             ([], "at least one row is expected"),

@@ -55,11 +55,11 @@ def test_a_column_of_nulls_goes_with_every_type_also_inside_of_others() -> None:
     ("rows", "says"),
     [
         ({"price": 5}, "the writer has no column 'price'"),
-        ({"id": "five"}, "they do not fit the columns id, item"),
+        ({"id": "five"}, "a value of column 'id' for log 'orders' is 'five': it is no int64"),
         (pa.table({"id": ["five"]}), "column 'id' is int64 in the log and string in the data"),
         (pa.table({"id": pa.array([], pa.int64())}), "at least one row is expected"),
         ([], "at least one row is expected"),
-        (7, "they must be a pyarrow Table"),
+        (7, "it must be a pyarrow Table"),
     ],
     ids=str,
 )
