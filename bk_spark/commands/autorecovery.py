@@ -7,17 +7,22 @@ import itertools
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
+from bk_spark.client.ledger.ledger_store import LedgerStore
+from bk_spark.client.protocol.placement.wider_slot import RackMap
 from bk_spark.client.replication.auditor_znodes import auditor_report, candidates, current_auditor, is_requested, request_audit
 from bk_spark.client.replication.autorecovery import AutoRecoveryPlace, run_autorecovery
+from bk_spark.client.replication.rack_moves import movable_fragments
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.commands.arguments import Commands, Handler, add_log_option, command, group_of, host, positive_number
-from bk_spark.commands.connect import client_config, metadata_store, metadata_uri, stop_signal
+from bk_spark.commands.connect import bookkeeper, client_config, metadata_store, metadata_uri, stop_signal
 from bk_spark.commands.output import ProgressBar, print_pages, print_record
 from bk_spark.commands.settings import add_fields, given_fields
 from bk_spark.errors import ConfigError
+from bk_spark.metadata.ledger_ids import ledger_pages
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.under_replication import Mark, UnderReplication
 from bk_spark.metadata.znodes import Znodes
@@ -54,6 +59,8 @@ def add(commands: Commands) -> None:
     command(autorecovery, "status", "whether it is enabled, who does what, what waits, which bookies are lost", _status)
     marks = group_of(commands, "underreplicated", "ledgers that lack copies")
     command(marks, "list", "the ledgers that are marked: which bookies' copies are missing, since when, who works on it", _list)
+    text = "the ledgers whose copies could be in more racks or zones than they are, with the bookies that are there now"
+    command(marks, "racks", text, _racks)
 
 
 def _add_run(group: Commands, text: str, handler: Handler) -> None:
@@ -141,6 +148,7 @@ def _status(args: argparse.Namespace) -> None:
             "workers": sorted(set(locks.values())),
             "lost_bookies": report.get("lost"),
             "lost_in_s": lost_in_s if report else None,
+            "ledgers_in_few_racks": report.get("last_audit", {}).get("in_few_racks"),
             "replicas_are_checked": report.get("is_checking"),
         }
         print_record(record, as_json=args.json)
@@ -152,6 +160,37 @@ def _list(args: argparse.Namespace) -> None:
         locks = marks.locks()
         records = (_record(mark, locks.get(mark.ledger_id), as_json=args.json) for mark in marks.marks())
         print_pages(_pages(records), ["ledger_id", "missing", "marked", "locked_by"], as_json=args.json)
+
+
+def _racks(args: argparse.Namespace) -> None:
+    """Looks at all ledgers itself, so it needs no auditor."""
+    with bookkeeper(args) as client, ProgressBar(beside_output=True) as progress:
+        known = client.context.submit(client.context.rack_map()).result()
+        racks = {one.bookie_id: one.rack for one in client.list_bookies()}
+        ledgers, read = LedgerStore(client.metadata_store, client.znodes), 0
+
+        def pages() -> Iterator[list[dict[str, object]]]:
+            nonlocal read
+            yield []
+            for page in ledger_pages(client.metadata_store, client.znodes):
+                found = [one for one in ledgers.readable(page) if isinstance(one, LedgerMetadata)]
+                yield [record for one in found for record in _in_few_racks(one, known, racks)]
+                read += len(page)
+                progress.show("ledgers", read, read)
+
+        print_pages(pages(), ["ledger_id", "first_entry_id", "racks", "bookies"], as_json=args.json)
+
+
+def _in_few_racks(metadata: LedgerMetadata, known: RackMap, racks: Mapping[str, str]) -> Iterator[dict[str, object]]:
+    """A record for each fragment of which a copy would move. ``racks`` are those of its write set that spans fewest."""
+    for fragment in movable_fragments(metadata):
+        if known.wider_slot(fragment.ensemble, metadata.write_quorum) is not None:
+            yield {
+                "ledger_id": metadata.ledger_id,
+                "first_entry_id": fragment.first_entry_id,
+                "racks": known.fewest_racks(fragment.ensemble, metadata.write_quorum),
+                "bookies": [f"{bookie_id} {racks[bookie_id]}" for bookie_id in fragment.ensemble],
+            }
 
 
 def _pages(records: Iterator[dict[str, object]]) -> Iterator[list[dict[str, object]]]:

@@ -45,6 +45,9 @@ UNDER_REPLICATED_LEDGERS = _autorecovery.gauge("under_replicated_ledgers", "Ledg
 LOST_BOOKIES = _autorecovery.gauge(
     "lost_bookies", "Bookies that are named by ledgers and are gone for longer than the grace period."
 )
+LEDGERS_IN_FEW_RACKS = _autorecovery.gauge(
+    "ledgers_in_few_racks", "Ledgers whose copies could be in more racks or zones than they are, at the last audit."
+)
 IS_AUDITOR = _autorecovery.gauge("is_auditor", "1 if this process is the elected auditor, else 0.")
 AUDITS = _autorecovery.counter("audits_total", "Audits that were completed, by kind.", ("kind",))
 AUDIT_S = _autorecovery.histogram("audit_seconds", "How long an audit took, by kind.", LONG_SECONDS, ("kind",))

@@ -20,7 +20,16 @@ def test_no_copy_is_lost_by_re_replication_in_schedules_with_faults() -> None:
         outcome = _run(seed)
         assert outcome.violation is None, f"seed {seed}, always replicated: {outcome.violation}"
         happened += outcome.faults + outcome.marks
-    wanted = ("copied entries", "bookies replaced", "deleted copies", "stall", "expire", "kill replicator", "gone")
+    wanted = (
+        "copied entries",
+        "moved copies",
+        "bookies replaced",
+        "deleted copies",
+        "stall",
+        "expire",
+        "kill replicator",
+        "gone",
+    )
     assert all(happened[one] > 0 for one in wanted), happened
 
 

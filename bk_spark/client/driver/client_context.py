@@ -26,6 +26,7 @@ from bk_spark.client.protocol.placement.arrange_racks import Choose
 from bk_spark.client.protocol.placement.choose_bookies import Candidate, Terms, choose_ensemble, choose_replacements
 from bk_spark.client.protocol.placement.quarantine import Quarantine
 from bk_spark.client.protocol.placement.rack_spread import Spread
+from bk_spark.client.protocol.placement.wider_slot import RackMap
 from bk_spark.client.protocol.state_machine import ChooseReplacements, ReplacementsChosen
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError, ConfigError, EntryTooLargeError, MetadataUnavailableError, NotEnoughBookiesError
@@ -95,6 +96,9 @@ class EnsembleChoice:
         if bookies:
             self._warn_of_racks(candidates, chosen.spread, write_quorum, bookies)
         return ReplacementsChosen(wanted.request_id, chosen.bookies, str(chosen.problem or ""))
+
+    def rack_map(self, registered: Sequence[RegisteredBookie], now_ms: int) -> RackMap:
+        return RackMap(self._candidates(registered, now_ms))
 
     def _candidates(self, registered: Sequence[RegisteredBookie], now_ms: int) -> list[Candidate]:
         out = self._quarantine.bookies(now_ms)
@@ -201,6 +205,10 @@ class ClientContext:
         most = self._framing.most_payload_bytes
         if nbytes > most and not self._apaches.isdisjoint(ensemble):
             raise EntryTooLargeError(nbytes, most)
+
+    async def rack_map(self) -> RackMap:
+        """Where copies may go now. Raises MetadataUnavailableError."""
+        return self._ensembles.rack_map(await self.registered(), self.now_ms())
 
     def report_failure(self, bookie_id: str) -> None:
         """Count a failed request: after many, new ensembles do without the bookie for a while. On the event loop only."""

@@ -59,6 +59,8 @@ class FragmentTask:
     """Further bookies to read from last."""
     alive: frozenset[str] = frozenset()
     """Bookies of ``leaving`` that are there and merely lack entries: if there is no other bookie they get them back."""
+    must_widen: bool = False
+    """A bookie is replaced only by one with which the write sets span more racks or zones (``ChooseReplacements``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,10 @@ class RereplicateFragment(sm.StateMachine):
         self._asked = next(self._numbers)
         ensemble = tuple(self._complete.get(slot, bookie_id) for slot, bookie_id in enumerate(self._task.fragment.ensemble))
         excluded, slots = self._task.leaving | self._failed, tuple(sorted(self._left))
-        self._commands.append(sm.ChooseReplacements(self._asked, ensemble, slots, excluded, is_patient=True))
+        must_widen = self._task.must_widen
+        self._commands.append(
+            sm.ChooseReplacements(self._asked, ensemble, slots, excluded, is_patient=True, must_widen=must_widen)
+        )
 
     def _chosen(self, event: sm.ReplacementsChosen, now_ms: int) -> None:
         if event.request_id != self._asked:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.replication.auditor_znodes import AuditorElection, AuditorZnodes, AuditRequest, observe_bookies
-from bk_spark.client.replication.ledger_audit import AllChecked, LedgerAudit
+from bk_spark.client.replication.ledger_audit import AllChecked, Audited, LedgerAudit, RackAudit
 from bk_spark.client.replication.ledger_check import LedgerCheck
 from bk_spark.client.replication.lost_bookies import LostBookies
 from bk_spark.client.replication.settings import AutoRecoveryConfig
@@ -32,7 +32,14 @@ from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 from bk_spark.metadata.registration import watch_bookies
 from bk_spark.metadata.store import StoreError
 from bk_spark.metadata.under_replication import UnderReplication
-from bk_spark.telemetry.metrics import AUDIT_S, AUDITS, IS_AUDITOR, LOST_BOOKIES, UNDER_REPLICATED_LEDGERS
+from bk_spark.telemetry.metrics import (
+    AUDIT_S,
+    AUDITS,
+    IS_AUDITOR,
+    LEDGERS_IN_FEW_RACKS,
+    LOST_BOOKIES,
+    UNDER_REPLICATED_LEDGERS,
+)
 
 POLL_S = 5.0
 """The longest pause between two steps: bounds the delay after a missed watch, and the age of the gauges."""
@@ -62,6 +69,12 @@ class _Term:
     bookies: LostBookies
     audited_s: float
     """When the last audit of all ledgers' metadata ended, or the term began, by ``time.monotonic``."""
+    racks: frozenset[str]
+    """The racks that have had writable bookies ever since then. A further one may take copies of older ledgers."""
+    in_few_racks: int = 0
+    """Ledgers that could be in more racks, at the last audit."""
+    has_moves_left: bool = False
+    """Whether the last audit left some of them unmarked, and the one before helped."""
     marks: int = 0
     """Marked ledgers, when they were last counted."""
     last_audit: dict[str, object] = field(default_factory=dict)
@@ -183,9 +196,29 @@ class AuditorProcess:
             term.audited_request = request
             if not request.reads_replicas:
                 self._fulfil(term, request)
-        elif term.bookies.is_audit_due or time.monotonic() >= term.audited_s + self._config.audit_interval_s:
+        elif term.bookies.is_audit_due or time.monotonic() >= term.audited_s + self._audit_pause_s(term):
             self._audit_metadata(term)
         self._start_or_finish_check(term, request if request is not None and request.reads_replicas else None)
+
+    def _audit_pause_s(self, term: _Term) -> float:
+        """The next audit comes soon after a rack did, and when the copies have moved that the last one asked for.
+
+        Not while bookies are lost or waited for: nothing would move.
+        """
+        racks = self._writable_racks()
+        has_more = bool(racks - term.racks) or (term.has_moves_left and not term.marks)
+        term.racks &= racks
+        is_soon = has_more and self._is_calm(term)
+        return (
+            min(self._config.lost_bookie_grace_s, self._config.audit_interval_s) if is_soon else self._config.audit_interval_s
+        )
+
+    def _is_calm(self, term: _Term) -> bool:
+        return not term.bookies.lost and not term.bookies.waiting(_now_ms())
+
+    def _writable_racks(self) -> frozenset[str]:
+        registered = self._context.submit(self._context.registered()).result()
+        return frozenset(one.rack for one in registered if not one.read_only)
 
     def _wait_no_longer(self, term: _Term) -> None:
         """Look again first: a bookie that went just before the request was made may have been there at the last look."""
@@ -201,7 +234,7 @@ class AuditorProcess:
         """Learn which bookies ledgers name, and take the office."""
         named = self._audit.mark_lost(lambda: None if self._stopping else frozenset()).named
         bookies = LostBookies(int(self._config.lost_bookie_grace_s * 1000), named)
-        term = _Term(self._election.votes, bookies, time.monotonic())
+        term = _Term(self._election.votes, bookies, time.monotonic(), self._writable_racks())
         self._znodes = AuditorZnodes(self._context.store, self._context.znodes)
         self._znodes.start_check_interval()
         self._znodes.start_delay(self._config.lost_bookie_grace_s)
@@ -218,6 +251,7 @@ class AuditorProcess:
         IS_AUDITOR.set(0)
         LOST_BOOKIES.set(0)
         UNDER_REPLICATED_LEDGERS.set(0)
+        LEDGERS_IN_FEW_RACKS.set(0)
 
     def _resign(self) -> None:
         self._end_term()
@@ -237,17 +271,29 @@ class AuditorProcess:
         LOST_BOOKIES.set(len(term.bookies.lost))
 
     def _audit_metadata(self, term: _Term) -> bool:
-        """Mark the ledgers of lost bookies. Returns whether the audit is complete."""
+        """Mark the ledgers of lost bookies, and such as are in too few racks. Returns whether the audit is complete."""
         lost, began_s = set(term.bookies.lost), time.monotonic()
+        racks, is_calm = self._writable_racks(), self._is_calm(term)
+        rack_map = self._context.submit(self._context.rack_map()).result()
         if lost:
             logger.warning("lost: %s; all ledgers are looked at", ", ".join(sorted(lost)))
-        audited = self._audit.mark_lost(lambda: self._still_lost(term, lost))
+        rack_audit = RackAudit(rack_map, self._config.max_rack_moves if is_calm else 0)
+        audited = self._audit.mark_lost(lambda: self._still_lost(term, lost), rack_audit)
         if audited.is_complete:
             term.bookies.note_audit(lost, audited.named)
             term.audited_s = time.monotonic()
-            found = {"ledgers": audited.ledgers, "marked": audited.marked, "unreadable": audited.unreadable}
+            self._note_racks(term, audited, racks if is_calm else term.racks)
+            names = ("ledgers", "marked", "unreadable", "in_few_racks", "to_move")
+            found = {name: getattr(audited, name) for name in names}
             term.last_audit = self._record("bookies", began_s, found)
         return audited.is_complete
+
+    def _note_racks(self, term: _Term, audited: Audited, racks: frozenset[str]) -> None:
+        """Where moving does not help, because copies fail, the next audit is that of the interval."""
+        helped = audited.in_few_racks < term.in_few_racks or not term.in_few_racks
+        term.has_moves_left = audited.in_few_racks > audited.to_move > 0 and helped
+        term.racks, term.in_few_racks = racks, audited.in_few_racks
+        LEDGERS_IN_FEW_RACKS.set(audited.in_few_racks)
 
     def _still_lost(self, term: _Term, lost: set[str]) -> frozenset[str] | None:
         """Look again, and remove from ``lost`` who came back. Returns the rest; None if this auditor must not go on marking.

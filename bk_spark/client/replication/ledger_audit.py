@@ -1,4 +1,5 @@
-"""Audits of all ledgers: of their metadata, to mark those that name lost bookies; or of their replicas, to mark damage.
+"""Audits of all ledgers: of their metadata, to mark those that name lost bookies, or whose copies could be in more racks; or of
+their replicas, to mark damage.
 
 An audit goes through the ledgers in pages, by ascending id. Before it marks the ledgers of a page it asks again which bookies
 are lost. So a bookie that came back is left out, and an auditor that lost its office, or was told to stop, marks nothing more.
@@ -19,8 +20,10 @@ from dataclasses import dataclass, field, fields
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.check_replicas import ReplicasChecked
+from bk_spark.client.protocol.placement.wider_slot import RackMap
 from bk_spark.client.replication.ledger_check import LedgerCheck
 from bk_spark.client.replication.lost_bookies import missing_of
+from bk_spark.client.replication.rack_moves import is_in_few_racks
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
 from bk_spark.metadata.ledger_ids import ledger_pages
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
@@ -46,7 +49,20 @@ class Audited:
     """Ledgers whose metadata cannot be decoded: which bookies they need is not known."""
     named: set[str] = field(default_factory=set)
     """All bookies that ledgers name."""
+    in_few_racks: int = 0
+    """Ledgers whose copies could be in more racks or zones than they are."""
+    to_move: int = 0
+    """Those of them that were marked, so that their copies move."""
     is_complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RackAudit:
+    """Asks an audit to find the ledgers in too few racks."""
+
+    racks: RackMap
+    max_moves: int
+    """How many of them are marked at most."""
 
 
 @dataclass(slots=True)
@@ -92,8 +108,8 @@ class LedgerAudit:
         self._ledgers = LedgerStore(context.store, context.znodes)
         self._marks = marks
 
-    def mark_lost(self, lost: Lost) -> Audited:
-        """Mark every ledger that names a lost bookie. Blocks."""
+    def mark_lost(self, lost: Lost, racks: RackAudit | None = None) -> Audited:
+        """Mark every ledger that names a lost bookie, and some of those that ``racks`` asks for. Blocks."""
         audited = Audited()
         for page in self._pages():
             existing = [one for one in self._ledgers.readable(page) if one is not None]
@@ -108,8 +124,19 @@ class LedgerAudit:
             if missing:
                 self._marks.mark_many(missing)
             audited.marked += len(missing)
+            if racks is not None:
+                self._mark_for_racks(racks, [one for one in readable if one.ledger_id not in missing], audited)
         audited.is_complete = True
         return audited
+
+    def _mark_for_racks(self, audit: RackAudit, ledgers: list[LedgerMetadata], audited: Audited) -> None:
+        """Copies that are missing come first: while a bookie is lost the ledgers in too few racks are only counted."""
+        found = [one.ledger_id for one in ledgers if is_in_few_racks(one, audit.racks)]
+        to_move = found[: audit.max_moves - audited.to_move]
+        if to_move:
+            self._marks.mark_many(dict.fromkeys(to_move, ()))
+        audited.in_few_racks += len(found)
+        audited.to_move += len(to_move)
 
     async def check_all(self, check: LedgerCheck, lost: Lost, totals: AllChecked) -> bool:
         """Read the replicas of all ledgers after ``totals.after``, mark what is lacking, and add the results to ``totals``.

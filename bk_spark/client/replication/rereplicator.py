@@ -31,10 +31,11 @@ from bk_spark.client.replication.ledger_rereplication import (
     RereplicationMeans,
 )
 from bk_spark.client.replication.lock import ReplicationLock, TakenLedger
+from bk_spark.client.replication.rack_moves import RackMoves
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError, NoSuchLedgerError
-from bk_spark.metadata.ledger_metadata import Fragment, LedgerState
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from bk_spark.metadata.under_replication import UnderReplication
 from bk_spark.telemetry.metrics import BYTES_REPLICATED, ENTRIES_REPLICATED, LEDGERS_REPLICATED, REPLICATION_FAILURES
 
@@ -88,7 +89,8 @@ class Rereplicator:
         """Re-replicate every fragment of the ledger that names a bookie of ``leaving`` and has an end.
 
         ``leaving`` defaults to the bookies that the ledger's mark names. Those that are registered are checked first: one that
-        has all its entries stays; one that lacks entries is replaced, or gets them back where there is no other bookie.
+        has all its entries stays; one that lacks entries is replaced, or gets them back where there is no other bookie. A mark
+        that names nobody asks for more racks (``RackMoves``).
 
         ``fence`` is the ``open_fragment`` of an earlier result, after its grace period. The mark of a whole ledger is removed
         if it names no other bookies, and was not reported again meanwhile (protocol rule 56).
@@ -140,6 +142,8 @@ class Rereplicator:
             done = await LedgerRereplication(self._means, taken.guard, bookies).run(metadata, version, fence)
         except NoSuchLedgerError:
             return RereplicatedLedger(ledger_id, True)  # deleted meanwhile: nothing is left to be copied
+        if leaving is None and done.is_whole and taken.mark is not None and not taken.mark.missing:
+            return await self._move(metadata, version, taken.guard)
         if leaving is None and done.is_whole and metadata.state is LedgerState.IN_RECOVERY:
             # A writer that was displaced may have marked it for its last fragment, which is checked once it has an end.
             problem = f"ledger {ledger_id} is being recovered: what its last fragment lacks is known once it is closed"
@@ -147,6 +151,13 @@ class Rereplicator:
         if bookies.registered and not done.is_whole:
             return replace(done, is_in_vain=True)  # the check read their replicas
         return done
+
+    async def _move(self, metadata: LedgerMetadata, version: int, guard: str) -> RereplicatedLedger:
+        """The mark names no bookie: nothing is missing, and copies are to span more racks."""
+        try:
+            return await RackMoves(self._means, guard, self._context.rack_map).run(metadata, version)
+        except NoSuchLedgerError:
+            return RereplicatedLedger(metadata.ledger_id, True)
 
     async def _remove_mark(self, taken: TakenLedger, leaving: Set[str] | None, done: RereplicatedLedger) -> RereplicatedLedger:
         """Remove the mark of a ledger that is whole, if the mark names no bookie outside of ``leaving``."""

@@ -42,6 +42,9 @@ class AutoRecoveryConfig:
     retry_s: float = 30.0
     """A ledger that could not be made whole is tried again after this long; so is one that somebody else has locked."""
 
+    max_rack_moves: int = 1_000
+    """Ledgers in too few racks that one audit has moved to more, at most; the next audit goes on. 0: they are only counted."""
+
     min_racks_per_write_quorum: int = 1
     """Racks that hold copies of each entry, at least: a bookie that would leave fewer takes no lost one's place."""
 
@@ -66,5 +69,8 @@ def _check(name: str, value: object, *, is_whole: bool) -> None:
     if name == "http_port":
         if not 0 <= value <= MAX_PORT:
             raise ConfigError(name, value, f"it must be a port, or 0 for none, at most {MAX_PORT}")
+    elif name == "max_rack_moves":
+        if not 0 <= value <= MAX_SETTING:
+            raise ConfigError(name, value, f"it must be a whole number from 0 to {MAX_SETTING:,}")
     elif not 0 < value <= MAX_SETTING:
         raise ConfigError(name, value, f"it must be {kind} above 0, at most {MAX_SETTING:,}")

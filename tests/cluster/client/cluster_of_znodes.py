@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from bk_spark.config import LedgerOptions
+from bk_spark.config import DEFAULT_RACK, LedgerOptions
 from bk_spark.metadata.ledger_metadata import new_ledger
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, register, unregister
 from bk_spark.metadata.store import Create
@@ -30,8 +30,8 @@ class ClusterOfZnodes:
             store.create(znodes.cookie(bookie_id))
             self.come(bookie_id)
 
-    def come(self, bookie_id: str, *, read_only: bool = False) -> None:
-        register(self.store, self.znodes, BookieAddress(bookie_id, "127.0.0.1", 1), read_only=read_only)
+    def come(self, bookie_id: str, *, read_only: bool = False, rack: str = DEFAULT_RACK) -> None:
+        register(self.store, self.znodes, BookieAddress(bookie_id, "127.0.0.1", 1, rack), read_only=read_only)
 
     def go(self, bookie_id: str) -> None:
         unregister(self.store, self.znodes, bookie_id)

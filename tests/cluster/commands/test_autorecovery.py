@@ -153,3 +153,16 @@ def test_marked_ledgers_are_listed_with_what_is_missing_since_when_and_who_works
     assert asked("underreplicated", "list") == [expected]
     assert main(command) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["8", "b3,", "b2", "2023-11-14T22:13:20Z", "host:1"]
+
+
+def test_ledgers_are_listed_whose_copies_could_be_in_more_racks(
+    cluster_of_znodes: ClusterOfZnodes, asked: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked("underreplicated", "racks") == []
+    for bookie_id, rack in (("b1", "/a"), ("b2", "/a"), ("b3", "/b")):
+        cluster_of_znodes.go(bookie_id)
+        cluster_of_znodes.come(bookie_id, rack=rack)
+    expected = {"ledger_id": 7, "first_entry_id": 0, "racks": 1, "bookies": ["b1 /a", "b2 /a"]}
+    assert asked("underreplicated", "racks") == [expected]
+    assert main(["underreplicated", "racks", "--metadata", cluster_of_znodes.store.uri]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["LEDGER_ID", "FIRST_ENTRY_ID", "RACKS", "BOOKIES"]

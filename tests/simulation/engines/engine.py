@@ -99,6 +99,7 @@ class Run:
         self.readers = [
             Reader(f"reader{number + 1}", self.world, schedule, plan) for number, plan in enumerate(schedule.readers)
         ]
+        self.world.racks.update(schedule.racks)
         self.replication = Replication(self.world, schedule, self.bookies, self.store)
         self.clients: list[Writer | Recoverer | Reader | LockingClient] = [self.writer, *self.recoverers, *self.readers]
         self.clients += self.replication.clients

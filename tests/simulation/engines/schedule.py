@@ -147,6 +147,7 @@ class Schedule:
     ledger_id: int = LEDGER_ID
     replicators: tuple[ReplicatorPlan, ...] = ()
     collectors: CollectorPlan | None = None
+    racks: tuple[tuple[str, str], ...] = ()
     former: FormerPlan | None = None
     """Another ledger of the same id."""
     apache: frozenset[str] = frozenset()
@@ -245,7 +246,7 @@ def _draw_replicated(choices: Choices, replicated_percent: int) -> Schedule:
     schedule = replace(schedule, spares=max(1, schedule.spares))
     plan = draw_replication(choices, schedule.bookies, schedule.shape[0], schedule.chaos_ms)
     faults = schedule.faults + tuple(Fault(*one) for one in plan.faults)
-    return replace(schedule, faults=faults, replicators=plan.replicators, collectors=plan.collectors)
+    return replace(schedule, faults=faults, replicators=plan.replicators, collectors=plan.collectors, racks=plan.racks)
 
 
 def _with_idle_tail(choices: Choices, schedule: Schedule) -> Schedule:

@@ -218,7 +218,7 @@ DRIVER_MUTANTS = {
     a_read_that_breaks_off_denies_its_entry: 3,
     entries_of_a_read_are_dropped: 1,
     deadlines_are_not_kept: 2,
-    commands_are_carried_out_backwards: 21,
+    commands_are_carried_out_backwards: 101,
     an_append_that_failed_is_confirmed: 3,
     reconnects_resend_to_the_wrong_bookie: 9,
     duplicates_are_taken_as_new_adds: 10,

@@ -14,6 +14,8 @@ LOST_LOCK = Script("a_copy_under_a_lost_lock_is_not_named")
 OLD_DECISION = Script("an_old_decision_deletes_no_new_copies")
 ONE_BOOT = Script("rule_61_copies_are_durable_in_one_boot_before_they_are_named")
 ONE_BOOT_OF_RECOVERY = Script("rule_61_a_bookie_that_joins_a_recovery_is_named_with_all_it_acked")
+RACK_IS_BACK = Script("situation_89_copies_move_to_a_rack_that_is_there_again")
+OPEN_END_STAYS = Script("situation_89_the_open_end_of_a_ledger_does_not_move")
 FILLED_SLOT = Script("a_slot_that_was_filled_keeps_its_bookie")
 
 REPLICATION_MUTANTS = (
@@ -61,6 +63,8 @@ REPLICATION_MUTANTS = (
         LOST_LOCK,
         RereplicatedLedger(),
     ),
+    mutant("copies move only to more racks (89)", bugs.copies_move_for_nothing, "I15", RACK_IS_BACK, RereplicatedLedger()),
+    mutant("the open end of a ledger does not move (55)", bugs.the_open_end_moves, "I15", OPEN_END_STAYS, RereplicatedLedger()),
     mutant(
         "copies that came since stay (45)", bugs.copies_that_came_since_are_deleted, "I15", OLD_DECISION, RereplicatedLedger()
     ),

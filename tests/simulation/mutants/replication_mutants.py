@@ -14,10 +14,11 @@ from bk_spark.client.protocol import replace_bookies as replacing
 from bk_spark.client.protocol import rereplicate_fragment
 from bk_spark.client.protocol.copy_batches import CopyBatches
 from bk_spark.client.protocol.force_adds import ForcedCopies
+from bk_spark.client.protocol.placement.wider_slot import RackMap
 from bk_spark.client.protocol.replace_bookies import ReplaceBookies
 from bk_spark.client.protocol.rereplicate_fragment import RereplicateFragment
 from bk_spark.client.protocol.state_machine import SendAdd
-from bk_spark.client.replication import ledger_rereplication
+from bk_spark.client.replication import ledger_rereplication, rack_moves
 from bk_spark.client.replication.ledger_rereplication import LedgerRereplication
 from bk_spark.metadata.ledger_metadata import Fragment
 from bk_spark.wire.messages import Status
@@ -145,6 +146,32 @@ def a_bookie_of_the_ensemble_may_be_chosen() -> Any:
             self._commands[-1] = replace(self._commands[-1], ensemble=tuple("-" for _ in self._commands[-1].ensemble))
 
     return patch.object(RereplicateFragment, "_choose", choose)
+
+
+# --- moves to more racks
+
+
+def copies_move_for_nothing() -> Any:
+    original = RereplicateFragment._choose
+
+    def choose(self: Any, now_ms: int) -> None:
+        original(self, now_ms)
+        if self._asked:
+            self._commands[-1] = replace(self._commands[-1], must_widen=False)
+
+    return all_of(
+        patch.object(RereplicateFragment, "_choose", choose),
+        patch.object(RackMap, "wider_slot", lambda self, ensemble, write_quorum: 0),
+    )
+
+
+def the_open_end_moves() -> Any:
+    """All but the last fragment, which has no end that could be copied up to."""
+
+    def movable(metadata: Any) -> Any:
+        return metadata.fragments if metadata.is_closed else metadata.fragments[:-1]
+
+    return patch.object(rack_moves, "movable_fragments", movable)
 
 
 # --- garbage collection

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 from bk_spark.client.protocol.limits import CopyLimits
+from bk_spark.client.protocol.placement.wider_slot import RackMap
 from bk_spark.client.protocol.state_machine import Finish, Start, StateMachine
 from bk_spark.client.replication.ledger_rereplication import (
     Leaving,
@@ -10,6 +14,7 @@ from bk_spark.client.replication.ledger_rereplication import (
     RereplicatedLedger,
     RereplicationMeans,
 )
+from bk_spark.client.replication.rack_moves import RackMoves
 from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
@@ -24,6 +29,7 @@ class Replicator(Client):
     """Begins with the metadata as it is now, under a guard of its own. ``done`` is what became of it."""
 
     def __init__(self, name: str, world: World, lock: LedgerLock, leaving: frozenset[str], fence: Fragment | None) -> None:
+        """Without anybody who is leaving it moves copies to more racks."""
         super().__init__(name, world)
         self.done: RereplicatedLedger | None = None
         self._problem: BookKeeperError | None = None
@@ -32,16 +38,22 @@ class Replicator(Client):
         means = RereplicationMeans(self._perform, limits, pace, RECOVERY, frozenset)
         guard = f"{name} 0"
         lock.guards[guard] = name
-        drive(self._work(LedgerRereplication(means, guard, Leaving(leaving)), fence))
+        current, version = world.invariants.history.current, len(world.invariants.history.metadata) - 1
+        if leaving:
+            drive(self._work(LedgerRereplication(means, guard, Leaving(leaving)).run(current, version, fence)))
+        else:
+            drive(self._work(RackMoves(means, guard, self._racks).run(current, version)))
 
     @property
     def error(self) -> BookKeeperError | None:
         return self._problem
 
-    async def _work(self, copying: LedgerRereplication, fence: Fragment | None) -> None:
-        history = self.world.invariants.history
+    async def _racks(self) -> RackMap:
+        return self.process.placement.rack_map(self.world.registered_bookies(), self.process.now_ms)
+
+    async def _work(self, copying: Coroutine[Any, Any, RereplicatedLedger]) -> None:
         try:
-            self.done = await copying.run(history.current, len(history.metadata) - 1, fence)
+            self.done = await copying
         except BookKeeperError as problem:
             self._problem = problem
         self.world.note(self.name, "ends:", str(self.done.problem if self.done else self._problem) or "all is whole")

@@ -12,6 +12,8 @@ anything, and ``b1,b2`` for each of the two in turn.
     W closes / R recovers / X reads     what a client does; ``reads`` from entry 0 to the end
     R recovers one by one               it asks for one entry at a time
     P replicates without b3             replaces b3 where it may; ``and fences``: an open tail that names b3 is recovered first
+    racks b1=/a b2=/b                   where these are, for whoever chooses bookies from now on
+    P moves                             moves copies to more racks where it may
     deliver W add 0 -> b1,b2            each of these messages, which must be in flight, arrives
     deliver W add 0 <-> b1              it arrives, and then all its answers do
     drop W add 0 -> b3                  it never arrives
@@ -375,6 +377,8 @@ STEPS: list[tuple[str, Step]] = [
     (rf"{_NAME} recovers one by one", Script.recovers_slowly),
     (rf"{_NAME} appends(?: (\d+))?", Script.appends),
     (rf"{_NAME} replicates without ([\w,]+)( and fences)?", replication.replicates),
+    (r"racks (.+)", replication.racks),
+    (rf"{_NAME} moves", replication.moves),
     (rf"expire {_NAME}", replication.expire),
     (rf"decide on {_NAME}", replication.decide),
     (rf"collect {_NAME}", replication.collect),

@@ -20,6 +20,15 @@ def replicates(script: Script, name: str, leaving: str, fences: str | None) -> N
     script.world.settle()
 
 
+def racks(script: Script, names: str) -> None:
+    script.world.racks.update(name.split("=") for name in names.split())  # type: ignore[misc]
+
+
+def moves(script: Script, name: str) -> None:
+    script.clients[name] = Replicator(name, script.world, script.store.lock, frozenset(), None)
+    script.world.settle()
+
+
 def expire(script: Script, name: str) -> None:
     script.store.lock.expire(name)
 

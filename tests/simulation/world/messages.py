@@ -80,6 +80,8 @@ class SetMetadata:
     """What must exist, or nothing is written."""
     leaving: frozenset[str] | None = None
     """Of a re-replication: the bookies that it may replace; None for all other writes."""
+    must_widen: bool = False
+    """Whether it replaces them so that copies span more racks."""
 
     def describe(self) -> str:
         return f"set metadata, if it is at version {self.expected_version}, to {self.text}"

@@ -25,6 +25,7 @@ from tests.simulation.world.messages import (
     SetMetadata,
     TakeLock,
 )
+from tests.simulation.world.replacements import not_wider
 from tests.simulation.world.world import Wake, World
 
 SOMEBODY = "somebody"
@@ -117,6 +118,9 @@ class SimulatedMetadataStore:
         self._world.note(self.name, f"{source} sets version {len(self._values)}: {request.text}")
         self._values.append(request.value)
         written, version = LedgerMetadata.decode(self.ledger_id, request.value), len(self._values) - 1
+        if request.must_widen:
+            problem = not_wider(self._world.invariants.history.current, written, self._world.racks)
+            self._world.invariants.require(not problem, "I15", problem)
         self._world.invariants.metadata_written(written, request.leaving)
         self._world.observed.stores(source, version, written, is_edit=source == SOMEBODY)
         return version

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from bk_spark.client.protocol.placement.rack_spread import location_of, spread_of
+from bk_spark.config import DEFAULT_RACK
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.simulation.engines.history import History
 
@@ -35,6 +37,18 @@ def wrong_replacement(history: History, new: LedgerMetadata, leaving: frozenset[
         problem = _unknown_end(history, new, one) or _missing(history, new, one)
         if problem:
             return problem
+    return ""
+
+
+def not_wider(old: LedgerMetadata, new: LedgerMetadata, racks: Mapping[str, str]) -> str:
+    """Why the change of ensembles is no move to more racks; empty if it is."""
+    for before, after in zip(old.fragments, new.fragments, strict=False):
+        spreads = [
+            spread_of([location_of(racks.get(one, DEFAULT_RACK)) for one in fragment.ensemble], new.write_quorum)
+            for fragment in (before, after)
+        ]
+        if before != after and spreads[1] <= spreads[0]:
+            return f"copies moved from {before.ensemble} to {after.ensemble}, and span no more racks: {spreads}"
     return ""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS
 from bk_spark.client.protocol.limits import CopyLimits, ReadLimits
+from bk_spark.client.protocol.placement.wider_slot import RackMap
 from bk_spark.client.protocol.state_machine import StateMachine
 from bk_spark.client.replication.ledger_rereplication import (
     Leaving,
@@ -15,6 +16,7 @@ from bk_spark.client.replication.ledger_rereplication import (
     RereplicatedLedger,
     RereplicationMeans,
 )
+from bk_spark.client.replication.rack_moves import RackMoves
 from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
@@ -142,16 +144,20 @@ class Replicator(LockingClient):
             if taken is not None:
                 await self._copy(*taken)
                 await self._give_back()
-            if self.is_done or self.is_whole:
+            if self.is_done or (self.is_whole and not self._plan.moves):
                 break
             await self._slept(self._plan.pause_ms)
         self.is_done = True
 
     async def _copy(self, metadata: LedgerMetadata, version: int) -> None:
-        self.world.note(self.name, f"replaces {', '.join(sorted(self._plan.leaving))}")
+        self.world.note(self.name, "moves" if self._plan.moves else f"replaces {', '.join(sorted(self._plan.leaving))}")
         fence = self._tail if self._plan.fences else None
         try:
-            self.done = await LedgerRereplication(self._means, self._guard, self._leaving).run(metadata, version, fence)
+            if self._plan.moves:
+                self.done = await RackMoves(self._means, self._guard, self._racks).run(metadata, version)
+                self.world.faults["moved copies"] += self.done.fragments
+            else:
+                self.done = await LedgerRereplication(self._means, self._guard, self._leaving).run(metadata, version, fence)
         except NoSuchLedgerError:
             self.is_done = True
         except BookKeeperError as problem:
@@ -161,6 +167,9 @@ class Replicator(LockingClient):
             self._tail = self.done.open_fragment
             self.world.faults["copied entries"] += self.done.entries
             self.world.note(self.name, self.done.problem or f"has made it whole, {self.done.entries} entries were copied")
+
+    async def _racks(self) -> RackMap:
+        return self.placement.rack_map(self.world.registered_bookies(), self.now_ms)
 
     @property
     def _leaving(self) -> Leaving:

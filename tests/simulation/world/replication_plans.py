@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.simulation.engines.choices import Choices
 
@@ -22,6 +22,8 @@ class ReplicatorPlan:
     batch_bytes: int = 200
     window_bytes: int = 1_000
     bytes_per_s: int = 1_000_000
+    moves: bool = False
+    """It does not replace who is leaving: it moves copies to more racks, and looks again in each round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class ReplicationPlan:
     collectors: CollectorPlan | None
     faults: tuple[tuple[int, str, str, int], ...]
     """As a schedule's faults: when, kind, target, for how long."""
+    racks: tuple[tuple[str, str], ...] = ()
 
 
 def draw_replication(choices: Choices, bookies: tuple[str, ...], ensemble_size: int, chaos_ms: int) -> ReplicationPlan:
@@ -57,7 +60,10 @@ def draw_replication(choices: Choices, bookies: tuple[str, ...], ensemble_size: 
     for _ in range(choices.choose(3, "stalls of garbage collections") if collectors is not None else 0):
         at_ms = choices.choose(chaos_ms, "stalls at")
         faults.append((at_ms, "stall", f"gc-{choices.pick(bookies, 'whose')}", choices.pick((2_000, 300), "stalls for")))
-    return ReplicationPlan(tuple(replicators), collectors, tuple(faults))
+    racks = tuple((one, choices.pick(("/a", "/b", "/c"), "rack")) for one in bookies if choices.chance(60, "has a rack"))
+    if choices.chance(50, "copies move to more racks"):
+        replicators.append(replace(_draw_replicator(choices, victim, bookies, 0), moves=True))
+    return ReplicationPlan(tuple(replicators), collectors, tuple(faults), racks)
 
 
 def _draw_replicator(choices: Choices, victim: str, bookies: tuple[str, ...], after_ms: int) -> ReplicatorPlan:

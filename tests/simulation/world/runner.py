@@ -48,7 +48,6 @@ from bk_spark.entries.digest import Digester
 from bk_spark.entries.whole_entries import taken_apart
 from bk_spark.errors import CorruptionError, MetadataConflictError, MetadataUnavailableError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
-from bk_spark.metadata.registration import BookieAddress, RegisteredBookie
 from bk_spark.wire.apache.version_3 import covered_by_proof
 from bk_spark.wire.messages import (
     AddReply,
@@ -245,10 +244,7 @@ class OperationRunner:
 
     def _choose_replacements(self, command: ChooseReplacements) -> None:
         process = self._process
-        registered = [
-            RegisteredBookie(one, BookieAddress(one, "simulated", 1), one in self._world.read_only)
-            for one in self._world.available()
-        ]
+        registered = self._world.registered_bookies()
         quorum = self._metadata.write_quorum
         chosen = process.placement.replacements(registered, command, quorum, process.now_ms)
         process.later(0, lambda: self.post(chosen))
@@ -270,9 +266,10 @@ class OperationRunner:
                 self._process.seen_version = max(self._process.seen_version, answer.version)
                 self.post(MetadataWritten(answer.version))
 
-        leaving = self.machine._task.leaving if isinstance(self.machine, RereplicateFragment) else None
+        task = self.machine._task if isinstance(self.machine, RereplicateFragment) else None
+        leaving, must_widen = (None, False) if task is None else (task.leaving, task.must_widen)
         text = describe_metadata(command.metadata)
-        request = SetMetadata(self._metadata.ledger_id, value, version, text, command.guard, leaving)
+        request = SetMetadata(self._metadata.ledger_id, value, version, text, command.guard, leaving, must_widen)
         self._process.call(METADATA, request, answered)
 
     def _mark(self, command: MarkUnderReplicated) -> None:

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from bk_spark.config import DEFAULT_RACK
 from bk_spark.entries.digest import master_key
+from bk_spark.metadata.registration import BookieAddress, RegisteredBookie
 from tests.simulation.engines.choices import Choices
 from tests.simulation.engines.invariants import Invariants
 from tests.simulation.world.messages import Broken, Envelope
@@ -46,6 +48,8 @@ class World:
         """The bookie that last got an add of a recovery or of a re-replication."""
         self.read_only: set[str] = set()
         """Bookies that are registered as such."""
+        self.racks: dict[str, str] = {}
+        """The racks of bookies; all others are in the default rack."""
         self.faults: Counter[str] = Counter()
         """How many of each kind there were."""
         self.trace: list[str] | None = [] if is_traced else None
@@ -86,6 +90,12 @@ class World:
     def is_split(self, client: str, bookie: str) -> bool:
         """Whether nothing gets through between the two, in one direction at least."""
         raise NotImplementedError
+
+    def registered_bookies(self) -> list[RegisteredBookie]:
+        """What the metadata store says of them."""
+        racks, read_only = self.racks, self.read_only
+        addresses = [BookieAddress(one, "simulated", 1, racks.get(one, DEFAULT_RACK)) for one in self.available()]
+        return [RegisteredBookie(one.bookie_id, one, one.bookie_id in read_only) for one in addresses]
 
     def available(self) -> list[str]:
         """The bookies that are registered; a dead one stays among them for a while."""

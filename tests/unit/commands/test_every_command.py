@@ -71,6 +71,7 @@ BESIDE = {
     "cluster raise-ledger-ids": "test_an_id_that_is_given_out_again_never_mixes_two_ledgers",
     "bookie read-only on": "test_a_bookie_is_switched_read_only_and_back_by_command_and_the_list_and_ready_say_why",
     "bookie read-only off": "test_a_bookie_is_switched_read_only_and_back_by_command_and_the_list_and_ready_say_why",
+    "underreplicated racks": "test_ledgers_are_listed_whose_copies_could_be_in_more_racks",
     "bookie status": "test_a_bookie_scrubs_by_command_and_tells_its_state",
     "log set": "test_set_changes_what_is_given_and_keeps_the_rest",
 }

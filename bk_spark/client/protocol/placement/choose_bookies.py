@@ -42,7 +42,7 @@ class Terms:
     min_racks: int = 1
     """The racks that each write set spans at least; a write set of fewer bookies, that many."""
     must_widen: bool = False
-    """Replacements only: the write sets must span more than before."""
+    """Replacements only: all write sets together must span more than before, whatever ``min_racks`` is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +104,15 @@ def choose_replacements(
     own = {slot: option for slot in wanted for option in options if option.bookie_id == ensemble[slot]}
     free = [option for option in options if option.bookie_id not in ensemble]
     before = [places.get(bookie_id) for bookie_id in ensemble]
-    found = fill(Vacancies(terms.write_quorum, before, wanted, free, own))
+    judged = range(len(ensemble)) if terms.must_widen else wanted
+    vacancies = Vacancies(terms.write_quorum, before, wanted, free, own, judged)
+    found = fill(vacancies)
     if found.spread.fewest_racks < _required(terms):
-        found = _flat(Vacancies(terms.write_quorum, before, wanted, free, own))
+        found = _flat(vacancies)
     purpose = f"the replacement of {len(wanted)} bookies of an ensemble"
-    if terms.must_widen and found.spread <= spread_of(before, terms.write_quorum, wanted):
-        problem = NotEnoughBookiesError(found.spread.fewest_racks + 1, found.spread.fewest_racks, purpose, of_racks=True)
-        return Replacements((), found.spread, problem)
+    if terms.must_widen and found.spread <= spread_of(before, terms.write_quorum):
+        racks = found.spread.fewest_racks
+        return Replacements((), found.spread, NotEnoughBookiesError(racks + 1, racks, purpose, of_racks=True))
     if found.bookies and found.spread.fewest_racks < _required(terms):
         problem = NotEnoughBookiesError(_required(terms), found.spread.fewest_racks, purpose, of_racks=True)
         return Replacements((), found.spread, problem)
@@ -120,8 +122,8 @@ def choose_replacements(
 
 
 def _required(terms: Terms) -> int:
-    """0 if any number will do: not even the racks of those that stay need be known."""
-    return min(terms.min_racks, terms.write_quorum) if terms.min_racks > 1 else 0
+    """0 if any number will do: the racks of those that stay need not be known, and what widens a spread is welcome."""
+    return min(terms.min_racks, terms.write_quorum) if terms.min_racks > 1 and not terms.must_widen else 0
 
 
 def _ensemble(preferred: Sequence[PlacedBookie], size: int, write_quorum: int, choose: Choose) -> Ensemble:

@@ -38,6 +38,8 @@ class Vacancies:
     """The bookies for any slot, the most preferred first."""
     own: Mapping[int, PlacedBookie] = field(default_factory=dict)
     """Slots whose own bookie may take them again."""
+    judged: Sequence[int] | None = None
+    """The spread is that of the write sets with one of these slots; by default of ``slots``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,8 @@ class _Search:
         self._before = vacancies.places
         self._places = list(vacancies.places)
         self._open = set(self._order)
-        self._write_sets = write_sets_with(self._order, len(vacancies.places), vacancies.write_quorum)
+        judged = vacancies.slots if vacancies.judged is None else vacancies.judged
+        self._write_sets = write_sets_with(judged, len(vacancies.places), vacancies.write_quorum)
         self._racks = {one.place for one in (*vacancies.free, *vacancies.own.values())}
         self._racks.update(place for slot in self._order if (place := vacancies.places[slot]) is not None)
         self._zones = {place.zone for place in self._racks}

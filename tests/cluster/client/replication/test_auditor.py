@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from bk_spark.config import ClientConfig
 from bk_spark.metadata.store import ANY_VERSION
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
-from bk_spark.telemetry.metrics import IS_AUDITOR, LOST_BOOKIES
+from bk_spark.telemetry.metrics import IS_AUDITOR, LEDGERS_IN_FEW_RACKS, LOST_BOOKIES
 from tests.cluster.client.cluster_of_znodes import ClusterOfZnodes, eventually
 from tests.cluster.metadata.test_zookeeper import expire
 
@@ -367,3 +368,56 @@ def test_it_looks_again_by_itself_although_no_watch_told_it(cluster: ClusterOfZn
     with elected(cluster, QUICK):
         cluster.go("b4")
         eventually(lambda: cluster.marked() == {2: ("b4",)})
+
+
+# --- racks
+
+
+def _in_racks(cluster: ClusterOfZnodes, racks: dict[str, str]) -> None:
+    for bookie_id, rack in racks.items():
+        cluster.go(bookie_id)
+        cluster.come(bookie_id, rack=rack)
+
+
+def test_ledgers_in_too_few_racks_are_marked_once_a_further_rack_is_there(cluster: ClusterOfZnodes, looks: list[float]) -> None:
+    """Situation 89. Marked without a missing bookie; ledger 1 is in two racks already, and no bookie of ledger 3 is known."""
+    _in_racks(cluster, {"b1": "/a", "b2": "/a", "b3": "/b", "b4": "/b"})
+    cluster.create_ledgers({10: ("b1", "b2", "b3"), 11: ("b1", "b3")})
+    with elected(cluster, QUICK):
+        request_audit(cluster.store, cluster.znodes, reads_replicas=False)
+        eventually(lambda: not is_requested(cluster.store, cluster.znodes))
+        assert cluster.marked() == {0: (), 2: ()}
+        assert look(cluster)["last_audit"]["in_few_racks"] == 2  # type: ignore[index]
+        assert LEDGERS_IN_FEW_RACKS._value.get() == 2
+        cluster.come("b5", rack="/c")
+        eventually(lambda: cluster.marked() == {0: (), 2: (), 10: ()})
+
+
+def test_an_audit_marks_no_more_ledgers_for_their_racks_than_it_may_and_none_while_a_bookie_is_lost(
+    cluster: ClusterOfZnodes,
+) -> None:
+    _in_racks(cluster, {"b1": "/a", "b2": "/a", "b3": "/b", "b4": "/b"})
+    with elected(cluster, replace(PATIENT, max_rack_moves=1)):
+        request_audit(cluster.store, cluster.znodes, reads_replicas=False)
+        eventually(lambda: not is_requested(cluster.store, cluster.znodes))
+        assert cluster.marked() == {0: ()}
+        assert look(cluster)["last_audit"]["in_few_racks"] == 2  # type: ignore[index]
+    cluster.marks.remove(cluster.marks.mark_of(0))  # type: ignore[arg-type]
+    with elected(cluster, PATIENT):
+        cluster.go("b4")
+        eventually(lambda: "b4" in look(cluster)["waiting"])  # type: ignore[operator]
+        request_audit(cluster.store, cluster.znodes, reads_replicas=False)
+        eventually(lambda: not is_requested(cluster.store, cluster.znodes))
+        assert cluster.marked() == {2: ("b4",)}
+
+
+def test_the_ledgers_that_one_audit_left_are_marked_once_those_have_moved_that_it_marked(
+    cluster: ClusterOfZnodes, looks: list[float]
+) -> None:
+    _in_racks(cluster, {"b1": "/a", "b2": "/a", "b3": "/b", "b4": "/b"})
+    with elected(cluster, replace(QUICK, max_rack_moves=1)):
+        request_audit(cluster.store, cluster.znodes, reads_replicas=False)
+        eventually(lambda: cluster.marked() == {0: ()})
+        cluster.store.delete(cluster.znodes.ledger(0), ANY_VERSION)
+        cluster.marks.remove(cluster.marks.mark_of(0))  # type: ignore[arg-type]
+        eventually(lambda: cluster.marked() == {2: ()})

@@ -9,6 +9,9 @@ from dataclasses import replace
 import pytest
 
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.driver.client_context import EnsembleChoice
+from bk_spark.client.protocol.placement.choose_bookies import Candidate
+from bk_spark.client.protocol.placement.rack_spread import location_of, spread_of
 from bk_spark.client.replication.ledger_rereplication import RereplicatedLedger
 from bk_spark.client.replication.rereplicator import Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
@@ -16,6 +19,7 @@ from bk_spark.entries.digest import master_key
 from bk_spark.errors import LedgerClosedError, LedgerFencedError
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
+from bk_spark.metadata.registration import RegisteredBookie
 from bk_spark.metadata.store import ANY_VERSION
 from bk_spark.metadata.under_replication import UnderReplication
 from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
@@ -331,3 +335,30 @@ def test_the_session_of_a_copier_that_stood_still_changes_nothing_any_more(
     monkeypatch.undo()
     assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving})).is_whole
     assert_whole(client, metadata.ledger_id, {leaving})
+
+
+@pytest.mark.parametrize("sizes", [(3, 3, 2), (3, 2, 2)])
+def test_copies_move_to_racks_that_hold_none_and_all_entries_are_there_afterwards(
+    client: BookKeeper, sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Situation 89: the mark names nobody; it goes with the last move, and a second one moves nothing."""
+    marks = UnderReplication(client.metadata_store, client.znodes)
+    metadata = _closed(client, sizes)
+    before = metadata.last_fragment.ensemble
+    racks = dict.fromkeys(before, "/a")
+
+    def candidates(self: EnsembleChoice, registered: list[RegisteredBookie], now_ms: int) -> list[Candidate]:
+        return [Candidate(one.bookie_id, racks.get(one.bookie_id, f"/{one.bookie_id}")) for one in registered]
+
+    monkeypatch.setattr(EnsembleChoice, "_candidates", candidates)
+    marks.mark(metadata.ledger_id, ())
+    done = result_of(client, _rereplicator(client, marks).rereplicate(metadata.ledger_id))
+    assert (done.is_whole, done.problem, marks.mark_of(metadata.ledger_id)) == (True, "", None)
+    assert_whole(client, metadata.ledger_id, ())
+    after = client.ledger_metadata(metadata.ledger_id).last_fragment.ensemble
+    assert done.fragments == sum(one != other for one, other in zip(before, after, strict=True)) > 0
+    locations = [location_of(racks.get(one, f"/{one}")) for one in after]
+    assert spread_of(locations, sizes[1]) > spread_of([location_of("/a")] * sizes[0], sizes[1])
+    marks.mark(metadata.ledger_id, ())
+    assert result_of(client, _rereplicator(client, marks).rereplicate(metadata.ledger_id)).fragments == 0
+    assert client.ledger_metadata(metadata.ledger_id).last_fragment.ensemble == after
