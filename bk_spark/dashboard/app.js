@@ -69,8 +69,10 @@ function showCluster() {
   if (!value) return;
   document.getElementById("where").textContent = said(`${value.metadata} · ${value.instance_id}`);
   const marks = document.getElementById("marks");
-  marks.textContent = count(value.under_replicated);
-  marks.hidden = value.under_replicated === 0;
+  const why = value.marks_known.why_not;
+  marks.textContent = value.under_replicated ? count(value.under_replicated) : "?";
+  marks.title = why ? `not known: ${said(why)}` : "";
+  marks.hidden = value.under_replicated === 0 && !why;
 }
 
 function show(children, at, isNew) {

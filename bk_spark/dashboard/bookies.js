@@ -105,11 +105,11 @@ function directoriesCard(bookie) {
   ], `It does not tell its directories: ${bytes(bookie.free_bytes)} free of ${bytes(bookie.total_bytes)}.`));
 }
 
-function markedCard(bookie) {
+function markedCard(bookie, known) {
   const more = bookie.marked - bookie.marked_ledgers.length;
   return card(h("h2", null, "Under-replicated ledgers that lack its copies"),
     bookie.marked ? h("p", { class: "names" }, joined(bookie.marked_ledgers, (one) => link("ledger", one.id)), more > 0 && ` and ${count(more)} more`)
-      : quiet("None."),
+      : quiet("None is marked."), known.why_not && h("p", null, unknownMarks(known)),
     bookie.marks_unread > 0 && quiet(`${count(bookie.marks_unread)} further marks of the cluster were not looked at.`));
 }
 
@@ -132,5 +132,5 @@ function bookieView(cluster, bookie, page, asked) {
     card(facts([...(lost ? lostFacts(bookie) : liveFacts(bookie)), ...cookieFacts(bookie.cookie)])),
     directoriesCard(bookie),
     !lost && card(h("h2", null, "Rates"), facts(rateFacts(bookie)), !bookie.metrics && quiet("Not known: it does not serve metrics.")),
-    markedCard(bookie), namingCard(bookie, page, asked)];
+    markedCard(bookie, cluster.marks_known), namingCard(bookie, page, asked)];
 }

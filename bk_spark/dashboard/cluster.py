@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.replication.absent_bookies import AbsentBookie, absent_bookies
 from bk_spark.client.replication.auditor_znodes import auditor_report, current_auditor
+from bk_spark.dashboard.copies import MarksKnown, marks_known
 from bk_spark.dashboard.rates import CounterHistory, scrape
 from bk_spark.dashboard.snapshots import Record, UnansweredError
 from bk_spark.metadata.cookies import CookieFacts, all_cookies
@@ -54,6 +55,7 @@ class ClusterLook:
     """Ledger → who re-replicates it now."""
     autorecovery_enabled: bool
     auditor: str | None
+    marks_known: MarksKnown
     read_s: float
     """How long one read of a small value took."""
 
@@ -73,16 +75,19 @@ def look_at_cluster(client: BookKeeper) -> ClusterLook:
     registered = tuple(client.list_bookies())
     under_replication = UnderReplication(store, znodes)
     marks = tuple(itertools.islice(under_replication.marks(), MAX_MARKS))
+    enabled, auditor = under_replication.is_enabled(), current_auditor(store, znodes)
+    report = auditor_report(store, znodes)
     return ClusterLook(
         instance_id=cluster_id,
         registered=registered,
-        absent=absent_bookies({one.bookie_id for one in registered}, cookies, marks, auditor_report(store, znodes)),
+        absent=absent_bookies({one.bookie_id for one in registered}, cookies, marks, report),
         cookies=cookies,
         marks=marks,
         marked=under_replication.count() if len(marks) == MAX_MARKS else len(marks),
         locks=under_replication.locks(),
-        autorecovery_enabled=under_replication.is_enabled(),
-        auditor=current_auditor(store, znodes),
+        autorecovery_enabled=enabled,
+        auditor=auditor,
+        marks_known=marks_known(enabled, auditor, report),
         read_s=read_s,
     )
 

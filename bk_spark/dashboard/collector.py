@@ -124,7 +124,8 @@ class Collector:
         self._counters = {one.bookie_id: self._counters.get(one.bookie_id) or CounterHistory() for one in registered}
         self._figures = {one.bookie_id: self._look_at(one, self._counters[one.bookie_id]) for one in registered}
         if self._cluster.value is not None and not self._cluster.problem:
-            self._marks.add(self._cluster.value.marked, time.monotonic())
+            are_all = not self._cluster.value.marks_known.why_not
+            self._marks.add(self._cluster.value.marked, time.monotonic(), are_all=are_all)
         self._history = (*self._history, (time.monotonic(), self._total_rates()))[-HISTORY:]
 
     def _look_at(self, bookie: RegisteredBookie, counters: CounterHistory) -> Snapshot[Record]:
@@ -153,7 +154,9 @@ class Collector:
             **{name: modes.count(mode) for name, mode in (("writable", WRITABLE), ("read_only", READ_ONLY), ("lost", LOST))},
             "space": asdict(cluster_space([space_of(name, one) for name, one in figures.items()])),
             "zookeeper": {**asdict(self._client.metadata_store.connection()), "read_s": cluster.read_s},
+            "silent": sum(bool(one.problem) for one in self._figures.values()),
             "under_replicated": cluster.marked,
+            "marks_known": asdict(cluster.marks_known),
             "marks": {"rows": self._marks.rows(now_s), "step_s": STEP_S, "known_s": self._marks.known_s(now_s)},
             "autorecovery_enabled": cluster.autorecovery_enabled,
             "auditor": cluster.auditor,
@@ -191,4 +194,11 @@ def _marks(cluster: ClusterLook) -> Record:
         }
         for one in cluster.marks
     ]
-    return {"rows": rows, "count": cluster.marked, "enabled": cluster.autorecovery_enabled, "auditor": cluster.auditor}
+    return {
+        "rows": rows,
+        "count": cluster.marked,
+        "enabled": cluster.autorecovery_enabled,
+        "auditor": cluster.auditor,
+        "known": asdict(cluster.marks_known),
+        "lost": [name for name, mode in cluster.modes().items() if mode == LOST],
+    }

@@ -91,13 +91,16 @@ function bar(used, total, label) {
 // A table of rows, with columns [title, cell(row), class]. Cells of the first column are their rows' headings.
 function table(caption, rows, columns, nothing) {
   if (!rows.length) return [h("h2", null, caption), h("p", { class: "quiet" }, nothing)];
-  const cell = (row, [, text, kind], place) =>
-    place === 0 ? h("th", { scope: "row", class: kind }, text(row)) : h("td", { class: kind }, text(row));
+  // On a narrow window rows are stacked, and each cell says its column; the roles keep them a table there.
+  const cell = (row, [title, text, kind], place) =>
+    place === 0 ? h("th", { scope: "row", role: "rowheader", class: kind }, text(row))
+      : h("td", { role: "cell", class: kind, "data-column": title }, h("div", null, text(row)));
   return h("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": caption },
-    h("table", null,
+    h("table", { role: "table" },
       h("caption", null, caption),
-      h("thead", null, h("tr", null, columns.map(([title, , kind]) => h("th", { scope: "col", class: kind }, title)))),
-      h("tbody", null, rows.map((row) => h("tr", null, columns.map((column, place) => cell(row, column, place)))))));
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" },
+        columns.map(([title, , kind]) => h("th", { scope: "col", role: "columnheader", class: kind }, title)))),
+      h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row" }, columns.map((column, place) => cell(row, column, place)))))));
 }
 
 const facts = (pairs) => h("dl", null, pairs.filter(Boolean).map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));

@@ -70,13 +70,15 @@ function markBars(marks) {
     s("text", { x: left - 8, y: y(top * share) + 4, "text-anchor": "end" }, short(top * share))]);
   const ages = [[0, `${hours} h ago`, "start"], [0.5, `${hours * 30 >= 60 ? `${hours / 2} h` : "30 min"}`, "middle"], [1, "now", "end"]].map(([share, name, anchor]) =>
     s("text", { x: left + (wide - left) * share, y: high - 4, "text-anchor": anchor }, name));
-  const bars = rows.map(([ago, count]) => {
-    const from = y(Math.max(count, top / 60));
-    return s("rect", { class: count ? "marks" : "marks none", x: wide - (ago + 1) * step, y: from, width: Math.max(1, step - 1), height: y(0) - from });
+  const bars = rows.map(([ago, count, areAll]) => {
+    const from = y(Math.max(count, top / (areAll ? 60 : 20)));
+    return s("rect", { class: count ? "marks" : areAll ? "marks none" : "marks unknown", x: wide - (ago + 1) * step, y: from, width: Math.max(1, step - 1), height: y(0) - from });
   });
   const most = rows.reduce((sum, row) => Math.max(sum, row[1]), 0);
+  const unknown = rows.filter((row) => !row[2]).length;
   return s("svg", { class: "chart", id: "marks-history", role: "img", viewBox: `0 0 ${wide} ${high}`, height: high,
-    "aria-label": `Under-replicated ledgers in the last ${hours} h: at most ${most}; known for ${span(marks.known_s)}` }, grid, ages, bars);
+    "aria-label": `Under-replicated ledgers in the last ${hours} h: at most ${most} marked; looked at for ${span(marks.known_s)}` +
+    (unknown ? `; for ${span(unknown * marks.step_s)} of that nobody knows whether all were marked` : "") }, grid, ages, bars);
 }
 
 const PATTERNS = () => s("defs", null,

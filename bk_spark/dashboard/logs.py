@@ -131,6 +131,7 @@ def _commit(version: LogVersion) -> Record:
         "time_ms": version.time_ms,
         "kind": version.kind.value,
         "rows": version.added.rows + sum(one.rows for one in version.closed),
+        "opened": version.opened is not None,
         "added": version.added.ledgers + (version.opened is not None),
         "removed": version.removed.ledgers,
         "application": None if version.application is None else f"{version.application[0]}:{version.application[1]}",

@@ -5,13 +5,31 @@ const ID = (row) => h("span", { class: "mono" }, named(row.id));
 const rate = (format) => (value) => known(value, (v) => `${format(v)}/s`);
 const quiet = (...text) => h("p", { class: "quiet" }, ...text);
 
+// The figures of a log count what is closed: an open ledger has more, and how much only its bookies know.
+function grown(log, figure, format) {
+  if (!log.open) return format(figure);
+  return h("span", { title: "A ledger that is open counts once it is closed." }, figure ? `at least ${format(figure)}` : "not known: open");
+}
+
+// Marks are all that lacks copies only where an auditor has looked.
+const unknownMarks = (known) => badge("warn", `? not known: ${said(known.why_not)}`);
+const audited = (known) => (known.audited_ms ? h("span", { title: time(known.audited_ms) }, `audited ${ago(known.audited_ms)}`) : false);
+
+function marksTile(value) {
+  const { under_replicated: marked, marks_known: known } = value;
+  const figure = known.why_not ? (marked ? ["at least ", count(marked)] : "not known") : count(marked);
+  return tile("Under-replicated ledgers", figure,
+    marked > 0 && h("a", { href: "#/underreplicated" }, "which, and since when"),
+    known.why_not ? unknownMarks(known) : !marked && badge("good", "● none lacks a copy"), audited(known));
+}
+
 const LOG_COLUMNS = [
   ["Log", (row) => link("log", row.name)],
   ["Holds", (row) => row.content || "nothing yet"],
   ["Version", (row) => count(row.version), "n"],
   ["Ledgers", (row) => [count(row.ledgers + row.open), row.open ? " " : "", row.open ? badge("good", `◌ ${row.open} open`) : ""], "n"],
-  ["Rows", (row) => count(row.rows), "n"],
-  ["Size", (row) => bytes(row.bytes), "n"],
+  ["Rows", (row) => grown(row, row.rows, count), "n"],
+  ["Size", (row) => grown(row, row.bytes, bytes), "n"],
   ["Last commit", (row) => h("span", { title: time(row.committed_ms) }, ago(row.committed_ms)), "n"],
 ];
 
@@ -29,6 +47,12 @@ function disksCounted(space) {
     space.untold > 0 && [" ", badge("warn", "? may count twice"), ` ${plural(space.untold, "bookie does not", "bookies do not")} tell which disk: each counts by itself`]);
 }
 
+// Figures of a bookie that does not answer count in no sum.
+function uncounted(value) {
+  const missing = value.writable + value.read_only - value.space.bookies;
+  return missing > 0 && badge("warn", `? without ${plural(missing, "bookie")} whose disks are not known`);
+}
+
 function zooKeeper(found) {
   const since = (passed) => [h("span", { title: time(Date.now() - 1000 * passed) }, `for ${span(passed)}`)];
   const of = found.servers.length > 1 ? ` (of ${found.servers.length} servers)` : "";
@@ -43,7 +67,8 @@ function markHistory(value) {
   if (marks.known_s === null) return false;
   return card(h("h2", null, "Under-replicated ledgers, over time"), markBars(marks),
     h("p", { class: "key" }, h("span", null, `The highest number of each ${marks.step_s / 60} minutes. Known since `,
-      time(Date.now() - 1000 * marks.known_s), ": this dashboard began to look then.")));
+      time(Date.now() - 1000 * marks.known_s), ": this dashboard began to look then."),
+    marks.rows.some((row) => !row[2]) && h("span", null, "While no auditor has looked there may have been more than is drawn; grey: none was marked then.")));
 }
 
 function tiles(value) {
@@ -52,11 +77,11 @@ function tiles(value) {
   return h("div", { class: "tiles" },
     tile("Bookies", [count(value.writable), h("small", null, ` of ${all} writable`)],
       value.read_only > 0 && badge("warn", `◐ ${value.read_only} read-only`), value.lost > 0 && badge("bad", `✕ ${value.lost} lost`),
-      !value.read_only && !value.lost && badge("good", "● all of them")),
+      value.silent > 0 && badge("bad", `? ${value.silent} silent`),
+      !value.read_only && !value.lost && !value.silent && (all ? badge("good", "● all of them") : badge("warn", "○ none has joined"))),
     tile("Space", [bytes(used), h("small", null, " used")],
-      bar(used, value.space.total_bytes, `disks of ${value.space.bookies} bookies`), disksCounted(value.space)),
-    tile("Under-replicated ledgers", count(value.under_replicated),
-      value.under_replicated ? h("a", { href: "#/underreplicated" }, "which, and since when") : badge("good", "● none is marked")),
+      bar(used, value.space.total_bytes, `disks of ${value.space.bookies} bookies`), disksCounted(value.space), uncounted(value)),
+    marksTile(value),
     tile("AutoRecovery", value.autorecovery_enabled ? "enabled" : "disabled",
       value.auditor ? ["auditor ", h("span", { class: "mono" }, named(value.auditor))] : badge("warn", "▲ no auditor runs")),
     zooKeeper(value.zookeeper));
@@ -65,10 +90,12 @@ function tiles(value) {
 function charts(value) {
   if (!value.with_metrics) return quiet("No rates: no bookie has told its metrics lately. Those that are started with --http-port serve them.");
   const column = (name) => value.history_of.indexOf(name) + 1;
+  const registered = value.writable + value.read_only;
+  const of = value.with_metrics < registered ? `${value.with_metrics} of ${plural(registered, "bookie")}` : "all bookies";
   return h("div", { class: "two" },
-    rates("Entries, all bookies", value.history,
+    rates(`Entries, ${of}`, value.history,
       [{ name: "added", id: "adds", column: column("adds_s") }, { name: "read", id: "reads", column: column("reads_s") }], short, 1000),
-    rates("Bytes, all bookies", value.history,
+    rates(`Bytes, ${of}`, value.history,
       [{ name: "added", id: "added-bytes", column: column("added_bytes_s") }, { name: "read", id: "read-bytes", column: column("read_bytes_s") }], bytes, 1024));
 }
 
@@ -117,7 +144,8 @@ function ledgerView(cluster, ledger) {
       ["Quorums", `${ledger.ensemble_size} bookies, ${ledger.write_quorum} copies, ${ledger.ack_quorum} to confirm`],
       ["Digest", ledger.digest],
       ["Created", h("span", { title: time(ledger.created_ms) }, `${time(ledger.created_ms)} (${ago(ledger.created_ms)})`)],
-      ["Under-replicated", ledger.missing.length ? badge("bad", `▲ marked ${ago(ledger.marked_ms)}`) : "not marked"],
+      ["Under-replicated", ledger.missing.length ? badge("bad", `▲ marked ${ago(ledger.marked_ms)}`)
+        : cluster.marks_known.why_not ? ["not marked ", unknownMarks(cluster.marks_known)] : "not marked"],
       ["Log", ledger.log === null ? "none" : link("log", ledger.log)],
     ])),
     card(h("h2", null, "Where its entries are"), ledger.fragments > ledger.drawn.length && quiet(`The last ${ledger.drawn.length} of ${count(ledger.fragments)} fragments.`),
@@ -143,7 +171,7 @@ function logView(cluster, log) {
   return [h("h1", { class: log.name.length > 60 && "long" }, named(log.name, Infinity)),
     card(facts([
       ["Holds", log.content || "nothing yet"], ["Version", count(log.version)],
-      ["Ledgers", `${count(log.ledgers)} closed, ${open} open`], ["Rows", count(log.rows)], ["Size", bytes(log.bytes)],
+      ["Ledgers", `${count(log.ledgers)} closed, ${open} open`], ["Rows", grown(log, log.rows, count)], ["Size", grown(log, log.bytes, bytes)],
       ["Last commit", `${time(log.committed_ms)} (${ago(log.committed_ms)})`],
       ["Old versions stay", span(log.retention.versions_s)],
       ["Data stays", log.retention.rows_s === null ? "for ever" : span(log.retention.rows_s)],
@@ -156,24 +184,32 @@ function logView(cluster, log) {
         ["Ledger", (row) => link("ledger", row.id), "id"], ["Entries", (row) => count(row.entries), "n"],
         ["Rows", (row) => count(row.rows), "n"], ["Size", (row) => (row.version ? "open" : bytes(row.bytes)), "n"]], "None."))),
     card(table("Streams that read it", log.streams, [
-      ["Stream", (row) => named(row.name)], ["Rows behind", (row) => count(row.lag_rows), "n"],
-      ["Bytes behind", (row) => (row.lag_bytes === null ? "not known" : bytes(row.lag_bytes)), "n"],
+      ["Stream", (row) => named(row.name)], ["Rows behind", (row) => grown(log, row.lag_rows, count), "n"],
+      ["Bytes behind", (row) => (row.lag_bytes === null ? "not known" : grown(log, row.lag_bytes, bytes)), "n"],
       ["Oldest unread commit", (row) => (row.unread_since_ms === null ? "–" : ago(row.unread_since_ms)), "n"],
       ["At", (row) => (row.ledger_id === null ? `behind version ${row.version}` : `ledger ${row.ledger_id}, entry ${row.entry_id}`)],
       ["Told", (row) => ago(row.updated_ms), "n"]], "None has published a cursor.")),
     card(table("Newest commits", log.commits, [
-      ["Version", (row) => count(row.version)], ["Kind", (row) => row.kind], ["Rows", (row) => count(row.rows), "n"],
+      ["Version", (row) => count(row.version)], ["Kind", (row) => row.kind], ["Rows", (row) => (row.opened && !row.rows ? "opened" : count(row.rows)), "n"],
       ["Ledgers added", (row) => count(row.added), "n"], ["Removed", (row) => count(row.removed), "n"],
       ["Application", (row) => (row.application ? named(row.application) : "–"), "wrap"], ["Time", (row) => time(row.time_ms), "n"]], "None yet."))];
 }
 
 function underReplicatedView(cluster, found) {
   const more = found.count > found.rows.length ? `, the first ${count(found.rows.length)} of them` : "";
+  const known = found.known;
+  const title = known.why_not ? (found.count ? `At least ${plural(found.count, "ledger lacks", "ledgers lack")} copies` : "Ledgers that lack copies: not known")
+    : `${plural(found.count, "ledger lacks", "ledgers lack")} copies`;
+  const none = known.why_not ? `None is marked, but ${known.why_not}: that does not say that every copy is there.`
+    : "None is marked: every copy is there, as far as the auditor has looked.";
   return [h("h1", null, "Under-replicated ledgers"), card(
-    quiet("AutoRecovery is ", found.enabled ? "enabled" : "disabled", "; ", found.auditor ? ["the auditor is ", named(found.auditor)] : "no auditor runs", "."),
-    table(`${count(found.count)} ledgers lack copies${more}`, found.rows, [
+    quiet("AutoRecovery is ", found.enabled ? "enabled" : "disabled", "; ", found.auditor ? ["the auditor is ", named(found.auditor)] : "no auditor runs", ". ", audited(known)),
+    known.why_not && h("p", { id: "unknown" }, unknownMarks(known)),
+    found.lost.length > 0 && h("p", { class: "names" }, `${plural(found.lost.length, "bookie is", "bookies are")} lost; their pages list the ledgers that name them: `,
+      joined(found.lost.slice(0, 20), bookieLink), found.lost.length > 20 && " …"),
+    table(`${title}${more}`, found.rows, [
       ["Ledger", (row) => link("ledger", row.id), "id"],
       ["Missing on", (row) => (row.missing.length ? joined(row.missing, bookieLink) : "not told"), "wrap mono"],
       ["Marked", (row) => h("span", { title: time(row.marked_ms) }, ago(row.marked_ms)), "n"],
-      ["Worked on by", (row) => (row.worker ? named(row.worker) : "nobody now"), "wrap"]], "None is marked: every copy is there, as far as the auditor has looked."))];
+      ["Worked on by", (row) => (row.worker ? named(row.worker) : "nobody now"), "wrap"]], none))];
 }

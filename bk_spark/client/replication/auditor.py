@@ -354,6 +354,7 @@ class AuditorProcess:
             {
                 "auditor": self._auditor_id,
                 "lost": sorted(term.bookies.lost),
+                "unaudited": sorted(term.bookies.unaudited),
                 "waiting": {bookie: -(-(now_ms + left_ms) // 1000) * 1000 for bookie, left_ms in waiting.items()},
                 "is_checking": term.check is not None,
                 "last_audit": term.last_audit,

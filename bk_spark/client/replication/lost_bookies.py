@@ -62,7 +62,12 @@ class LostBookies:
     @property
     def is_audit_due(self) -> bool:
         """Whether a bookie is lost and not all ledgers that name it are marked."""
-        return not self._lost <= self._audited
+        return bool(self.unaudited)
+
+    @property
+    def unaudited(self) -> frozenset[str]:
+        """Lost bookies that ledgers may name without a mark."""
+        return frozenset(self._lost - self._audited)
 
     def waiting(self, now_ms: int) -> dict[str, int]:
         """The bookies that are gone and not lost, and the milliseconds left of each one's grace period."""

@@ -120,13 +120,44 @@ def test_the_overview_tells_of_the_lost_bookie_in_words(page: Chrome, lively: Li
     assert _text(page, "#marks") == "1"
 
 
+def test_without_an_auditor_nothing_says_that_every_copy_is_there(page: Chrome, lively: Lively) -> None:
+    """Not on any view, nor by a green mark; the bookies that are known to be lost are named."""
+    _until(page, lambda: "? not known: no auditor runs" in _main(page))
+    assert "at least 1" in _main(page)
+    assert len(_find(page, "#marks-history rect.marks.none")) == 0
+    for view in _views(lively):
+        _show(page, view, "")
+        assert "every copy is there." not in _main(page), view
+    _show(page, "#/underreplicated", "Under-replicated ledgers")
+    assert "At least 1 ledger lacks copies" in _main(page)
+    assert "1 bookie is lost" in _main(page)
+    assert "no auditor runs" in str(page.execute_script("return document.getElementById('marks').title"))
+    _show(page, f"#/ledger/{lively.fragmented - 1}", f"Ledger {lively.fragmented - 1}")
+    assert "not marked ? not known: no auditor runs" in " ".join(_main(page).split())
+    _show(page, "#/", "Overview")
+
+
+def test_a_log_that_is_open_is_not_shown_with_the_rows_of_its_closed_ledgers_alone(page: Chrome, lively: Lively) -> None:
+    with _logs(lively, ["grows"]), lively.client.open_log("grows").open_writer(2, 2, 2) as writer:
+        writer.append(b"x")
+        _show(page, "#/log/grows", "grows")
+        _until(page, lambda: "not known: open" in _main(page))
+        for _ in range(2):  # the end of a ledger is recorded with the roll after its own
+            writer.roll()
+            writer.append(b"x")
+        _until(page, lambda: "at least 1" in _main(page))
+        writer.close()
+        _until(page, lambda: "at least" not in _main(page) and "not known" not in _main(page))
+        _show(page, "#/", "Overview")
+
+
 def test_the_overview_tells_of_disks_that_count_once_of_zookeeper_and_of_the_time_under_replicated(
     page: Chrome, lively: Lively
 ) -> None:
     _until(page, lambda: "on 1 disk of 3 bookies" in _text(page, "#disks"))
     assert f"connected to 127.0.0.1:{lively.cluster.zookeeper.port} for" in _text(page, "#zookeeper")
     assert "session 0x" in _main(page)
-    assert "at most 1; known for" in str(_find(page, "#marks-history")[0].get_attribute("aria-label"))
+    assert "at most 1 marked; looked at for" in str(_find(page, "#marks-history")[0].get_attribute("aria-label"))
     assert len(_find(page, "#marks-history rect.marks")) >= 1
 
 
@@ -334,6 +365,19 @@ def test_no_view_is_wider_than_the_window(page: Chrome, lively: Lively, width: i
     for view in _views(lively):
         _show(page, view, "")
         assert page.execute_script("return document.documentElement.scrollWidth") <= width, view
+    resize(page, 1280, 900)
+
+
+def test_on_a_narrow_window_no_table_is_cut_off_and_each_cell_says_its_column(page: Chrome, lively: Lively) -> None:
+    resize(page, NARROW, 900)
+    for view in _views(lively):
+        _show(page, view, "")
+        cut = "return [...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth).length"
+        assert page.execute_script(cut) == 0, view
+        named = (
+            "return [...document.querySelectorAll('td')].every((one) => getComputedStyle(one, '::before').content.length > 2)"
+        )
+        assert page.execute_script(named), view
     resize(page, 1280, 900)
 
 

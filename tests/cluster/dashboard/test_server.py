@@ -19,7 +19,7 @@ from bk_spark.dashboard.server import Dashboard
 from bk_spark.errors import ConfigError
 from tests.cluster.dashboard.lively_cluster import LOG, MARKUP, SECRET, Lively
 
-MAX_ASSETS_BYTES = 60_000
+MAX_ASSETS_BYTES = 64_000
 ROUTES = ("cluster", "bookies", "underreplicated", "ledgers", "logs", f"log?name={LOG}", "bookie?id=b")
 
 
@@ -61,6 +61,7 @@ def test_the_overview_counts_bookies_space_and_what_lacks_copies(dashboard: Dash
     assert 0 < value["space"]["free_bytes"] < value["space"]["total_bytes"]
     assert (value["space"]["file_systems"], value["space"]["untold"]) == (1, 0)  # all of them are on one disk
     assert value["autorecovery_enabled"] is True
+    assert (value["silent"], value["marks_known"]["why_not"]) == (0, "no auditor runs")
 
 
 def test_every_bookie_is_there_and_the_lost_one_too(dashboard: Dashboard, lively: Lively) -> None:
@@ -199,6 +200,7 @@ def test_marks_say_what_is_missing_since_when_and_who_works_on_it(dashboard: Das
     [row] = value["rows"]
     assert (row["id"], row["missing"], row["worker"], value["count"]) == (str(lively.fragmented), [lively.lost], "worker-1", 1)
     assert abs(row["marked_ms"] / 1000 - time.time()) < 600
+    assert (value["known"]["why_not"], value["lost"]) == ("no auditor runs", [lively.lost])
 
 
 def test_no_route_tells_a_password(dashboard: Dashboard, lively: Lively) -> None:

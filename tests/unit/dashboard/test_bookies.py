@@ -7,6 +7,7 @@ from typing import Any
 from bk_spark.client.replication.absent_bookies import AbsentBookie
 from bk_spark.dashboard.bookies import MAX_MARKED, bookie_page, registered_row
 from bk_spark.dashboard.cluster import ClusterLook
+from bk_spark.dashboard.copies import MarksKnown
 from bk_spark.dashboard.snapshots import Snapshot
 from bk_spark.metadata.cookies import CookieFacts
 from bk_spark.metadata.registration import ApachePort, BookieAddress, RegisteredBookie
@@ -29,6 +30,7 @@ def _cluster(**changed: Any) -> ClusterLook:
         "locks": {},
         "autorecovery_enabled": True,
         "auditor": "a",
+        "marks_known": MarksKnown("", 7000),
         "read_s": 0.001,
     }
     return ClusterLook(**{**fields, **changed})
