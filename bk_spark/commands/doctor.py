@@ -10,9 +10,11 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import metadata, util
+from pathlib import Path
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.commands.arguments import Commands, command
@@ -25,6 +27,12 @@ from bk_spark.wire.messages import AdminOperation, Status
 
 ANSWER_S = 20
 """A program that has not printed its version after this long does not work."""
+
+
+CONNECT_S = 10.0
+"""How long Spark waits for the process of a stream's source. Ref: ``createSimpleWorker`` in Spark's PythonWorkerFactory."""
+
+SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +48,7 @@ def add(commands: Commands) -> None:
 
 def _run(args: argparse.Namespace) -> None:
     """Print one line for each check. Raises ConfigError if one failed."""
-    checks: list[Callable[[], Diagnosis]] = [_python, _java, _pyspark, _workers, _discovery]
+    checks: list[Callable[[], Diagnosis]] = [_python, _java, _pyspark, _workers, _stream_start, _discovery]
     findings = [check() for check in checks]
     if args.metadata:
         findings.append(_cluster(args))
@@ -87,6 +95,28 @@ def _workers() -> Diagnosis:
     if VARIABLE not in os.environ:
         remedy += "; with a local master, bk_spark.register(spark) is enough"
     return Diagnosis("Spark workers", False, f"workers would run {python}, {problem}: {remedy}")
+
+
+def _stream_start() -> Diagnosis:
+    """How long Python takes to import what the process of a stream's source does before it connects to Spark."""
+    python = os.environ.get(VARIABLE) or shutil.which(DEFAULT) or DEFAULT
+    found = util.find_spec("pyspark")
+    home = os.environ.get("SPARK_HOME") or (os.path.dirname(found.origin) if found and found.origin else "")
+    zips = [str(path) for path in sorted(Path(home, "python", "lib").glob("*.zip"))]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*zips, os.environ.get("PYTHONPATH", "")])}
+    began_s = time.monotonic()
+    try:
+        command = [python, "-c", f"import {SOURCE_RUNNER}"]
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=ANSWER_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        done = None
+    took_s = time.monotonic() - began_s
+    if done is not None and done.returncode:
+        return Diagnosis("stream sources", False, f"{python} cannot import PySpark: see the line on Spark workers")
+    detail = f"the process of a stream's source starts in {took_s:.1f} s; Spark waits {CONNECT_S:g} s for it"
+    if took_s > CONNECT_S / 4:  # no problem of the machine: it may be busy at this moment alone
+        detail += ": start streams one after the other, and restart one whose Python worker failed to connect back"
+    return Diagnosis("stream sources", True, detail)
 
 
 def _discovery() -> Diagnosis:

@@ -250,6 +250,34 @@ def offsets(*words: str) -> Callable[[str, str], str]:
     return parse
 
 
+_LEDGER_OFFSET = 'it must be an offset of a stream over one ledger, such as {"entry":12,"ledger":7}: the next entry to read'
+
+
+def ledger_offset(what: str, value: str) -> dict[str, int]:
+    """The JSON of an offset of a stream over one ledger. ``start`` is in those of its first batch: the entry it began with."""
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        found = None
+    names = found.keys() - {"start"} if isinstance(found, dict) else ()
+    if names != {"entry", "ledger"} or not all(type(number) is int and 0 <= number < 2**63 for number in found.values()):
+        raise ConfigError(what, value, _LEDGER_OFFSET)
+    if found.get("start", 0) > found["entry"]:
+        raise ConfigError(what, value, "'start' must not lie behind 'entry'")
+    return dict(found)
+
+
+def ledger_start(name: str, value: str) -> str:
+    """Where a stream over one ledger begins: ``earliest``, ``latest`` or an offset."""
+    if value.lower() in (EARLIEST, LATEST):
+        return value.lower()
+    try:
+        ledger_offset(f"option '{name}'", value)
+    except ConfigError as problem:
+        raise ConfigError(f"option '{name}'", value, f"{problem.remedy}; or earliest, or latest") from None
+    return value
+
+
 def moment(name: str, value: str) -> int | datetime:
     """Milliseconds since 1970, of a number or a time with an offset; a time without one as it is.
 

@@ -146,7 +146,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("path", "all", "(or the next three)", values.text, "name of the log, as given to `load(…)` and `save(…)`"),
     Option("logs", "read", "", values.log_names, "names of several logs, `a,b,c`, for one read"),
     Option("logsPattern", "read", "", values.pattern, "regular expression: reads the logs whose whole name it matches"),
-    Option("ledger", "batch read", "", values.ledger_ids, "ledgers to read as entries: an id, a list `3,5` or a range `3-9`"),
+    Option("ledger", "read", "", values.ledger_ids, "ledgers to read as entries: `7`; batches: also `3,5` or `3-9`"),
     Option("topic", "read", "", values.topic_name, "a topic of Pulsar, `persistent://tenant/namespace/name`", topics=True),
     Option("topics", "read", "", values.topic_names, "several topics, `a,b,c`", topics=True),
     Option(
@@ -383,6 +383,12 @@ class SourceOptions:
                 raise ConfigError("option", key, problem)
         if uses == ("batch read",) and self.names_several:
             self._refuse([o for o in OPTIONS if o.name == "startingOffsets"], *_OF_ONE_LOG)
+        if uses == ("batch read",) and self.ledger:
+            starting = [o for o in OPTIONS if o.name == "startingOffsets"]
+            self._refuse(starting, "a batch read of ledgers", "name a log, or leave it out")
+        if uses == ("stream read",) and len(self.ledger) > 1:
+            problem = "a stream follows one ledger: start one for each, or name a log, which is a list of ledgers"
+            raise ConfigError("option 'ledger'", f"{len(self.ledger)} ledgers", problem)
         if uses == ("batch read",) and self.starting_offsets == LATEST:
             problem = "a batch read has no rows behind it: only a stream starts there"
             raise ConfigError("option 'startingOffsets'", LATEST, problem)
@@ -427,7 +433,9 @@ class SourceOptions:
         starts = [o for o in OPTIONS if o.name in names and o.key in self.given]
         ends = [o for o in OPTIONS if o.name in ("endingOffsets", "versionAsOf", "timestampAsOf") and o.key in self.given]
         if self.ledger:
-            self._refuse([*starts, *ends], "ledgers", "name a log, or leave it out")
+            of_logs = [o for o in OPTIONS if o.name in ("cursorName", "overwrites", "failOnDataLoss")]
+            not_offsets = [o for o in starts if o.name != "startingOffsets"]
+            self._refuse([*not_offsets, *ends, *of_logs], "ledgers", "name a log, or leave it out")
         if self.names_several:
             self._refuse([o for o in ends if o.name != "timestampAsOf"], *_OF_ONE_LOG)
         for given in (starts, ends):
@@ -454,7 +462,8 @@ def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = o
     if dropped:
         raise ConfigError("option 'path'", None, _GIVE_PATH + dropped)
     of_topics = {o.key for o in OPTIONS if o.name in ("topic", "topics", "topicsPattern")} & given.keys()
-    parsed = {o.attribute: _parsed(o, given[o.key], of_topics=bool(of_topics)) for o in OPTIONS if o.key in given}
+    special = _OFFSETS_OF_TOPICS if of_topics else _OFFSETS_OF_A_LEDGER if "ledger" in given else {}
+    parsed = {o.attribute: special.get(o.name, o.parse)(o.name, given[o.key]) for o in OPTIONS if o.key in given}
     _add_password(parsed)
     if _PATHS in given:
         _add_paths(parsed, given[_PATHS])
@@ -469,10 +478,12 @@ def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = o
     return SourceOptions(**parsed, client=_client_config(client, secured), given=frozenset(given))
 
 
-def _parsed(option: Option, value: str, *, of_topics: bool) -> Any:
-    """Positions in topics have a form of their own."""
-    of_offsets = {"startingOffsets": values.topic_start, "endingOffsets": values.topic_end} if of_topics else {}
-    return of_offsets.get(option.name, option.parse)(option.name, value)
+_OFFSETS_OF_TOPICS: dict[str, Callable[[str, str], Any]] = {
+    "startingOffsets": values.topic_start,
+    "endingOffsets": values.topic_end,
+}
+_OFFSETS_OF_A_LEDGER: dict[str, Callable[[str, str], Any]] = {"startingOffsets": values.ledger_start}
+"""Positions in topics and in ledgers have forms of their own."""
 
 
 def _placed(option: Option, value: str, parsed: Mapping[str, Any]) -> int:

@@ -125,7 +125,7 @@ class BookKeeperDataSource(DataSource):
     path                 all         (or the next three)      name of the log, as given to `load(…)` and `save(…)`
     logs                 read        (none)                   names of several logs, `a,b,c`, for one read
     logsPattern          read        (none)                   regular expression: reads the logs whose whole name it matches
-    ledger               batch read  (none)                   ledgers to read as entries: an id, a list `3,5` or a range `3-9`
+    ledger               read        (none)                   ledgers to read as entries: `7`; batches: also `3,5` or `3-9`
     topic                read        (none)                   a topic of Pulsar, `persistent://tenant/namespace/name`
     topics               read        (none)                   several topics, `a,b,c`
     topicsPattern        read        (none)                   `persistent://tenant/namespace/` and a regular expression
@@ -255,6 +255,8 @@ class BookKeeperDataSource(DataSource):
                 from bk_spark.datasource.topics.stream import TopicsStream
 
                 return TopicsStream(self._topics_read(schema))
+            if self._options.ledger:
+                return self._ledger_stream(schema)
             reading, loaded = self._reading(schema), self._load()
         except BookKeeperError as problem:
             return RefusedStream(problem)
@@ -273,6 +275,14 @@ class BookKeeperDataSource(DataSource):
 
         self._options.check_use("stream write")
         return begin_batch(self._options, schema, overwrite)
+
+    def _ledger_stream(self, schema: StructType) -> DataSourceStreamReader:
+        from bk_spark.datasource.ledgers.stream import LedgerStream
+        from bk_spark.datasource.read.read_task import Reading
+        from bk_spark.datasource.spark_schema import ENTRIES, check_asked
+
+        check_asked("(entries)", ENTRIES, schema)
+        return LedgerStream(Reading(self._options, schema))
 
     def _reading(self, schema: StructType) -> Reading:
         """Raises SchemaMismatchError where the log does not have the columns ``schema``, ConfigError where it lacks a lane."""

@@ -37,7 +37,7 @@ class Collector:
         self.batches: list[list[Any]] = []
         self.queries: list[StreamingQuery] = []
 
-    def start(self, log: str, *, column: str = "id", available_now: bool = False, **options: Any) -> StreamingQuery:
+    def start(self, log: str | None, *, column: str = "id", available_now: bool = False, **options: Any) -> StreamingQuery:
         reader = self._spark.readStream.format("bookkeeper").option("metadata", self._uri).options(**options)
         trigger = {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
 
@@ -50,7 +50,7 @@ class Collector:
         self.queries.append(stream.trigger(**trigger).start())
         return self.queries[-1]
 
-    def drain(self, log: str, **options: Any) -> list[list[Any]]:
+    def drain(self, log: str | None, **options: Any) -> list[list[Any]]:
         """Everything there is now, by Trigger.AvailableNow: its batches."""
         before = len(self.batches)
         for remaining in (2, 1, 0):
@@ -210,3 +210,14 @@ def test_truncation_that_overtook_a_query_fails_it_or_is_skipped(
     with pytest.raises(Exception, match=r"DataLossError: rows of log .* was truncated; to go on .* failOnDataLoss to false"):
         collector().drain(log, startingOffsets=start)
     assert collector().drain(log, startingOffsets=start, failOnDataLoss="false") == [[2, 3]]
+
+
+def test_a_stream_over_one_ledger_goes_on_from_its_checkpoint_with_each_entry_once(collector, bookkeeper: BookKeeper) -> None:
+    found = collector()
+    with bookkeeper.create_ledger() as writer:
+        writer.append_batch([b"0", b"1", b"2"])
+        asked = {"ledger": writer.ledger_id, "column": "payload", "startingOffsets": "earliest"}
+        found.drain(None, **asked)
+        writer.append_batch([b"3", b"4"])
+    found.drain(None, **asked)
+    assert [bytes(value) for value in found.values] == [b"0", b"1", b"2", b"3", b"4"]

@@ -10,11 +10,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.stream.follow import LedgerEnd
 from bk_spark.client.log.stream.waits import RETRY_S
-from bk_spark.datasource.read.followed_log import FollowedLog
 from bk_spark.errors import BookKeeperError
 
 MAX_THREADS = 64
@@ -25,6 +26,17 @@ POLL_S = 20.0
 
 SHARED_POLL_S = 0.5
 """The longest single wait if there are more ledgers than threads: 1,000 are then each asked within 8 s."""
+
+
+class Follows(Protocol):
+    """Whoever follows ledgers."""
+
+    @property
+    def logs(self) -> LogStore: ...
+
+    @property
+    def open_ledger(self) -> Callable[[int], ReadHandle]:
+        """Opens without recovery."""
 
 
 class PollThreads:
@@ -71,7 +83,7 @@ class LedgerPoll:
     close, so a watch of the ledger's metadata reports it. Calls ``on_news``, which must be brief, after every change.
     """
 
-    def __init__(self, log: FollowedLog, ledger_id: int, on_news: Callable[[], None]) -> None:
+    def __init__(self, log: Follows, ledger_id: int, on_news: Callable[[], None]) -> None:
         self.ledger_id = ledger_id
         self._open_ledger = log.open_ledger
         self._on_news = on_news

@@ -46,7 +46,7 @@ class Direct:
     def column(self, log: str | None, name: str = "id", **options: Any) -> list[Any]:
         return [row[name] for row in self.read(log, **options)]
 
-    def stream(self, log: str, **options: Any) -> StreamReader:
+    def stream(self, log: str | None, **options: Any) -> StreamReader:
         """What is wrong its methods raise, not this."""
         source = self.source(log, **options)
         return cast("StreamReader", source.streamReader(source.schema()))

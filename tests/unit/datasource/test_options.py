@@ -208,8 +208,8 @@ def test_a_read_starts_and_ends_at_one_place_each(first, second) -> None:
         parse(**first, **second)
 
 
-@pytest.mark.parametrize("name", ["versionAsOf", "timestampAsOf", "startingOffsets", "endingOffsets", "startingTimestamp"])
-def test_ledgers_have_neither_versions_nor_offsets(name) -> None:
+@pytest.mark.parametrize("name", ["versionAsOf", "timestampAsOf", "endingOffsets", "startingTimestamp"])
+def test_ledgers_have_neither_versions_nor_times(name) -> None:
     value = "latest" if name.endswith("Offsets") else "1767225600000"
     with pytest.raises(ConfigError, match=f"'{name}'.*does not apply to ledgers"):
         parse_options({"metadata": URI, "ledger": "7", name: value}, {})
