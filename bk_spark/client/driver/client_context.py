@@ -116,9 +116,7 @@ class EnsembleChoice:
         possible = min(write_quorum, len({candidate.rack for candidate in candidates}))
         if spread.fewest_racks < possible and not self._has_warned_of_racks:
             self._has_warned_of_racks = True
-            what = (
-                "with %s some entries have their copies in %d racks where %d are wanted: start writable bookies in other racks"
-            )
+            what = "with %s some entries are in fewer racks than could be wished for, %d of %d: start bookies in other racks"
             logger.warning(what, ", ".join(bookies), spread.fewest_racks, possible)
 
 

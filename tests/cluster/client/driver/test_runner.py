@@ -545,7 +545,7 @@ def test_racks_that_cannot_be_kept_apart_are_logged_once(
     unregister(session, ZNODES, "b3")
     for _ in range(3):
         context.choose_ensemble(3, 2)
-    (record,) = [one for one in caplog.records if "in one rack" in one.message]
+    (record,) = [one for one in caplog.records if "in fewer racks than could be wished for, 1 of 2" in one.message]
     assert record.levelname == "WARNING"
 
 
