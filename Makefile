@@ -23,6 +23,8 @@
 #   make streams  a real stream, exactly once while its processes are killed (KILLS=50; SEED=1; KEEP=directory for all logs;
 #                 APACHE=1: on Apache's bookies)
 #   make fuzz     spoilt messages and files against everything that reads them (FUZZ_SECONDS=600; SEED=1; TARGET=…)
+#   make commands every command with random arguments and files, twice at once, and killed on the way (MINUTES=60; SEED=1;
+#                 BUG="name": with a deliberate bug; BUGS=1: after how many cases each of them is found)
 #   make interop  our client and Apache's, on Apache's bookies and on ours: every combination
 #   make apache-tests  Apache's own compiled tests on our bookies (CLASS=part of a name; ARGS=--list, and more)
 #   make pulsar   a Pulsar broker on our bookies, with kills (MESSAGES=1000000; MINUTES=60; SEED=1; KEEP=directory for all records)
@@ -63,7 +65,7 @@ READS ?= 1000
 FARM ?= farm
 SEED ?= 1
 
-.PHONY: demo check test soak lint format simulate mutants chaos partitions farm lost-bookie duel streams fuzz interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
+.PHONY: demo check test soak lint format simulate mutants chaos partitions farm lost-bookie duel streams fuzz commands interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -79,7 +81,7 @@ soak: lint check-java $(VENV)/spark.jsa
 	BK_SPARK_SOAK=1 $(PYTEST) tests/unit tests/simulation --timeout 3600
 	$(QUICK_JVM) $(PYTEST) tests/soak --timeout 3600
 	BK_SPARK_SOAK=1 $(QUICK_JVM) $(PYTEST) tests/spark/test_where.py
-	$(MAKE) simulate chaos lost-bookie duel streams fuzz mutants farm
+	$(MAKE) simulate chaos lost-bookie duel streams fuzz commands mutants farm
 
 lint: $(VENV)/test-installed
 	$(RUN) -m ruff check .
@@ -120,6 +122,9 @@ streams: $(VENV)/test-installed check-java
 
 fuzz: $(VENV)/test-installed
 	$(RUN) -m tests.soak.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED) $(if $(TARGET),--target $(TARGET))
+
+commands: $(VENV)/test-installed check-java
+	$(RUN) -m tests.soak.commands $(if $(BUGS),--bugs,--minutes $(MINUTES)) --seed $(SEED) $(if $(BUG),--bug "$(BUG)")
 
 interop: $(VENV)/test-installed check-java
 	BK_SPARK_INTEROP=1 $(RUN) -m pytest tests/interop --timeout 3600 $(PYTEST_ARGS)

@@ -9,28 +9,18 @@ import argparse
 import errno
 import logging
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from bk_spark.commands import (
-    autorecovery,
-    bench,
-    bookie,
-    cluster,
-    cookie,
-    dashboard,
-    doctor,
-    inspect,
-    ledger,
-    log,
-    replicate,
-)
-from bk_spark.commands.arguments import Commands, Handler, Parser
 from bk_spark.errors import BookKeeperError
 from bk_spark.version import VERSION
 
-MODULES = (cluster, bookie, inspect, cookie, ledger, log, replicate, bench, dashboard, autorecovery, doctor)
-"""In the order of the help."""
+if TYPE_CHECKING:
+    from bk_spark.commands.arguments import Commands, Handler
 
 _OUTPUT_ERRORS = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Of a write to stdout. A command makes all other errors of files its own."""
@@ -40,9 +30,10 @@ logger = logging.getLogger(__name__)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
-    args = build_parser().parse_args(arguments)
     try:
-        code = _run(args)
+        with _ended_by_interrupts():
+            parser = build_parser()
+        code = _run(parser.parse_args(arguments))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 1
@@ -69,7 +60,37 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+@contextmanager
+def _ended_by_interrupts() -> Iterator[None]:
+    """Ctrl-C ends the process at once, without the traceback of whatever is imported just then."""
+    known = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or known is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, known)
+
+
 def build_parser() -> argparse.ArgumentParser:
+    """All commands. Imports them, which takes most of a command's start."""
+    from bk_spark.commands import (
+        autorecovery,
+        bench,
+        bookie,
+        cluster,
+        cookie,
+        dashboard,
+        doctor,
+        inspect,
+        ledger,
+        log,
+        replicate,
+    )
+    from bk_spark.commands.arguments import Parser
+
     parser: argparse.ArgumentParser = Parser(
         prog="bk-spark",
         description="Durable ledgers and logs for Spark, kept by bookies.",
@@ -77,7 +98,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"bk-spark {VERSION}")
     commands: Commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in MODULES:
+    for module in (cluster, bookie, inspect, cookie, ledger, log, replicate, bench, dashboard, autorecovery, doctor):
         module.add(commands)
     return parser
 

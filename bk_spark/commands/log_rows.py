@@ -180,7 +180,7 @@ class _Text:
         self._out = out
 
     def write(self, text: str) -> int:
-        return self._out.write(text.encode())
+        return self._out.write(text.encode("utf-8", "surrogateescape"))
 
     def flush(self) -> None:
         self._out.flush()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from bk_spark.commands.output import ProgressBar
 from bk_spark.commands.row_files.csv_source import CsvSource
 from bk_spark.commands.row_files.guessed_types import GuessedColumn, merged_type, only_fields_of
 from bk_spark.commands.row_files.json_source import JsonSource
-from bk_spark.commands.row_files.named_file import NamedFile
+from bk_spark.commands.row_files.named_file import NamedFile, one_line
 from bk_spark.commands.row_files.one_schema import FileColumns, in_schema, one_schema
 from bk_spark.commands.row_files.typed_source import TypedSource
 from bk_spark.errors import ConfigError
@@ -63,6 +64,11 @@ class _Append:
         self._known = {name: kind for name, kind in self._in_log.items() if not pa.types.is_null(kind)} | dict(call.types)
         """Of columns of text files."""
         self._sources = [self._opened(file) for file in call.files]
+        self._conversions = {
+            place: self._conversion(one.file.path, one.schema)
+            for place, one in enumerate(self._sources)
+            if isinstance(one, TypedSource)
+        }
 
     def _opened(self, file: NamedFile) -> Source:
         if file.form == "json":
@@ -72,19 +78,15 @@ class _Append:
     def reader(self) -> pa.RecordBatchReader:
         types = self._types()
         self._check_types(types)
-        files = [
-            FileColumns(one.file.path, self._spark_schema(one, own)) for one, own in zip(self._sources, types, strict=True)
-        ]
+        paths = [source.file.path for source in self._sources]
+        files = [FileColumns(paths[place], self._spark_schema(place, own)) for place, own in enumerate(types)]
         schema = one_schema(self._call.log, self._call.stored, files, merge=self._call.merge)
         return pa.RecordBatchReader.from_batches(schema, self._rows(types, schema))
 
     def _types(self) -> list[dict[str, pa.DataType]]:
         """Of each file. What the log lacks has the type of Parquet and Arrow files, else of JSON, else what all CSV fits."""
-        found: dict[int, dict[str, pa.DataType]] = {}
-        for place, source in enumerate(self._sources):
-            if isinstance(source, TypedSource):
-                found[place] = {one.name: one.type for one in source.schema}
-        typed = {one.name: one.type for own in found.values() for one in Conversion(self._call.log, _schema_of(own)).stored}
+        found = {place: {one.name: one.type for one in it.stored} for place, it in self._conversions.items()}
+        typed = {name: kind for own in found.values() for name, kind in own.items()}
         self._known = {name: kind for name, kind in typed.items() if not pa.types.is_null(kind)} | self._known
         found |= self._json_types()
         found |= self._csv_types()
@@ -138,32 +140,34 @@ class _Append:
                 "--null-values", ",".join(self._call.null_values), "no file is CSV; the others have nulls of their own"
             )
 
-    def _spark_schema(self, source: Source, own: dict[str, pa.DataType]) -> Schema:
-        path = source.file.path
+    def _spark_schema(self, place: int, own: dict[str, pa.DataType]) -> Schema:
+        path = self._sources[place].file.path
         if not own:
             raise ConfigError("FILE", path, "it has no column: there is nothing to append")
-        schema = source.schema if isinstance(source, TypedSource) else _schema_of(own)
-        try:
-            return parse_schema(self._call.log, json.dumps(Conversion(self._call.log, schema).schema))
-        except ConfigError as problem:
-            raise ConfigError("FILE", path, f"{problem}") from None
+        conversion = self._conversions.get(place) or self._conversion(path, pa.schema(list(own.items())))
+        return parse_schema(self._call.log, json.dumps(conversion.schema))
+
+    def _conversion(self, path: str, schema: pa.Schema) -> Conversion:
+        with _of_file(path):
+            return Conversion(self._call.log, schema)
 
     def _rows(self, types: list[dict[str, pa.DataType]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         rows = 0
-        for source, own in zip(self._sources, types, strict=True):
-            for batch in self._batches(source, own):
+        for place, own in enumerate(types):
+            path = self._sources[place].file.path
+            for batch in self._batches(place, own):
                 rows += batch.num_rows
                 self._progress.count("rows sent", rows)
-                yield in_schema(batch, schema)
+                with _of_file(path):
+                    whole = in_schema(batch, schema)
+                yield whole
 
-    def _batches(self, source: Source, own: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, place: int, own: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+        source = self._sources[place]
         if isinstance(source, TypedSource):
-            conversion = Conversion(self._call.log, source.schema)
             for batch in source.batches():
-                try:
-                    stored = conversion.of(batch)
-                except ConfigError as problem:
-                    raise ConfigError("FILE", source.file.path, f"{problem}") from None
+                with _of_file(source.file.path):
+                    stored = self._conversions[place].of(batch)
                 yield stored
         elif isinstance(source, JsonSource):
             yield from source.batches(own, self._call.types)
@@ -175,5 +179,12 @@ class _Append:
         self._progress.count("rows looked at", self._looked)
 
 
-def _schema_of(types: Mapping[str, pa.DataType]) -> pa.Schema:
-    return pa.schema(list(types.items()))
+@contextmanager
+def _of_file(path: str) -> Iterator[None]:
+    """What is wrong with a type or a value is told of the file that has it."""
+    try:
+        yield
+    except ConfigError as problem:
+        raise ConfigError("FILE", path, str(problem)) from None
+    except pa.ArrowException as problem:
+        raise ConfigError("FILE", path, f"a value does not fit the column's wider type: {one_line(problem)}") from None

@@ -345,3 +345,18 @@ def test_a_file_that_changes_after_it_was_looked_at_ends_the_append(put):
         put(name, after)
         with pytest.raises(BookKeeperError, match="it changed while it was read"):
             reader.read_all()
+
+
+def test_what_a_log_cannot_store_is_told_of_the_file(put):
+    import pyarrow.compute as pc
+
+    path = put.path / "x.arrow"
+    table = pa.table({"v": pa.array([None], pa.month_day_nano_interval())})
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    said = refusal(path)
+    assert "x.arrow" in said
+    assert "column 'v'" in said
+    far = pc.cast(pa.array([2**31 - 1], pa.int32()), pa.date32())
+    files = put_parquet(put, "1.parquet", {"d": far}), put_parquet(put, "2.parquet", {"d": pa.array([0], pa.timestamp("us"))})
+    assert "1.parquet" in refusal(*files, merge=True)
