@@ -15,7 +15,7 @@ from bk_spark.datasource.connection import connect
 from bk_spark.datasource.read.ledger_poll import LedgerPoll, PollThreads
 from bk_spark.datasource.read.read_task import Reading, opened
 from bk_spark.datasource.read.tail import STALE_S
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,13 @@ class LedgerTail:
             trouble = problem
         if self._poll.failure is not None:
             raise self._poll.failure
-        if trouble is not None and (self._poll.end is None or time.monotonic() - self._poll.heard_s > STALE_S):
+        end = self._poll.end
+        if end is None:  # not an empty ledger: nobody has said how far it goes
+            silence = f"nothing was heard of ledger {self._poll.ledger_id} for {STALE_S:g} s"
+            raise trouble or MetadataUnavailableError("that holds the ledger", silence)
+        if trouble is not None and time.monotonic() - self._poll.heard_s > STALE_S:
             raise trouble
-        return 0 if self._poll.end is None else self._poll.end.last_entry_id + 1
+        return end.last_entry_id + 1
 
     def stop(self) -> None:
         self._poll.stop()
