@@ -18,6 +18,8 @@
 #                 APACHE=2: of the five bookies are Apache's)
 #   make farm     all engines above on new seeds for MINUTES=60, more of it where new states are found; one page of what came of it is
 #                 in FARM=farm (page.md), beside its corpus, which the next one begins with, and its failures, made small
+#   make directories  directories of embedded: and of local clusters are copied, moved, removed and restored while processes use
+#                 them (MINUTES=60; SEED=1; BUG="name": with a deliberate bug)
 #   make lost-bookie  a bookie is killed for good, and every copy comes back (LEDGERS=10000)
 #   make duel     two processes that take one log from each other, suspended and killed (SECONDS=60; SEED=1)
 #   make streams  a real stream, exactly once while its processes are killed (KILLS=50; SEED=1; KEEP=directory for all logs;
@@ -65,7 +67,7 @@ READS ?= 1000
 FARM ?= farm
 SEED ?= 1
 
-.PHONY: demo check test soak lint format simulate mutants chaos partitions farm lost-bookie duel streams fuzz commands interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
+.PHONY: demo check test soak lint format simulate mutants chaos partitions directories farm lost-bookie duel streams fuzz commands interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -81,7 +83,7 @@ soak: lint check-java $(VENV)/spark.jsa
 	BK_SPARK_SOAK=1 $(PYTEST) tests/unit tests/simulation --timeout 3600
 	$(QUICK_JVM) $(PYTEST) tests/soak --timeout 3600
 	BK_SPARK_SOAK=1 $(QUICK_JVM) $(PYTEST) tests/spark/test_where.py
-	$(MAKE) simulate chaos lost-bookie duel streams fuzz commands mutants farm
+	$(MAKE) simulate chaos directories lost-bookie duel streams fuzz commands mutants farm
 
 lint: $(VENV)/test-installed
 	$(RUN) -m ruff check .
@@ -110,6 +112,9 @@ partitions: $(VENV)/test-installed check-java
 
 farm: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.farm --minutes $(MINUTES) --directory $(FARM)
+
+directories: $(VENV)/test-installed check-java
+	$(RUN) -m tests.soak.directories --minutes $(MINUTES) --seed $(SEED) $(if $(BUG),--bug "$(BUG)")
 
 lost-bookie: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.chaos.lost_bookie --ledgers $(LEDGERS)

@@ -33,7 +33,7 @@ from benchmarks.speed.environment import environment
 from benchmarks.speed.measure import Entrant, Sample, SkippedError, alternate, claim
 from benchmarks.speed.processes import SPAWN
 from bk_spark import BookKeeper
-from bk_spark.local.process import HOST
+from bk_spark.local.ports import HOST
 from tests.soak.pulsar.broker import CLUSTER
 from tests.soak.topics.stage import Stage, stage
 

@@ -20,7 +20,8 @@ from typing import Any
 from benchmarks.peers.fetch import jars
 from bk_spark import BookKeeper
 from bk_spark.local.cluster import LocalCluster
-from bk_spark.local.process import HOST, Keeper, LocalProcess, end_all, reserved_port
+from bk_spark.local.ports import HOST, Ports
+from bk_spark.local.process import Keeper, LocalProcess, end_all
 from bk_spark.local.zookeeper_server import find_java
 
 HERE = Path(__file__).resolve().parent
@@ -226,7 +227,7 @@ def apache_bookies(
         bookies: list[ApacheBookie] = []
         stack.callback(end_all, bookies)
         for number in range(1, count + 1):
-            port = stack.enter_context(reserved_port(None))
+            port = stack.enter_context(Ports()).reserve(None)
             own = directory / f"apache-bookie-{number}"
             config = bookie_settings(HOST, port, metadata_uri, own, settings)
             bookies.append(ApacheBookie(keeper, own, port, config, java, program))

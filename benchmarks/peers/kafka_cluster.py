@@ -16,7 +16,8 @@ from pathlib import Path
 
 from benchmarks.peers.fetch import jars
 from benchmarks.speed.measure import SkippedError
-from bk_spark.local.process import HOST, Keeper, LocalProcess, reserved_port
+from bk_spark.local.ports import HOST, Ports
+from bk_spark.local.process import Keeper, LocalProcess
 
 POM = Path(__file__).with_name("kafka-pom.xml")
 BROKERS = 3
@@ -69,7 +70,8 @@ class KafkaCluster:
         java = java_command(jars(POM))
         with contextlib.ExitStack() as undo:
             keeper = undo.enter_context(Keeper(directory, temporary=False))
-            ports = [undo.enter_context(reserved_port(None)) for _ in range(2 * BROKERS)]
+            kept = undo.enter_context(Ports())
+            ports = [kept.reserve(None) for _ in range(2 * BROKERS)]
             self._brokers = [Broker(keeper, directory / f"kafka-{node}", node, ports, java) for node in range(1, BROKERS + 1)]
             undo.callback(_kill, self._brokers)
             _format(self._brokers)

@@ -15,6 +15,8 @@ from bk_spark.commands.output import print_record, say
 from bk_spark.config import TLS_NAMES
 from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
+from bk_spark.local.copying import accept_copy, copy_cluster
+from bk_spark.local.repair import Repair
 from bk_spark.local.security import command_options
 from bk_spark.metadata.ledger_ids import next_ledger_id, raise_ledger_ids
 from bk_spark.metadata.ledger_layout import LedgerLayout
@@ -22,6 +24,9 @@ from bk_spark.metadata.registration import initialise_cluster, instance_id, inte
 from bk_spark.metadata.store import BadVersionError, NoNodeError, find_children
 from bk_spark.telemetry.logging_setup import set_up_logging
 from bk_spark.wire.messages import HIGHEST_LEDGER_ID, AdminOperation
+
+LOOK_S = 0.5
+"""Between two looks for processes that have ended."""
 
 
 def add(commands: Commands) -> None:
@@ -38,12 +43,26 @@ def add(commands: Commands) -> None:
         "stopped; one that was killed may hold higher ones in its journal: start it instead)"
     )
     raise_ids.add_argument("--held", type=int, metavar="ID", help=text)
+    _add_local(commands)
+
+
+def _add_local(commands: Commands) -> None:
     local = command(commands, "local", "run a local cluster in the foreground: one ZooKeeper, some bookies", _local)
     local.add_argument("--bookies", type=int, default=3, metavar="N", help="how many bookies (default %(default)s)")
     local.add_argument("--data-dir", metavar="D", help="keep the data here and find it again (default: a temporary place)")
     add_log_option(local)
     text = "with TLS: an authority and certificates are made in the data directory"
     local.add_argument("--tls", action="store_true", help=text)
+    text = "without the bookies, for repairs that need ZooKeeper, such as 'bk-spark cookie fix'"
+    local.add_argument("--zookeeper-only", action="store_true", help=text)
+    group = local.add_subparsers(title="commands", metavar="COMMAND", required=False)
+    text = "copy the directory of a local cluster or of embedded:DIR that nobody uses: a cluster of its own with the same rows"
+    copy = command(group, "copy", text, _copy)
+    copy.add_argument("source", metavar="FROM", help="the directory of the cluster")
+    copy.add_argument("target", metavar="TO", help="a directory that does not exist yet")
+    text = "start a copy that was made while the original was in use, although confirmed rows may be missing in it"
+    accept = command(group, "accept-copy", text, _accept_copy)
+    accept.add_argument("directory", metavar="DIR", help="the directory of the copy")
 
 
 def _init(args: argparse.Namespace) -> None:
@@ -110,19 +129,42 @@ def _highest_ledger_id(client: BookKeeper, bookie_id: str) -> int | None:
 
 
 def _local(args: argparse.Namespace) -> None:
-    """Run a local cluster until SIGINT or SIGTERM."""
+    """Run a local cluster until SIGINT or SIGTERM. What ends meanwhile is started again, and said on stderr."""
     set_up_logging(args.log_json)
     # The wait for the cluster's own ZooKeeper would log warnings that look like trouble.
     logging.getLogger("bk_spark.metadata.zookeeper").setLevel(logging.ERROR)
     stopped = stop_signal()
     data_dir = Path(args.data_dir) if args.data_dir else None
     config = replace(DEFAULT_BOOKIE_CONFIG, zookeeper_auth=zookeeper_auth(args))
-    with LocalCluster(args.bookies, data_dir, bookie_config=config, tls=args.tls) as cluster:
-        record = {"metadata": cluster.metadata_uri, "bookies": [bookie.bookie_id for bookie in cluster.bookies]}
-        client = cluster.client_config
-        files = {name: getattr(client, name) for name in TLS_NAMES if getattr(client, name)}
-        print_record({**record, **files}, as_json=args.json)
-        say(f"ready; in another terminal: export BK_SPARK_METADATA={cluster.metadata_uri}   (Ctrl-C here stops it)")
-        if files:
-            say(f"commands there take {' '.join(command_options(client))}, Spark the options tlsCa, tlsCertificate and tlsKey")
-        stopped.wait()
+    start_bookies = not args.zookeeper_only
+    with LocalCluster(args.bookies, data_dir, bookie_config=config, tls=args.tls, start_bookies=start_bookies) as cluster:
+        _introduce(cluster, as_json=args.json)
+        repair = Repair(cluster)
+        while not stopped.wait(LOOK_S):
+            if start_bookies:
+                repair()
+            if cluster.is_gone:
+                cluster.abandon()
+                say(f"the directory {cluster.data_dir} was removed: the cluster is killed")
+                return
+
+
+def _introduce(cluster: LocalCluster, *, as_json: bool) -> None:
+    serving = [bookie.bookie_id for bookie in cluster.bookies if bookie.pid is not None]
+    record = {"metadata": cluster.metadata_uri, "bookies": serving}
+    client = cluster.client_config
+    files = {name: getattr(client, name) for name in TLS_NAMES if getattr(client, name)}
+    print_record({**record, **files}, as_json=as_json)
+    say(f"ready; in another terminal: export BK_SPARK_METADATA={cluster.metadata_uri}   (Ctrl-C here stops it)")
+    if files:
+        say(f"commands there take {' '.join(command_options(client))}, Spark the options tlsCa, tlsCertificate and tlsKey")
+
+
+def _copy(args: argparse.Namespace) -> None:
+    copy_cluster(Path(args.source), Path(args.target))
+    print_record({"copied": args.source, "to": args.target}, as_json=args.json)
+
+
+def _accept_copy(args: argparse.Namespace) -> None:
+    accept_copy(Path(args.directory))
+    print_record({"accepted": args.directory, "consequence": "confirmed rows may be missing in it"}, as_json=args.json)

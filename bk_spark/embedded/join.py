@@ -1,12 +1,17 @@
 """The user's side: find the host of a directory, or start it, and hold a connection to it until this process ends.
 
-The host says in ``<DIR>/embedded.json`` where it listens. A killed host leaves the file behind, and its port may be given to
-another program. So the host greets with the file's token, and whoever does not is none.
+The host says in ``<DIR>/embedded.json`` where it listens, and of which directory it is the host: the device and inode numbers.
+A copy of DIR brings the file along, so it is believed only if these are the numbers of the directory that the user names. A
+killed host leaves the file behind, and its port may be given to another program. So the host greets with the file's token, and
+whoever does not is none. It greets nobody once its directory is gone.
+
+Users know directories by the same numbers: a path that leads to another directory meanwhile is another cluster.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import socket
@@ -40,8 +45,30 @@ _TAIL_BYTES = 4096
 FULL_BYTES = 1 << 20
 """A disk with less free space is full for a host, which then cannot even write why it failed."""
 
-_joined: dict[Path, _Joined] = {}
+MAX_USERS = 256
+"""Connections, and processes that are watched, of each kind. Each takes a descriptor, of which a process may have 1,024."""
+
+FULL = " full"
+"""Behind the token: the host takes no more users."""
+
+_joined: dict[tuple[int, int], _Joined] = {}
+"""By the device and inode number of the directory. No other directory gets these while its host, which holds it open, lives."""
 _lock = threading.Lock()
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HostFile:
+    """What a host says in ``embedded.json``."""
+
+    port: int
+    token: str
+    metadata: str
+    pid: int
+    directory: tuple[int, int]
+    refused: tuple[str, ...]
+    """What a user should know: a sentence for each bookie that does not serve."""
 
 
 @dataclass(slots=True)
@@ -49,7 +76,7 @@ class _Joined:
     """A connection to a host, held until the host ends."""
 
     connection: socket.socket
-    metadata: str
+    host: HostFile
 
     @property
     def is_open(self) -> bool:
@@ -86,13 +113,17 @@ def resolve(uri: str, used_by: int | None = None) -> str:
         )
         raise ConfigError("the metadata URI", f"{PREFIX}{directory}", remedy)
     with _lock:
-        joined = _joined.get(directory)
+        inode = _inode(directory)
+        joined = _joined.get(inode) if inode is not None else None
         if joined is None or not joined.is_open:
-            joined = _joined[directory] = _join(directory)
+            joined = _join(directory)
+            _joined[joined.host.directory] = joined
             if used_by is not None:
                 with suppress(OSError):  # the host has ended already: the next use starts another one
                     joined.connection.sendall(f"{used_by}\n".encode())
-    return joined.metadata
+            for sentence in joined.host.refused:
+                logger.warning("%s%s: %s", PREFIX, directory, sentence)
+    return joined.host.metadata
 
 
 def _forget_after_fork() -> None:
@@ -115,17 +146,14 @@ def _directory(uri: str) -> Path:
 
 
 def _join(directory: Path) -> _Joined:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        remedy = f"the directory cannot be made ({problem.strerror})"
-        raise ConfigError("the metadata URI", f"{PREFIX}{directory}", remedy) from problem
     deadline_s = time.monotonic() + START_S
     started: subprocess.Popen[bytes] | None = None
+    started_in: tuple[int, int] | None = None
     while (joined := greeted(directory)) is None:
-        if started is None or started.poll() == 0:  # it found another host, which then ended
-            started = _start(directory)
-        if started.poll() not in (None, 0):
+        inode = _make(directory)
+        if started is None or started_in != inode or started.poll() == 0:  # it found another host, which then ended
+            started, started_in = _start(directory), inode
+        if started.poll() not in (None, 0) and _inode(directory) == inode:
             raise _failure(directory, "did not start")
         if time.monotonic() >= deadline_s:
             raise _failure(directory, f"did not serve within {START_S:g} s")
@@ -133,20 +161,63 @@ def _join(directory: Path) -> _Joined:
     return joined
 
 
-def greeted(directory: Path) -> _Joined | None:
-    """A connection to the directory's host; None if none serves."""
+def _make(directory: Path) -> tuple[int, int]:
+    """The device and inode number of the directory, which is made if it does not exist. Raises ConfigError."""
     try:
-        state = json.loads((directory / STATE_FILE).read_text())
-        connection = socket.create_connection((HOST, int(state["port"])), timeout=GREETING_S)
+        directory.mkdir(parents=True, exist_ok=True)
+        found = directory.stat()
+    except OSError as problem:
+        remedy = f"the directory cannot be made ({problem.strerror})"
+        raise ConfigError("the metadata URI", f"{PREFIX}{directory}", remedy) from problem
+    return found.st_dev, found.st_ino
+
+
+def _inode(directory: Path) -> tuple[int, int] | None:
+    try:
+        found = directory.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def read_host(directory: Path) -> HostFile | None:
+    """What the directory's own host says; None if nothing does. A copy's file speaks of another directory."""
+    try:
+        fields = json.loads((directory / STATE_FILE).read_text())
+        device, inode = fields["directory"]
+        host = HostFile(
+            int(fields["port"]),
+            str(fields["token"]),
+            str(fields["metadata"]),
+            int(fields["pid"]),
+            (int(device), int(inode)),
+            tuple(str(one) for one in fields["refused"]),
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return host if host.token and host.directory == _inode(directory) else None
+
+
+def greeted(directory: Path) -> _Joined | None:
+    """A connection to the directory's host; None if none serves. Raises ConfigError if it has as many users as it takes."""
+    host = read_host(directory)
+    if host is None:
+        return None
     try:
-        if connection.recv(GREETING_BYTES) == f"{state['token']}\n".encode():
+        connection = socket.create_connection((HOST, host.port), timeout=GREETING_S)
+    except (OSError, OverflowError):
+        return None
+    try:
+        greeting = connection.recv(GREETING_BYTES)
+        if greeting == f"{host.token}\n".encode():
             connection.settimeout(None)
-            return _Joined(connection, str(state["metadata"]))
-    except (OSError, KeyError):
-        pass
+            return _Joined(connection, host)
+    except OSError:
+        greeting = b""
     connection.close()
+    if greeting == f"{host.token}{FULL}\n".encode():
+        remedy = f"its cluster has {MAX_USERS} users, as many as it takes: end one, or start a cluster, and give zk://host:port/ledgers"
+        raise ConfigError("the metadata URI", f"{PREFIX}{directory}", remedy)
     return None
 
 
@@ -171,12 +242,13 @@ def _start(directory: Path) -> subprocess.Popen[bytes]:
 
 def _failure(directory: Path, problem: str) -> ConfigError:
     """One sentence, with the host's own reason: the last line that it printed."""
-    log = directory / LOG_FILE
-    with log.open("rb") as file:
+    log, lines = directory / LOG_FILE, []
+    with suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
         lines = file.read().decode(errors="replace").split("\n")
     reasons = [line for line in lines if line.strip()]
     reason = reasons[-1] if reasons else "its log is empty"
-    if shutil.disk_usage(directory).free < FULL_BYTES:
-        reason = "the disk is full: free some space, or name a directory on another one"
+    with suppress(OSError):
+        if shutil.disk_usage(directory).free < FULL_BYTES:
+            reason = "the disk is full: free some space, or name a directory on another one"
     return ConfigError("the metadata URI", f"{PREFIX}{directory}", f"its cluster {problem}: {reason} (log: {log})")

@@ -112,6 +112,8 @@ class NotEnoughBookiesError(BookKeeperError):
     """Registered bookies that take no adds."""
     of_racks: bool = False
     """Whether ``needed`` and ``available`` count the racks of a write set."""
+    absent: tuple[str, ...] = ()
+    """Bookies of the cluster that are not registered, of which the error names ten."""
 
     def __str__(self) -> str:
         if self.of_racks:
@@ -120,8 +122,10 @@ class NotEnoughBookiesError(BookKeeperError):
                 "bookies in other racks ('bk-spark bookie list' shows them), or lower min_racks_per_write_quorum"
             )
         refusing = f", {self.read_only} more are read-only ('bk-spark bookie status' says why)" if self.read_only else ""
+        names = ", ".join(self.absent[:10]) + (f" and {len(self.absent) - 10} more" if len(self.absent) > 10 else "")
+        missing = f", not running: {names}" if names else ""
         return (
-            f"{self.purpose} needs {self.needed} bookies and {self.available} can be used{refusing}: "
+            f"{self.purpose} needs {self.needed} bookies and {self.available} can be used{refusing}{missing}: "
             "start more bookies ('bk-spark bookie list' shows them), give read-only ones space, or ask for fewer replicas"
         )
 

@@ -12,8 +12,6 @@ be given to another process meanwhile.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
 import os
 import signal
@@ -21,14 +19,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
 
 from bk_spark.errors import ConfigError, ProcessFailedError
-
-HOST = "127.0.0.1"
+from bk_spark.local.place import ClusterDirectory, storage_errors
+from bk_spark.local.ports import HOST
 
 START_S = 60.0
 """How long a process may take until it serves. ZooKeeper takes half a second, a bookie one or two; more on a busy machine."""
@@ -44,7 +43,7 @@ _KEEPER = """\
 import os, select, shutil, signal, sys, time
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
     signal.signal(number, signal.SIG_IGN)
-owner, temporary, group = int(sys.argv[1]), sys.argv[2], os.getpgrp()
+owner, temporary, inode, group = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), os.getpgrp()
 while os.getppid() == owner and not select.select([0], [], [], 1.0)[0]:
     pass
 if os.fork() == 0:
@@ -56,10 +55,10 @@ if os.fork() == 0:
         except OSError:
             break
         time.sleep(0.05)
-    if temporary:
+    if temporary and os.path.exists(temporary) and os.stat(temporary).st_ino == inode:
         shutil.rmtree(temporary, ignore_errors=True)
 """
-"""The keeper's program. Arguments: the owner's pid, and the directory to remove or "". Standard input: the pipe.
+"""The keeper's program. Arguments: the owner's pid, the directory to remove or "", and its inode. Standard input: the pipe.
 
 The end of the owner orphans the group. If a member is suspended, the kernel then sends SIGHUP to the whole group: the keeper
 ignores it. The keeper's fork leaves the group, kills it, and removes files only after all its members have ended.
@@ -68,49 +67,59 @@ ignores it. The keeper's fork leaves the group, kills it, and removes files only
 logger = logging.getLogger(__name__)
 
 
-class DataDirectoryInUseError(ConfigError):
-    """Another local cluster uses the directory."""
-
-
 class Keeper:
-    """The keeper process: kills the other children when this process is gone, and holds the lock of the data directory.
+    """The keeper process: kills the other children when this process is gone, and holds the locks of the data directory.
 
-    Only the keeper holds the lock. So it is free once the last process that could write to the directory has ended, and no
-    process that the owner forked keeps it.
+    Only the keeper holds the locks. So they are free once the last process that could write to the directory has ended, and no
+    process that the owner forked keeps them.
     """
 
     def __init__(self, data_dir: Path, temporary: bool) -> None:
-        lock = _lock(data_dir)
+        self.place = ClusterDirectory(data_dir)
+        try:
+            locks = self.place.lock()
+        except BaseException:
+            self.place.close()
+            raise
+        removed = str(data_dir) if temporary else ""
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _KEEPER, str(os.getpid()), str(data_dir) if temporary else ""],
+            [sys.executable, "-I", "-S", "-c", _KEEPER, str(os.getpid()), removed, str(self.place.inode[1])],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=(lock,),
+            pass_fds=locks,
             process_group=0,
         )
-        os.close(lock)
+        for lock in locks:
+            os.close(lock)
 
-    def spawn(
-        self, command: Sequence[str], directory: Path, log: BinaryIO, environment: Mapping[str, str]
-    ) -> subprocess.Popen[bytes]:
+    def spawn(self, command: Sequence[str], log: BinaryIO, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start a child in the keeper's group, with ``environment`` added to this process's own.
 
-        Its working directory is ``directory``, so that it imports no module of the user's working directory.
+        Its working directory is the data directory: it follows that, and imports no module of the user's.
         """
-        if self._process.poll() is not None:
-            raise ConfigError("the local cluster", "closed", "nothing can be started in it any more: make a new LocalCluster")
-        package = str(Path(__file__).resolve().parent.parent)
+        self.check_alive()
+        package = str(Path(__file__).resolve().parents[2])
         python_path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
         return subprocess.Popen(
             command,
-            cwd=directory,
+            cwd=self.place.inside,
             env={**os.environ, **environment, "PYTHONPATH": python_path},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             process_group=self._process.pid,
         )
+
+    def check_alive(self) -> None:
+        """Raise ConfigError without the keeper: nobody keeps others out of the directory any more."""
+        if self._process.poll() is not None:
+            raise ConfigError("the local cluster", "closed", "nothing can be started in it any more: make a new LocalCluster")
+
+    def kill_all(self) -> None:
+        """SIGKILL to every child at once, and to the keeper."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def __enter__(self) -> Keeper:
         return self
@@ -121,6 +130,7 @@ class Keeper:
         self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
+        self.place.close()
 
 
 class LocalProcess:
@@ -136,12 +146,29 @@ class LocalProcess:
         self._directory = directory
         self._keeper = keeper
         self._child: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+        """Where the log of the last start begins."""
+
+    @property
+    def _inside(self) -> Path:
+        """Its directory, for what this process writes there."""
+        return self._keeper.place.here(self._directory)
 
     @property
     def pid(self) -> int | None:
         """None while it does not run."""
         child = self._child
         return child.pid if child is not None and child.poll() is None else None
+
+    @property
+    def exit_status(self) -> int | None:
+        """How it ended, -N for signal N; None if it runs, or never did."""
+        return self._child.poll() if self._child is not None else None
+
+    @property
+    def is_port_taken(self) -> bool:
+        """Whether another program listens on the port of this process, which does not run."""
+        return self.pid is None and self._accepts()
 
     @property
     def address(self) -> str:
@@ -201,9 +228,12 @@ class LocalProcess:
 
     def _launch(self, command: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self.check_stopped()
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
-            self._child = self._keeper.spawn(command, self._directory, log, environment)
+        with storage_errors(self.log):
+            (self._inside / "log").mkdir(parents=True, exist_ok=True)
+            log = (self._inside / "log" / self.log.name).open("ab")
+        with log:
+            self._log_start = log.tell()
+            self._child = self._keeper.spawn(_shown(command, self._directory), log, environment)
 
     def _await(self, is_ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + START_S
@@ -222,8 +252,9 @@ class LocalProcess:
         return True
 
     def _failure(self, problem: str) -> ProcessFailedError:
-        with self.log.open("rb") as log:
-            log.seek(max(0, self.log.stat().st_size - _LOG_TAIL_BYTES))
+        tail: list[str] = []
+        with suppress(OSError), (self._inside / "log" / self.log.name).open("rb") as log:
+            log.seek(max(self._log_start, os.fstat(log.fileno()).st_size - _LOG_TAIL_BYTES))
             tail = log.read().decode(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
         return ProcessFailedError(self._name, problem, str(self.log), "\n".join(tail))
 
@@ -239,32 +270,7 @@ def end_all(processes: Sequence[LocalProcess]) -> None:
             logger.warning(text, STOP_S, process.log)
 
 
-@contextlib.contextmanager
-def reserved_port(wanted: int | None) -> Iterator[int]:
-    """A port for a child: ``wanted`` if it is free, otherwise any free one.
-
-    On Linux a socket stays bound to the port without listening. The child can still bind it (both set SO_REUSEADDR), but nobody
-    who asks for *any* port gets it, even while the child is down. On other systems this would keep the child out too.
-    """
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            holder.bind((HOST, wanted or 0))
-        except OSError:
-            holder.bind((HOST, 0))
-        port = int(holder.getsockname()[1])
-        if sys.platform != "linux":
-            holder.close()
-        yield port
-
-
-def _lock(data_dir: Path) -> int:
-    descriptor = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as problem:
-        os.close(descriptor)
-        raise DataDirectoryInUseError(
-            "data_dir", str(data_dir), "another local cluster uses it: close that one first"
-        ) from problem
-    return descriptor
+def _shown(command: Sequence[str], directory: Path) -> list[str]:
+    """The command, with the directory for ``ps``: the paths that the process gets are relative."""
+    at = command.index("-m") if "-m" in command else len(command)
+    return [*command[:at], *(["-X", f"bk_spark={directory}"] if "-m" in command else []), *command[at:]]

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from bk_spark.config import TLS_NAMES, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
-from bk_spark.local.process import HOST
+from bk_spark.local.ports import HOST
 from bk_spark.tls.files import TlsFiles
 
 DAYS = 3650

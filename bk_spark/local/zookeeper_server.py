@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import shutil
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
 from bk_spark.errors import ConfigError, MetadataUnavailableError
+from bk_spark.local.place import storage_errors
 from bk_spark.local.process import Keeper, LocalProcess
 from bk_spark.metadata.zookeeper import connect
 
@@ -39,28 +42,59 @@ clientPortAddress={host}
 clientPort={port}
 maxClientCnxns=0
 admin.enableServer=false
+4lw.commands.whitelist=srvr,envi
 """
-"""All Spark workers have one address here, so connections per address are unlimited. Sessions are counted in ticks."""
+"""All Spark workers have one address here, so connections per address are unlimited. Sessions are counted in ticks. ``envi``
+shows properties of the process."""
+
+_ASK_S = 5.0
+"""For the answer to ``envi``, which takes a millisecond."""
+
+_ASKED_BYTES = 65536
+"""Of that answer, a few kilobytes with the class path."""
 
 
 class LocalZooKeeper(LocalProcess):
-    """The ZooKeeper server of a local cluster."""
+    """The ZooKeeper server of a local cluster.
+
+    Whoever answers on a port need not be the process that was started for it. So each start draws a name, which the process
+    has as its property ``user.name`` and shows to whoever asks.
+    """
 
     def __init__(self, keeper: Keeper, directory: Path, port: int, java: Sequence[str]) -> None:
         super().__init__(keeper, directory, port)
         self._java = java
+        self._proof = b""
 
     def start(self) -> None:
-        """Start it, and wait until it answers a client."""
-        data = self._directory / "data"
-        data.mkdir(parents=True, exist_ok=True)
-        config = self._directory / "zookeeper.cfg"
-        config.write_text(zookeeper_config(data, self._host, self.port))
-        self._launch([*self._java, "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)])
-        self._await(self._accepts)
+        """Start it, and wait until it, and no other one, answers a client."""
+        place = self._keeper.place
+        config = self._inside / "zookeeper.cfg"
+        data = place.from_child / place.below(self._directory / "data")
+        with storage_errors(self._directory / config.name):
+            (self._inside / "data").mkdir(parents=True, exist_ok=True)
+            config.write_text(zookeeper_config(data, self._host, self.port))
+        name = f"bk_spark-{secrets.token_hex(8)}"
+        self._proof = f"user.name={name}\n".encode()
+        shown = [f"-Duser.name={name}", f"-Dbk_spark={self._directory}"]
+        server = "org.apache.zookeeper.server.ZooKeeperServerMain"
+        self._launch([*self._java, *shown, server, str(place.from_child / place.below(self._directory / config.name))])
         self._await(self._answers)
 
+    def _is_ours(self) -> bool:
+        try:
+            with socket.create_connection((self._host, self.port), timeout=_ASK_S) as asked:
+                asked.sendall(b"envi")
+                answer = b""
+                while len(answer) < _ASKED_BYTES and (more := asked.recv(_ASKED_BYTES)):
+                    answer += more
+        except OSError:
+            return False
+        return self._proof in answer
+
     def _answers(self) -> bool:
+        if not self._is_ours():
+            return False
         try:
             # Short attempts: while ZooKeeper starts, it may accept a connection and forget it.
             connect(f"zk://{self.address}/ledgers", connect_timeout_s=1.0, session_timeout_s=_SESSION_S).close()

@@ -95,7 +95,9 @@ def all_options() -> set[str]:
 
 def all_commands() -> list[str]:
     """Every command without its program: ``log list``, ``doctor``."""
-    return [one.prog.removeprefix("bk-spark ") for one in parsers(_parser()) if not _children(one)]
+    return [
+        one.prog.removeprefix("bk-spark ") for one in parsers(_parser()) if not _children(one) or one.get_default("handler")
+    ]
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -100,7 +100,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "dashboard": ("client/replication",),
     "embedded": (),
     "embedded/join": ("errors",),
-    "embedded/host": ("embedded/join", "local"),
+    "embedded/users": ("embedded/join",),
+    "embedded/host": ("embedded/users", "local"),
     "local": ("bookie/identity", "client/replication"),
     "commands": (EVERYTHING,),
     "cli": (EVERYTHING,),
@@ -122,7 +123,7 @@ NEVER = {
 """Taken away again: a state machine takes values of ledger metadata, never calls of the store; and what reads topics of Pulsar
 imports nothing that fences, recovers or writes."""
 
-JOINERS = ("embedded/join", "embedded/host", "local", "commands", "cli", "")
+JOINERS = ("embedded/join", "embedded/users", "embedded/host", "local", "commands", "cli", "")
 """What joins both sides uses the machine directly."""
 
 USES = {

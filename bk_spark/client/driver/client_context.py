@@ -31,7 +31,7 @@ from bk_spark.client.protocol.state_machine import ChooseReplacements, Replaceme
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError, ConfigError, EntryTooLargeError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.metadata.registration import BookieAddress, RegisteredBookie, list_bookies, lookup, watch_bookies
-from bk_spark.metadata.store import MetadataStore
+from bk_spark.metadata.store import MetadataStore, find_children
 from bk_spark.metadata.under_replication import UnderReplication
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.wire.messages import AdministerReply, AdminOperation, BookieDescription, Status
@@ -286,7 +286,13 @@ class ClientContext:
             return self._ensembles.ensemble(await self.registered(), ensemble_size, write_quorum, self.now_ms())
         except NotEnoughBookiesError:
             self._forget_registered()  # the watch may not have reported a new bookie yet
-            return self._ensembles.ensemble(await self.registered(), ensemble_size, write_quorum, self.now_ms())
+        registered = await self.registered()
+        try:
+            return self._ensembles.ensemble(registered, ensemble_size, write_quorum, self.now_ms())
+        except NotEnoughBookiesError as problem:
+            known = await self.blocking(lambda: find_children(self.store, self.znodes.cookies))
+            problem.absent = tuple(sorted(set(known) - {one.bookie_id for one in registered}))
+            raise
 
     async def _watch_and_list_bookies(self) -> list[RegisteredBookie]:
         if not self._is_watching:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 
 from bk_spark import BookKeeper, ConfigError
-from bk_spark.embedded import host, join
+from bk_spark.embedded import join, users
 from bk_spark.errors import ProcessFailedError
+from bk_spark.local import repair
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.local.refusals import RefusedBookie
 
 DEADLINE_S = 60.0
 
@@ -145,23 +149,112 @@ def test_the_cluster_serves_as_long_as_one_user_is_left(start_user: Callable[...
     assert host_pid(tmp_path / "data") == serving
 
 
-def test_a_process_that_a_user_named_is_one_until_it_ends() -> None:
-    """Spark's Python processes end long before its JVM does."""
-    with socket.create_server(("127.0.0.1", 0)) as listener, subprocess.Popen(["sleep", "600"]) as named:
-        users = host.Users(listener, b"greeting\n", repair=lambda: None)
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0), backlog=users.MAX_USERS + 10) as listener:
+        yield listener
 
-        def seen() -> host.Users:
-            users.look()
-            return users
+
+def test_a_process_that_a_user_named_is_one_until_it_ends(listener: socket.socket) -> None:
+    """Spark's Python processes end long before its JVM does."""
+    with subprocess.Popen(["sleep", "600"]) as named:
+        present = users.Users(listener, "token", lambda: True)
+
+        def seen() -> users.Users:
+            present.look()
+            return present
 
         with socket.create_connection(listener.getsockname()) as user:
             wait_until(lambda: bool(seen()))
             user.sendall(f"{named.pid}\n12345678901234567890\nnonsense\n".encode())
             wait_until(lambda: bool(seen().processes))
         wait_until(lambda: not seen().connections)
-        assert users
+        assert present
         named.kill()
         wait_until(lambda: not seen())
+
+
+def test_a_user_too_many_is_told_so_at_once_and_the_next_one_has_the_place_of_one_that_left(
+    listener: socket.socket, tmp_path: Path
+) -> None:
+    present = users.Users(listener, "token", lambda: True)
+    state = {"port": listener.getsockname()[1], "token": "token", "pid": 1, "metadata": "zk://a/b", "refused": []}
+    status = tmp_path.stat()
+    (tmp_path / "embedded.json").write_text(json.dumps({**state, "directory": [status.st_dev, status.st_ino]}))
+    with ExitStack() as held, ThreadPoolExecutor() as threads:
+        first, *_ = [held.enter_context(socket.create_connection(listener.getsockname())) for _ in range(users.MAX_USERS)]
+        wait_until(lambda: present.look() or len(present.connections) == users.MAX_USERS)
+        one_more = threads.submit(join.greeted, tmp_path)
+        wait_until(lambda: present.look() or one_more.done())
+        with pytest.raises(ConfigError, match="its cluster has 256 users, as many as it takes"):
+            one_more.result()
+        first.close()
+        wait_until(lambda: present.look() or len(present.connections) < users.MAX_USERS)
+        next_one = threads.submit(join.greeted, tmp_path)
+        wait_until(lambda: present.look() or next_one.done())
+        joined = next_one.result()
+        assert joined is not None
+        joined.connection.close()
+
+
+@pytest.mark.parametrize("fault", ["another directory", "another token", "nobody listens"])
+def test_a_state_file_is_believed_only_of_its_own_directory_and_with_its_host(
+    listener: socket.socket, tmp_path: Path, fault: str
+) -> None:
+    present = users.Users(listener, "token", lambda: True)
+    state = {"port": listener.getsockname()[1], "token": "token", "pid": 1, "metadata": "zk://a/b", "refused": []}
+    (tmp_path / "original").mkdir()
+    status = (tmp_path / "original").stat()
+    if fault == "another token":
+        state["token"] = "other"
+    if fault == "nobody listens":
+        state["port"] = 1
+    (tmp_path / "original/embedded.json").write_text(json.dumps({**state, "directory": [status.st_dev, status.st_ino]}))
+    shutil.copytree(tmp_path / "original", tmp_path / "copy")
+    with ThreadPoolExecutor() as threads:
+        for name in ("copy", "original"):
+            found = threads.submit(join.greeted, tmp_path / name)
+            wait_until(lambda found=found: present.look() or found.done())
+            joined = found.result()
+            is_believed = name == "original" and fault == "another directory"
+            assert (joined is not None) == is_believed
+            if joined is not None:
+                joined.connection.close()
+
+
+def test_a_copy_of_a_directory_in_use_does_not_lead_to_the_original(start_user: Callable[..., User], tmp_path: Path) -> None:
+    start_user("apple").said()
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    with pytest.raises(ConfigError, match="made while the original was in use"):
+        BookKeeper(f"embedded:{tmp_path}/copy")
+    assert start_user().said() == ["apple"]
+
+
+def test_a_directory_that_is_used_again_after_its_removal_is_a_new_one(start_user: Callable[..., User], tmp_path: Path) -> None:
+    old = start_user("apple")
+    old.said()
+    hosts = [host_pid(tmp_path / "data")]
+    shutil.rmtree(tmp_path / "data", ignore_errors=True)
+    start_user("pear").said()
+    wait_until(lambda: hosts[0] not in hosts_of(tmp_path / "data"))
+    old.end()
+    assert start_user().said() == ["pear"]
+
+
+def test_a_directory_that_was_moved_in_use_is_joined_under_its_new_name(
+    start_user: Callable[..., User], tmp_path: Path
+) -> None:
+    start_user("apple").said()
+    serving = host_pid(tmp_path / "data")
+    (tmp_path / "data").rename(tmp_path / "moved")
+    uri = f"embedded:{tmp_path}/moved"
+    with BookKeeper(uri) as moved, BookKeeper(f"embedded:{tmp_path}/data") as other:
+        assert len(list(moved.list_ledgers())) == 1
+        assert list(other.list_ledgers()) == []
+        assert len(hosts_of(tmp_path / "data")) == 2
+        assert json.loads((tmp_path / "moved/embedded.json").read_text())["pid"] == serving
+    os.kill(serving, signal.SIGTERM)  # this process lives on
+    os.kill(json.loads((tmp_path / "data/embedded.json").read_text())["pid"], signal.SIGTERM)
 
 
 def test_after_a_killed_host_the_next_use_starts_another_one(start_user: Callable[..., User], tmp_path: Path) -> None:
@@ -189,25 +282,50 @@ def test_what_was_killed_of_the_cluster_serves_again_to_the_next_user(
 
 
 def test_a_cluster_that_cannot_be_mended_is_tried_again_after_a_pause(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken:
         tries = 0
+        refused: ClassVar[list[RefusedBookie]] = []
 
-        def restart_ended(self) -> None:
+        def restart_ended(self, *, refused: bool) -> None:
             self.tries += 1
-            raise ProcessFailedError("bookie-1", "ended with exit status 1 before it was ready", "a.log", "no space")
+            raise ProcessFailedError("zookeeper", "ended with exit status 1 before it was ready", "a.log", "no space")
 
     broken = Broken()
-    repair = host.Repair(cast("LocalCluster", broken))
+    mend = repair.Repair(cast("LocalCluster", broken))
     for _ in range(3):
-        repair()
+        mend()
     assert broken.tries == 1
-    assert "bookie-1" in capsys.readouterr().out
-    later_s = time.monotonic() + host.REPAIR_PAUSE_S
-    monkeypatch.setattr(host.time, "monotonic", lambda: later_s)
-    repair()
+    assert "no space" in caplog.text
+    later_s = time.monotonic() + repair.REPAIR_PAUSE_S
+    monkeypatch.setattr(repair.time, "monotonic", lambda: later_s)
+    mend()
     assert broken.tries == 2
+
+
+def test_a_bookie_that_refused_is_tried_again_once_its_cookie_changes_or_after_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refused:
+        tried: ClassVar[list[bool]] = []
+        refused: ClassVar[list[RefusedBookie]] = [RefusedBookie("bookie-1", "b-1", tmp_path, "no")]
+
+        def restart_ended(self, *, refused: bool) -> None:
+            self.tried.append(refused)
+
+    (tmp_path / "cookie").write_text("damaged")
+    cluster = Refused()
+    mend = repair.Repair(cast("LocalCluster", cluster))
+    mend()
+    (tmp_path / "good").write_text("good")
+    (tmp_path / "good").rename(tmp_path / "cookie")
+    mend()
+    mend()
+    later_s = time.monotonic() + repair.REFUSED_PAUSE_S
+    monkeypatch.setattr(repair.time, "monotonic", lambda: later_s)
+    mend()
+    assert cluster.tried == [False, True, False, True]
 
 
 def test_a_process_whose_host_was_killed_starts_another_one_at_its_next_use(tmp_path: Path) -> None:
@@ -215,7 +333,7 @@ def test_a_process_whose_host_was_killed_starts_another_one_at_its_next_use(tmp_
     with BookKeeper(uri) as bookkeeper, bookkeeper.create_ledger() as writer:
         writer.append(b"apple")
     os.kill(host_pid(tmp_path), signal.SIGKILL)
-    wait_until(lambda: not join._joined[tmp_path].is_open)  # its sockets are closed after it has ended
+    wait_until(lambda: not any(one.is_open for one in join._joined.values()))  # its sockets are closed after it has ended
     with BookKeeper(uri) as bookkeeper:
         assert list(bookkeeper.list_ledgers()) == [writer.ledger_id]
     os.kill(host_pid(tmp_path), signal.SIGTERM)  # this process lives on

@@ -150,7 +150,7 @@ class Fabric:
 
     def _hold_namespace(self) -> subprocess.Popen[bytes]:
         with open(os.devnull, "ab") as log:
-            return self._keeper.spawn(["unshare", "--net", "sleep", "infinity"], self._directory, log, {})
+            return self._keeper.spawn(["unshare", "--net", "sleep", "infinity"], log, {})
 
     def _passage(self, pair: Pair) -> Passage:
         passage = self._passages.get(pair)

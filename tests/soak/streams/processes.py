@@ -131,4 +131,4 @@ class Supervised:
         with self.log.open("ab") as output, mock.patch.dict(os.environ, {MARK: self._mark, "PYSPARK_PYTHON": sys.executable}):
             output.write(f"--- start {self.starts}\n".encode())
             output.flush()
-            self._child = self._keeper.spawn(self._command, self.log.parent, output, {})
+            self._child = self._keeper.spawn(self._command, output, {})

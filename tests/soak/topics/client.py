@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.bookkeeper_cluster import Peer
-from bk_spark.local.process import HOST
+from bk_spark.local.ports import HOST
 from tests.soak.pulsar.broker import Broker
 from tests.soak.pulsar.client import LoadError, compiled
 

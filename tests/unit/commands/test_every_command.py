@@ -15,6 +15,8 @@ PROMISED = {
     "cluster init": "test_cluster_show_and_init",
     "cluster show": "test_cluster_show_and_init",
     "local": "test_local_runs_a_cluster_until_it_is_told_to_stop",
+    "local copy": "test_the_copy_command_copies_what_nobody_uses_and_refuses_the_rest",
+    "local accept-copy": "test_a_copy_that_was_made_in_use_is_refused_until_its_owner_accepts_it",
     "bookie format": "test_bookie_format_and_id",
     "bookie start": "test_bookie_format_and_start_take_a_file_of_settings",
     "bookie id": "test_bookie_format_and_id",

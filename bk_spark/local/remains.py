@@ -1,0 +1,33 @@
+"""What is left of a cluster whose directory was removed while its processes still ran.
+
+``rm -rf`` and a running bookie race: files that appear behind its back stay. They belong to no cluster any more, for nothing
+says which: there is neither ``cluster.json`` nor a bookie's cookie. They would keep every later cluster out of the directory,
+so they are moved aside. Nothing is deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import count
+
+from bk_spark.bookie.identity.cookie_file import COOKIE_FILE
+from bk_spark.local.place import ClusterDirectory, storage_errors
+from bk_spark.local.state import STATE_FILE
+
+_PATTERNS = ("zookeeper", "bookie-*", "autorecovery-*")
+
+logger = logging.getLogger(__name__)
+
+
+def set_remains_aside(place: ClusterDirectory) -> None:
+    """Move them to ``remains-N``. Raises StorageError."""
+    found = sorted(path for pattern in _PATTERNS for path in place.inside.glob(pattern))
+    is_kept = (place.inside / STATE_FILE).exists() or any((path / "data" / COOKIE_FILE).exists() for path in found)
+    if not found or is_kept:
+        return
+    name = next(name for name in (f"remains-{number}" for number in count(1)) if not (place.inside / name).exists())
+    with storage_errors(place.path / name):
+        (place.inside / name).mkdir()
+        for path in found:
+            path.rename(place.inside / name / path.name)
+    logger.warning("what is left of a cluster that was removed was moved to %s", place.path / name)
