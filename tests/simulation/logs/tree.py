@@ -164,7 +164,7 @@ class Session:
         return [_versioned(state[path]) if path in state else None for path in paths]
 
     def children(self, path: str) -> list[str]:
-        return sorted(_checked(self._read(f"children of {path}"), path, None).children)
+        return sorted(_checked(self._read(f"children of {path}"), path, ANY_VERSION).children)
 
     def sync(self, path: str) -> None:
         self._surroundings.turn("sync")
