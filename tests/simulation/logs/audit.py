@@ -51,6 +51,8 @@ class Fold:
         for one in version.closed:
             require(one.ledger_id in self.open, "L9", f"version {version.version} closes {one.ledger_id}, which is not open")
             self.ends[one.ledger_id] = one
+            if one.last_entry_id == -1:
+                self.listing.remove(one.ledger_id)
         added = [one.ledger_id for one in commit.added]
         self.ends.update((one.ledger_id, one) for one in commit.added)
         self._change(version.kind, added, commit.removed, version.removed.ledgers)

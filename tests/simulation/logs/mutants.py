@@ -159,6 +159,10 @@ def stream_reads_what_compactions_add() -> AbstractContextManager[object]:
     return patch.object(StreamOrder, "_given_by", given_by)
 
 
+def a_ledger_with_one_entry_is_taken_for_an_empty_one() -> AbstractContextManager[object]:
+    return patch.object(CommittedLedger, "is_empty", property(lambda ledger: ledger.last_entry_id < 1))
+
+
 def vacuum_deletes_before_it_tells() -> AbstractContextManager[object]:
     def raise_oldest_version(self: LogVacuum, log: vacuum._Log, now_ms: int) -> None:
         head = self._logs.names.head(log.name, log.uid)
@@ -189,6 +193,7 @@ LOG_MUTANTS = (
     LogMutant(compaction_takes_what_is_left_of_its_stretch, 4, ("L4", "L9"), 600, 172),
     LogMutant(application_is_tested_on_the_first_try_only, 4, ("L4",), 200, 12),
     LogMutant(stream_reads_what_compactions_add, 6, ("L5",), 200, 33),
+    LogMutant(a_ledger_with_one_entry_is_taken_for_an_empty_one, 2, ("L1", "L4", "L9"), 200, 0),
     LogMutant(vacuum_deletes_before_it_tells, 8, ("L6",), 200, 3),
 )
 

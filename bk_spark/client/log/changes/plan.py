@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from bk_spark.client.log.stored.json_values import check_integer
 from bk_spark.client.log.stored.lanes import PLAIN, Lanes
-from bk_spark.client.log.stored.listing import position_of
+from bk_spark.client.log.stored.listing import position_of, with_entries
 from bk_spark.client.log.stored.schema import MERGE_OPTION, Schema, appended_schema, encode_schema
 from bk_spark.client.log.stored.values import (
     CommitKind,
@@ -193,10 +193,10 @@ def plan_removal(head: Head, request: CommitRequest, found: Findings) -> Totals:
     compaction changes the number of rows.
     """
     if request.kind is CommitKind.OVERWRITE:
-        return head.total + Totals.of(found.closed)
+        return head.total + Totals.of(with_entries(found.closed))
     if request.kind is CommitKind.APPEND:
         return Totals()
-    listed = found.listed + found.closed
+    listed = found.listed + with_entries(found.closed)
     still_open = [one.ledger_id for one in head.writer.open_ledgers[len(found.closed) :]]
     if request.before is not None:
         return Totals.of(_before(head, request.before, listed, still_open))
@@ -238,7 +238,7 @@ def plan_commit(head: Head, request: CommitRequest, found: Findings, job_id: str
     """The commit on top of ``head``. Its time is never before the time of the version below. Raises as ``plan_removal``."""
     number, time_ms = head.version + 1, max(now_ms, head.time_ms)
     removed, added = plan_removal(head, request, found), Totals.of(request.ledgers)
-    total = head.total + Totals.of(found.closed) - removed + added
+    total = head.total + Totals.of(with_entries(found.closed)) - removed + added
     end_row = end_row_after(head, request, Totals.of(found.closed).rows, total)
     writer = _writer_after(head, request, found.closed, number)
     schema = found.schema

@@ -3,7 +3,8 @@
 A *listing* is the ledgers of one version of the log, in log order: closed ledgers, then at most two open ones. A commit is
 folded into the listing of the version below it, in this order:
 
-1. Ends that the commit records turn the first open ledgers into closed ones.
+1. Ends that the commit records turn the first open ledgers into closed ones. A ledger that ends without an entry leaves the
+   listing: a leader that is displaced before its first entry would leave one there each time. The commit's ``total`` says so.
 2. By the kind of the commit: an overwrite removes everything and adds its ledgers. A replacement or compaction puts its
    ledgers in the place of those that it removes, which are one stretch. A truncation removes the first ledgers. An append
    adds its ledgers at the end of the closed ones.
@@ -53,8 +54,14 @@ class ListingFold:
         count = len(commit.closed)
         if [one.ledger_id for one in commit.closed] != [one.ledger_id for one in self._open[:count]]:
             raise self._damaged(commit, "it closes ledgers that are not the first open ones")
-        self._closed += commit.closed
+        self._closed += self._kept(commit)
         del self._open[:count]
+
+    def _kept(self, commit: LogVersion) -> Sequence[CommittedLedger]:
+        """The ends that stay listed: those that the commit counts. A version that counts empty ones, too, lists them."""
+        counted = commit.total.ledgers - commit.added.ledgers + commit.removed.ledgers - len(self._closed)
+        kept = with_entries(commit.closed)
+        return kept if counted == len(kept) else commit.closed
 
     def _change(self, commit: LogVersion, added: list[CommittedLedger], removed: list[int]) -> None:
         if commit.kind is CommitKind.APPEND:
@@ -70,6 +77,11 @@ class ListingFold:
 
     def _damaged(self, commit: LogVersion, problem: str) -> CorruptionError:
         return CorruptionError(f"version {commit.version} of log '{self._name}'", problem)
+
+
+def with_entries(ends: Sequence[CommittedLedger]) -> tuple[CommittedLedger, ...]:
+    """The ledgers among those that a commit ends which stay in the listing."""
+    return tuple(one for one in ends if not one.is_empty)
 
 
 def position_of(name: str, listed: Sequence[CommittedLedger], removed: Sequence[int]) -> int:

@@ -86,6 +86,11 @@ class CommittedLedger:
             if type(value) is not int or not least <= value <= MAX_INTEGER:  # the text is made for errors only: pages are large
                 check_integer(f"{name} of ledger {self.ledger_id!r}", value, least)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no entry."""
+        return self.last_entry_id < 0
+
     @staticmethod
     def of_entries(metadata: LedgerMetadata) -> CommittedLedger:
         """A CLOSED ledger as a log of entries lists it: one row an entry."""
@@ -238,7 +243,7 @@ class LogVersion(StoredRecord):
     """What its pages add."""
     removed: Totals
     total: Totals
-    """The log's closed ledgers at this version."""
+    """The log's closed ledgers at this version. Those that ``closed`` ends without an entry are not among them."""
     replaced_version: int
     """The last OVERWRITE or REPLACE up to this version, itself included; 0 for none."""
     end_row: int

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 
 from bk_spark.client.log.changes.plan import CommitRequest
 from bk_spark.client.log.log import LogPosition
-from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, OpenLedger
+from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, OpenLedger, Totals
 from bk_spark.errors import (
     ConfigError,
     JobEndedError,
@@ -49,8 +50,27 @@ def test_rolls_are_commits_that_record_the_end_of_the_ledger_before_the_last(log
     closed = [CommittedLedger(one, 0, 100, 1) for one in opened]
     assert log.ledgers() == [*closed[:2], OpenLedger(opened[2], 3), OpenLedger(writer.ledger_id, 4)]
     writer.close()
-    assert log.ledgers() == [*closed, CommittedLedger(writer.ledger_id, -1, 0, 0)]
-    assert world_logs.unlisted(log) == []
+    assert log.ledgers() == closed
+    assert world_logs.unlisted(log) == [writer.ledger_id], "it ended without an entry"
+
+
+def test_take_overs_without_an_entry_leave_no_ledgers_in_the_log(world, log, world_logs, monkeypatch):
+    """A program in a restart loop, which opens a writer and fails before it appends."""
+    with log.open_writer() as writer:
+        writer.append(ENTRY)
+    close = world.close_ledger
+    monkeypatch.setattr(world, "close_ledger", lambda ledger_id, entries=0: close(ledger_id, entries))
+    left = [log.open_writer().ledger_id for _ in range(20)]
+    with log.open_writer() as writer:
+        writer.append(ENTRY)
+    assert [one.last_entry_id for one in log.ledgers()] == [0, 0]
+    head = world.logs.names.head(log.name, log.uid)
+    assert head.total == Totals.of(log.ledgers())
+    for version in range(1, head.version + 1):  # each is as it was: at most two open ledgers behind those with entries
+        listing = world.logs.reader.listing(log.name, log.uid, version)
+        assert len(listing.closed) <= 2
+        assert len(listing.open) <= 2
+    assert world_logs.unlisted(log) == left, "old versions may still be read: the vacuum deletes them later"
 
 
 def test_a_log_that_is_opened_again_displaces_its_leader(world, log, world_logs):
@@ -112,11 +132,14 @@ def test_wrong_options_of_a_writer_are_refused_before_anything_is_done(log, opti
 
 def test_roll_bytes_bounds_a_ledger(world, log):
     with log.open_writer(roll_bytes=1000) as writer:
-        for _ in range(50):
+        first, deadline, count = writer.ledger_id, time.monotonic() + 10, 0
+        while writer.ledger_id == first and time.monotonic() < deadline:
             writer.append(ENTRY)
+            count += 1
+        writer.append(ENTRY)
     ends = [one.last_entry_id for one in log.ledgers()]
     assert len(ends) > 1
-    assert sum(end + 1 for end in ends) == 50
+    assert sum(end + 1 for end in ends) == count + 1
 
 
 def test_a_log_of_rows_takes_no_writer_of_entries_and_no_ledger_is_left(world_logs):
