@@ -83,7 +83,13 @@ def draw(chance: random.Random, world: World, state: State, folder: Path) -> Cas
         (6, lambda: _ledger(chance, state)),
         (10, lambda: Case(tuple(chance.choice(LOOKS).split()))),
         (5, lambda: _of_bookie(chance, world)),
-        (2, lambda: Case(("bookie", "format", "--data-dir", str(folder / "bookie"), "--host", "127.0.0.1", "--port", "3999"))),
+        (
+            2,
+            lambda: Case(
+                ("bookie", "format", "--data-dir", str(folder / "bookie"), "--host", "127.0.0.1", "--port", "3999"),
+                may_conflict=True,
+            ),
+        ),
         (2, lambda: Case(tuple(chance.choice(sorted(MUST_BE_TOLD)).split()), refused)),
         (2, lambda: Case(tuple(chance.choice(SERVERS).split()), runs_until_told=True)),
         (6, lambda: _wrong(chance, world)),
@@ -201,8 +207,13 @@ def _recover(chance: random.Random, world: World, state: State) -> Case:
     log = state.logs.get(name)
     if log is None:
         return Case(("log", "recover", name), refused)
-    after = replace(log, version=log.version + 1, open_ledgers=0) if log.open_ledgers else log
-    return Case(("log", "recover", name), _once(state, state.with_log(name, after)), may_conflict=True)
+    if not log.open_ledgers:
+        return Case(("log", "recover", name))
+
+    def one_commit(before: State) -> State:
+        return before.with_log(name, replace(before.logs[name], version=before.logs[name].version + 1, open_ledgers=0))
+
+    return Case(("log", "recover", name), one_commit, may_conflict=True)
 
 
 def _ledger(chance: random.Random, state: State) -> Case:

@@ -60,6 +60,8 @@ def states(case: Case, before: State, ended: tuple[Ended, ...], after: State) ->
         following = case.effect(reached[-1])
         reached.append(reached[-1] if following is None else following)
     at_least, at_most = len(done), len(done) + len(told)
+    if case.may_conflict:
+        at_least = min(at_least, 1)  # one may find that the other has done it
     if after not in reached[at_least : at_most + 1]:
         nearest = reached[at_least]
         yield f"{len(done)} succeeded, {len(told)} were stopped, and the state is none of theirs: {difference(nearest, after)}"
