@@ -10,7 +10,7 @@ import os
 import sys
 from dataclasses import asdict
 
-from bk_spark.client.replication.decommission import STOP_TIMEOUT_S, DecommissionOptions, decommission
+from bk_spark.client.replication.decommission import STOP_TIMEOUT_S, TIMEOUT_S, DecommissionOptions, decommission
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.commands.arguments import (
     Commands,
@@ -58,6 +58,13 @@ def add_decommission(group: Commands) -> None:
     _add_pace(parser, "are copied", "is given, once the bookie is gone, to replace it itself")
     text = "seconds that a bookie which runs is waited for to be stopped (default %(default)s)"
     parser.add_argument("--stop-timeout-s", type=positive_number, default=STOP_TIMEOUT_S, metavar="S", help=text)
+    text = "seconds after which it ends, with exit code 1, and names what is left (default %(default)s)"
+    parser.add_argument("--timeout-s", type=positive_number, default=TIMEOUT_S, metavar="S", help=text)
+    text = (
+        "once the bookie is gone, remove it although ledgers still name it that no other bookie can give: names each, and what "
+        "only that bookie held is lost for good"
+    )
+    parser.add_argument("--force", action="store_true", help=text)
 
 
 def _add_pace(parser: argparse.ArgumentParser, copied: str, grace: str) -> None:
@@ -109,8 +116,13 @@ def _replicate(args: argparse.Namespace) -> None:
 
 
 def _decommission(args: argparse.Namespace) -> None:
-    options = DecommissionOptions(_recovery_config(args), args.stop_timeout_s)
+    options = DecommissionOptions(_recovery_config(args), args.stop_timeout_s, args.timeout_s, args.force)
     with bookkeeper(args) as client, ProgressBar() as progress:
         report = decommission(client, args.bookie_id, progress.show, options, say)
-    consequence = "no ledger names it, and its directories start no more"
-    print_record({**asdict(report), "consequence": consequence}, as_json=args.json)
+    left = report.given_up_ledgers
+    named = f"{left} ledgers still name it, and lose what no other bookie holds" if left else "no ledger names it"
+    record = {**asdict(report), "consequence": f"{named}, and its directories start no more"}
+    record["given_up"] = [{"ledger_id": one.ledger_id, "problem": one.problem} for one in report.given_up]
+    if not args.json:
+        del record["given_up"]
+    print_record(record, as_json=args.json)

@@ -10,6 +10,10 @@ The bookie may be dead, read-only or alive. While it is alive
 * the operator is then asked to stop the bookie, and waited for. Live writers replace it themselves. Ledgers that are still open
   after ``open_fragment_grace_s`` are fenced, closed and re-replicated.
 
+If ledgers cannot be made whole, because every other copy is lost or there are too few bookies, each is named with its reason,
+and nothing is removed. ``forced`` then removes the cookie all the same, once the bookie is gone: what only that bookie held is
+lost for good with it.
+
 The end is reached when a listing of all ledgers, begun after the bookie was gone, finds none that names it. Then its cookie is
 removed. Progress is recorded only in the ledgers' metadata: if this is killed at any time, run it again. Replication workers
 may work on the same ledgers at the same time; the ledgers' locks keep them apart.
@@ -50,6 +54,12 @@ PAUSE_S = 0.5
 MAX_IDLE_PASSES = 3
 """Passes over all ledgers that failed and made none whole, before it gives up: bookies that restart are back by then."""
 
+TIMEOUT_S = 86_400.0
+"""The longest run. A terabyte takes some hours at the default pace; what was copied by then stays copied."""
+
+MOST_NAMED = 1_000
+"""Ledgers that are not whole and are named with their reasons; further ones are counted."""
+
 LOCK_PATIENCE_S = 600.0
 """How long to wait for other workers that hold the last ledgers' locks, while no ledger is made whole."""
 
@@ -63,6 +73,10 @@ class DecommissionReport:
     """Ledgers that named the bookie, and no longer do."""
     entries: int
     nbytes: int
+    given_up: tuple[RereplicatedLedger, ...] = ()
+    """With ``forced``: ledgers that still name it, MOST_NAMED at most, each with what could not be copied."""
+    given_up_ledgers: int = 0
+    """How many these are in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,9 @@ class DecommissionOptions:
 
     recovery: AutoRecoveryConfig = field(default_factory=AutoRecoveryConfig)
     stop_timeout_s: float = STOP_TIMEOUT_S
+    timeout_s: float = TIMEOUT_S
+    forced: bool = False
+    """Remove the bookie although ledgers still name it that cannot be made whole."""
 
 
 def decommission(
@@ -82,9 +99,9 @@ def decommission(
 ) -> DecommissionReport:
     """Replace the bookie in all ledgers, and remove its cookie. Blocks until that is done.
 
-    ``progress`` gets the ledgers done, and found so far; ``say`` gets what the operator has to do. Raises ConfigError if there
-    is no such bookie, if ledgers cannot be made whole without it (too few other bookies, no readable copy), or if it was not
-    stopped in time; MetadataUnavailableError. What was done by then stays done.
+    ``progress`` gets the ledgers done, and found so far; ``say`` gets what the operator has to do, and the ledgers that cannot
+    be made whole. Raises ConfigError if there is no such bookie, if ledgers cannot be made whole without it (too few other
+    bookies, no readable copy) and it is not forced, or if time is over; MetadataUnavailableError. What was done stays done.
     """
     return _Decommissioning(client, bookie_id, progress, options or DecommissionOptions(), say).run()
 
@@ -104,7 +121,9 @@ class _Decommissioning:
         self._rereplicator = Rereplicator(client.context, options.recovery, owner=f"decommissioning of {bookie_id}")
         self._bookie_id = bookie_id
         self._progress = progress
-        self._stop_timeout_s = options.stop_timeout_s
+        self._options = options
+        self._deadline_s = time.monotonic() + options.timeout_s
+        self._given_up: _Pass | None = None
         self._say = say
         self._read_only_ms: int | None = None
         """When this process registered the bookie as read-only, by the store's clock."""
@@ -119,12 +138,15 @@ class _Decommissioning:
         finally:
             self._withdraw_read_only()
         remove_cookie(self._store, self._znodes, self._bookie_id, cookie_version)
-        return DecommissionReport(self._bookie_id, len(self._done), self._entries, self._nbytes)
+        left = self._given_up or _Pass(False, 0, ())
+        done = len(self._done), self._entries, self._nbytes
+        return DecommissionReport(self._bookie_id, *done, left.unfinished, left.left)
 
     def _rereplicate_all(self) -> int:
         """Repeat passes over all ledgers, until one that began without the bookie finds none that names it.
 
-        Returns the cookie's version from before that pass: if the bookie was started since, newer ledgers may name it.
+        If it is forced, the rest may be ledgers that cannot be made whole. Returns the cookie's version from before that pass:
+        if the bookie was started since, newer ledgers may name it.
         """
         idle, progress_s = 0, time.monotonic()
         while True:
@@ -138,20 +160,46 @@ class _Decommissioning:
             elif len(self._done) == done_before and result.worst is not None:
                 idle += _severity(result.worst) == _FAILED
                 if idle == MAX_IDLE_PASSES or time.monotonic() > progress_s + LOCK_PATIENCE_S:
-                    remedy = f"{result.worst.problem} (then run this again: it goes on where it stopped)"
-                    raise ConfigError(f"bookie {self._bookie_id}", f"still named by {result.left} ledgers", remedy)
+                    self._give_up(result, is_alive)
+                    return cookie_version
+                self._check_time(result)
                 time.sleep(PAUSE_S)
                 continue
+            self._check_time(result)
             idle, progress_s = 0, time.monotonic()
+
+    def _give_up(self, result: _Pass, is_alive: bool) -> None:
+        """Name the ledgers that cannot be made whole. Raises ConfigError unless it is forced, and the bookie is gone."""
+        self._name(result)
+        if not self._options.forced or is_alive or result.is_locked:
+            raise self._still_named(result, result.problem)
+        self._given_up = result
+
+    def _check_time(self, result: _Pass) -> None:
+        if time.monotonic() > self._deadline_s:
+            self._name(result)
+            raise self._still_named(result, f"its time of {self._options.timeout_s:g} s is over")
+
+    def _name(self, result: _Pass) -> None:
+        for one in result.unfinished:
+            self._say(f"ledger {one.ledger_id} still needs bookie {self._bookie_id}: {one.problem}")
+        if result.left > len(result.unfinished):
+            self._say(f"and {result.left - len(result.unfinished)} further ledgers")
+
+    def _still_named(self, result: _Pass, problem: str) -> ConfigError:
+        remedy = f"{problem} (then run this again: it goes on where it stopped; --force gives up what cannot be copied)"
+        return ConfigError(f"bookie {self._bookie_id}", f"still named by {result.left} ledgers", remedy)
 
     def _pass(self, is_alive: bool) -> _Pass:
         """Re-replicate all ledgers that name the bookie."""
-        was_named, left, worst = False, 0, None
+        was_named, left, kept = False, 0, list[RereplicatedLedger]()
         for named in self._named():
             unfinished = self._rereplicate(named, is_alive)
             was_named, left = True, left + len(unfinished)
-            worst = max([worst, *unfinished], key=_severity)
-        return _Pass(was_named, left, worst)
+            kept = sorted([*kept, *unfinished], key=_severity, reverse=True)[:MOST_NAMED]
+            if time.monotonic() > self._deadline_s:
+                break
+        return _Pass(was_named, left, tuple(kept))
 
     def _named(self) -> Iterator[list[LedgerMetadata]]:
         """The ledgers that name the bookie, page by page. Raises CorruptionError for metadata that cannot be decoded."""
@@ -208,11 +256,11 @@ class _Decommissioning:
 
     def _await_stop(self) -> None:
         self._say(f"everything that can be copied while bookie {self._bookie_id} runs is copied: stop it now")
-        deadline_s = time.monotonic() + self._stop_timeout_s
+        deadline_s = min(time.monotonic() + self._options.stop_timeout_s, self._deadline_s)
         while self._make_read_only():
             if time.monotonic() >= deadline_s:
                 remedy = "stop it, and run this again: it goes on where it stopped"
-                raise ConfigError(f"bookie {self._bookie_id}", f"running after {self._stop_timeout_s:g} s", remedy)
+                raise ConfigError(f"bookie {self._bookie_id}", f"running after {self._options.stop_timeout_s:g} s", remedy)
             time.sleep(PAUSE_S)
 
 
@@ -224,8 +272,21 @@ class _Pass:
     """Whether any ledger named the bookie when the pass listed it."""
     left: int
     """Ledgers that still name the bookie."""
-    worst: RereplicatedLedger | None
-    """The most severe result among them."""
+    unfinished: tuple[RereplicatedLedger, ...]
+    """The results of these, the most severe first, MOST_NAMED at most."""
+
+    @property
+    def worst(self) -> RereplicatedLedger | None:
+        return self.unfinished[0] if self.unfinished else None
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether other workers are at some of them, which may still make them whole."""
+        return any(one.is_locked for one in self.unfinished)
+
+    @property
+    def problem(self) -> str:
+        return self.unfinished[0].problem if self.unfinished else "ledgers were not looked at"
 
 
 _NONE, _OPEN, _LOCKED, _FAILED = range(4)

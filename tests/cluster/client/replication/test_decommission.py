@@ -93,6 +93,34 @@ def test_a_dead_bookie_is_gone_when_the_command_ends_and_readers_notice_nothing(
             assert payloads(reader) == [b"%d" % one for one in range(5)]
 
 
+def test_a_ledger_whose_only_copy_is_lost_is_named_and_can_be_given_up(client: BookKeeper, leaving: LocalBookie) -> None:
+    """Without force nothing is removed, and the run ends."""
+    alone = None
+    while alone is None or leaving.bookie_id not in alone.metadata.last_fragment.ensemble:
+        with client.create_ledger(1, 1, 1) as alone:
+            alone.append(b"nobody else has it")
+    [copied] = _held_by(client, leaving, 1)
+    _lose(client, leaving)
+    said: list[str] = []
+    with pytest.raises(ConfigError, match=r"still named by 1 ledgers.*--force gives up what cannot be copied"):
+        decommission(client, leaving.bookie_id, _quiet, HASTY, said.append)
+    assert [one for one in said if one.startswith(f"ledger {alone.ledger_id} still needs bookie {leaving.bookie_id}: ")]
+    assert not [one for one in said if f"ledger {copied} " in one]
+    report = decommission(client, leaving.bookie_id, _quiet, replace(HASTY, forced=True), said.append)
+    assert ([one.ledger_id for one in report.given_up], report.given_up_ledgers) == ([alone.ledger_id], 1)
+    assert client.metadata_store.get_many([client.znodes.cookie(leaving.bookie_id)]) == [None]
+    client.delete_ledger(alone.ledger_id)
+
+
+def test_a_run_whose_time_is_over_ends_and_says_what_is_left(client: BookKeeper, leaving: LocalBookie) -> None:
+    _held_by(client, leaving, 1)
+    _lose(client, leaving)
+    with pytest.raises(ConfigError, match=r"its time of 1e-06 s is over"):
+        decommission(client, leaving.bookie_id, _quiet, replace(HASTY, timeout_s=1e-6))
+    decommission(client, leaving.bookie_id, _quiet, HASTY)
+    _assert_left(client, leaving)
+
+
 def test_a_bookie_that_was_started_and_stopped_during_the_last_look_keeps_its_cookie(
     client: BookKeeper, leaving: LocalBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
