@@ -27,6 +27,7 @@
 #   make fuzz     spoilt messages and files against everything that reads them (FUZZ_SECONDS=600; SEED=1; TARGET=…)
 #   make commands every command with random arguments and files, twice at once, and killed on the way (MINUTES=60; SEED=1;
 #                 BUG="name": with a deliberate bug; BUGS=1: after how many cases each of them is found)
+#   make interrupts  an interrupt at every step of every call of writers, in memory (MINUTES=60; SEED=1)
 #   make interop  our client and Apache's, on Apache's bookies and on ours: every combination
 #   make apache-tests  Apache's own compiled tests on our bookies (CLASS=part of a name; ARGS=--list, and more)
 #   make pulsar   a Pulsar broker on our bookies, with kills (MESSAGES=1000000; MINUTES=60; SEED=1; KEEP=directory for all records)
@@ -67,7 +68,7 @@ READS ?= 1000
 FARM ?= farm
 SEED ?= 1
 
-.PHONY: demo check test soak lint format simulate mutants chaos partitions directories farm lost-bookie duel streams fuzz commands interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
+.PHONY: demo check test soak lint format simulate mutants chaos partitions directories farm lost-bookie duel streams fuzz commands interrupts interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -84,6 +85,7 @@ soak: lint check-java $(VENV)/spark.jsa
 	$(QUICK_JVM) $(PYTEST) tests/soak --timeout 3600
 	BK_SPARK_SOAK=1 $(QUICK_JVM) $(PYTEST) tests/spark/test_where.py
 	$(MAKE) simulate chaos directories lost-bookie duel streams fuzz commands mutants farm
+	$(MAKE) interrupts MINUTES=10
 
 lint: $(VENV)/test-installed
 	$(RUN) -m ruff check .
@@ -130,6 +132,9 @@ fuzz: $(VENV)/test-installed
 
 commands: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.commands $(if $(BUGS),--bugs,--minutes $(MINUTES)) --seed $(SEED) $(if $(BUG),--bug "$(BUG)")
+
+interrupts: $(VENV)/test-installed
+	$(RUN) -m tests.soak.interrupts --minutes $(MINUTES) --seed $(SEED)
 
 interop: $(VENV)/test-installed check-java
 	BK_SPARK_INTEROP=1 $(RUN) -m pytest tests/interop --timeout 3600 $(PYTEST_ARGS)

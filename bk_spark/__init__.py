@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 from bk_spark import errors
 from bk_spark.errors import (
     AddQuorumTimeoutError,
+    AppendTimeoutError,
     AppendWindowFullError,
     BookieUnavailableError,
     BookKeeperError,
@@ -100,6 +101,7 @@ _LAZY = {
 
 __all__ = [
     "AddQuorumTimeoutError",
+    "AppendTimeoutError",
     "AppendWindowFullError",
     "BookKeeper",
     "BookKeeperError",

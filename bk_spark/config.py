@@ -158,6 +158,11 @@ class ClientConfig:
     add_window_bytes: int = 16 * MIB
     """Unacked bytes of one writer; appends wait above it. It bounds the writer's memory, and covers 100 ms at 160 MB/s."""
 
+    append_wait_s: float = 120.0
+    """An append that waits for room for so long fails: four times ``add_quorum_timeout_s``, which ends whatever takes the room.
+
+    It is a bound for what nobody foresaw, such as hundreds of threads that append to one ledger on slow bookies."""
+
     add_batch_bytes: int = 1 * MIB
     """The most payload bytes in one add request. Larger requests gain nothing measurable."""
 

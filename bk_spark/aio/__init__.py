@@ -20,7 +20,7 @@ all the same. A cancelled read or wait ends its requests. A cancelled change of 
 **Rows** are encoded and decoded in the few threads that a client has for calls; a reader, tail or writer that waits has none.
 
 Imports ``client/bookkeeper`` and what lies below. Begin with ``bookkeeper.py``; ``calls.py`` is how a coroutine waits for the
-client, ``client/ledger/write_line.py`` how its appends reach the writer.
+client, ``client/ledger/arrivals.py`` how its appends reach the writer.
 """
 
 from bk_spark.aio.bookkeeper import AsyncBookKeeper, connect

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, TypeAlias, TypeVar
 
+from bk_spark.calls.forks import check_process, end_in_child, refusal
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.user_loop import LoopFuture, UserLoop, give_outcome, wake
 from bk_spark.client.ledger.write_items import new_future
@@ -47,9 +48,11 @@ class Calls:
         self._is_ended = False
         self._without_turn = 0
         """Appends since the last of those turns."""
+        end_in_child(self)
 
     def check(self) -> None:
-        """Raise ConfigError on another event loop, and after ``end``."""
+        """Raise ConfigError on another event loop, after ``end``, and in a forked process."""
+        check_process()
         self.loop.check()
         if self._is_ended:
             raise _closed()
@@ -118,6 +121,12 @@ class Calls:
             return False
         self._without_turn = 0
         return True
+
+    def forked(self) -> None:
+        """This is a forked process: fail whoever waits."""
+        for waiter in list(self._waiting):
+            if not waiter.done():
+                waiter.set_exception(refusal())
 
     def end(self) -> None:
         """Fail whoever waits, and take no more calls."""

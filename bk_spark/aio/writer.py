@@ -16,6 +16,7 @@ from typing import Any, Self
 from bk_spark.aio.calls import Calls
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.user_loop import LoopFuture
+from bk_spark.client.ledger.arrivals import Key
 from bk_spark.client.ledger.payloads import (
     Payload,
     Payloads,
@@ -23,7 +24,7 @@ from bk_spark.client.ledger.payloads import (
     taken_payloads,
 )
 from bk_spark.client.ledger.write_handle import LedgerWriter, check_entry_id
-from bk_spark.client.ledger.write_line import Key, WriteLine
+from bk_spark.client.ledger.write_queue import WriteQueue
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import AddLimits
 from bk_spark.errors import BookKeeperError
@@ -72,7 +73,7 @@ class _AsyncLedgerWriter(LedgerWriter, AsyncClosedAfterBlock):
         machine = AddEntries(metadata, 0, AddLimits.of(context.config), deferred_sync=deferred_sync)
         LedgerWriter.__init__(self, context, machine)
         self._calls = calls
-        self._queue = WriteLine(context, machine)
+        self._queue = WriteQueue(context, machine)
 
     async def force(self) -> int:
         """As that of the synchronous writer: make durable what was appended before. Returns the last add confirmed."""
@@ -131,9 +132,11 @@ class _AsyncLedgerWriter(LedgerWriter, AsyncClosedAfterBlock):
 
     async def _entered(self, call: Key, future: LoopFuture[Any]) -> None:
         """Wait until the call has left the line; at least for one turn of the event loop."""
-        entrance = self._queue.entrance(self._calls.loop, call)
         try:
-            await (asyncio.sleep(0) if entrance is None else self._calls.wait(entrance))
+            if self._queue.has_line:
+                await self._calls.wait(self._queue.entrance(self._calls.loop, call))
+            else:
+                await asyncio.sleep(0)
         except BaseException:
             future.cancel()
             self._queue.withdraw(call)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final
 
+from bk_spark.calls.forks import check_process, is_forked
+from bk_spark.calls.off_main_thread import in_thread, off_main_thread, owned_result
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.ledger.read_handle import ReadHandle
@@ -30,7 +33,8 @@ from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavaila
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import RegisteredBookie, list_bookies, open_root
 from bk_spark.metadata.store import MetadataStore
-from bk_spark.metadata.zookeeper import connect, parse_uri
+from bk_spark.metadata.znodes import Znodes
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
 from bk_spark.tls.files import check_files
 from bk_spark.wire.messages import AdministerReply, AdminOperation, BookieDescription
 
@@ -54,23 +58,13 @@ class BookKeeper:
     def __init__(self, metadata_uri: str, config: ClientConfig | None = None) -> None:
         self.config = config or ClientConfig()
         check_files(self.config)
-        metadata_uri = resolve(metadata_uri)
-        _, root = parse_uri(metadata_uri)
-        self.metadata_store: Final = connect(
-            metadata_uri,
-            connect_timeout_s=self.config.connect_timeout_s,
-            session_timeout_s=self.config.session_timeout_s,
-            auth=self.config.zookeeper_auth,
-        )
+        self._opened: Final = owned_result(lambda: _Opened.at(metadata_uri, self.config), _Opened.close)
+        self.metadata_store: Final = self._opened.store
         """The client's session with the metadata store, for tools that look at a whole cluster. It ends with the client."""
-        try:
-            self.znodes: Final = open_root(self.metadata_store, root)
-            """Where things are in the metadata store."""
-            self.context: Final = ClientContext(self.metadata_store, self.znodes, self.config)
-            """The client's connections to bookies, for what re-replicates ledgers. They end with the client."""
-        except BaseException:
-            self.metadata_store.close()
-            raise
+        self.znodes: Final = self._opened.znodes
+        """Where things are in the metadata store."""
+        self.context: Final = self._opened.context
+        """The client's connections to bookies, for what re-replicates ledgers. They end with the client."""
         self._ledgers = LedgerStore(self.metadata_store, self.znodes)
         self.logs = LogStore(
             self.metadata_store,
@@ -80,7 +74,7 @@ class BookKeeper:
             count_rows=self._count_rows,
         )
         """The logs' metadata: what the data source commits through."""
-        self._uri = metadata_uri
+        self._uri = self._opened.uri
         self._pulsars: dict[PulsarRoot, MetadataStore] = {}
         self._pulsars_lock = threading.Lock()
 
@@ -109,6 +103,7 @@ class BookKeeper:
         than E writable bookies; MetadataUnavailableError.
         """
         options = ledger_options(ensemble_size, write_quorum, ack_quorum, digest_type, password, custom_metadata)
+        self._opened.is_needed = True
         return WriteHandle(self.context, self._create(options, job), version=0, deferred_sync=deferred_sync)
 
     def create_ledger_adv(
@@ -124,6 +119,7 @@ class BookKeeper:
     ) -> AdvWriteHandle:
         """As ``create_ledger``, for an application that gives the entry ids itself: ``append(entry_id, payload)``."""
         options = ledger_options(ensemble_size, write_quorum, ack_quorum, digest_type, password, custom_metadata)
+        self._opened.is_needed = True
         return AdvWriteHandle(self.context, self._create(options, None), version=0, deferred_sync=deferred_sync)
 
     def open_ledger(
@@ -143,6 +139,7 @@ class BookKeeper:
         few bookies answer to tell how far the ledger is confirmed; NotEnoughBookiesError or AddQuorumTimeoutError if recovery
         cannot write the ledger's last entries back; MetadataConflictError; MetadataUnavailableError.
         """
+        self._opened.is_needed = True
         metadata, version = self._ledgers.versioned(ledger_id)
         if metadata.password != password:
             raise UnauthorizedAccessError(ledger_id)
@@ -208,6 +205,7 @@ class BookKeeper:
 
     def open_log(self, name: str, create: bool = False, password: bytes = b"") -> Log:
         """Open a log; ``create`` makes a missing one, empty. ``password`` is that of its ledgers. Raises NoSuchLogError."""
+        self._opened.is_needed = True
         uid = self.logs.open(name, create=create)
         return Log(self.logs, name, uid, self._log_access(password))
 
@@ -270,19 +268,24 @@ class BookKeeper:
 
     def topic_access(self, pulsar_metadata: str | None = None, password: bytes = b"") -> TopicAccess:
         """What reading topics may do: see ``open_topic``. Raises ConfigError, MetadataUnavailableError."""
+        self._opened.is_needed = True
         root = pulsar_root(self._uri, pulsar_metadata)
         return TopicAccess(
             self._pulsar_store(root), root.root, lambda ledger_id: self.open_ledger(ledger_id, password, recover=False)
         )
 
     def close(self) -> None:
-        """End all connections. Handles of this client cannot be used afterwards."""
-        self.context.close()
+        """End all connections. Handles of this client cannot be used afterwards. An interrupted close goes on to its end."""
+        check_process()
+        self.context.check_may_wait()
+        off_main_thread(self._close)
+
+    def _close(self) -> None:
+        self._opened.close()
         with self._pulsars_lock:
             others, self._pulsars = self._pulsars, {}
         for store in others.values():
             store.close()
-        self.metadata_store.close()
 
     def __enter__(self) -> BookKeeper:
         return self
@@ -336,6 +339,45 @@ class BookKeeper:
                     if remaining == 0:
                         raise
         return metadata
+
+
+@dataclass(slots=True, eq=False)
+class _Opened:
+    """What a client has open. If the client is dropped before it gave out a handle, as one whose caller was interrupted when it
+    was about to get it, nobody can use this any more, or close it: then it closes itself."""
+
+    uri: str
+    store: ZooKeeperStore
+    znodes: Znodes
+    context: ClientContext
+    is_needed: bool = False
+    """Whether handles need it; or it was closed."""
+
+    @classmethod
+    def at(cls, metadata_uri: str, config: ClientConfig) -> _Opened:
+        uri = resolve(metadata_uri)
+        _, root = parse_uri(uri)
+        store = connect(
+            uri,
+            connect_timeout_s=config.connect_timeout_s,
+            session_timeout_s=config.session_timeout_s,
+            auth=config.zookeeper_auth,
+        )
+        try:
+            znodes = open_root(store, root)
+            return cls(uri, store, znodes, ClientContext(store, znodes, config))
+        except BaseException:
+            store.close()
+            raise
+
+    def close(self) -> None:
+        self.is_needed = True
+        self.context.close()
+        self.store.close()
+
+    def __del__(self) -> None:
+        if not self.is_needed and not is_forked() and not sys.is_finalizing():
+            in_thread(_Opened(self.uri, self.store, self.znodes, self.context).close)
 
 
 def ledger_options(

@@ -11,6 +11,7 @@
     ├── NotEnoughBookiesError, BookieUnavailableError, AddQuorumTimeoutError, EnsembleChangesExceededError
     ├── NoSuchLedgerError, LedgerExistsError, LedgerClosedError, LedgerFencedError, LedgerNotClosedError
     ├── NoSuchEntryError, DuplicateEntryError, EntryTooLargeError, DigestMismatchError, AppendWindowFullError
+    ├── AppendTimeoutError
     ├── NoSuchLogError, SchemaMismatchError, LogReplacedError, JobFailedError, JobEndedError
     ├── DataLossError ── LogGoneError
     ├── NoSuchTopicError, MessagesGoneError, UnreadableMessagesError
@@ -340,6 +341,20 @@ class AppendWindowFullError(BookKeeperError):
     sentence = (
         "entry {entry_id} of ledger {ledger_id} cannot wait for entry {missing_entry_id}: the window of "
         "{window_bytes} bytes is full of entries that do, append the missing one first"
+    )
+
+
+@dataclass(eq=False)
+class AppendTimeoutError(BookKeeperError):
+    """An append waited for room longer than ``ClientConfig.append_wait_s``: it did not happen, of several batches not whole."""
+
+    ledger_id: int
+    waited_s: float
+    window_bytes: int
+    retryable = True
+    sentence = (
+        "ledger {ledger_id} had no room for an append for {waited_s} s (append_wait_s): {window_bytes} bytes "
+        "(add_window_bytes) that were appended before are not stored yet; append less at a time, or look at the bookies"
     )
 
 

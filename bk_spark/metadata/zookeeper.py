@@ -9,8 +9,8 @@ The outcome of an operation:
 
 Reads are repeated while the session can still be alive, so callers do not notice a reconnection.
 
-Threads: kazoo runs three for each store (connection, completions, callbacks), from ``connect`` to ``close``. A store does not
-survive ``fork``: connect in the process that uses it.
+Threads: kazoo runs three for each store (connection, completions, callbacks), from ``connect`` to ``close``. In a forked
+process none of them runs, and every call raises ConfigError.
 
 Ref: ZooKeeper Programmer's Guide, "ZooKeeper Sessions" and "Consistency Guarantees".
 """
@@ -32,6 +32,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import Callback, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
+from bk_spark.calls.forks import check_process, used_here
+from bk_spark.calls.off_main_thread import off_main_thread, owned_result
 from bk_spark.config import check_zookeeper_auth
 from bk_spark.errors import ConfigError, MetadataUnavailableError
 from bk_spark.host_port import HostPort
@@ -109,16 +111,23 @@ def parse_uri(uri: str) -> tuple[str, str]:
 def connect(uri: str, *, connect_timeout_s: float, session_timeout_s: float, auth: str = "") -> ZooKeeperStore:
     """Open a session. Raises ConfigError, and MetadataUnavailableError after ``connect_timeout_s`` without one.
 
+    The main thread has all of it done by another one, as all that waits for ZooKeeper: an interrupt leaves no session behind,
+    and no lock of kazoo's.
+
     With ``auth`` (``scheme:credential``) this session and its successors are authenticated, and only that identity can read and
     write what they create. Raises MetadataAccessError if it may not read the root.
     """
     hosts, root = parse_uri(uri)
     check_zookeeper_auth(auth)
-    store = ZooKeeperStore(uri, hosts, session_timeout_s, auth)
-    store.open(connect_timeout_s)
-    if auth:
-        store.check_access(root)
-    return store
+
+    def opened() -> ZooKeeperStore:
+        store = ZooKeeperStore(uri, hosts, session_timeout_s, auth)
+        store.open(connect_timeout_s)
+        if auth:
+            store.check_access(root)
+        return store
+
+    return owned_result(opened, ZooKeeperStore.close)
 
 
 class ZooKeeperStore:
@@ -151,7 +160,8 @@ class ZooKeeperStore:
         """Replaced as a whole, by one thread. Any thread may read it."""
 
     def open(self, timeout_s: float) -> None:
-        """Start the session. Called by ``connect``."""
+        """Start the session. Called by ``connect``. Raises ConfigError in a forked process."""
+        used_here()
         self._handler.deadline = time.monotonic() + timeout_s
         if not self._client.start_async().wait(timeout_s):
             self._handler.cut()
@@ -262,6 +272,9 @@ class ZooKeeperStore:
 
     def close(self) -> None:
         """End the session and its threads. Do not call it from a callback: it waits for the callbacks' thread."""
+        off_main_thread(self._close)
+
+    def _close(self) -> None:
         if self._closed:
             return
         timeout = threading.Timer(_CLOSE_S, self._handler.cut)
@@ -349,6 +362,9 @@ class ZooKeeperStore:
         return self._repeated(lambda: self._once(path, start))
 
     def _repeated(self, attempt: Callable[[], T]) -> T:
+        return off_main_thread(lambda: self._repeat(attempt))
+
+    def _repeat(self, attempt: Callable[[], T]) -> T:
         # Only as long as a session lives without contact: afterwards its watches and ephemeral paths are gone too.
         deadline = time.monotonic() + self._timeout_s
         while True:
@@ -360,11 +376,15 @@ class ZooKeeperStore:
                     raise
 
     def _once(self, path: str, start: Callable[[], Any]) -> Any:
-        self._await_connection(time.monotonic() + self._timeout_s)
-        return self._result(path, start())
+        def make() -> Any:
+            self._await_connection(time.monotonic() + self._timeout_s)
+            return self._result(path, start())
+
+        return off_main_thread(make)
 
     def _await_connection(self, deadline: float) -> None:
         # Without a connection kazoo would queue a request, and a change could happen long after its caller gave up.
+        check_process()
         while not self._client.connected:
             if self._auth_failed:
                 raise access_refused(self._uri, EVERYWHERE, has_auth=True)

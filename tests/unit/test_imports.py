@@ -15,6 +15,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # shared
     "version": (),
     "errors": (),
+    "calls": ("errors",),
     "proto": (),
     "quorum": ("errors",),
     "host_port": (),
@@ -27,7 +28,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rows/lane_limits": (),
     "rows": ("entries",),
     "wire": ("entries", "proto"),
-    "metadata": ("entries", "proto"),
+    "metadata": ("entries", "proto", "calls"),
     "pulsar": ("entries", "proto"),
     # client
     "client": (),
@@ -141,13 +142,13 @@ USES = {
     "asyncio": ("client/driver", "client/replication", "aio", "bookie/server", "bookie/process"),
     "os": (
         "bookie/disk",
-        "client/driver/event_loop",
+        "calls/forks",
         "datasource/connection",
         "datasource/options",
         "datasource/plain_errors",
         "datasource/worker_python",
     ),
-    "queue": ("client/ledger", "bookie/server"),
+    "queue": ("client/ledger", "client/log/rows", "bookie/server"),
     "random": ("client/driver",),
     "secrets": (),
     "select": (),
@@ -160,6 +161,7 @@ USES = {
     ),
     "subprocess": ("datasource/worker_python",),
     "threading": (
+        "calls",
         "metadata",
         "telemetry",
         "tls/files",

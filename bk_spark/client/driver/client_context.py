@@ -16,11 +16,13 @@ from weakref import WeakSet
 
 import grpc.aio
 
+from bk_spark.calls.forks import check_process, end_in_child
 from bk_spark.client.driver.apache.framing import Framing
 from bk_spark.client.driver.bookies import Bookies
 from bk_spark.client.driver.channels import Channels
 from bk_spark.client.driver.connections import describe_failure
 from bk_spark.client.driver.event_loop import BEAT_MS, EventLoop, PatientClock, check_may_wait
+from bk_spark.client.driver.loop_work import LoopWork
 from bk_spark.client.protocol.limits import milliseconds
 from bk_spark.client.protocol.placement.arrange_racks import Choose
 from bk_spark.client.protocol.placement.choose_bookies import Candidate, Terms, choose_ensemble, choose_replacements
@@ -121,6 +123,12 @@ class EnsembleChoice:
 
 
 class EndsWithClient(Protocol):
+    def look(self) -> None:
+        """See what has arrived. Called on the event loop, at each beat."""
+
+    def forked(self) -> None:
+        """This is a forked process: fail what waits."""
+
     def client_closed(self) -> None:
         """The connections have ended: nothing will be confirmed any more. Called on the event loop."""
 
@@ -151,6 +159,7 @@ class ClientContext:
         self._ensembles = EnsembleChoice(config, self.choose)
         self._clock = PatientClock(_monotonic_ms())
         self.loop.call_soon_threadsafe(self._beat)
+        end_in_child(self)
         self._avoided_until_s: dict[str, float] = {}
         self._registered: asyncio.Task[list[RegisteredBookie]] | None = None
         """The list of registered bookies; None after a change."""
@@ -164,6 +173,8 @@ class ClientContext:
         """Look at the clock until the client is closed, or it would take idleness for a stall."""
         if not self._closed:
             self.now_ms()
+            for writer in list(self._writers):
+                writer.look()  # an interrupt may have swallowed a wake-up
             self.loop.call_later(BEAT_MS / 1000, self._beat)
 
     def wall_clock_ms(self) -> int:
@@ -180,7 +191,7 @@ class ClientContext:
         """Choose writable bookies for a new ledger; waits. Raises NotEnoughBookiesError, MetadataUnavailableError."""
         self.check_open()
         self.check_may_wait()
-        return self.submit(self._choose_ensemble(ensemble_size, write_quorum)).result()
+        return self.run(self._choose_ensemble(ensemble_size, write_quorum))
 
     async def choose_replacements(self, wanted: ChooseReplacements, write_quorum: int) -> ReplacementsChosen:
         """The answer to a ChooseReplacements: no bookie, with the reason, if the registered bookies cannot be listed."""
@@ -224,8 +235,21 @@ class ClientContext:
     # --- running things
 
     def submit(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
-        """Run a coroutine on the event loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        """Run a coroutine on the event loop. To cancel the future cancels it."""
+        running = LoopWork(self.loop, work)
+        running.begin()
+        return running
+
+    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """The result of a coroutine that runs on the event loop. It is cancelled if the wait for it is interrupted."""
+        running = LoopWork(self.loop, work)
+        try:
+            running.begin()
+            result: _Result = running.result()
+        except BaseException:
+            running.cancel()
+            raise
+        return result
 
     async def blocking(self, call: Callable[[], _Result]) -> _Result:
         """Run a blocking call, such as one to the metadata store, beside the event loop."""
@@ -235,13 +259,13 @@ class ClientContext:
 
     def are_of_apache(self, bookie_ids: Iterable[str]) -> bool:
         """Whether these bookies are Apache's, as far as this client knows (``Bookies.are_of_apache``)."""
-        return self.submit(self.bookies.are_of_apache(bookie_ids)).result()
+        return self.run(self.bookies.are_of_apache(bookie_ids))
 
     def describe(self, bookie_id: str) -> BookieDescription | None:
         """A bookie's description of itself; None if it does not answer."""
         bookie = self.bookies.bookie(bookie_id)
         try:
-            return self.submit(bookie.describe(self.config.read_timeout_s)).result()
+            return self.run(bookie.describe(self.config.read_timeout_s))
         except (grpc.aio.AioRpcError, BookKeeperError, OSError):
             return None
 
@@ -249,7 +273,7 @@ class ClientContext:
         """Have a bookie carry out an administrator's request; UNKNOWN with the reason if it does not answer."""
         bookie = self.bookies.bookie(bookie_id)
         try:
-            return self.submit(bookie.administer(operation, self.config.read_timeout_s, ledger_ids)).result()
+            return self.run(bookie.administer(operation, self.config.read_timeout_s, ledger_ids))
         except (grpc.aio.AioRpcError, BookKeeperError, OSError) as failure:
             return AdministerReply(Status.UNKNOWN, f"no answer: {describe_failure(failure)}")
 
@@ -258,8 +282,9 @@ class ClientContext:
         return self._closed
 
     def check_open(self) -> None:
-        """Raise ConfigError after ``close``."""
+        """Raise ConfigError after ``close``, and in a forked process."""
         if self._closed:
+            check_process()
             raise ConfigError("this client", "closed", "its handles are of no use any more: open a new BookKeeper")
 
     def check_may_wait(self) -> None:
@@ -271,10 +296,17 @@ class ClientContext:
         self.loop.call_soon_threadsafe(self._writers.add, writer)
 
     def close(self) -> None:
+        """Called again it does nothing, or waits for the first call."""
         self.check_may_wait()
         self._closed = True
         self.submit(self._end()).result()
         self._executor.shutdown()
+
+    def forked(self) -> None:
+        """This is a forked process: fail what waits."""
+        self._closed = True
+        for writer in list(self._writers):
+            writer.forked()
 
     async def _end(self) -> None:
         await self.bookies.close()

@@ -8,9 +8,10 @@ close it with calls under way would disturb other clients.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 
+from bk_spark.calls.forks import check_process, used_here
+from bk_spark.calls.off_main_thread import off_main_thread
 from bk_spark.errors import ConfigError
 
 
@@ -19,18 +20,21 @@ class EventLoop:
 
     _lock = threading.Lock()
     _loop: asyncio.AbstractEventLoop | None = None
-    _pid = 0
 
     @classmethod
     def get(cls) -> asyncio.AbstractEventLoop:
         """Raises ConfigError in a process that was forked from one with a client: gRPC ends such a process, or hangs in it."""
-        if cls._pid not in (0, os.getpid()):
-            what = f"the client, in a process forked from process {cls._pid}, which has used one"
-            raise ConfigError(what, "not possible", "start the process with multiprocessing's method spawn or forkserver")
+        check_process()
+        return cls._loop or off_main_thread(cls._started)
+
+    @classmethod
+    def _started(cls) -> asyncio.AbstractEventLoop:
         with cls._lock:
             if cls._loop is None:
-                cls._loop, cls._pid = asyncio.new_event_loop(), os.getpid()
-                threading.Thread(target=cls._loop.run_forever, name="bk_spark", daemon=True).start()
+                used_here()
+                loop = asyncio.new_event_loop()
+                threading.Thread(target=loop.run_forever, name="bk_spark", daemon=True).start()
+                cls._loop = loop
             return cls._loop
 
 

@@ -36,4 +36,4 @@ async def run_state_machine(context: ClientContext, metadata: LedgerMetadata, ma
 def run_state_machine_and_wait(context: ClientContext, metadata: LedgerMetadata, machine: StateMachine) -> Any:
     """As ``run_state_machine``, from another thread. Raises ConfigError on the event loop's own thread."""
     context.check_may_wait()
-    return context.submit(run_state_machine(context, metadata, machine)).result()
+    return context.run(run_state_machine(context, metadata, machine))

@@ -10,6 +10,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
+from bk_spark.calls.forks import check_process
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.run_state_machine import run_state_machine_and_wait
 from bk_spark.client.ledger.ledger_view import LedgerView, ReadCut
@@ -32,6 +33,7 @@ class ReadQueue(RunningRead):
 
     def __iter__(self) -> Iterator[EntryBatch]:
         while True:
+            check_process()
             item = self._arrived.get()
             if isinstance(item, Deliver):
                 yield item.batch

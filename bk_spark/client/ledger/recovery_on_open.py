@@ -21,7 +21,7 @@ def recovered(
     if metadata.is_closed:
         return metadata
     context.check_may_wait()
-    return context.submit(recover(context, ledgers, metadata, version, of_application)).result()
+    return context.run(recover(context, ledgers, metadata, version, of_application))
 
 
 async def recover(

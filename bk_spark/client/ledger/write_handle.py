@@ -14,7 +14,6 @@ from typing import Generic, Self, TypeVar
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
 from bk_spark.client.ledger.payloads import CheckedPayloads, Payload, Payloads, checked_payload, checked_payloads
-from bk_spark.client.ledger.write_line import WriteLine
 from bk_spark.client.ledger.write_queue import WriteQueue
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import AddLimits
@@ -154,8 +153,7 @@ class _BlockingWriter(LedgerWriter, ClosedAfterBlock):
 
     def __init__(self, context: ClientContext, metadata: LedgerMetadata, version: int, *, deferred_sync: bool = False) -> None:
         super().__init__(context, AddEntries(metadata, version, AddLimits.of(context.config), deferred_sync=deferred_sync))
-        kind = WriteLine if context.appends_stand_in_line else WriteQueue
-        self._queue = kind(context, self._machine)
+        self._queue = WriteQueue(context, self._machine)
 
     def force(self) -> int:
         """Make durable what was appended. Returns the last add confirmed, which covers it.

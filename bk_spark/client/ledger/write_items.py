@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from bk_spark.calls.call_future import CallFuture
 from bk_spark.client.driver.user_loop import LoopFuture, UserLoop, give_error, give_ids
-from bk_spark.client.ledger.append_future import AppendFuture, Uncancellable, confirm_all
+from bk_spark.client.ledger.append_future import confirm_all
+from bk_spark.client.ledger.payloads import CheckedPayloads
 from bk_spark.entries.batch import binaries
 from bk_spark.errors import BookKeeperError
 
@@ -32,7 +34,7 @@ class Singles:
     def count(self) -> int:
         return len(self.payloads)
 
-    def add(self, nbytes: int, payload: bytes, future: AppendFuture | LoopFuture[int]) -> None:
+    def add(self, nbytes: int, payload: bytes, future: LoopFuture[Any] | Future[Any]) -> None:
         self.nbytes += nbytes
         self.payloads.append(payload)
         self.futures.append(future)
@@ -67,23 +69,36 @@ class Call:
 
 @dataclass(slots=True)
 class CallPart:
-    """Entries of one call, as many as one batch takes."""
+    """Entries of one call, as many as one batch takes: those of ``source`` from ``start`` (included) to ``end`` (excluded)."""
 
     nbytes: int
-    payloads: pa.BinaryArray
+    source: CheckedPayloads
+    start: int
+    end: int
     call: Call
     is_last: bool
     first_entry_id: int | None = None
     """As that of ``Singles``."""
+    taken: pa.BinaryArray | None = None
+    """They, in memory of our own: from the call on, or once there is room."""
 
     @property
     def count(self) -> int:
-        return len(self.payloads)
+        return self.end - self.start
+
+    @property
+    def payloads(self) -> pa.BinaryArray:
+        self.take()
+        return self.taken
+
+    def take(self) -> None:
+        if self.taken is None:
+            self.taken = self.source.part(self.start, self.end)
 
     def confirm(self, first_entry_id: int) -> None:
         self.call.first = first_entry_id if self.call.first < 0 else self.call.first
         if self.is_last:
-            _resolve(self.call.future, (self.call.first, first_entry_id + len(self.payloads) - 1))
+            _resolve(self.call.future, (self.call.first, first_entry_id + self.count - 1))
 
     def reject(self, error: BookKeeperError) -> None:
         _fail(self.call.future, error)
@@ -150,7 +165,7 @@ class Token:
 
 def new_future() -> Future[Any]:
     """A future that cannot be cancelled, because an append cannot be taken back."""
-    return Uncancellable()
+    return CallFuture()
 
 
 def _resolve(future: Future[Any], value: object) -> None:

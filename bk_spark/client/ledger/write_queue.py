@@ -1,10 +1,16 @@
-"""The queue between an application's threads and the state machine that adds their entries.
+"""The queue between an application and the state machine that adds its entries.
+
+    calls ─► arrivals ─► line ─► queue ─► batches under way ─► confirmed
+
+Calls arrive by one step (arrivals.py); all the rest happens on the client's event loop, without a lock. The window bounds the
+bytes that are queued or unsettled. A call without room stands in line, first in, first out: a thread waits until it has left,
+a coroutine until its entry is confirmed. What is withdrawn from the line was never made; of a thread's call of several batches,
+those that had left are appended, and a coroutine's goes on whole. The wait ends, too, because a batch that is not confirmed in
+time fails the writer and with it everything that waits; and after ``ClientConfig.append_wait_s``, whatever the reason.
 
 Appends are cut and merged into batches. A batch is handed to the state machine while fewer than ``MAX_REQUESTS`` are under
 way, a small batch only while none is. Appends that come meanwhile go together into the next batch, so batches grow with the
-load. While bookies take long to confirm, fewer batches are under way (``Allowance``). The window bounds the bytes that are
-queued or unsettled; an append waits for room. This wait ends, too, because a batch that is not confirmed in time fails the
-writer and with it everything that waits. Appends of coroutines stand in line instead (write_line.py).
+load. While bookies take long to confirm, fewer batches are under way (allowance.py).
 
 If the application chooses the ids, an append beyond a gap is stuck until the gap is filled, and must not keep out the append
 that fills it. So stuck bytes count as free for an append that fills the first gap; memory is bounded by two windows. An append
@@ -19,35 +25,31 @@ Ref: docs/rules.md, protocol rule 29.
 from __future__ import annotations
 
 import heapq
-import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from bk_spark.calls.call_future import CallFuture, Guard
+from bk_spark.calls.forks import check_process, refusal
+from bk_spark.calls.gate import Gate
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.runner import Runner
+from bk_spark.client.driver.user_loop import LoopFuture, UserLoop, wake
+from bk_spark.client.ledger.allowance import Allowance
 from bk_spark.client.ledger.append_future import AppendFuture
+from bk_spark.client.ledger.arrivals import Arrival, ArrivingCalls, Key
 from bk_spark.client.ledger.payloads import CheckedPayloads
-from bk_spark.client.ledger.write_items import Call, CallPart, Force, Item, Singles, Token, new_future
+from bk_spark.client.ledger.write_items import Call, CallPart, Force, Item, Singles, Token
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
 from bk_spark.entries.digest import DIGEST_BYTES
-from bk_spark.errors import AppendWindowFullError, BookKeeperError, ConfigError, InternalError
-
-MAX_REQUESTS = 16
-"""Batches under way per writer: enough to cover the latency of group commit."""
-
-FIRST_REQUESTS = 4
-"""Batches under way before one was confirmed. As each that is confirmed in time adds one, a writer has MAX_REQUESTS after two
-round trips; and 200 writers that begin at once on slow bookies have 800 MiB under way, not 3 GiB."""
-
-SLOW_MS = 2_000
-"""A batch that takes longer to be confirmed shows that bookies are overloaded: a fifteenth of the time after which it fails its
-writer, and forty times what a batch takes at a bookie that is busy with large adds."""
+from bk_spark.errors import AppendTimeoutError, AppendWindowFullError, BookKeeperError, ConfigError, InternalError
 
 COLUMNS_SHARE = 32
 """With its digests and offsets a batch may exceed ``add_batch_bytes`` by one part in this many: a megabyte of small entries
@@ -62,28 +64,28 @@ times as much as an entry in it, and while one is synced the next has to wait fo
 two cores an add takes a fifth of the time that it takes if many small batches are under way."""
 
 
-class Allowance:
-    """How many batches of one writer may be under way: FIRST_REQUESTS to begin with.
+@dataclass(slots=True)
+class Standing:
+    """A call in the line: what of it is still there."""
 
-    Each batch that is confirmed slowly halves the number, down to one; each that is confirmed in time adds one, up to
-    MAX_REQUESTS. Of 200 writers that each have 16 MiB under way the last adds would wait for gigabytes, and time out. Batches
-    that were handed over before the last cut say nothing about it.
-    """
+    items: deque[Item]
+    since_ms: int
+    """When it came, or when a part of it last found room."""
+    entered: Callable[[], None] | None
+    has_begun: bool = False
 
-    def __init__(self) -> None:
-        self.requests = FIRST_REQUESTS
-        self._cut_ms = 0
+    @property
+    def nbytes(self) -> int:
+        return sum(item.nbytes for item in self.items)
 
-    def confirmed(self, handed_over_ms: int, now_ms: int) -> None:
-        """Take in how long a batch took."""
-        if now_ms - handed_over_ms <= SLOW_MS:
-            self.requests = min(self.requests + 1, MAX_REQUESTS)
-        elif handed_over_ms >= self._cut_ms:
-            self.requests, self._cut_ms = max(self.requests // 2, 1), now_ms
+    @property
+    def is_taken(self) -> bool:
+        """Whether all of it is in memory of our own."""
+        return all(not isinstance(item, CallPart) or item.taken is not None for item in self.items)
 
 
 class WriteQueue:
-    """The queue of one writer."""
+    """The queue of one writer. Where ``context.appends_stand_in_line``, no call waits for room."""
 
     def __init__(self, context: ClientContext, machine: AddEntries) -> None:
         self._context = context
@@ -91,21 +93,24 @@ class WriteQueue:
         self._runner = Runner(context, machine.metadata, machine, self._on_command)
         self._batch_bytes = context.config.add_batch_bytes
         self._window_bytes = context.config.add_window_bytes
-        self._order = threading.Lock()
-        self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
-        self._done = threading.Condition()
+        self._may_wait = not context.appends_stand_in_line
+        self._arrivals = ArrivingCalls(self._window_bytes, lambda: context.loop.call_soon_threadsafe(self.look), SMALL_BYTES)
+        self._withdrawn: deque[Key] = deque()
+        """Calls that whoever made them gave up."""
+        self._done = Guard()
         """Of the futures of all single appends."""
+        self._closings: dict[str, CallFuture] = {}
+        """The result of the close, once it was requested."""
+        self._line: OrderedDict[Key, Standing] = OrderedDict()
+        """From here on, of the event loop: others only read it."""
         self._items: deque[Item] = deque()
-        self._queued_bytes = 0
         self._held_bytes = 0
+        """Queued, or handed over and not settled."""
         self._gapped: list[tuple[int, int]] = []
         """A heap of the batches that are stuck beyond a gap: first entry id and bytes of each."""
         self._gapped_bytes = 0
         self._next_entry_id = 0
         """All lower ids have been handed over without a gap."""
-        self._is_pumped = False
-        """Whether the event loop will look at the queue by itself: at once, or when something under way is confirmed."""
         self._is_pump_due = False
         self._allowance = Allowance()
         self._in_flight: dict[Token, int] = {}
@@ -114,41 +119,35 @@ class WriteQueue:
         """How many of ``_in_flight`` are forces; entries need not wait for them."""
         self._broken: BookKeeperError | None = None
         """The bug that ended the state machine, or the end of the client."""
-        self._closed: Future[None] | None = None
-        """The result of the close, once it was requested."""
+        self._is_close_posted = False
         context.end_with_client(self)
+
+    # --- for threads of the application
 
     def append_one(self, payload: bytes, entry_id: int | None = None) -> Future[int]:
         future, nbytes = AppendFuture(self._done), len(payload) + ENTRY_OVERHEAD_BYTES
-        self._enter_order()
-        try:
-            with self._lock:
-                self._admit(nbytes, entry_id)
-                last = self._items[-1] if self._items and entry_id is None else None
-                if isinstance(last, Singles) and self._fit_together(last, nbytes, 1):
-                    last.add(nbytes, payload, future)
-                else:
-                    self._items.append(Singles(nbytes, [payload], [future], entry_id))
-        finally:
-            self._order.release()
+        self._context.check_open()
+        if not self._arrivals.put(Arrival(nbytes, future, payload, entry_id), only_with_room=self._may_wait):
+            self._put_and_wait(future, nbytes, payload, entry_id)
         return future
 
     def append_many(self, payloads: CheckedPayloads, first_entry_id: int | None = None) -> Future[tuple[int, int]]:
-        """The entries of one call get consecutive ids: no append of another thread comes between its pieces.
+        """The entries of one call get consecutive ids: no append of another thread comes between its parts.
 
         If the application chooses the ids a call enters the window as a whole or not at all.
         """
-        call = Call(new_future())
-        pieces = self._pieces(payloads, call, first_entry_id)
-        self._enter_order()
-        try:
-            if first_entry_id is not None:
-                self._put(list(pieces))
-            else:
-                for piece in pieces:  # copied one by one, each as it comes to wait for room
-                    self._put([piece])
-        finally:
-            self._order.release()
+        self._context.check_open()
+        call = Call(CallFuture())
+        parts = self._parts(payloads, call, first_entry_id)
+        nbytes = sum(part.nbytes for part in parts)
+        has_room = self._arrivals.has_room(nbytes)
+        if not self._may_wait or has_room or first_entry_id is not None:
+            for part in parts:
+                part.take()
+        if not self._may_wait or has_room:
+            self._arrivals.put(Arrival(nbytes, call.future, parts, first_entry_id))
+        else:
+            self._put_and_wait(call.future, nbytes, parts, first_entry_id)
         return call.future
 
     def force(self) -> int:
@@ -158,8 +157,9 @@ class WriteQueue:
 
     def force_async(self) -> Future[int]:
         """As ``force``, without a wait."""
-        future: Future[int] = new_future()
-        self._put([Force(future)])
+        self._context.check_open()
+        future = CallFuture()
+        self._arrivals.put(Arrival(0, future, Force(future)))
         return future
 
     def close(self) -> None:
@@ -168,61 +168,142 @@ class WriteQueue:
 
     def close_async(self) -> Future[None]:
         """As ``close``, without a wait. Each call returns the future of the first."""
-        with self._room:
-            if self._broken is not None:
-                raise self._broken
-            first = self._closed is None
-            if self._closed is None:
-                self._closed = new_future()
-            closed = self._closed
-        if first:
-            self._context.loop.call_soon_threadsafe(self._runner.post, sm.CloseRequested())
+        check_process()
+        if self._broken is not None:
+            raise self._broken
+        closed = self._closings.setdefault("close", CallFuture())
+        self._arrivals.wake()
         return closed
 
-    def _pieces(self, payloads: CheckedPayloads, call: Call, first_entry_id: int | None) -> Iterator[CallPart]:
-        """Cut into batches of about ``add_batch_bytes``, none of more than MAX_BATCH_ENTRIES, in memory of our own."""
+    def _put_and_wait(self, future: Future[Any], nbytes: int, what: bytes | list[CallPart], first: int | None) -> None:
+        """Make a call, and wait until it has left the line. Raises what refuses it there. An interrupt withdraws it."""
+        self._context.check_may_wait()
+        gate = Gate()
+        try:
+            self._arrivals.put(Arrival(nbytes, future, what, first, gate.open))
+            self._arrivals.wake()
+            gate.wait()
+        except BaseException:
+            self.withdraw(future)
+            raise
+        refused = future.exception() if future.done() else None
+        if isinstance(refused, (AppendWindowFullError, AppendTimeoutError)):
+            raise refused
+
+    def _parts(self, payloads: CheckedPayloads, call: Call, first_entry_id: int | None) -> list[CallPart]:
+        """Cut into batches of about ``add_batch_bytes``, none of more than MAX_BATCH_ENTRIES."""
         column_bytes = DIGEST_BYTES[self._machine.metadata.digest_type] + OFFSET_BYTES
         ends = np.cumsum(payloads.sizes + column_bytes)
+        parts: list[CallPart] = []
         start, before = 0, 0
         while start < len(payloads):
             end = int(np.searchsorted(ends, before + self._batch_bytes + self._batch_bytes // COLUMNS_SHARE, side="right"))
             end = min(max(end, start + 1), start + MAX_BATCH_ENTRIES)
             first = None if first_entry_id is None else first_entry_id + start
             nbytes = int(ends[end - 1]) - before + (end - start) * (ENTRY_OVERHEAD_BYTES - column_bytes)
-            yield CallPart(nbytes, payloads.part(start, end), call, end == len(payloads), first)
+            parts.append(CallPart(nbytes, payloads, start, end, call, end == len(payloads), first))
             start, before = end, int(ends[end - 1])
+        return parts
 
-    def _enter_order(self) -> None:
-        """Let one call at a time put its pieces; the others wait, in no particular order."""
-        if not self._order.acquire(blocking=False):
-            self._context.check_may_wait()
-            self._order.acquire()
+    # --- for coroutines of the application
 
-    def _put(self, items: Sequence[Item]) -> None:
-        with self._lock:
-            self._admit(sum(item.nbytes for item in items), items[0].first_entry_id)
-            self._items.extend(items)
-
-    def _admit(self, nbytes: int, first: int | None) -> None:
-        """Wait for room, and count in what is queued before the lock is released, when the event loop will look for it."""
+    def append_one_of(self, loop: UserLoop, payload: bytes, entry_id: int | None = None) -> LoopFuture[int]:
+        """As ``append_one``, for a coroutine on ``loop``: many times cheaper than to wait there for a thread's future."""
         self._context.check_open()
-        if not self._has_room(nbytes, first):
-            self._context.check_may_wait()
-            self._room.wait_for(lambda: self._has_room(nbytes, first))
-        self._count_in(nbytes)
+        future = loop.new_future()
+        self._arrivals.put(Arrival(len(payload) + ENTRY_OVERHEAD_BYTES, future, payload, entry_id, None, loop))
+        return future
 
-    def _count_in(self, nbytes: int) -> None:
-        """Whoever holds the lock puts these bytes into the queue before it is released."""
-        must_pump = not self._is_pumped or self._queued_bytes < SMALL_BYTES <= self._queued_bytes + nbytes
-        self._held_bytes += nbytes
-        self._queued_bytes += nbytes
-        self._is_pumped = True
-        if must_pump:
-            self._context.loop.call_soon_threadsafe(self._pump)
+    @property
+    def has_line(self) -> bool:
+        """Whether calls stand in line. False: those of this thread do not."""
+        return self._arrivals.is_over_full
+
+    def entrance(self, loop: UserLoop, call: Key) -> LoopFuture[None]:
+        """A future of ``loop`` that is done once a call has left the line."""
+        entered: LoopFuture[None] = loop.new_future()
+        self._context.loop.call_soon_threadsafe(self._tell_entrance, call, lambda: loop.tell(wake, entered))
+        return entered
+
+    def withdraw(self, call: Key) -> None:
+        """Take a call out of the line, as if it had not been made. Does nothing once it has left the line."""
+        self._withdrawn.append(call)
+        self._arrivals.wake()
+
+    # --- on the event loop: the line
+
+    def look(self) -> None:
+        """Take in what arrived, and hand over what may be."""
+        self._arrivals.begin_to_look()
+        self._pump()
+
+    def _take_arrivals(self) -> None:
+        while (arrival := self._arrivals.take()) is not None:
+            if type(arrival.what) is bytes and not self._line and self._has_free_room(arrival.nbytes):
+                self._queue_up_one(arrival, arrival.what)
+            else:
+                self._line[arrival.future] = Standing(arrival.items(), self._context.now_ms(), arrival.entered)
+        while self._withdrawn:
+            self._take_back(self._withdrawn.popleft())
+        self._let_in()
+
+    def _take_back(self, call: Key) -> None:
+        standing = self._line.get(call)
+        if standing is not None and not (standing.has_begun and standing.is_taken):
+            self._arrivals.settled(standing.nbytes)
+            self._leave(call, standing)
+
+    def _let_in(self) -> None:
+        """Move what has room from the line into the queue. Entries with chosen ids enter as a whole call."""
+        while self._line:
+            call, standing = next(iter(self._line.items()))
+            items, first = standing.items, standing.items[0].first_entry_id
+            together = list(items) if first is not None else [items[0]]
+            nbytes = sum(item.nbytes for item in together)
+            try:
+                if not self._has_room(nbytes, first):
+                    self._end_long_wait(call, standing)
+                    return
+            except AppendWindowFullError as refused:
+                self._refuse(call, standing, refused)
+                continue
+            self._count_in(nbytes)
+            for _ in together:
+                self._queue_up(items.popleft())
+            standing.has_begun, standing.since_ms = True, self._context.now_ms()
+            if not items:
+                self._leave(call, standing)
+
+    def _end_long_wait(self, call: Key, standing: Standing) -> None:
+        """Of the first in line, which came before all others. The beat of the client looks, too."""
+        wait_s = self._context.config.append_wait_s
+        if self._context.now_ms() - standing.since_ms >= wait_s * 1000:
+            self._refuse(call, standing, AppendTimeoutError(self._machine.metadata.ledger_id, wait_s, self._window_bytes))
+
+    def _refuse(self, call: Key, standing: Standing, refused: BookKeeperError) -> None:
+        standing.items[0].reject(refused)
+        self._arrivals.settled(standing.nbytes)
+        self._leave(call, standing)
+
+    def _leave(self, call: Key, standing: Standing) -> None:
+        del self._line[call]
+        if standing.entered is not None:
+            standing.entered()
+
+    def _tell_entrance(self, call: Key, tell: Callable[[], None]) -> None:
+        self.look()
+        standing = self._line.get(call)
+        if standing is None:
+            tell()
+        else:
+            standing.entered = tell
+
+    def _has_free_room(self, nbytes: int) -> bool:
+        return self._broken is not None or self._held_bytes == 0 or self._held_bytes + nbytes <= self._window_bytes
 
     def _has_room(self, nbytes: int, first: int | None) -> bool:
         """Whether an append may enter now; False: something under way will make room. See the module's docstring."""
-        if self._broken is not None or self._held_bytes == 0 or self._held_bytes + nbytes <= self._window_bytes:
+        if self._has_free_room(nbytes):
             return True
         if first is None or self._items:
             return nbytes == 0
@@ -234,29 +315,73 @@ class WriteQueue:
             raise AppendWindowFullError(ledger_id, first, self._next_entry_id, self._window_bytes)
         return False
 
-    def _room_made(self) -> None:
-        """There may be room for appends that wait. Called with the lock held."""
-        self._room.notify_all()
+    # --- on the event loop: the queue
 
-    # --- on the event loop
+    @property
+    def _queued_bytes(self) -> int:
+        return self._arrivals.queued_bytes
+
+    def _count_in(self, nbytes: int) -> None:
+        self._held_bytes += nbytes
+        self._arrivals.queued_bytes += nbytes
+
+    def _queue_up_one(self, arrival: Arrival, payload: bytes) -> None:
+        """What most calls are, at a third of the price of the line."""
+        nbytes, first = arrival.nbytes, arrival.first_entry_id
+        self._held_bytes += nbytes
+        self._arrivals.queued_bytes += nbytes
+        last = self._items[-1] if self._items and first is None else None
+        if (
+            type(last) is Singles
+            and last.loop is arrival.loop
+            and last.first_entry_id is None
+            and last.nbytes + nbytes <= self._batch_bytes
+            and len(last.payloads) < MAX_BATCH_ENTRIES
+        ):
+            last.nbytes += nbytes
+            last.payloads.append(payload)
+            last.futures.append(arrival.future)
+        else:
+            self._items.append(Singles(nbytes, [payload], [arrival.future], first, arrival.loop))
+        if arrival.entered is not None:
+            arrival.entered()
+
+    def _queue_up(self, item: Item) -> None:
+        """What one wake-up answers is one item: thousands of single appends may have stood in line."""
+        last = self._last_singles(item.first_entry_id, item.loop) if isinstance(item, Singles) else None
+        if isinstance(item, CallPart):
+            item.take()
+        if last is not None and isinstance(item, Singles) and self._fit_together(last, item.nbytes, item.count):
+            last.join(item)
+        else:
+            self._items.append(item)
+
+    def _last_singles(self, entry_id: int | None, loop: UserLoop | None) -> Singles | None:
+        """The item that one more single append may join."""
+        last = self._items[-1] if self._items and entry_id is None else None
+        return last if isinstance(last, Singles) and last.loop is loop and last.first_entry_id is None else None
 
     def _pump(self) -> None:
         """Hand over batches while there is something to send and few batches are under way."""
         self._is_pump_due = False
-        while self._may_send():
-            token = self._next_batch()
-            if token is None:
-                return
+        self._arrivals.is_attended = False  # first: whoever makes a call from here on wakes the event loop
+        self._take_arrivals()
+        while self._may_send() and (token := self._next_batch()) is not None:
             error = self._broken or self._machine.error
             if error is not None:
                 token.reject(error)
                 self._release(token.nbytes)
             else:
                 self._hand_over(token)
+            self._take_arrivals()
+        self._arrivals.is_attended = len(self._in_flight) > len(self._gapped) + self._forcing
+        if self._closings and not self._is_close_posted:
+            self._is_close_posted = True
+            self._runner.post(sm.CloseRequested())
 
     def _may_send(self) -> bool:
         moving = len(self._in_flight) - len(self._gapped) - self._forcing
-        return moving < self._allowance.requests if self._queued_bytes >= SMALL_BYTES else moving == 0
+        return moving < self._allowance.requests if self._arrivals.queued_bytes >= SMALL_BYTES else moving == 0
 
     def _hand_over(self, token: Token) -> None:
         self._in_flight[token] = self._context.now_ms()
@@ -272,24 +397,19 @@ class WriteQueue:
     def _note_gaps(self, token: Token, first: int) -> None:
         """Note whether a batch is stuck beyond a gap, and which stuck batches it has freed."""
         pushed = self._machine.last_add_pushed
-        with self._room:
-            if token in self._in_flight and first > pushed:
-                heapq.heappush(self._gapped, (first, token.nbytes))
-                self._gapped_bytes += token.nbytes
-            while self._gapped and self._gapped[0][0] <= pushed:
-                self._gapped_bytes -= heapq.heappop(self._gapped)[1]
-            self._next_entry_id = pushed + 1
-            self._room_made()
+        if token in self._in_flight and first > pushed:
+            heapq.heappush(self._gapped, (first, token.nbytes))
+            self._gapped_bytes += token.nbytes
+        while self._gapped and self._gapped[0][0] <= pushed:
+            self._gapped_bytes -= heapq.heappop(self._gapped)[1]
+        self._next_entry_id = pushed + 1
+        self._let_in()
 
     def _next_batch(self) -> Token | None:
         token = Token([])
-        with self._room:
-            while self._items and (not token.items or self._may_join(token, self._items[0])):
-                token.add(self._items.popleft())
-            self._queued_bytes -= token.nbytes
-            self._is_pumped = bool(token.items)
-            if token.items and not self._items:
-                self._room_made()
+        while self._items and (not token.items or self._may_join(token, self._items[0])):
+            token.add(self._items.popleft())
+        self._arrivals.queued_bytes -= token.nbytes
         return token if token.items else None
 
     def _fit_together(self, batch: Singles | Token, nbytes: int, count: int) -> bool:
@@ -325,10 +445,9 @@ class WriteQueue:
     def _forget_gaps_of_failed(self) -> None:
         """After a failure nothing is stuck: the state machine rejects everything."""
         if self._machine.error is not None or self._broken is not None:
-            with self._room:
-                self._gapped.clear()
-                self._gapped_bytes = 0
-                self._room_made()
+            self._gapped.clear()
+            self._gapped_bytes = 0
+            self._let_in()
 
     def _schedule_pump(self) -> None:
         if not self._is_pump_due:
@@ -336,9 +455,11 @@ class WriteQueue:
             self._context.loop.call_soon(self._pump)
 
     def _release(self, nbytes: int) -> None:
-        with self._room:
-            self._held_bytes -= nbytes
-            self._room_made()
+        self._held_bytes -= nbytes
+        self._arrivals.settled(nbytes)
+        self._let_in()
+        if self._items and not self._is_pump_due:
+            self._schedule_pump()
 
     def _finish(self, error: BookKeeperError | None) -> None:
         """The writer is closed; or a bug ended the state machine, and nothing that waits will ever be confirmed."""
@@ -348,8 +469,7 @@ class WriteQueue:
 
     def _tell_closed(self, error: BookKeeperError | None) -> None:
         """Answer whoever closes. A close that comes once the writer is broken is refused at once."""
-        with self._room:
-            closed = self._closed
+        closed = self._closings.get("close")
         if closed is not None and error is None:
             closed.set_result(None)
         elif closed is not None:
@@ -357,9 +477,8 @@ class WriteQueue:
 
     def client_closed(self) -> None:
         """What waits, for room or for the entry before it too, would wait for ever. A writer that was closed stays so."""
-        with self._room:
-            is_ended = self._broken is not None or (self._closed is not None and self._closed.done())
-        if is_ended:
+        closed = self._closings.get("close")
+        if self._broken is not None or (closed is not None and closed.done()):
             return
         self._runner.stop()
         remedy = "what was not confirmed may be in the ledger, or not: open it with a new BookKeeper"
@@ -367,11 +486,29 @@ class WriteQueue:
         self._break(error)
         self._tell_closed(error)
 
+    def forked(self) -> None:
+        """In a forked process, which has no event loop: nothing here is ever answered, unless it is now."""
+        for item in [*self._items, *(item for standing in self._line.values() for item in standing.items)]:
+            item.reject(refusal())
+        for token in self._in_flight:
+            token.reject(refusal())
+        for arrival in self._arrivals:
+            for item in arrival.items():
+                item.reject(refusal())
+        for closed in self._closings.values():
+            if not closed.done():
+                closed.set_exception(refusal())
+
+    def unconfirmed(self) -> int:
+        """Entries that were appended and are not confirmed. From any thread; exact while no other one appends."""
+        waiting = [item for standing in list(self._line.values()) for item in list(standing.items)]
+        arriving = [item for arrival in self._arrivals for item in arrival.items()]
+        under_way = [item for token in list(self._in_flight) for item in token.items]
+        return sum(item.count for item in (*arriving, *waiting, *list(self._items), *under_way))
+
     def _break(self, error: BookKeeperError) -> None:
         """Fail all that waits, and all that comes."""
-        with self._room:
-            self._broken = error
-            self._room_made()
+        self._broken = error
         for token in self._in_flight:
             token.reject(error)
         self._in_flight.clear()

@@ -81,7 +81,7 @@ class Rereplicator:
         """
         self._context.check_open()
         self._context.check_may_wait()
-        return self._context.submit(self._rereplicate_many(ledger_ids, leaving, on_done, fence)).result()
+        return self._context.run(self._rereplicate_many(ledger_ids, leaving, on_done, fence))
 
     async def rereplicate(
         self, ledger_id: int, leaving: Set[str] | None = None, *, fence: Fragment | None = None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -129,26 +131,26 @@ def test_what_waits_beyond_a_gap_never_keeps_out_the_entry_that_fills_it(client:
     assert len(payloads(client.open_ledger(writer.ledger_id))) == 7
 
 
-def test_what_fills_the_gap_is_let_in_also_when_it_came_behind_a_force(
-    client: BookKeeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def until(is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.001)
+
+
+def test_what_fills_the_gap_is_let_in_also_when_it_came_behind_a_force(client: BookKeeper) -> None:
     """It stands behind the queue first; a force makes no room, but it leaves the queue."""
     with client.create_ledger_adv() as writer:
         waiting = [writer.append_async(entry_id, b"x" * (SIZE - 100)) for entry_id in range(1, 6)]
         with pytest.raises(AppendWindowFullError):
             writer.append_async(6, b"x" * SIZE)
-        room, put = writer._queue._room, writer._queue._put
-        wait_for = room.wait_for
-        queued, waits = threading.Event(), threading.Event()
-        monkeypatch.setattr(writer._queue, "_put", lambda items: (put(items), queued.set()))
-        monkeypatch.setattr(room, "wait_for", lambda predicate: (waits.set(), wait_for(predicate)))
-        gathered = threading.Event()
+        gathered, arrived = threading.Event(), writer._queue._arrivals._arrived
         client.context.loop.call_soon_threadsafe(gathered.wait, DEADLINE_S)
         forcing = threading.Thread(target=writer.force, daemon=True)
         filling = threading.Thread(target=lambda: waiting.append(writer.append_async(0, b"x" * SIZE)), daemon=True)
-        for thread, has_begun in ((forcing, queued), (filling, waits)):
+        for thread, count in ((forcing, 1), (filling, 2)):
             thread.start()
-            assert has_begun.wait(DEADLINE_S)
+            until(partial(lambda count: len(arrived) == count, count))
         gathered.set()
         filling.join(DEADLINE_S)
         assert _results(waiting) == [1, 2, 3, 4, 5, 0]

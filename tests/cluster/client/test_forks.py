@@ -66,3 +66,81 @@ def test_a_client_in_a_process_forked_from_one_that_used_a_client_is_refused(clu
     )
     assert "forked from process" in said
     assert "spawn" in said
+
+
+FORKED = """
+    import os, sys, threading, time
+    import pyarrow as pa
+    from bk_spark import BookKeeper, ConfigError
+
+    def said(name, call):
+        began_s = time.monotonic()
+        try:
+            call()
+        except ConfigError as problem:
+            assert "forked from process" in str(problem), problem
+            assert time.monotonic() - began_s < 2, name
+            return
+        raise AssertionError(f"{name} raised nothing")
+
+    def in_child(check):
+        child = os.fork()
+        if child == 0:
+            try:
+                check()
+            except BaseException as problem:
+                print(repr(problem), flush=True)
+                os._exit(1)
+            os._exit(0)
+        deadline_s = time.monotonic() + 30
+        while time.monotonic() < deadline_s:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.01)
+        os.kill(child, 9)
+        return "it hangs"
+"""
+
+
+def test_every_call_and_every_future_of_a_client_ends_at_once_in_a_forked_process(cluster: LocalCluster) -> None:
+    """Also those that another thread was waiting for when it was forked."""
+    said = run(
+        FORKED
+        + """
+    with BookKeeper(sys.argv[1]) as client:
+        writer = client.create_ledger()
+        writer.append(b"x")
+        reader = client.open_ledger(writer.ledger_id, recover=False)
+        assert reader.wait_for_last_add_confirmed(-1, 30) == 0
+        reading = reader.read(0, 0)
+        log = client.open_log(f"forked-{os.getpid()}", create=True)
+        rows = log.open_row_writer(pa.schema([("i", pa.int64())]))
+        rows.append({"i": 1})
+        adv = client.create_ledger_adv()
+        beyond = adv.append_async(5, b"waits for the entry before it")
+        threading.Thread(target=reader.wait_for_last_add_confirmed, args=(99, 30), daemon=True).start()
+        calls = {
+            "append": lambda: writer.append(b"y"), "append_async": lambda: writer.append_async(b"y"),
+            "append_batch": lambda: writer.append_batch([b"y"]), "force": writer.force, "close": writer.close,
+            "a future": beyond.result,
+            "a long poll": lambda: reader.wait_for_last_add_confirmed(1000, 2), "a read": lambda: list(reader.read(0, 0)),
+            "a read that had begun": lambda: list(reading), "the lac": reader.read_last_add_confirmed,
+            "create_ledger": client.create_ledger, "open_ledger": lambda: client.open_ledger(writer.ledger_id),
+            "list_ledgers": lambda: list(client.list_ledgers()), "list_bookies": client.list_bookies,
+            "open_log": lambda: client.open_log("other", create=True), "row": lambda: rows.append({"i": 2}),
+            "row_async": lambda: rows.append_async({"i": 2}), "flush": rows.flush, "close of rows": rows.close,
+            "read_rows": lambda: log.read_rows().read_all(), "append_rows": lambda: log.append_rows(rows.schema.empty_table()),
+            "a new client": lambda: BookKeeper(sys.argv[1]), "the client's close": client.close,
+        }
+        def check():
+            assert beyond.done()
+            for name, call in calls.items():
+                said(name, call)
+        print(in_child(check))
+        assert writer.append(b"the parent goes on") == 1
+        rows.close()
+    """,
+        cluster.metadata_uri,
+    )
+    assert said == "0"

@@ -119,7 +119,7 @@ def a_refused_append_is_confirmed_where_it_was_to_go() -> Any:
 
 
 def nobody_is_told_of_room() -> Any:
-    return patch.object(WriteQueue, "_room_made", lambda self: None)
+    return patch.object(WriteQueue, "_let_in", lambda self: None)
 
 
 def what_is_stuck_keeps_out_what_would_free_it() -> Any:

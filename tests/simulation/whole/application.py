@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from bk_spark.client.driver.user_loop import UserLoop
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
-from bk_spark.client.ledger.write_line import WriteLine
 from bk_spark.client.protocol.state_machine import (
     Append,
     CloseRequested,
@@ -130,7 +129,6 @@ class CoroutineApplication(Application):
     def _append_one(self, payload: bytes, token: object, first: int | None) -> None:
         self._user_loop = self._user_loop or UserLoop()
         queue = self._handle._queue
-        assert isinstance(queue, WriteLine)
         try:
             future = queue.append_one_of(self._user_loop, payload, first)
         except BookKeeperError as refused:

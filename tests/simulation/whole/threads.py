@@ -1,19 +1,19 @@
 """Threads of applications in a simulated run. Only one of them, or the run itself, runs at any time.
 
-They are real threads, whose locks, conditions and events are those of this module while a run lasts. Where a thread would
-wait it hands back to the run; it goes on when the run wakes its process, at a moment that the run chooses. A thread of a
-process that was killed never goes on.
+They are real threads, whose gates are those of this module while a run lasts. Where a thread would wait it hands back to the
+run; it goes on when the run wakes its process, at a moment that the run chooses. A thread of a process that was killed never
+goes on.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import _base as futures
 from contextlib import contextmanager
-from types import SimpleNamespace
 from unittest.mock import patch
 
+from bk_spark.calls import call_future
+from bk_spark.calls.gate import Gate
 from bk_spark.client.ledger import write_queue
 from tests.simulation.world.client_process import ClientProcess
 
@@ -24,7 +24,7 @@ STUCK_S = 60.0
 """Of real time: far more than a thread takes from one wait to the next."""
 
 PREEMPTED_PERCENT = 10
-"""Of the times that a thread without a lock is about to take one, or has given one back."""
+"""Of the times that a thread is about to wait, or goes on."""
 
 
 class SimulatedThread:
@@ -37,8 +37,6 @@ class SimulatedThread:
         self._rests = threading.Semaphore(0)
         self._is_over = False
         self._problem: BaseException | None = None
-        self.held = 0
-        """How many locks it has."""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         self.wake()
@@ -59,7 +57,7 @@ class SimulatedThread:
 
     def be_preempted(self) -> None:
         """Perhaps others run now."""
-        if not self._is_over and not self.held and self._process.world.choices.chance(PREEMPTED_PERCENT, "preempted"):
+        if not self._is_over and self._process.world.choices.chance(PREEMPTED_PERCENT, "preempted"):
             self.wake()
             self.wait()
 
@@ -121,103 +119,36 @@ def _current() -> SimulatedThread:
     return thread
 
 
-class SimulatedLock:
-    """Not reentrant; ``threading.Lock``."""
+class SimulatedGate(Gate):
+    """As the shipped one. A thread may be preempted before it waits, and again before it goes on."""
+
+    __slots__ = ("_is_open", "_waiting")
 
     def __init__(self) -> None:
-        self._is_held = False
+        self._is_open = False
         self._waiting: list[SimulatedThread] = []
-
-    def acquire(self, blocking: bool = True) -> bool:
         thread = _own_thread()
         if thread is not None:
             thread.be_preempted()
-        while self._is_held:
-            if not blocking:
-                return False
-            self._waiting.append(_current())
-            _current().wait()
-        self._is_held = True
-        if thread is not None:
-            thread.held += 1
-        return True
 
-    def release(self) -> None:
-        self._is_held = False
-        thread = _own_thread()
-        if thread is not None:
-            thread.held -= 1
-            thread.be_preempted()
+    def open(self) -> None:
+        self._is_open = True
         waiting, self._waiting = self._waiting, []
         for thread in waiting:
             thread.wake()
 
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-class SimulatedCondition:
-    """``threading.Condition``. Its lock is never taken twice by one thread here."""
-
-    def __init__(self, lock: SimulatedLock | None = None) -> None:
-        self._lock = lock or SimulatedLock()
-        self.acquire, self.release = self._lock.acquire, self._lock.release
-        self._waiting: list[SimulatedThread] = []
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Until it is notified."""
-        assert timeout is None, "nothing that runs here waits for so long alone"
-        thread = _current()
-        self._waiting.append(thread)
-        self.release()
-        while thread in self._waiting:
-            thread.wait()
-        self.acquire()
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until it is open."""
+        assert timeout_s is None, "nothing that runs here waits for so long alone"
+        while not self._is_open:
+            self._waiting.append(_current())
+            _current().wait()
+        _current().be_preempted()
         return True
-
-    def wait_for(self, predicate: Callable[[], bool]) -> bool:
-        while not predicate():
-            self.wait()
-        return True
-
-    def notify(self, count: int = 1) -> None:
-        notified, self._waiting = self._waiting[:count], self._waiting[count:]
-        for thread in notified:
-            thread.wake()
-
-    def notify_all(self) -> None:
-        self.notify(len(self._waiting))
-
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-class _Event:
-    """``threading.Event``."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-        self._condition = SimulatedCondition()
-
-    def set(self) -> None:
-        with self._condition:
-            self._is_set = True
-            self._condition.notify_all()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        with self._condition:
-            return self._is_set or self._condition.wait(timeout)
 
 
 @contextmanager
 def installed() -> Iterator[None]:
     """While it lasts, what applications' threads wait for is of this module."""
-    simulated = SimpleNamespace(Lock=SimulatedLock, Condition=SimulatedCondition, Event=_Event)
-    with patch.object(futures, "threading", simulated), patch.object(write_queue, "threading", simulated):
+    with patch.object(call_future, "Gate", SimulatedGate), patch.object(write_queue, "Gate", SimulatedGate):
         yield

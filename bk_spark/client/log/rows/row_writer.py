@@ -3,28 +3,36 @@
 Rows wait until they fill an entry, or until the first of them has waited for ``max_delay_s`` (``row_buffer.py``). They go to
 the leader's ledger (``leader/log_write_handle.py``), in the order in which they were appended.
 
-Locks: ``_lock`` is held while rows are buffered; ``_sending`` is held from taking the buffer until its payloads are
-submitted, so that two flushes do not overtake each other. ``_sending`` is taken first.
+A call puts its rows into a queue by one step, and a thread of the writer does all the rest. So an interrupt, which comes in the
+main thread, ends the call that it comes in, and reaches nobody else's rows.
 """
 
 from __future__ import annotations
 
-import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, Final
 
 import pyarrow as pa
 
+from bk_spark.calls.call_future import CallFuture
+from bk_spark.calls.gate import Gate
+from bk_spark.calls.off_main_thread import in_thread
 from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
+from bk_spark.client.ledger.arrivals import Arrival, ArrivingCalls
 from bk_spark.client.ledger.write_handle import ClosedAfterBlock
-from bk_spark.client.ledger.write_items import new_future
 from bk_spark.client.log.entry_range import LogPosition
 from bk_spark.client.log.leader.log_write_handle import submit
 from bk_spark.client.log.rows.row_buffer import RowBuffer, RowCall
 from bk_spark.client.log.rows.row_entries import RowGroup, RowLeader
-from bk_spark.errors import LedgerClosedError
+from bk_spark.errors import InternalError, LedgerClosedError
+
+_CALL: Final = "a call was made"
+_NOW: Final = "what waits is due now"
+_CLOSE: Final = "no more rows come"
 
 
 def leader_of(writer: RowWriteHandle) -> RowLeader:
@@ -42,15 +50,21 @@ class RowWriteHandle(ClosedAfterBlock):
 
     def __init__(self, leader: RowLeader) -> None:
         self._leader = leader
-        self._buffer: RowBuffer[Future[LogPosition]] = RowBuffer(leader.limits)
-        self._lock = threading.Condition()
-        self._sending = threading.Lock()
-        self._last: Future[Any] | None = None
+        self._calls = ArrivingCalls(2 * leader.limits.max_bytes, lambda: None)
+        """Those that were made. There is room for as many rows as an entry takes, and as many while those are encoded."""
+        self._asked: SimpleQueue[str] = SimpleQueue()
+        """Wakes the thread, with _CALL, _NOW or _CLOSE."""
         self._untold: BaseException | None = None
         """Why rows could not be submitted, until a call has raised it: nobody has to look at the futures."""
         self._is_closed = False
-        self._timer: threading.Thread | None = None
-        """Started with the first rows."""
+        self._closings: dict[str, CallFuture] = {}
+        self._is_started = False
+        """Whether the thread runs. Set on the event loop, which starts it with the first call."""
+        self._buffer: RowBuffer[Future[LogPosition]] = RowBuffer(leader.limits)
+        """From here on, of the thread."""
+        self._last: Future[Any] | None = None
+        self._waiting: deque[Gate] = deque()
+        """Of calls that wait until what is buffered goes on."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -66,13 +80,12 @@ class RowWriteHandle(ClosedAfterBlock):
         """Append rows, and wait until all are confirmed. Returns the entry that holds the last of them."""
         check_may_wait(EventLoop.get())
         appended = self.append_async(rows)
-        self._send()
+        self._ask(_NOW)
         try:
             return appended.result()
-        except BaseException as problem:
-            with self._lock:
-                if self._untold is problem:
-                    self._untold = None
+        except Exception as problem:
+            if self._untold is problem:
+                self._untold = None
             raise
 
     def append_async(self, rows: Any) -> Future[LogPosition]:
@@ -82,19 +95,18 @@ class RowWriteHandle(ClosedAfterBlock):
         Waits while too much is unconfirmed. Raises SchemaMismatchError for other columns, ConfigError for a value that would
         be changed, or that is not of its column's type.
         """
-        call: RowCall[Future[LogPosition]] = RowCall(self._leader.form.of(rows), new_future())
-        with self._lock:
-            if self._is_closed:
-                raise LedgerClosedError(self.ledger_id)
-            if self._timer is None:
-                self._timer = threading.Thread(target=self._flush_when_due, name="bk_spark-row-writer", daemon=True)
-                self._timer.start()
-            if self._buffer.is_empty:
-                self._lock.notify_all()
-            self._buffer.add(call, time.monotonic())
-            is_full = self._buffer.is_full
-        if is_full:
-            self._send()
+        loop = EventLoop.get()
+        call: RowCall[Future[LogPosition]] = RowCall(self._leader.form.of(rows), CallFuture())
+        nbytes = sum(batch.nbytes for batch in call.batches)
+        while not self._calls.has_room(nbytes) and not self._is_closed:
+            check_may_wait(loop)
+            gate = Gate()
+            self._waiting.append(gate)
+            if not self._calls.has_room(nbytes):
+                gate.wait()
+        if self._is_closed:
+            raise LedgerClosedError(self.ledger_id)
+        self._make(call, nbytes)
         return call.future
 
     def flush(self) -> None:
@@ -103,21 +115,22 @@ class RowWriteHandle(ClosedAfterBlock):
         Raises what failed the writer, and what kept rows from being written where no call has raised it yet.
         """
         check_may_wait(EventLoop.get())
-        self._send()
-        last = self._last
-        if last is not None:
-            last.result()
+        if not self._is_closed:
+            flushed: RowCall[Future[LogPosition]] = RowCall([], CallFuture())
+            self._make(flushed, 0)
+            flushed.future.result()
         self._raise_untold()
 
     def close(self) -> None:
-        """Write what waits, wait until it is confirmed, close the ledgers and record their ends. Raises as ``flush``."""
-        with self._lock:
-            self._is_closed = True
-            self._lock.notify_all()
-        try:
-            self._send()
-        finally:
-            self._leader.handle.close()
+        """Write what waits, wait until it is confirmed, close the ledgers and record their ends. Raises as ``flush``.
+
+        A second close gives the result of the first. One that is interrupted goes on.
+        """
+        check_may_wait(EventLoop.get())
+        closed = self._closings.setdefault("close", CallFuture())
+        self._is_closed = True
+        self._ask(_CLOSE)
+        closed.result()
         self._raise_untold()
 
     @property
@@ -128,39 +141,85 @@ class RowWriteHandle(ClosedAfterBlock):
     def _standing(self) -> str:
         return "closed" if self._is_closed else self._leader.handle._standing
 
-    def _flush_when_due(self) -> None:
-        """The thread: it ends with the writer."""
-        while True:
-            with self._lock:
-                self._lock.wait_for(lambda: not self._buffer.is_empty or self._is_closed)
-                if self._is_closed:
-                    return
-                left_s = self._buffer.due_s - time.monotonic()
-                if left_s > 0:
-                    self._lock.wait(left_s)
-                    continue
-            self._send()
+    def _make(self, call: RowCall[Future[LogPosition]], nbytes: int) -> None:
+        self._calls.put(Arrival(nbytes, call.future, call))  # the one step by which a call is made
+        self._ask(_CALL)
 
-    # --- sending
+    def _ask(self, asked: str) -> None:
+        self._asked.put(asked)
+        if not self._is_started:
+            EventLoop.get().call_soon_threadsafe(self._start)
+
+    def _raise_untold(self) -> None:
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            raise untold
+
+    # --- on the event loop
+
+    def _start(self) -> None:
+        if not self._is_started:
+            self._is_started = True
+            in_thread(self._run)
+
+    # --- the thread
+
+    def _run(self) -> None:
+        """It ends with the writer."""
+        asked = _CALL
+        while asked is not _CLOSE:
+            asked = self._next()
+            self._take_calls()
+            if asked is not _CALL or (not self._buffer.is_empty and self._buffer.due_s <= time.monotonic()):
+                self._send()
+        closed = self._closings["close"]
+        try:
+            self._leader.handle.close()
+        except BaseException as problem:
+            closed.set_exception(problem)
+        else:
+            closed.set_result(None)
+        while (arrival := self._calls.take()) is not None:  # made while the writer was closed
+            arrival.what.future.set_exception(LedgerClosedError(self.ledger_id))
+        self._let_in(0)
+
+    def _next(self) -> str:
+        """What is asked next; _NOW, once what waits is due."""
+        left_s = None if self._buffer.is_empty else max(0.0, self._buffer.due_s - time.monotonic())
+        try:
+            return self._asked.get(timeout=left_s)
+        except Empty:
+            return _NOW
+
+    def _take_calls(self) -> None:
+        while (arrival := self._calls.take()) is not None:
+            self._buffer.add(arrival.what, time.monotonic())
+            if self._buffer.is_full or not arrival.what.batches:
+                self._send()
 
     def _send(self) -> None:
         """Submit what waits, in the order in which it was appended. Waits while too much is unconfirmed."""
-        with self._sending:
-            with self._lock:
-                taken = self._buffer.take()
-            if taken:
-                self._submit(taken)
-
-    def _submit(self, calls: list[RowCall[Future[LogPosition]]]) -> None:
+        calls = self._buffer.take()
         left = [call.future for call in calls]
         try:
-            for group in self._leader.entries.of(calls):
+            for group in self._leader.entries.of(calls) if calls else []:
                 self._submit_group(group)
                 del left[: len(group.futures)]
-        except BaseException as problem:
+        except Exception as problem:
             self._fail(left, problem)
-            if not isinstance(problem, Exception):
-                raise  # an interrupt is its thread's; other errors are told, and the writer goes on
+        except BaseException as problem:
+            # Somebody raised it in this thread, to end a call: it is that of the last call, and nobody is told of it again.
+            for future in left[:-1]:
+                future.set_exception(InternalError(self.ledger_id, repr(problem)))
+            for future in left[-1:]:
+                future.set_exception(problem)
+        self._let_in(sum(batch.nbytes for call in calls for batch in call.batches))
+
+    def _let_in(self, nbytes: int) -> None:
+        """So much of what was buffered has gone on."""
+        self._calls.settled(nbytes)
+        for _ in range(len(self._waiting)):
+            self._waiting.popleft().open()
 
     def _submit_group(self, group: RowGroup[Future[LogPosition]]) -> None:
         if group.problem is not None:
@@ -168,21 +227,17 @@ class RowWriteHandle(ClosedAfterBlock):
             return
         for entry in group.entries:
             self._last = submit(self._leader.handle, entry)
-        assert self._last is not None
-        # Entries are confirmed in order: with the last one, all are.
-        self._last.add_done_callback(lambda done: _tell(group.futures, done))
+        if self._last is None:  # a flush before the first row
+            for future in group.futures:
+                future.set_result(None)  # type: ignore[arg-type]
+        else:
+            # Entries are confirmed in order: with the last one, all are.
+            self._last.add_done_callback(lambda done: _tell(group.futures, done))
 
     def _fail(self, futures: Sequence[Future[LogPosition]], problem: BaseException) -> None:
-        with self._lock:
-            self._untold = problem
+        self._untold = problem
         for future in futures:
             future.set_exception(problem)
-
-    def _raise_untold(self) -> None:
-        with self._lock:
-            untold, self._untold = self._untold, None
-        if untold is not None:
-            raise untold
 
 
 def _tell(futures: Sequence[Future[LogPosition]], done: Future[LogPosition]) -> None:

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
+from bk_spark.calls.forks import check_process
 from bk_spark.config import MIB
 
 READERS = 3
@@ -133,6 +134,7 @@ class SideBySide(Generic[_Part]):
                 self._changed.notify_all()
 
     def _given(self) -> pa.RecordBatch | None:
+        check_process()
         with self._changed:
             self._changed.wait_for(lambda: self._ahead.can_give)
             self._changed.notify_all()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bk_spark.client.ledger.write_queue import FIRST_REQUESTS, MAX_REQUESTS, SLOW_MS, Allowance
+from bk_spark.client.ledger.allowance import FIRST_REQUESTS, MAX_REQUESTS, SLOW_MS, Allowance
 
 
 def _full() -> Allowance:

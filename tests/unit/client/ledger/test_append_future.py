@@ -9,6 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, as_completed, wait
 
 import pytest
 
+from bk_spark.calls.call_future import Guard
 from bk_spark.client.ledger.append_future import AppendFuture, confirm_all
 from bk_spark.errors import LedgerClosedError
 
@@ -17,7 +18,7 @@ FAILURE = LedgerClosedError(1, "the ledger")
 
 @pytest.fixture
 def futures() -> list[AppendFuture]:
-    shared = threading.Condition()
+    shared = Guard()
     return [AppendFuture(shared) for _ in range(5)]
 
 

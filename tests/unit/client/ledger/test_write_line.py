@@ -13,7 +13,7 @@ import pytest
 from bk_spark.client.driver.user_loop import UserLoop
 from bk_spark.client.ledger.payloads import checked_payloads
 from bk_spark.client.ledger.write_items import CallPart, Force, Singles
-from bk_spark.client.ledger.write_line import WriteLine
+from bk_spark.client.ledger.write_queue import WriteQueue
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import AddLimits
 from bk_spark.config import ClientConfig, LedgerOptions
@@ -26,9 +26,12 @@ PAYLOAD = bytes(ENTRY_BYTES - ENTRY_OVERHEAD_BYTES)
 ROOM_FOR_THREE = ClientConfig(add_window_bytes=3 * ENTRY_BYTES, add_batch_bytes=2 * ENTRY_BYTES)
 
 
-def queue_of(config: ClientConfig = ROOM_FOR_THREE) -> WriteLine:
+def queue_of(config: ClientConfig = ROOM_FOR_THREE) -> WriteQueue:
     metadata = new_ledger(7, LedgerOptions(), ("b1", "b2", "b3"), created_ms=0, creator_token=1)
-    return WriteLine(mock.Mock(config=config), AddEntries(metadata, 0, AddLimits.of(config)))
+    context = mock.Mock(config=config, appends_stand_in_line=True)
+    context.now_ms.return_value = 0
+    context.loop.call_soon_threadsafe.side_effect = lambda call, *arguments: call(*arguments) if arguments else None
+    return WriteQueue(context, AddEntries(metadata, 0, AddLimits.of(config)))
 
 
 def on_a_loop(test: Callable[[UserLoop], Coroutine[Any, Any, None]]) -> None:
@@ -38,13 +41,15 @@ def on_a_loop(test: Callable[[UserLoop], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(run())
 
 
-def queued(queue: WriteLine) -> int:
+def queued(queue: WriteQueue) -> int:
     """Entries that have left the line."""
+    queue._take_arrivals()
     return sum(item.count for item in queue._items)
 
 
-def release(queue: WriteLine, entries: int) -> None:
+def release(queue: WriteQueue, entries: int) -> None:
     """As if so many entries that were sent were settled."""
+    queue._take_arrivals()
     queue._release(entries * ENTRY_BYTES)
 
 
@@ -81,6 +86,7 @@ def test_an_append_that_is_withdrawn_was_never_made_and_those_behind_it_move_up(
         queue = queue_of()
         futures = [queue.append_one_of(loop, PAYLOAD) for _ in range(2)]
         large, small = queue.append_one_of(loop, 2 * PAYLOAD), queue.append_one_of(loop, b"")
+        assert queued(queue) == 2
         queue.withdraw(large)
         assert (queued(queue), queue.has_line, queue._held_bytes) == (3, False, 2 * ENTRY_BYTES + ENTRY_OVERHEAD_BYTES)
         for one in (futures[0], small, large):
@@ -122,9 +128,10 @@ def test_whoever_waits_for_the_entrance_is_told_once_the_call_has_left_the_line(
     async def test(loop: UserLoop) -> None:
         queue = queue_of()
         futures = [queue.append_one_of(loop, PAYLOAD) for _ in range(4)]
-        assert queue.entrance(loop, futures[0]) is None
+        assert queued(queue) == 3
+        queue._pump = mock.Mock()  # type: ignore[method-assign]
+        await asyncio.wait_for(queue.entrance(loop, futures[0]), 60)
         entrance = queue.entrance(loop, futures[3])
-        assert entrance is not None
         assert not entrance.done()
         release(queue, 1)
         await asyncio.wait_for(entrance, 60)
@@ -138,7 +145,7 @@ def test_entries_with_chosen_ids_beyond_a_gap_are_refused_when_only_the_missing_
         for entry_id in (1, 2, 3):
             queue.append_one_of(loop, PAYLOAD, entry_id)
         waiting = queue.append_one_of(loop, PAYLOAD, 4)
-        assert queue.has_line, "what was handed over may still make room"
+        assert (queued(queue), queue.has_line) == (3, True), "what was handed over may still make room"
         stuck = queue._next_batch()
         assert stuck is not None
         queue._gapped_bytes = queue._held_bytes
